@@ -224,6 +224,9 @@ func (l *loader) checkModel() {
 			l.fault(name, "%s needs %s, which is 0", value, needed)
 		}
 	}
+	if m.Refine.Program() && m.Rows == RowsLog && !l.bad["model.refine"] && !l.bad["model.rows"] {
+		l.fault("model.rows", "log goes with model.refine: line or full; the program of %s needs its rows in memory, as those of the sample are", m.Refine)
+	}
 	noFolds, noSample := m.Folds == 0, l.config.Sample.Rows == 0
 	needs("model.nu", "auto", "model.folds", m.Nu == NuAuto && noFolds)
 	needs("model.refine", string(m.Refine), "sample.rows", m.Refine != RefineNone && m.Rows == RowsSample && noSample)

@@ -101,7 +101,22 @@ const (
 	RefineLine Refine = "line"
 	RefineFull Refine = "full"
 	RefineAuto Refine = "auto"
+
+	// Machines of package svm.
+	RefineSparse   Refine = "sparse"
+	RefineMinimal  Refine = "minimal"
+	RefineFeatures Refine = "features"
 )
+
+// Program says whether planes are found by the program of a machine of package svm, which
+// holds its rows in memory.
+func (r Refine) Program() bool {
+	switch r {
+	case RefineNone, RefineLine, RefineFull, RefineAuto:
+		return false
+	}
+	return true
+}
 
 // Rows is the source of the rows for refinement.
 type Rows string

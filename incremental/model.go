@@ -29,8 +29,19 @@ type Plane struct {
 	W     []float64 // n
 	Gamma float64
 	// Condition estimates the condition number (1-norm) of the plane's linear
-	// system, scaled to a diagonal near 1.
+	// system, scaled to a diagonal near 1. NaN: it was not found by a linear system.
 	Condition float64
+}
+
+// Features is the number of features that the plane uses, w ≠ 0.
+func (p *Plane) Features() int {
+	count := 0
+	for _, w := range p.W {
+		if w != 0 {
+			count++
+		}
+	}
+	return count
 }
 
 // Model is a classifier computed from Moments. It is immutable.

@@ -65,6 +65,9 @@ func (m *Moments) WithRegulariser(r []float64) *Moments {
 	return &with
 }
 
+// Regulariser is R of WithRegulariser; nil: I.
+func (m *Moments) Regulariser() []float64 { return m.regulariser }
+
 // A ConditionError says that a plane's linear system is too ill-conditioned to
 // be solved.
 type ConditionError struct {

@@ -39,11 +39,37 @@ func (c *refineCmd) Run(ctx context.Context, s *surroundings) error {
 		t.row("refined", describeRefinement(r))
 		t.row("took", fmt.Sprintf("%.3g s", r.Seconds))
 		t.row("digest", r.Digest)
-		t.row("CLASS", "OBJECTIVE", "GRADIENT", "STEPS", "SUPPORT VECTORS")
+		t.row("CLASS", "OBJECTIVE", "GRADIENT", "GAP", "PROGRAMS", "STEPS", "FEATURES", "SUPPORT VECTORS", "LEAVE-ONE-OUT ERROR")
+		known := func(x *float64, format string) string {
+			if x == nil {
+				return "-"
+			}
+			return fmt.Sprintf(format, *x)
+		}
 		for _, p := range r.Planes {
-			t.row(p.Class, fmt.Sprintf("%.6g", p.Objective), fmt.Sprintf("%.2g", p.Gradient), fmt.Sprint(p.Iterations), fmt.Sprint(p.SupportVectors))
+			t.row(p.Class, fmt.Sprintf("%.6g", p.Objective), known(p.Gradient, "%.2g"), known(p.Gap, "%.2g"), fmt.Sprint(p.Programs), fmt.Sprint(p.Iterations),
+				fmt.Sprint(p.Features), fmt.Sprint(p.SupportVectors), known(p.LeaveOneOut, "at most %.4g"))
 		}
 	})
+}
+
+// describeRefined describes a refined plane.
+func describeRefined(p *model.PlaneRefinement) string {
+	text := fmt.Sprintf("objective %.6g", p.Objective)
+	if p.Gradient != nil {
+		text += fmt.Sprintf(", gradient %.2g", *p.Gradient)
+	}
+	if p.Gap != nil {
+		text += fmt.Sprintf(", gap %.2g", *p.Gap)
+	}
+	if p.Programs > 1 {
+		text += ", " + counted(p.Programs, "program")
+	}
+	text += fmt.Sprintf(", %s, %s, %s", counted(p.Iterations, "step"), counted(p.Features, "weight"), counted(p.SupportVectors, "support vector"))
+	if p.LeaveOneOut != nil {
+		text += fmt.Sprintf(", leave-one-out error at most %s", percent(*p.LeaveOneOut))
+	}
+	return text
 }
 
 func describeRefinement(r *model.Refinement) string {

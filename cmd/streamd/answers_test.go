@@ -35,7 +35,7 @@ func TestClientsReadAnswers(t *testing.T) {
 		{"model", []string{
 			"tuned nu 1 by the correctness of 87.50 % on 2 folds",
 			"method full, on 40 of 42 rows from the sample",
-			"spam objective 1.5, gradient 1e-09, 4 steps, 9 support vectors",
+			"spam objective 1.5, gradient 1e-09, 4 steps, 2 weights, 9 support vectors",
 			"calibration isotonic",
 			"decision by cost: spam where x·w − gamma ≥ -2.33333",
 			"cost 5 for spam labelled ham",
@@ -56,7 +56,7 @@ func TestClientsReadAnswers(t *testing.T) {
 			"TRUE CLASS \\ LABEL ham spam\nham 0 1\nspam 0 3",
 			"calibration platt",
 		}},
-		{"refine", []string{"refined full, on 40 of 42 rows from the sample", "spam 1.5 1e-09 4 9"}},
+		{"refine", []string{"refined full, on 40 of 42 rows from the sample", "spam 1.5 1e-09 - 0 4 2 9 -"}},
 		{"refine --wait 0s", []string{"under way; streamd model shows the refinement once it is done"}},
 	} {
 		var out, problems bytes.Buffer

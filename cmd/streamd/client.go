@@ -250,8 +250,7 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 			t.row("", "of an earlier live set, "+r.Digest)
 		}
 		for _, p := range r.Planes {
-			t.row("  "+p.Class, fmt.Sprintf("objective %.6g, gradient %.2g, %s, %s",
-				p.Objective, p.Gradient, counted(p.Iterations, "step"), counted(p.SupportVectors, "support vector")))
+			t.row("  "+p.Class, describeRefined(&p))
 		}
 	}
 	if m.Calibration != nil {

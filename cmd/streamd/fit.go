@@ -50,7 +50,7 @@ type fitCmd struct {
 	EpsilonSV    *float64           `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
 	BlockRows    *int               `placeholder:"ROWS" help:"Learn the same as a daemon that reads the file from streamd replay file with as many --block-rows. Then folds have whole blocks, and nu, the refinement and a kernel go by the rows of the --sample."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
-	Refine       config.Refine      `enum:"none,line,full,auto" default:"none" placeholder:"HOW" help:"Refine the planes by Newton's method until they minimise the squared errors of the rows within the margin or wrong: line moves and stretches them, without the weights of --balanced, full turns them, too. auto, with --nu auto: the better of none and full. Each of a few dozen steps reads the file; nu is chosen on the rows of the --sample."`
+	Refine       config.Refine      `enum:"none,line,full,auto,sparse,minimal,features" default:"none" placeholder:"HOW" help:"Refine the planes until they minimise the errors of the rows within the margin or wrong. By Newton's method and squared errors: line moves and stretches them, without the weights of --balanced, full turns them, too. auto, with --nu auto: the better of none and full. Each of a few dozen steps reads the file. By programs of all rows, in memory: sparse, the 1-norm SVM, with few features; minimal with few support vectors; features with fewest features. nu is chosen on the rows of the --sample."`
 	kernelFlags
 	decisionFlags
 	jsonFlag
@@ -131,7 +131,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 			Mean: options.Missing.Means(data.features), Nu: c.Nu.value, Balanced: c.Balanced == config.SwitchOn, ClassWeights: c.ClassWeights, Standardise: c.Standardise == config.SwitchOn,
 		},
 		objective: model.Objective(c.Objective),
-		refining:  model.Refining(c.Refine), method: model.RefineMethod(c.Refine),
+		refining:  model.Refining(c.Refine), method: model.Refiner(c.Refine, c.Kernel != ""),
 	}
 	if c.BlockRows != nil {
 		f.replay(*c.BlockRows, c.sampled())
@@ -249,7 +249,7 @@ type fit struct {
 	options   incremental.Options
 	objective tuning.Objective
 	refining  study.Refining
-	method    newton.Method // of the refinement
+	method    study.Refiner // of the refinement
 
 	scaled bool                 // features get to the kernel scaled
 	rows   *rowSample           // the sample; nil: there is none

@@ -8,6 +8,7 @@ import (
 
 	"streamd/cmd/streamd/model"
 	"streamd/incremental/newton"
+	"streamd/incremental/study"
 )
 
 // fitReport is the output of fit. Features, classes, planes, options and method have their
@@ -38,7 +39,7 @@ type fitReport struct {
 	W         any               `json:"w"`     // n, or one for each point of the basis; k of those for k > 2 classes
 	Gamma     any               `json:"gamma"` // a number; k for k > 2 classes
 	Planes    []model.PlaneJSON `json:"planes"`
-	Condition float64           `json:"condition"` // the largest of the planes'
+	Condition *float64          `json:"condition"` // the largest of the planes'; null for those that no linear system gave
 	Mean      []float64         `json:"mean"`      // n
 	Options   model.OptionsJSON `json:"options"`
 
@@ -76,41 +77,21 @@ func (r *tuningReport) describe() string {
 
 // refinementReport reports how the planes of all rows were refined.
 type refinementReport struct {
-	Method string               `json:"method"`
-	Passes int                  `json:"passes"` // over the rows
-	Planes []refinedPlaneReport `json:"planes"`
-}
-
-type refinedPlaneReport struct {
-	Class          string  `json:"class"`
-	Objective      float64 `json:"objective"`
-	Gradient       float64 `json:"gradient"`
-	Iterations     int     `json:"iterations"`
-	SupportVectors int64   `json:"support_vectors"`
+	Method string                  `json:"method"`
+	Passes int                     `json:"passes"` // over the rows
+	Planes []model.PlaneRefinement `json:"planes"`
 }
 
 // newRefinementReport is nil without a refinement.
-func newRefinementReport(method newton.Method, result *newton.Result) *refinementReport {
+func newRefinementReport(method study.Refiner, result *newton.Result) *refinementReport {
 	if result == nil {
 		return nil
 	}
-	r := &refinementReport{Method: method.String(), Passes: result.Passes}
-	for _, p := range result.Planes {
-		r.Planes = append(r.Planes, refinedPlaneReport{p.Class, p.Objective, p.Gradient, p.Iterations, p.SupportVectors})
-	}
-	return r
+	return &refinementReport{Method: method.String(), Passes: result.Passes, Planes: model.PlaneRefinements(result)}
 }
 
 func (r *refinementReport) describe() string {
-	var vectors int64
-	for _, p := range r.Planes {
-		vectors = max(vectors, p.SupportVectors)
-	}
-	of := ""
-	if len(r.Planes) > 1 {
-		of = " for the plane with the most"
-	}
-	return fmt.Sprintf("%s, in %s; %s%s", r.Method, counted(r.Passes, "pass"), counted(vectors, "support vector"), of)
+	return fmt.Sprintf("%s, in %s", r.Method, counted(r.Passes, "pass"))
 }
 
 // describe puts the model into the report.
@@ -126,10 +107,14 @@ func (f *fit) describe(r *fitReport) {
 		r.Method = r.Refinement.Method
 	}
 	r.Planes = model.NewPlanesJSON(m.Planes)
+	for _, p := range r.Planes {
+		if p.Condition != nil && (r.Condition == nil || *p.Condition > *r.Condition) {
+			r.Condition = p.Condition
+		}
+	}
 	var ws [][]float64
 	var gammas []float64
 	for _, p := range m.Planes {
-		r.Condition = max(r.Condition, p.Condition)
 		ws, gammas = append(ws, p.W), append(gammas, p.Gamma)
 	}
 	r.W, r.Gamma = ws, gammas
@@ -148,7 +133,9 @@ func (c *fitCmd) print(w io.Writer, r *fitReport) error {
 	if r.Basis != nil {
 		r.Reduction.print(p, r.Basis)
 	}
-	p.row("condition", fmt.Sprintf("%.3g", r.Condition))
+	if r.Condition != nil {
+		p.row("condition", fmt.Sprintf("%.3g", *r.Condition))
+	}
 	p.row("train accuracy", percent(r.TrainAccuracy))
 	if r.FoldAccuracies != nil && c.Test != "" {
 		p.row("fold accuracy", describeFolds(r.FoldAccuracies))
@@ -168,6 +155,9 @@ func (c *fitCmd) print(w io.Writer, r *fitReport) error {
 	}
 	if r.Refinement != nil {
 		p.row("refined", r.Refinement.describe())
+		for _, plane := range r.Refinement.Planes {
+			p.row("  "+plane.Class, describeRefined(&plane))
+		}
 	}
 	if r.EpsilonSV != nil {
 		r.EpsilonSV.print(p)

@@ -84,19 +84,25 @@ func (t *table) planes(features []string, planes []model.PlaneJSON) {
 	p := planes[0]
 	t.row("plane", fmt.Sprintf("of class %s, x·w = gamma", p.Class))
 	t.row("  gamma", fmt.Sprintf("%.6g", p.Gamma))
-	order := make([]int, len(features))
-	for j := range order {
-		order[j] = j
+	var order []int
+	for j, w := range p.W {
+		if w != 0 {
+			order = append(order, j)
+		}
 	}
-	if len(order) > mostWeights {
+	used := len(order)
+	if used > mostWeights {
 		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(math.Abs(p.W[j]), math.Abs(p.W[i])) })
 		order = order[:mostWeights]
 	}
 	for _, j := range order {
 		t.row("  w "+features[j], fmt.Sprintf("%.6g", p.W[j]))
 	}
-	if hidden := len(features) - len(order); hidden > 0 {
+	if hidden := used - len(order); hidden > 0 {
 		t.row("  …", fmt.Sprintf("and %s (all: --json)", counted(hidden, "smaller weight")))
+	}
+	if unused := len(features) - used; unused > 0 {
+		t.row("  w = 0", "of "+counted(unused, "other feature"))
 	}
 }
 

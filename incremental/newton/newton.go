@@ -34,6 +34,16 @@ func (m Method) String() string {
 	return fmt.Sprintf("Method(%d)", int(m))
 }
 
+// Refine is the function Refine with this method.
+func (m Method) Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options) (*Result, error) {
+	o.Method = m
+	return Refine(ctx, model, rows, o)
+}
+
+// Continues says whether the search begins at the planes of the model and ends, up to
+// rounding, at the same planes wherever it begins.
+func (m Method) Continues() bool { return m == Full }
+
 // Options say how to refine. The model's own options and the method determine the
 // objective.
 type Options struct {
@@ -44,6 +54,9 @@ type Options struct {
 	// Multipliers are u_c, the number of rows that a row of class c stands for. A
 	// class that is not named has 1.
 	Multipliers map[string]float64
+	// Regulariser is R of w'Rw in place of ‖w‖², as of Moments.WithRegulariser; nil: I. The
+	// methods of this package refuse another.
+	Regulariser []float64
 	// Workers bounds the goroutines that process Blocks; 0 means GOMAXPROCS.
 	Workers int
 
@@ -78,6 +91,9 @@ const (
 func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options) (*Result, error) {
 	if n := len(model.Features); model.Options.Standardise != (o.Mean != nil) || len(o.Mean) != len(o.Sigma) || o.Mean != nil && len(o.Mean) != n {
 		panic(fmt.Sprintf("newton: %d means and %d deviations for a model of %d features, standardised: %v", len(o.Mean), len(o.Sigma), n, model.Options.Standardise))
+	}
+	if o.Regulariser != nil {
+		return nil, fmt.Errorf("the refinement %v measures planes by ‖w‖² and has no other regulariser", o.Method)
 	}
 	if o.limit == 0 {
 		o.limit = maxSteps

@@ -3,6 +3,7 @@ package newton
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"gonum.org/v1/gonum/mat"
@@ -78,22 +79,33 @@ type system struct {
 }
 
 func (p *plane) report() Report {
-	return Report{Class: p.label, Objective: p.baseObjective, Gradient: p.norm, Iterations: p.iterations, SupportVectors: p.active}
+	return Report{
+		Class: p.label, Objective: p.baseObjective, Gradient: p.norm, Iterations: p.iterations, SupportVectors: p.active,
+		Gap: math.NaN(), LeaveOneOut: math.NaN(),
+	}
 }
 
 func (p *plane) stalled() error { return &StallError{p.report(), p.condition} }
 
-// Report holds the statistics of one plane.
+// Report holds the statistics of one plane. Those of other refinements have a NaN for what
+// they do not measure.
 type Report struct {
 	Class string
 	// Objective is f(w, γ) at the end, and Gradient the norm ‖∇f(w, γ)‖, both
 	// in standardised coordinates if the model is standardised. With Line, the
 	// gradient is that in (λ‖w̄‖, γ). With Logistic, both are those of all planes.
 	Objective, Gradient float64
-	Iterations          int // Newton steps
+	// Gap is the objective less that of a dual solution, which no plane can be below; NaN:
+	// there is none.
+	Gap        float64
+	Programs   int // mathematical programs solved; 0 by the methods of this package
+	Iterations int // Newton steps, or those of all programs
 	// SupportVectors counts the rows with a positive multiplier
 	// u = C(1 − d(x'w − γ))₊ (2.43): the active rows. With Logistic these are all rows.
 	SupportVectors int64
+	// LeaveOneOut bounds the share of the rows that planes made without them have on the wrong
+	// side; NaN: there is no bound.
+	LeaveOneOut float64
 }
 
 // A LimitError reports that a plane was not done within the limit of 500 iterations.

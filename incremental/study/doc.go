@@ -8,7 +8,7 @@
 //	         without a fold are judged on that fold, by squared loss and by correctness
 //	         (package tuning). Planes that will be refined are refined for it
 //	Solve    reads the planes of all rows off the sums
-//	Refine   moves them by Newton's method on rows (package newton)
+//	Refine   moves them on rows, by Newton's method (package newton) or another Refiner
 //	HoldOut  scores each row of a sample by planes without the row's fold. Off these
 //	         out-of-fold decision values are read: the curves of Calibrate, the rule of
 //	         Decide (package decision), and the Quality of the rule's answers
@@ -35,6 +35,6 @@
 // # Errors and panics
 //
 // Each step ends with its context, with an error. Other errors are those of
-// incremental.Moments.Solve, newton.Refine and package calibration. A step before the one
+// incremental.Moments.Solve, of the Refiner and of package calibration. A step before the one
 // that it needs panics.
 package study

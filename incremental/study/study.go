@@ -28,11 +28,24 @@ type Options struct {
 	Others bool
 	// Refining says whether the planes will be refined. Tune chooses for such planes.
 	Refining Refining
-	Refine   newton.Method
+	Refine   Refiner // nil: newton.Full
 	// Held says how Tune judges out-of-fold decision values, like those of the planes that
 	// will be served.
 	Held    Judging
 	Workers int // goroutines of a refinement; 0: GOMAXPROCS
+}
+
+// A Refiner moves planes on rows: a newton.Method, or a machine of another package.
+type Refiner interface {
+	// String is the method's name.
+	String() string
+	// Refine returns the model with the planes that are best on rows, by an objective with the
+	// costs C_i of package newton. The model's options determine these, and whether rows are
+	// standardised. The result depends only on the set of the rows, and not on o.Workers.
+	Refine(ctx context.Context, model *incremental.Model, rows newton.Rows, o newton.Options) (*newton.Result, error)
+	// Continues says whether the search begins at the planes of the model and ends, up to
+	// rounding, at the same planes wherever it begins.
+	Continues() bool
 }
 
 // Judging says how planes are judged on held-out rows.
@@ -63,13 +76,17 @@ type Study struct {
 
 // New begins a study.
 func New(p *Problem, o Options) *Study {
-	s := &Study{problem: p, options: o}
+	s := Of(nil, o)
+	s.problem = p
 	s.total = s.moments(p.Whole)
 	return s
 }
 
 // Of begins a study of sums without folds.
 func Of(total *incremental.Moments, o Options) *Study {
+	if o.Refine == nil {
+		o.Refine = newton.Full
+	}
 	return &Study{problem: &Problem{}, options: o, total: total}
 }
 
@@ -78,6 +95,9 @@ func (s *Study) Options() incremental.Options { return s.options.Planes }
 
 // Refines says whether the planes are to be refined, with the choice of Tune.
 func (s *Study) Refines() bool { return s.options.Refining == Always }
+
+// RefinesBy is the Refiner of the planes.
+func (s *Study) RefinesBy() Refiner { return s.options.Refine }
 
 // Solve reads the planes off the sums.
 func (s *Study) Solve() (model *incremental.Model, err error) {
@@ -99,12 +119,12 @@ func (s *Study) SolveWithHat() (model *incremental.Model, hat *incremental.Hat, 
 	return model, hat, err
 }
 
-// Move gives the study another ν. Planes that Full has refined stay, and Refine begins at
-// them, since the minima of neighbouring ν are near each other. Move returns false without
-// such planes, and Solve comes next.
+// Move gives the study another ν. Refined planes stay if Refine continues from them, since the
+// minima of neighbouring ν are near each other. Otherwise Move returns false, and Solve comes
+// next.
 func (s *Study) Move(nu float64) bool {
 	s.options.Planes.Nu = nu
-	if !s.refined || s.options.Refine != newton.Full {
+	if !s.refined || !s.options.Refine.Continues() {
 		return false
 	}
 	near := *s.model
@@ -113,9 +133,8 @@ func (s *Study) Move(nu float64) bool {
 	return true
 }
 
-// Refine moves the planes to the minimum of package newton's objective on rows. standFor is,
-// by class, the number of rows that a row stands for; nil: one. When Refine fails, the planes
-// stay.
+// Refine moves the planes by Options.Refine on rows. standFor is, by class, the number of rows
+// that a row stands for; nil: one. When Refine fails, the planes stay.
 func (s *Study) Refine(ctx context.Context, rows newton.Rows, standFor map[string]float64) (*newton.Result, error) {
 	result, err := s.refine(ctx, s.model, rows, s.total, standFor)
 	if err == nil {
@@ -124,10 +143,10 @@ func (s *Study) Refine(ctx context.Context, rows newton.Rows, standFor map[strin
 	return result, err
 }
 
-// refineWithout refines planes without a fold. Full begins at the planes of all rows: the
+// refineWithout refines planes without a fold. It may begin at the planes of all rows: the
 // minimum is near, and half as many steps get there.
 func (s *Study) refineWithout(ctx context.Context, model *incremental.Model, rest *incremental.Moments, of *Sample, fold int) (*incremental.Model, error) {
-	if s.options.Refine == newton.Full {
+	if s.options.Refine.Continues() {
 		near := *model
 		near.Planes = s.model.Planes
 		model = &near
@@ -143,7 +162,7 @@ func (s *Study) refineWithout(ctx context.Context, model *incremental.Model, res
 // refine refines planes that were solved from sums. Missing values of the rows are imputed by
 // the means of the model.
 func (s *Study) refine(ctx context.Context, model *incremental.Model, rows newton.Rows, sums *incremental.Moments, standFor map[string]float64) (*newton.Result, error) {
-	o := newton.Options{Method: s.options.Refine, Multipliers: standFor, Workers: s.options.Workers}
+	o := newton.Options{Multipliers: standFor, Regulariser: sums.Regulariser(), Workers: s.options.Workers}
 	in, imputed, err := sums.Impute(s.options.Planes.Mean)
 	if err != nil {
 		return nil, err
@@ -152,9 +171,9 @@ func (s *Study) refine(ctx context.Context, model *incremental.Model, rows newto
 		o.Mean, o.Sigma = in.Scale()
 	}
 	if len(imputed) == 0 {
-		return newton.Refine(ctx, model, rows, o)
+		return s.options.Refine.Refine(ctx, model, rows, o)
 	}
-	result, err := newton.Refine(ctx, model.WithoutMissing(), imputing(rows, model.Imputed), o)
+	result, err := s.options.Refine.Refine(ctx, model.WithoutMissing(), imputing(rows, model.Imputed), o)
 	if err != nil {
 		return nil, err
 	}

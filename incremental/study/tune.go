@@ -266,8 +266,8 @@ func (s *Study) refinedCurve(ctx context.Context, o incremental.Options, of *Sam
 	return s.scored(ctx, tuning.Refined(o, nus, s.total.Classes(), models), of)
 }
 
-// refinedPath refines planes without a fold for one ν after the other, ascending. Full
-// begins at the planes of the ν before. The path ends before the first ν at which no planes
+// refinedPath refines planes without a fold for one ν after the other, ascending, if
+// possible from the planes of the ν before. The path ends before the first ν at which no planes
 // are found, and fails when there is none.
 func (s *Study) refinedPath(ctx context.Context, o incremental.Options, nus []float64, fold int, few *Sample) (path []*incremental.Model, err error) {
 	rest := s.without(fold)

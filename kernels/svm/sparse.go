@@ -19,6 +19,8 @@ import (
 // error.
 type Sparse struct{}
 
+func (s Sparse) convex() {}
+
 // Fit implements Machine.
 func (s Sparse) Fit(ctx context.Context, rows *Rows, nu float64) (*Plane, error) {
 	if err := rows.Check(nu); err != nil {

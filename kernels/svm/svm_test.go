@@ -49,7 +49,7 @@ var promises = []struct {
 	{"classifies", classifies},
 	{"workers", workers},
 	{"types of columns", types},
-	{"costs", costs},
+	{"costs", costsCount},
 	{"rows of cost 0", withoutCost},
 	{"one class", oneClass},
 	{"no columns", noColumns},
@@ -183,8 +183,8 @@ func types(machine Machine) error {
 	return err
 }
 
-// costs: a row of cost 3 counts like three rows.
-func costs(machine Machine) error {
+// costsCount: a row of cost 3 counts like three rows.
+func costsCount(machine Machine) error {
 	a := clouds(5, 120, 3)
 	for i := range a.D {
 		if i%7 == 0 {

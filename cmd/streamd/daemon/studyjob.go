@@ -19,7 +19,7 @@ func (s *studyJob) make(ctx context.Context) {
 	y := study.New(&s.sums, study.Options{
 		Planes: s.options, AnyScale: m.Standardise == config.SwitchAuto, AnyBalance: m.Balanced == config.SwitchAuto,
 		Objective: model.Objective(m.Objective), Others: true,
-		Refining: model.Refining(m.Refine), Refine: model.RefineMethod(m.Refine), Workers: 1,
+		Refining: model.Refining(m.Refine), Refine: model.Refiner(m.Refine, s.in != nil), Workers: 1,
 		Held: s.judging(),
 	})
 	var rows *study.Sample
@@ -87,7 +87,7 @@ func (s *studyJob) tune(ctx context.Context, y *study.Study, rows *study.Sample)
 func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sample, complete bool) {
 	from := time.Now()
 	out := &model.Refinement{
-		Method: model.RefineMethod(s.cfg.Model.Refine).String(), Digest: s.served.Digest, Source: string(s.cfg.Model.Rows),
+		Method: y.RefinesBy().String(), Digest: s.served.Digest, Source: string(s.cfg.Model.Rows),
 		Live: s.served.Rows, Complete: complete,
 	}
 	var result *newton.Result
@@ -112,7 +112,7 @@ func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sampl
 		return
 	}
 	out.MadeAt, out.Seconds = time.Now().UTC(), took
-	out.Rows, out.Planes = result.Rows, model.PlaneRefinements(result.Planes)
+	out.Rows, out.Planes = result.Rows, model.PlaneRefinements(result)
 	s.served.Model = result.Model
 	s.served.Refinement, s.served.Absent.Refinement = out, ""
 }

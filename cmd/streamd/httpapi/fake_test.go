@@ -215,7 +215,10 @@ func (f *fake) Refine(ctx context.Context) (*model.Refinement, error) {
 func testRefinement() *model.Refinement {
 	return &model.Refinement{
 		Method: "full", Digest: "d1", MadeAt: testTime, Seconds: 0.25, Source: "sample", Rows: 40, Live: 42, Complete: true,
-		Planes: model.PlaneRefinements([]newton.Report{{Class: "spam", Objective: 1.5, Gradient: 1e-9, Iterations: 4, SupportVectors: 9}}),
+		Planes: model.PlaneRefinements(&newton.Result{
+			Model:  &incremental.Model{Planes: []incremental.Plane{{W: []float64{1, 0, 3}}}},
+			Planes: []newton.Report{{Class: "spam", Objective: 1.5, Gradient: 1e-9, Iterations: 4, SupportVectors: 9, Gap: math.NaN(), LeaveOneOut: math.NaN()}},
+		}),
 	}
 }
 

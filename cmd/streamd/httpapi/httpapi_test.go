@@ -125,7 +125,7 @@ func TestEndpoints(t *testing.T) {
 		{method: "POST", target: "/v1/refine", headers: []string{admin}, status: 200,
 			want: `{"done":true,"refinement":{"method":"full","state_digest":"d1","made_at":"2026-03-04T05:06:07.0000008Z","seconds":0.25,` +
 				`"source":"sample","rows":40,"live_rows":42,"complete":true,` +
-				`"planes":[{"class":"spam","objective":1.5,"gradient_norm":1e-9,"iterations":4,"support_vectors":9}]}}`},
+				`"planes":[{"class":"spam","objective":1.5,"gradient_norm":1e-9,"gap":null,"programs":0,"iterations":4,"features":2,"support_vectors":9,"leave_one_out_error":null}]}}`},
 		{method: "POST", target: "/v1/refine", status: 401, code: CodeUnauthorized},
 		{method: "POST", target: "/v1/refine?wait=soon", headers: []string{admin}, status: 400, code: CodeBadRequest, want: "soon"},
 		{method: "GET", target: "/v1/refine", status: 405, code: CodeMethodNotAllowed, want: "POST"},

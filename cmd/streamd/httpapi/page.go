@@ -194,7 +194,8 @@ func newPageView(served *model.Served, status Status, now time.Time, scaled bool
 				Class:     p.Class,
 				Rows:      m.Rows[i], // meaningful where each class has a plane
 				Gamma:     p.Gamma,
-				Condition: p.Condition,
+				Condition: known(p.Condition),
+				Used:      p.Features(),
 				Bars:      plot.Bars(weights),
 				Strongest: strongestWeights(m.Features, weights, listed),
 			})
@@ -252,10 +253,10 @@ func (v pageView) Decides() decidesView {
 // Drawable says whether the regions have a picture.
 func (v pageView) Drawable() bool { return drawable(v.Served) }
 
-// Unlisted is the number of features whose weight is not listed by name.
-func (v pageView) Unlisted() int {
-	return len(v.Served.Model.Features) - len(v.Planes[0].Strongest)
-}
+// Unlisted is the number of features of the one plane that are not listed by name though
+// their weight is not 0, and Unused of those whose weight is 0.
+func (v pageView) Unlisted() int { return v.Planes[0].Used - len(v.Planes[0].Strongest) }
+func (v pageView) Unused() int   { return len(v.Served.Model.Features) - v.Planes[0].Used }
 
 type partitionView struct{ model.Partition }
 
@@ -280,7 +281,8 @@ type planeView struct {
 	Class     string
 	Rows      int64
 	Gamma     float64
-	Condition float64
+	Condition *float64 // nil: there is none
+	Used      int      // features with a weight other than 0
 	Bars      template.HTML
 	Strongest []weightView
 }
@@ -305,25 +307,32 @@ func scaledWeights(w, deviation []float64) []float64 {
 	return scaled
 }
 
-// strongestWeights lists up to most features. They have their own order when all fit, else
-// those with the largest weights come first.
+// known is x, or nil for a number that is not finite.
+func known(x float64) *float64 {
+	if x-x != 0 {
+		return nil
+	}
+	return &x
+}
+
+// strongestWeights lists up to most features whose weight is not 0. They have their own order
+// when all fit, else those with the largest weights come first.
 func strongestWeights(features []string, w []float64, most int) []weightView {
 	largest := 0.0
-	order := make([]int, len(w))
-	for j := range w {
-		order[j] = j
-		largest = max(largest, math.Abs(w[j]))
+	var order []int
+	for j, w := range w {
+		if w != 0 {
+			order = append(order, j)
+			largest = max(largest, math.Abs(w))
+		}
 	}
-	if len(w) > most {
+	if len(order) > most {
 		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(math.Abs(w[j]), math.Abs(w[i])) })
 		order = order[:most]
 	}
 	views := make([]weightView, len(order))
 	for i, j := range order {
-		v := weightView{Feature: features[j], W: w[j], X: 100}
-		if largest > 0 {
-			v.Width = math.Abs(w[j]) / largest * 100
-		}
+		v := weightView{Feature: features[j], W: w[j], X: 100, Width: math.Abs(w[j]) / largest * 100}
 		if v.Negative() {
 			v.X -= v.Width
 		}

@@ -383,7 +383,7 @@ func TestRowCountsMissing(t *testing.T) {
 // of f.
 func (f *fake) explain(k int) {
 	planes := wideModel(k, 1).Planes
-	var reports []newton.Report
+	refined := &newton.Result{Model: &incremental.Model{Planes: planes}}
 	quality := &model.Quality{
 		Digest: f.served.Digest, MeasuredAt: testTime, Source: "sample", Rows: 20_000, Folds: 10, Method: "full",
 		Calibration: config.CalibrationIsotonic,
@@ -417,7 +417,7 @@ func (f *fake) explain(k int) {
 	}
 	quality.Before, quality.After = reliability(1.8), reliability(1.05)
 	for i, p := range planes {
-		reports = append(reports, newton.Report{Class: p.Class, Objective: 1234.5 / float64(i+1), Gradient: 3.1e-9, Iterations: 7, SupportVectors: 4321})
+		refined.Planes = append(refined.Planes, newton.Report{Class: p.Class, Objective: 1234.5 / float64(i+1), Gradient: 3.1e-9, Iterations: 7, SupportVectors: 4321, Gap: math.NaN(), LeaveOneOut: 0.25})
 		quality.Planes = append(quality.Planes, model.PlaneQuality{Class: p.Class, Before: reliability(2), After: reliability(0.9)})
 	}
 	curves := make([]tuning.Curve, 2)
@@ -433,7 +433,7 @@ func (f *fake) explain(k int) {
 	f.served.Tuning.ChosenAt, f.served.Tuning.Folds = testTime, 10
 	f.served.Refinement = &model.Refinement{
 		Method: "full", Digest: f.served.Digest, MadeAt: testTime, Seconds: 1.75, Source: "sample",
-		Rows: 65_536, Live: 5_200_000, Planes: model.PlaneRefinements(reports),
+		Rows: 65_536, Live: 5_200_000, Planes: model.PlaneRefinements(refined),
 	}
 }
 

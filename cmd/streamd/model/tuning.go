@@ -8,6 +8,7 @@ import (
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
 	"streamd/incremental/tuning"
+	"streamd/kernels/svm"
 )
 
 // Tuning reports how ν was chosen: see package tuning.
@@ -21,7 +22,7 @@ type Tuning struct {
 	Criterion string `json:"criterion"` // loss, balanced loss, correctness or balanced correctness
 
 	Nu          float64 `json:"nu"`          // ν chosen
-	Method      string  `json:"method"`      // method of the planes that ν is for: psvm, line or full
+	Method      string  `json:"method"`      // method of the planes that ν is for: psvm or that of a refinement
 	Standardise bool    `json:"standardise"` // whether ν is for standardised features
 	Balanced    bool    `json:"balanced"`    // whether ν is for balanced classes
 	Best        float64 `json:"best"`        // value of the criterion at this ν
@@ -36,7 +37,7 @@ type Tuning struct {
 // many rows, and by the rule of decision of the answers.
 type TuningFinal struct {
 	Nu                  float64 `json:"nu"`                   // ν of the planes
-	Method              string  `json:"method"`               // method of the planes: psvm, line or full
+	Method              string  `json:"method"`               // method of the planes: psvm or that of a refinement
 	Standardise         bool    `json:"standardise"`          // whether features were standardised
 	Balanced            bool    `json:"balanced"`             // whether classes were balanced
 	Correctness         float64 `json:"correctness"`          // share of held-out rows classified right
@@ -45,7 +46,7 @@ type TuningFinal struct {
 
 // TuningCurve has the results of every ν on held-out folds, for one set of options.
 type TuningCurve struct {
-	Method      string        `json:"method"`      // method of the planes: psvm, line or full
+	Method      string        `json:"method"`      // method of the planes: psvm or that of a refinement
 	Standardise bool          `json:"standardise"` // whether features were standardised
 	Balanced    bool          `json:"balanced"`    // whether classes were balanced
 	Rows        int64         `json:"scored_rows"` // rows that correctness was measured on; 0: none
@@ -74,7 +75,7 @@ func (t *Tuning) Chose(c *TuningCurve) bool {
 func NewTuning(of *study.Tuning, how config.Refine) *Tuning {
 	method := func(curve int) string {
 		if of.Curves[curve].Refined {
-			return RefineMethod(how).String()
+			return Refiner(how, false).String()
 		}
 		return MethodPSVM
 	}
@@ -141,8 +142,12 @@ func Refining(how config.Refine) study.Refining {
 	return study.Always
 }
 
-// RefineMethod is the method of model.refine, if there is one.
-func RefineMethod(how config.Refine) newton.Method {
+// Refiner is the method of model.refine, if there is one. basis says whether the planes are in
+// the coordinates of a basis.
+func Refiner(how config.Refine, basis bool) study.Refiner {
+	if machine, ok := svm.Named(string(how)); ok {
+		return svm.Refiner{Name: string(how), Machine: machine, Basis: basis}
+	}
 	if how == config.RefineLine {
 		return newton.Line
 	}

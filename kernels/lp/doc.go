@@ -1,4 +1,4 @@
-// Package lp solves the linear programs of 1-norm support vector machines.
+// Package lp solves the linear and quadratic programs of support vector machines.
 //
 // # Formulation
 //
@@ -28,16 +28,27 @@
 //
 //   - bounds of u: rows of one term.
 //
-// Package reduce uses columns, labels, ν and costs of rows. Tests check the rest
-// against optima of HiGHS.
+// # Quadratic programs
+//
+// Quadratic and Linear add ½x'Qx + f'x, where x = [u; γ; s] and Q is positive semidefinite.
+// Then u has no penalty unless Penalties say so. The programs are
+//
+//   - the hinge loss of support vector machines, with Q = I or K(Z, Z) on u (Wu, Schölkopf
+//     and Bakır 2006, 28–30);
+//
+//   - knowledge sets (3.13) or a 1-norm with the squared loss of rows that are gone, with
+//     Q = I/ν + E'E and f = −E'De from sums, and no rows of data.
+//
+// Package reduce uses columns, labels, ν and costs of rows, and package svm the rest. Tests
+// check all of it against optima of HiGHS, libsvm and gonum.
 //
 // # The dual program
 //
 // All parts are terms of one kind. With x = [u; γ; s] and an interval [lo_k, hi_k] for
 // each row, column penalty and extra row k, the programs are
 //
-//	min_x f'x + Σ_k max {β(b_k − a_k'x) : lo_k ≤ β ≤ hi_k}
-//	max_β b'β  s.t. A'β = f,  lo ≤ β ≤ hi
+//	min_x     ½x'Qx + f'x + Σ_k max {β(b_k − a_k'x) : lo_k ≤ β ≤ hi_k}
+//	max_{β,x} b'β − ½x'Qx  s.t. A'β = f + Qx,  lo ≤ β ≤ hi
 //
 // The interval is [0, νc_i] for a row of data, [−g_j, g_j] for a penalty,
 // [0, cost] for ≥ and [−cost, cost] for =. β is Alpha and Beta of the Solution;
@@ -46,30 +57,40 @@
 // # Method and stopping rule
 //
 // Mehrotra's predictor-corrector method follows the central path of both
-// programs. Its normal equations A'ΘA Δx = r, of order t+1+len(s), have a weighted
+// programs. Its normal equations (Q + A'ΘA) Δx = r, of order t+1+len(s), have a weighted
 // Gram matrix, which package gram sums in one pass over the columns. It stops
 // when the duality gap is at most 1e-9 of the objective and the residuals are
 // at most 1e-9, or when it makes no progress.
 //
-// The simplex method then continues from the vertex that the interior point
+// For a linear program the simplex method then continues from the vertex that the interior point
 // suggests, often without a step, until no dual variable violates its bounds by
 // more than rounding. So the solution is a vertex: zeros of u, E and α are
 // exact, at most t+1+len(s) rows have 0 < α < νc, and its optimality does not depend on
-// the interior point. Finally the gap is computed from the solution. A gap above 1e-8 of
-// the objective (or 1e-12 of the terms that cancel in it) is ErrNotConverged.
+// the interior point.
+//
+// For a quadratic program an active-set method continues from the face of terms with
+// residual zero that the interior point suggests, usually for a step or none. It minimises
+// on the face, past kinks as long as the objective falls, and lets a term leave whose dual
+// variable violates its bounds. So penalised zeros of u, and α at 0 or νc, are exact.
+//
+// Finally the gap is computed from the solution. A gap above 1e-8 of the objective (or 1e-12
+// of the terms that cancel in it) is ErrNotConverged, and so is a dual solution with
+// |A'β − f − Qx| > 1e-9 max {1, |Qx|} of the largest cost.
 //
 // Before that, the simplex method on the Hard rows alone checks whether they contradict
-// each other. A 1-norm SVM without costs of extra variables is never unbounded, because
-// no term of its objective is negative. Zero columns, equal columns, ties, separable
-// classes and single classes need no special care. Among several solutions the choice
-// of the vertex is unspecified, but deterministic.
+// each other. It is left out if x = 0 is feasible. A program without linear costs is never
+// unbounded, because no term of its objective is negative. Zero columns, equal columns, ties,
+// separable classes and single classes need no special care. Among several solutions the
+// choice is unspecified, but deterministic.
 //
 // # Cost
 //
 // A pass is m·t²/2 fused multiply-adds for the Gram matrix, four products of K
 // with a vector, and t³/6 for the factor. 15 to 40 passes are usual; smooth
 // kernels on 10^5 rows may take twice as many. A pivot is one product of K with a vector,
-// which skips the columns of zero u. Columns are scaled by powers of two, and are not
+// which skips the columns of zero u. A step of the active-set method is such a product, and
+// an orthogonal and a Cholesky factor of the variables that are not zero: about 5t³. Columns are
+// scaled by powers of two, and are not
 // copied. The memory is about 14 numbers per row and up to 16 Gram matrices of the chunks
 // into which the rows are divided.
 //

@@ -91,10 +91,23 @@ func TestWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	q := p
+	q.Program = new(Program)
+	*q.Program = *p.Program
+	q.Quadratic = identity(len(p.k))
+	quadratic, err := q.Solve(context.Background(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.optimal(t, quadratic)
 	for _, workers := range []int{2, 3, 20} {
 		got, err := p.Solve(context.Background(), workers)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%d workers: %v, another solution than one worker's", workers, err)
+		}
+		got, err = q.Solve(context.Background(), workers)
+		if err != nil || !reflect.DeepEqual(got, quadratic) {
+			t.Errorf("%d workers, with a quadratic term: %v, another solution than one worker's", workers, err)
 		}
 	}
 }
@@ -148,6 +161,11 @@ func TestErrors(t *testing.T) {
 		{func(p *dense) { p.Variables = []Variable{{Cost: nan}} }, "extra variable 0"},
 		{func(p *dense) { p.Rows = []Row{{Bound: inf}} }, "extra row 0: bound +Inf"},
 		{func(p *dense) { p.Rows = []Row{{Cost: -1}} }, "extra row 0: bound 0, cost -1"},
+		{func(p *dense) { p.Linear = []float64{0, inf} }, "variable 1: linear cost +Inf"},
+		{func(p *dense) { p.Quadratic = []float64{1, nan, 1} }, "number 1 of the quadratic term is NaN"},
+		{func(p *dense) { p.Quadratic = []float64{1, 2, 1} }, "not positive semidefinite, as found in row 1"},
+		{func(p *dense) { p.Quadratic = []float64{-1} }, "not positive semidefinite, as found in row 0"},
+		{func(p *dense) { p.Quadratic = []float64{0, 1, 1} }, "its diagonal has 0 in row 0"},
 		{func(p *dense) { p.Rows = []Row{{Terms: []Term{{3, 1}}}} }, "extra row 0: 1 times variable 3 of 3"},
 		{func(p *dense) { p.Rows = []Row{{Terms: []Term{{0, nan}}}} }, "extra row 0: NaN times variable 0"},
 	} {
@@ -161,6 +179,9 @@ func TestErrors(t *testing.T) {
 		{D: []float64{1}, Columns: []gram.Column{gram.ColumnOf([]float64{1, 2})}},
 		{D: []float64{1}, Costs: []float64{1, 1}},
 		{D: []float64{1}, Penalties: []float64{1}},
+		{D: []float64{1}, Quadratic: []float64{1, 0}},
+		{D: []float64{1}, Quadratic: []float64{1, 0, 1}},
+		{D: []float64{1}, Linear: []float64{1, 0}},
 	} {
 		func() {
 			defer func() {

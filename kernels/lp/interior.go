@@ -2,7 +2,9 @@ package lp
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"slices"
 
 	"streamd/incremental/gram"
 )
@@ -21,20 +23,28 @@ const (
 	patience = 15
 	// boundary is the length of a step as a part of the way to the nearest bound.
 	boundary = 0.995
+	// semidefinite is the part of the diagonal of Q within which a negative eigenvalue
+	// counts as rounding.
+	semidefinite = 1e-10
 )
 
 // A solver is a program in the form
 //
-//	min f'x + Σ_k φ_k(b_k − a_k'x),   φ_k(r) = max {βr : lo_k ≤ β ≤ hi_k}
+//	min ½x'Qx + f'x + Σ_k φ_k(b_k − a_k'x),   φ_k(r) = max {βr : lo_k ≤ β ≤ hi_k}
 //
 // in scaled coordinates and costs. Its terms k are the rows of data, in
 // [0, νc]; one for each variable, with a_k a unit vector and b_k = 0, in
-// [−g, g]; and the extra rows.
+// [−g, g]; and the extra rows. An extra row of one term and bound 0 is folded into its
+// variable's term: the interval of the sum is the sum of the intervals.
 type solver struct {
 	a         *matrix
 	n         int
-	unit      float64 // scaled costs are unit times the program's costs
+	unit      float64   // scaled costs are unit times the program's costs
+	q         []float64 // the packed lower triangle of Q, or nil
+	order     int       // of Q, which belongs to the first variables
 	f         []float64
+	penalty   []float64 // g of each variable
+	place     []int     // the term of each extra row; of a folded one that of its variable
 	b, lo, hi []float64
 	x, beta   []float64
 	passes    int
@@ -46,15 +56,21 @@ type solver struct {
 
 func newSolver(p *Program, workers int) (*solver, error) {
 	n := len(p.Columns) + 1 + len(p.Variables)
-	rows := make([][]Term, len(p.Rows))
-	for k := range rows {
-		rows[k] = p.Rows[k].Terms
+	var rows [][]Term
+	place := make([]int, len(p.Rows))
+	for k, row := range p.Rows {
+		if row.folded() {
+			place[k] = len(p.D) + row.Terms[0].Variable
+			continue
+		}
+		place[k] = len(p.D) + n + len(rows)
+		rows = append(rows, row.Terms)
 	}
-	a, err := newMatrix(p.Columns, p.D, n, rows, workers)
+	a, err := newMatrix(p, n, rows, workers)
 	if err != nil {
 		return nil, err
 	}
-	s := &solver{a: a, n: n, f: make([]float64, n), x: make([]float64, n)}
+	s := &solver{a: a, n: n, f: make([]float64, n), penalty: make([]float64, n), x: make([]float64, n), place: place}
 	numbers := make([]float64, 5*a.terms())
 	for _, v := range []*[]float64{&s.b, &s.lo, &s.hi, &s.beta, &s.residual} {
 		*v, numbers = numbers[:a.terms():a.terms()], numbers[a.terms():]
@@ -66,36 +82,60 @@ func newSolver(p *Program, workers int) (*solver, error) {
 			s.hi[i] *= p.Costs[i]
 		}
 	}
-	penalise := func(j int, g float64) {
-		s.lo[a.m+j], s.hi[a.m+j] = -g/a.scale[j], g/a.scale[j]
-	}
 	for j := range a.t {
-		g := 1.0
-		if p.Penalties != nil {
-			g = p.Penalties[j]
+		switch {
+		case p.Penalties != nil:
+			s.penalty[j] = p.Penalties[j] / a.scale[j]
+		case p.Quadratic == nil:
+			s.penalty[j] = 1 / a.scale[j]
 		}
-		penalise(j, g)
 	}
 	for j, v := range p.Variables {
 		s.f[a.t+1+j] = v.Cost / a.scale[a.t+1+j]
-		penalise(a.t+1+j, v.Penalty)
+		s.penalty[a.t+1+j] = v.Penalty / a.scale[a.t+1+j]
+	}
+	for j, v := range p.Linear {
+		s.f[j] += v / a.scale[j]
+	}
+	for j, g := range s.penalty {
+		s.lo[a.m+j], s.hi[a.m+j] = -g, g
 	}
 	for k, row := range p.Rows {
-		i := a.m + n + k
-		s.b[i], s.hi[i] = row.Bound, row.Cost
-		if row.Equal {
-			s.lo[i] = -row.Cost
+		lo, hi := row.interval()
+		if row.folded() {
+			w := row.Terms[0].Value / a.scale[row.Terms[0].Variable]
+			lo, hi = min(w*lo, w*hi), max(w*lo, w*hi)
+		}
+		i := place[k]
+		if s.lo[i] += lo; !row.folded() {
+			s.b[i] = row.Bound
+		}
+		s.hi[i] += hi
+	}
+	if p.Quadratic != nil {
+		s.order = p.order()
+		s.q = make([]float64, len(p.Quadratic))
+		for i := range s.order {
+			for j := range i + 1 {
+				at := gram.PackedLen(i) + j
+				s.q[at] = p.Quadratic[at] / a.scale[i] / a.scale[j]
+			}
 		}
 	}
 	// Scale the largest finite cost to [1/2, 1).
 	var top float64
 	for k, hi := range s.hi {
-		if hi != Hard {
-			top = max(top, hi, -s.lo[k])
+		for _, bound := range []float64{hi, -s.lo[k]} {
+			if bound != Hard {
+				top = max(top, bound)
+			}
 		}
 	}
 	for _, v := range s.f {
 		top = max(top, math.Abs(v))
+	}
+	for i := range s.order {
+		top = max(top, s.q[gram.PackedLen(i)+i])
 	}
 	s.unit = 1
 	if top > 0 {
@@ -108,18 +148,74 @@ func newSolver(p *Program, workers int) (*solver, error) {
 	}
 	for j := range s.f {
 		s.f[j] *= s.unit
+		s.penalty[j] *= s.unit
 	}
-	return s, nil
+	for i := range s.q {
+		s.q[i] *= s.unit
+	}
+	return s, s.checkQuadratic()
+}
+
+// folded reports whether the row belongs into the term of its only variable.
+func (r *Row) folded() bool {
+	return len(r.Terms) == 1 && r.Bound == 0 && r.Terms[0].Value != 0
+}
+
+// interval is the interval of the row's dual variable.
+func (r *Row) interval() (lo, hi float64) {
+	if r.Equal {
+		lo = -r.Cost
+	}
+	return lo, r.Cost
+}
+
+// checkQuadratic refuses a Q with a negative eigenvalue, relative to its diagonal and
+// beyond rounding: then Q plus a small part of its diagonal has no Cholesky factor.
+func (s *solver) checkQuadratic() error {
+	l := slices.Clone(s.q)
+	for i := range s.order {
+		row := l[gram.PackedLen(i):][:i+1]
+		diagonal := row[i]
+		for j := range i {
+			other := l[gram.PackedLen(j):][:j+1]
+			row[j] -= dot(row[:j], other[:j])
+			if other[j] > 0 {
+				row[j] /= other[j]
+			} else if row[j] != 0 {
+				return fmt.Errorf("lp: the quadratic term is not positive semidefinite: its diagonal has 0 in row %d, which has other numbers", j)
+			}
+		}
+		pivot := diagonal*(1+semidefinite) - dot(row[:i], row[:i])
+		if pivot < 0 || pivot == 0 && diagonal > 0 {
+			return fmt.Errorf("lp: the quadratic term is not positive semidefinite, as found in row %d", i)
+		}
+		row[i] = math.Sqrt(pivot)
+	}
+	return nil
+}
+
+// mulQuadratic writes Qx to out.
+func (s *solver) mulQuadratic(out, x []float64) {
+	clear(out)
+	for i := range s.order {
+		row := s.q[gram.PackedLen(i):][:i+1]
+		out[i] += dot(row, x[:i+1])
+		addTo(out[:i], x[i], row[:i])
+	}
 }
 
 // start sets β to the middle of its bounds.
 func (s *solver) start() {
 	for k := range s.beta {
-		switch {
-		case !math.IsInf(s.hi[k], 1):
-			s.beta[k] = (s.lo[k] + s.hi[k]) / 2
-		case !math.IsInf(s.lo[k], -1):
-			s.beta[k] = s.lo[k] + 1
+		switch lo, hi := s.lo[k], s.hi[k]; {
+		case !math.IsInf(hi-lo, 1):
+			s.beta[k] = (lo + hi) / 2
+		case !math.IsInf(lo, -1):
+			s.beta[k] = lo + 1
+		case !math.IsInf(hi, 1):
+			s.beta[k] = hi - 1
+		default:
+			s.beta[k] = 0
 		}
 	}
 }
@@ -133,7 +229,8 @@ type interior struct {
 	p, q           []float64
 	dp, dq, dBeta  []float64
 	theta, h       []float64
-	dx, rhs, rd    []float64 // rd = f − A'β
+	dx, rhs, rd    []float64 // rd = f + Qx − A'β
+	qx             []float64
 	factor, normal []float64
 	pieces         []piece
 	first          float64 // the objective before the first step
@@ -159,7 +256,9 @@ func (s *solver) interior(ctx context.Context) error {
 	for _, v := range []*[]float64{&in.up, &in.down, &in.p, &in.q, &in.dp, &in.dq, &in.dBeta, &in.theta, &in.h} {
 		*v, numbers = numbers[:terms:terms], numbers[terms:]
 	}
-	in.dx, in.rhs, in.rd = make([]float64, s.n), make([]float64, s.n), make([]float64, s.n)
+	for _, v := range []*[]float64{&in.dx, &in.rhs, &in.rd, &in.qx} {
+		*v = make([]float64, s.n)
+	}
 	in.normal = make([]float64, gram.PackedLen(s.n))
 	in.factor = make([]float64, gram.PackedLen(s.n))
 	s.start()
@@ -173,7 +272,9 @@ func (s *solver) interior(ctx context.Context) error {
 			break
 		}
 	}
-	if !finite(maxAbs(s.x)) || !finite(maxAbs(s.beta)) {
+	// With a quadratic term, an x without bound would leave nothing but rounding.
+	far := s.q != nil && maxAbs(s.x) > 1e9
+	if far || !finite(maxAbs(s.x)) || !finite(maxAbs(s.beta)) {
 		clear(s.x)
 		s.start()
 	}
@@ -209,11 +310,13 @@ func (in *interior) forTerms(do func(c int, sum *piece, from, to int)) {
 func (in *interior) converged() bool {
 	s, a := in.solver, in.a
 	a.mulTransposed(in.rd, s.beta)
-	var dual, fx float64
+	s.mulQuadratic(in.qx, s.x)
+	var dual, fx, xqx float64
 	for j := range in.rd {
-		in.rd[j] = s.f[j] - in.rd[j]
+		in.rd[j] = s.f[j] - in.rd[j] + in.qx[j]
 		dual = max(dual, math.Abs(in.rd[j]))
 		fx += s.f[j] * s.x[j]
+		xqx += in.qx[j] * s.x[j]
 	}
 	in.forTerms(func(_ int, sum *piece, from, to int) {
 		*sum = piece{}
@@ -247,7 +350,8 @@ func (in *interior) converged() bool {
 		}
 	})
 	total := in.total()
-	primal := total.primal + fx
+	primal := total.primal + fx + xqx/2
+	total.dual -= xqx / 2
 	if in.passes == 0 {
 		in.first, in.best = math.Abs(primal), math.Inf(1)
 	}
@@ -277,11 +381,11 @@ func (in *interior) total() piece {
 
 // step makes one step. With Θ the diagonal of θ = 1/(p/w⁺ + q/w⁻), the Newton step solves
 //
-//	A'ΘA Δx = A'Θh − (f − A'β),   Δβ = θ(h − AΔx),
+//	(Q + A'ΘA) Δx = A'Θh − (f + Qx − A'β),   Δβ = θ(h − AΔx),
 //
 // first for h = b − Ax, which aims at a gap of zero, and then for an h that is centred
-// and corrected for the products Δp·Δw⁺ and Δq·Δw⁻ of the first direction. step reports
-// whether a step was possible.
+// and corrected for the products Δp·Δw⁺ and Δq·Δw⁻ of the first direction. Q ties the
+// lengths of the steps of x and β to each other. step reports whether a step was possible.
 func (in *interior) step() bool {
 	s, a := in.solver, in.a
 	total := in.total()
@@ -293,13 +397,16 @@ func (in *interior) step() bool {
 	// A free dual variable (of a hard equality) has θ = ∞. A finite θ, in proportion to
 	// the others, makes a proximal step, which becomes exact as the iteration converges.
 	top := maxAbs(in.theta)
-	for k := a.m + s.n; k < a.terms(); k++ {
+	for k := a.m; k < a.terms(); k++ {
 		if math.IsInf(s.hi[k], 1) && math.IsInf(s.lo[k], -1) {
 			in.theta[k] = max(min(1e3*top, 1e12), 1e3)
 		}
 	}
 
 	a.normal(in.normal, in.rhs, in.theta, in.h)
+	for i, v := range s.q {
+		in.normal[i] += v
+	}
 	in.factorise()
 	if !in.direction() {
 		return false
@@ -308,7 +415,7 @@ func (in *interior) step() bool {
 		in.directionOf(c, sum, from, to, true)
 	})
 	total = in.total()
-	alphaX, alphaBeta := min(1, total.stepX), min(1, total.stepBeta)
+	alphaX, alphaBeta := s.steps(total.stepX, total.stepBeta)
 	in.forTerms(func(_ int, sum *piece, from, to int) {
 		sum.gap = 0
 		for k := from; k < to; k++ {
@@ -356,7 +463,7 @@ func (in *interior) step() bool {
 		in.directionOf(c, sum, from, to, false)
 	})
 	total = in.total()
-	alphaX, alphaBeta = min(1, boundary*total.stepX), min(1, boundary*total.stepBeta)
+	alphaX, alphaBeta = s.steps(boundary*total.stepX, boundary*total.stepBeta)
 	if !(max(alphaX, alphaBeta) > 1e-10) {
 		return false
 	}
@@ -378,6 +485,16 @@ func (in *interior) step() bool {
 		s.x[j] += alphaX * d
 	}
 	return true
+}
+
+// steps limits the lengths of steps.
+func (s *solver) steps(x, beta float64) (float64, float64) {
+	x, beta = min(1, x), min(1, beta)
+	if s.q != nil {
+		x = min(x, beta)
+		beta = x
+	}
+	return x, beta
 }
 
 // direction solves for Δx, with rhs = A'Θh. It reports whether Δx is finite.
@@ -435,7 +552,7 @@ func (in *interior) directionOf(c int, sum *piece, from, to int, predictor bool)
 	sum.stepX, sum.stepBeta = stepX, stepBeta
 }
 
-// factorise sets factor to the Cholesky factor of A'ΘA. A pivot that is rounding error
+// factorise sets factor to the Cholesky factor of Q + A'ΘA. A pivot that is rounding error
 // belongs to a direction without effect (a column that is zero, or depends on others).
 // It is replaced by a huge one, so that nothing moves in that direction.
 func (in *interior) factorise() {

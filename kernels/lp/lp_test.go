@@ -54,15 +54,39 @@ func (p dense) penalty(j int) float64 {
 		return p.Variables[j-t-1].Penalty
 	case p.Penalties != nil:
 		return p.Penalties[j]
+	case p.Quadratic != nil:
+		return 0
 	}
 	return 1
 }
 
-func (p dense) linear(j int) float64 {
-	if j > len(p.k) {
-		return p.Variables[j-len(p.k)-1].Cost
+func (p dense) linear(j int) (f float64) {
+	if j < len(p.Linear) {
+		f = p.Linear[j]
 	}
-	return 0
+	if j > len(p.k) {
+		f += p.Variables[j-len(p.k)-1].Cost
+	}
+	return f
+}
+
+// quadratic returns Qx and the sizes of its sums.
+func (p dense) quadratic(x []float64) (qx, size []float64) {
+	qx, size = make([]float64, len(x)), make([]float64, len(x))
+	at := 0
+	for i := 0; at < len(p.Quadratic); i++ {
+		for j := 0; j <= i; j++ {
+			add := func(i, j int) {
+				qx[i] += p.Quadratic[at] * x[j]
+				size[i] += math.Abs(p.Quadratic[at] * x[j])
+			}
+			if add(i, j); i != j {
+				add(j, i)
+			}
+			at++
+		}
+	}
+	return qx, size
 }
 
 func (p dense) variables() int { return len(p.k) + 1 + len(p.Variables) }
@@ -85,7 +109,7 @@ func (p dense) optimal(t reporter, s *Solution) {
 	if len(x) != n || len(s.E) != len(p.D) || len(s.Alpha) != len(p.D) || len(s.Beta) != len(p.Rows) || len(s.Slack) != len(p.Rows) {
 		t.Fatalf("lengths of the solution: %d, %d, %d, %d, %d", len(x), len(s.E), len(s.Alpha), len(s.Beta), len(s.Slack))
 	}
-	var objective, dual, size float64
+	var objective, dual, size, most float64
 	balance, balanceSize := make([]float64, n), make([]float64, n)
 	for i, d := range p.D {
 		margin, marginSize := -d*s.Gamma, 1+math.Abs(s.Gamma)
@@ -101,6 +125,7 @@ func (p dense) optimal(t reporter, s *Solution) {
 			t.Errorf("row %d: margin %v, E %v", i, margin, s.E[i])
 		}
 		c := p.cost(i)
+		most = max(most, c)
 		if s.Alpha[i] < 0 || s.Alpha[i] > c*(1+1e-15) {
 			t.Errorf("row %d: α = %v, cost %v", i, s.Alpha[i], c)
 		}
@@ -133,21 +158,41 @@ func (p dense) optimal(t reporter, s *Solution) {
 		dual += row.Bound * s.Beta[k]
 		size += math.Abs(row.Bound * s.Beta[k])
 	}
+	columnSize := func(j int) float64 {
+		if j < len(p.k) {
+			return 1 + maxAbs(p.k[j])
+		}
+		return 2
+	}
 	var largest float64
+	qx, qxSize := p.quadratic(x)
 	for j := range x {
-		largest = max(largest, balanceSize[j], p.penalty(j))
+		largest = max(largest, balanceSize[j], p.penalty(j), qxSize[j])
+		if gram.PackedLen(j) < len(p.Quadratic) { // rounding of x, which is about 1
+			largest = max(largest, p.Quadratic[gram.PackedLen(j)+j])
+			size += p.Quadratic[gram.PackedLen(j)+j]
+		}
 	}
 	for j := range x {
 		g := p.penalty(j)
 		objective += g*math.Abs(x[j]) + p.linear(j)*x[j]
-		size += (g + math.Abs(p.linear(j))) * maxAbs(x)
-		// f − g ≤ A'β ≤ f + g.
-		if off := math.Abs(balance[j]-p.linear(j)) - g; off > accuracy*(g+math.Abs(p.linear(j)))+1e-11*largest {
+		objective += qx[j] * x[j] / 2
+		dual -= qx[j] * x[j] / 2
+		size += (g + math.Abs(p.linear(j)) + qxSize[j]) * maxAbs(x)
+		rounding := 1e-11 * largest
+		if p.Quadratic != nil { // β is as exact as the largest term allows
+			rounding += 1e-12 * max(most, largest) * columnSize(j)
+		}
+		// f + Qx − g ≤ A'β ≤ f + Qx + g.
+		if off := math.Abs(balance[j]-p.linear(j)-qx[j]) - g; off > accuracy*(g+math.Abs(p.linear(j)))+rounding {
 			t.Errorf("variable %d: balance of the dual variables is off by %v (g = %v, sum %v)", j, off, g, balanceSize[j])
 		}
 	}
 	if math.Abs(objective-s.Objective) > accuracy*math.Abs(objective)+1e-13*size {
 		t.Errorf("objective %v, said to be %v", objective, s.Objective)
+	}
+	if p.Quadratic != nil { // it ends at a point that is on all its kinks but for rounding
+		size += 20 * largest * (1 + maxAbs(x))
 	}
 	if math.Abs(objective-dual) > accuracy*math.Abs(objective)+1e-12*size {
 		t.Errorf("objective %v, dual objective %v", objective, dual)
@@ -169,7 +214,7 @@ func (p dense) optimal(t reporter, s *Solution) {
 			nonzero++
 		}
 	}
-	if between > n || len(p.Rows) == 0 && nonzero > len(p.D) {
+	if between > n || p.Quadratic == nil && len(p.Rows) == 0 && nonzero > len(p.D) {
 		t.Errorf("%d of %d variables are not zero, and %d dual variables of %d rows between their bounds", nonzero, n, between, len(p.D))
 	}
 }
@@ -222,7 +267,7 @@ func (p dense) simplex() (float64, error) {
 
 // drawProgram draws a program of small integers, with ties, duplicates and zeros, or of
 // any numbers.
-func drawProgram(r *rapid.T) dense {
+func drawProgram(r *rapid.T, quadratic bool) dense {
 	m := rapid.IntRange(0, 12).Draw(r, "m")
 	columns := rapid.IntRange(0, 4).Draw(r, "t")
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 1))
@@ -289,16 +334,52 @@ func drawProgram(r *rapid.T) dense {
 		}
 		p.Rows = append(p.Rows, row)
 	}
+	if quadratic {
+		drawQuadratic(r, rng, p.Program)
+	}
 	return p
+}
+
+// drawQuadratic draws a quadratic term of any order and rank, and linear costs of u and γ.
+func drawQuadratic(r *rapid.T, rng *rand.Rand, p *Program) {
+	order := rapid.IntRange(0, len(p.Columns)+1+len(p.Variables)).Draw(r, "order")
+	p.Quadratic = make([]float64, gram.PackedLen(order))
+	factor := make([][]float64, rapid.IntRange(0, order+1).Draw(r, "rank"))
+	for k := range factor {
+		factor[k] = make([]float64, order)
+		for j := range factor[k] {
+			factor[k][j] = float64(rng.IntN(5) - 2)
+		}
+	}
+	for i := range order {
+		for j := range i + 1 {
+			for _, v := range factor {
+				p.Quadratic[gram.PackedLen(i)+j] += v[i] * v[j]
+			}
+		}
+	}
+	if rapid.Bool().Draw(r, "identity") {
+		for i := range order {
+			p.Quadratic[gram.PackedLen(i)+i]++
+		}
+	}
+	if rapid.Bool().Draw(r, "f") {
+		for range rng.IntN(len(p.Columns) + 2) {
+			p.Linear = append(p.Linear, float64(rng.IntN(5)-2))
+		}
+	}
 }
 
 // Each outcome comes with its proof, for programs of all kinds: dual variables of equal
 // objective, multipliers of rows that contradict each other, or a direction in which the
 // objective falls.
-func TestPrograms(t *testing.T) {
+func TestPrograms(t *testing.T)          { testPrograms(t, false) }
+func TestQuadraticPrograms(t *testing.T) { testPrograms(t, true) }
+
+func testPrograms(t *testing.T, quadratic bool) {
 	outcomes := map[error]int{}
 	property := func(r *rapid.T) {
-		p := drawProgram(r)
+		p := drawProgram(r, quadratic)
 		s, err := p.Solve(context.Background(), 1)
 		outcomes[err]++
 		switch {
@@ -381,6 +462,12 @@ func (p dense) unbounded(t reporter, s *Solution) {
 	}
 	for j, v := range x {
 		slope += p.penalty(j)*math.Abs(v) + p.linear(j)*v
+	}
+	qx, qxSize := p.quadratic(x)
+	for j := range qx {
+		if math.Abs(qx[j]) > 1e-9*qxSize[j]+1e-11*maxAbs(x)*float64(1+len(p.Quadratic)) {
+			t.Errorf("variable %d: the direction has a curvature of %v", j, qx[j])
+		}
 	}
 	if !(slope < 0) {
 		t.Errorf("the objective's slope is %v", slope)

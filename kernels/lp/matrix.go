@@ -48,8 +48,9 @@ type partial struct {
 	signed  []float64
 }
 
-func newMatrix(columns []gram.Column, d []float64, n int, sparse [][]Term, workers int) (*matrix, error) {
-	a := &matrix{columns: columns, d: d, sparse: sparse, m: len(d), n: n, t: len(columns), workers: workers}
+func newMatrix(p *Program, n int, sparse [][]Term, workers int) (*matrix, error) {
+	columns := p.Columns
+	a := &matrix{columns: columns, d: p.D, sparse: sparse, m: len(p.D), n: n, t: len(columns), workers: workers}
 	chunks := min(max(a.m/chunkRows, 1), maxChunks)
 	a.bounds = []int{0}
 	for c := 1; c < chunks; c++ {
@@ -71,11 +72,12 @@ func newMatrix(columns []gram.Column, d []float64, n int, sparse [][]Term, worke
 		p.columns = append(p.columns, gram.ColumnOf(a.dh[from:to]))
 	}
 	a.codes = make([]int32, most)
-	return a, a.setScale()
+	return a, a.setScale(p)
 }
 
-// setScale scales each column to a largest magnitude in (1/2, 1].
-func (a *matrix) setScale() error {
+// setScale scales each column to a largest magnitude in (1/2, 1]. Without rows of data
+// it scales the diagonal of Q.
+func (a *matrix) setScale(p *Program) error {
 	largest := make([]float64, a.n)
 	err := parallel.For(a.workers, a.t, func(j int) error {
 		largest[j] = gram.Largest(a.columns[j], 0)
@@ -95,6 +97,11 @@ func (a *matrix) setScale() error {
 	for _, row := range a.sparse {
 		for _, term := range row {
 			largest[term.Variable] = max(largest[term.Variable], math.Abs(term.Value))
+		}
+	}
+	for j := range p.order() {
+		if v := p.Quadratic[gram.PackedLen(j)+j]; a.m == 0 && v > 0 {
+			largest[j] = math.Sqrt(v)
 		}
 	}
 	a.scale = make([]float64, a.n)

@@ -11,17 +11,27 @@ import (
 // Hard is the cost of a Row that must hold.
 var Hard = math.Inf(1)
 
-// A Program is the data of a 1-norm program: see the package's comment. The numbers of
-// its variables are j for u_j, t for γ, and t+1+j for s_j.
+// A Program is the data of a program: see the package's comment. The numbers of its
+// variables are j for u_j, t for γ, and t+1+j for s_j. It may have no rows (then columns
+// are of length 0), and no columns.
 type Program struct {
 	Columns []gram.Column // K: t columns of m finite numbers
 	D       []float64     // m labels, 1 or −1
 	Nu      float64       // ν ≥ 0
 
 	Costs     []float64  // c ≥ 0 of each row; nil: 1 each. A row of cost 0 is ignored.
-	Penalties []float64  // g ≥ 0 of each u_j; nil: 1 each
+	Penalties []float64  // g ≥ 0 of each u_j; nil: 1 each, or 0 each if Quadratic is given
 	Variables []Variable // the extra variables s
 	Rows      []Row      // the extra constraints
+
+	// Quadratic is Q, a symmetric and positive semidefinite matrix: its packed lower
+	// triangle, row by row. Its order may be less than the number of variables; it is
+	// that of the first ones. With t it regularises u, with t+1 also γ. nil: no
+	// quadratic term, a linear program.
+	Quadratic []float64
+	// Linear is f of the first variables, as many as it has numbers; nil: 0 each. That
+	// of s_j is added to its Cost.
+	Linear []float64
 }
 
 // A Variable is an extra variable. It is free; use Rows for bounds.
@@ -44,8 +54,8 @@ type Term struct {
 	Value    float64
 }
 
-// A Solution is an optimal vertex with its certificate: a dual solution whose
-// objective differs only by Gap.
+// A Solution is an optimal point with its certificate: a dual solution whose objective
+// differs only by Gap. That of a linear program is a vertex.
 type Solution struct {
 	U     []float64 // t
 	Gamma float64
@@ -59,7 +69,7 @@ type Solution struct {
 	Objective float64
 	Gap       float64 // Objective less the dual objective
 	Passes    int     // interior-point iterations: each a weighted Gram matrix
-	Pivots    int     // simplex iterations of the crossover
+	Pivots    int     // simplex iterations of the crossover, or active-set iterations
 }
 
 // SupportVectors is the number of rows whose dual variable is positive.
@@ -78,7 +88,7 @@ var (
 	// ErrInfeasible: the Hard rows contradict each other. Beta of the Solution
 	// is the proof: multipliers with Σβa = 0 and Σβb > 0.
 	ErrInfeasible = errors.New("lp: infeasible: the hard rows contradict each other")
-	// ErrUnbounded: the costs of the extra variables outweigh all other terms. U,
+	// ErrUnbounded: the linear costs outweigh all other terms. U,
 	// Gamma and S of the Solution are a direction along which the objective falls
 	// without end.
 	ErrUnbounded = errors.New("lp: unbounded: the objective falls for ever")
@@ -115,6 +125,19 @@ func (p *Program) check() error {
 			return fmt.Errorf("lp: column %d: penalty %v", j, g)
 		}
 	}
+	if order, n := p.order(), t+1+len(p.Variables); order > n || gram.PackedLen(order) != len(p.Quadratic) || len(p.Linear) > n {
+		panic(fmt.Sprintf("lp: %d numbers of a quadratic and %d of a linear term of %d variables", len(p.Quadratic), len(p.Linear), n))
+	}
+	for i, v := range p.Quadratic {
+		if !finite(v) {
+			return fmt.Errorf("lp: number %d of the quadratic term is %v", i, v)
+		}
+	}
+	for j, v := range p.Linear {
+		if !finite(v) {
+			return fmt.Errorf("lp: variable %d: linear cost %v", j, v)
+		}
+	}
 	for j, v := range p.Variables {
 		if !amount(v.Penalty) || !finite(v.Cost) {
 			return fmt.Errorf("lp: extra variable %d: cost %v, penalty %v", j, v.Cost, v.Penalty)
@@ -131,6 +154,11 @@ func (p *Program) check() error {
 		}
 	}
 	return nil
+}
+
+// order is the order of Q.
+func (p *Program) order() int {
+	return int(math.Sqrt(2*float64(len(p.Quadratic))+0.25) - 0.25)
 }
 
 func finite(v float64) bool { return math.Abs(v) <= math.MaxFloat64 }

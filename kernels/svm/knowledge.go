@@ -39,6 +39,10 @@ type Knowledge struct {
 	// to the other side.
 	Positive string
 	Mu       float64 // μ ≥ 0
+	// Alone makes ν 0: rows do not count.
+	Alone bool
+	// Report, unless nil, is called by Fit with the hold on each set.
+	Report func(held []Grip)
 	// Map is the basis of the rows' coordinates; nil: the features.
 	Map *kernels.Map
 }
@@ -70,8 +74,35 @@ type Grip struct {
 
 // Fit implements Machine.
 func (k Knowledge) Fit(ctx context.Context, rows *Rows, nu float64) (*Plane, error) {
-	p, _, err := k.Solve(ctx, rows, nu)
-	return p, err
+	if k.Alone {
+		nu = 0
+	}
+	p, held, err := k.Solve(ctx, rows, nu)
+	if err != nil {
+		return nil, err
+	}
+	if k.Alone {
+		p.Alpha = nil // α = 0 does not say that a row is right
+	}
+	if k.Report != nil {
+		k.Report(held)
+	}
+	return p, nil
+}
+
+func (Knowledge) convex() {}
+
+// of returns the machine for the plane of a class, in the coordinates (x − μ)/σ if mean is not
+// nil.
+func (k Knowledge) of(class string, mean, sigma []float64) Machine {
+	k.Positive = class
+	if mean != nil {
+		k.Sets = slices.Clone(k.Sets)
+		for i := range k.Sets {
+			k.Sets[i] = k.Sets[i].Scaled(mean, sigma)
+		}
+	}
+	return k
 }
 
 // Solve is Fit that also returns the hold on each set. No set may be empty: see
@@ -123,7 +154,7 @@ func (k *Knowledge) solve(ctx context.Context, rows *Rows, nu float64) (*Plane, 
 	for j := range p.Penalties {
 		p.Penalties[j] = 1
 	}
-	held := make([]placed, len(k.Sets))
+	held := make([]setRows, len(k.Sets))
 	for i := range k.Sets {
 		s := &k.Sets[i]
 		if d, cost := k.side(s), k.Mu*s.Weight; k.Map != nil {
@@ -488,8 +519,8 @@ type knowledgeProgram struct {
 	leads map[string]int // by side and members of a group: the shared variable for its max −dw
 }
 
-// placed says where a set is in the program.
-type placed struct {
+// A setRows says where a set is in the program.
+type setRows struct {
 	multipliers []multiplier // of its conditions
 	rows        []int        // with slack
 	forced      []int        // features without a bound, whose w should be 0: r is |w|
@@ -503,7 +534,7 @@ type multiplier struct {
 }
 
 // grip reads off the hold on the set.
-func (of *placed) grip(v *lp.Solution) Grip {
+func (of *setRows) grip(v *lp.Solution) Grip {
 	var g Grip
 	for _, row := range of.rows {
 		g.Slack += math.Abs(v.Slack[row])
@@ -544,7 +575,7 @@ func (p *knowledgeProgram) multiplier() int {
 }
 
 // row adds a row to the program that may be missed, and to the set.
-func (p *knowledgeProgram) row(of *placed, row lp.Row) {
+func (p *knowledgeProgram) row(of *setRows, row lp.Row) {
 	of.rows = append(of.rows, len(p.Rows))
 	p.Rows = append(p.Rows, row)
 }
@@ -595,9 +626,9 @@ func (s *Set) intervals(n int) []interval {
 }
 
 // inFeatures adds a set to a program in the features.
-func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64) placed {
+func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64) setRows {
 	t := len(p.Columns)
-	of := placed{multipliers: make([]multiplier, len(s.Conditions))}
+	of := setRows{multipliers: make([]multiplier, len(s.Conditions))}
 	about := s.intervals(t)
 	margin := lp.Row{Terms: []lp.Term{{Variable: t, Value: -d}}, Bound: 1, Cost: cost} // −b'u − dγ ≥ 1
 	miss := func(variable int, b float64) {
@@ -744,8 +775,8 @@ func (p *knowledgeProgram) lead(of []int, d float64) int {
 }
 
 // inBasis adds a set to a program in the coordinates of a basis.
-func (p *knowledgeProgram) inBasis(s *Set, d, cost float64, z *kernels.Map) placed {
-	of := placed{multipliers: make([]multiplier, len(s.Conditions))}
+func (p *knowledgeProgram) inBasis(s *Set, d, cost float64, z *kernels.Map) setRows {
+	of := setRows{multipliers: make([]multiplier, len(s.Conditions))}
 	if mean, sigma := z.Scaling(); mean != nil {
 		scaled := s.Scaled(mean, sigma)
 		s = &scaled

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"testing"
 
+	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/kernels"
 	"streamd/kernels/lp"
@@ -490,5 +491,74 @@ func TestKnowledgeErrors(t *testing.T) {
 		} else {
 			t.Log(err)
 		}
+	}
+}
+
+// As a Refiner's machine it knows the class of each plane, and its sets are in the features' own
+// coordinates, whatever those of the program.
+func TestKnowledgeRefiner(t *testing.T) {
+	blocks := three(1, 150)
+	sets := []Set{
+		{Class: "x", Weight: 1, Conditions: []Condition{condition(95, 1), condition(0.01, 0, 0, 1)}},
+		{Class: "z", Weight: 2, Conditions: []Condition{condition(-3, 0, -1), condition(-100, -1, 2)}},
+	}
+	model, n := solved(t, blocks, incremental.Options{Nu: 0.1, Standardise: true})
+	reports := 0
+	k := Knowledge{Sets: sets, Mu: 3, Report: func(held []Grip) {
+		if reports++; len(held) != len(sets) {
+			t.Errorf("the hold on %d sets", len(held))
+		}
+	}}
+	got, err := (Refiner{Name: "knowledge", Machine: k}).Refine(t.Context(), model, blocks, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reports != 3 {
+		t.Errorf("%d reports of 3 planes", reports)
+	}
+	for i, class := range []string{"x", "y", "z"} {
+		rows := &Rows{Columns: make([]gram.Column, 3)}
+		columns := make([][]float64, 3)
+		for _, b := range blocks {
+			for row, code := range b.Codes {
+				if b.Weight(row) == 0 {
+					continue
+				}
+				d := -1.0
+				if b.Classes[code] == class {
+					d = 1
+				}
+				rows.D, rows.Costs = append(rows.D, d), append(rows.Costs, b.Weight(row))
+				for j := range columns {
+					columns[j] = append(columns[j], (b.Columns[j].At(row)-n.Mean[j])/n.Sigma[j])
+				}
+			}
+		}
+		for j := range columns {
+			rows.Columns[j] = gram.ColumnOf(columns[j])
+		}
+		direct := Knowledge{Positive: class, Mu: 3}
+		for _, s := range sets {
+			direct.Sets = append(direct.Sets, s.Scaled(n.Mean, n.Sigma))
+		}
+		want, err := direct.Fit(t.Context(), rows, 0.1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(got.Planes[i].Objective-want.Objective) > 1e-9*want.Objective {
+			t.Errorf("class %s: objective %v, want %v", class, got.Planes[i].Objective, want.Objective)
+		}
+		for j, w := range want.W {
+			if v := got.Model.Planes[i].W[j] * n.Sigma[j]; math.Abs(v-w) > 1e-7*(1+math.Abs(w)) {
+				t.Errorf("class %s: w %d is %v, want %v", class, j, v, w)
+			}
+		}
+	}
+	k.Alone = true
+	if got, err = (Refiner{Name: "knowledge", Machine: k}).Refine(t.Context(), model, blocks, n); err != nil {
+		t.Fatal(err)
+	}
+	if !math.IsNaN(got.Planes[0].LeaveOneOut) {
+		t.Errorf("with rows that do not count leaving one out is said to cost %v", got.Planes[0].LeaveOneOut)
 	}
 }

@@ -71,7 +71,11 @@ func (r Refiner) Refine(ctx context.Context, model *incremental.Model, rows newt
 		label := model.Planes[i].Class
 		problem := g.problem(slices.Index(model.Classes, label), cost)
 		problem.Regulariser, problem.Basis, problem.Workers = o.Regulariser, r.Basis, max(1, workers/k)
-		p, err := r.Machine.Fit(ctx, problem, model.Options.Nu)
+		machine := r.Machine
+		if m, ok := machine.(placed); ok {
+			machine = m.of(label, o.Mean, o.Sigma)
+		}
+		p, err := machine.Fit(ctx, problem, model.Options.Nu)
 		if err != nil {
 			return fmt.Errorf("class %q: %w", label, err)
 		}
@@ -90,6 +94,11 @@ func (r Refiner) Refine(ctx context.Context, model *incremental.Model, rows newt
 		return nil, err
 	}
 	return out, nil
+}
+
+// placed machines depend on the class of the plane, and on the coordinates (x − μ)/σ.
+type placed interface {
+	of(class string, mean, sigma []float64) Machine
 }
 
 // convex marks machines whose plane stays a solution when a row with α = 0 is left out.

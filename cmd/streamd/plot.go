@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/plot"
+	"streamd/config"
 )
 
 // plotCmd draws the regions of a classifier.
@@ -16,8 +18,9 @@ type plotCmd struct {
 	Model string `arg:"" help:"A saved answer of GET /v1/model, or of fit --json, for two features."`
 	Data  string `placeholder:"FILE" help:"File of rows to draw, too: 2000 at random if it has more. Planes in the features themselves need rows, to show where these are."`
 	columnFlags
-	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of data whose name does not end in one: ${enum}."`
-	Out    string `short:"o" default:"regions.png" placeholder:"FILE" help:"Picture to write, a .png or .svg. Names in other letters than Latin, Greek and Cyrillic need an .svg. (default: ${default})"`
+	Knowledge string `placeholder:"FILE" help:"Outline the sets of a file of rules, as of fit --knowledge."`
+	Format    string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of data whose name does not end in one: ${enum}."`
+	Out       string `short:"o" default:"regions.png" placeholder:"FILE" help:"Picture to write, a .png or .svg. Names in other letters than Latin, Greek and Cyrillic need an .svg. (default: ${default})"`
 }
 
 // mostDrawn is the number of rows in a picture. More cannot be told apart.
@@ -52,6 +55,11 @@ func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
 		}
 		picture.Rows = rows.Block
 	}
+	if c.Knowledge != "" {
+		if picture.Sets, err = c.sets(ctx, by); err != nil {
+			return err
+		}
+	}
 	draw := picture.PNG
 	if filepath.Ext(c.Out) == ".svg" {
 		draw = picture.SVG
@@ -69,4 +77,20 @@ func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	_, err = fmt.Fprintln(s.stdout, c.Out)
 	return err
+}
+
+// sets returns the sets of the rules.
+func (c *plotCmd) sets(ctx context.Context, by *model.Classifier) (sets []plot.Set, err error) {
+	rules, err := config.LoadRules(c.Knowledge)
+	if err != nil {
+		return nil, err
+	}
+	bound, err := rules.Bind(ctx, by.Features, by.Model.Classes)
+	if err != nil {
+		return nil, err
+	}
+	for i := range bound {
+		sets = append(sets, plot.NewSet(&bound[i].Set, by.Model.Classes))
+	}
+	return sets, nil
 }

@@ -1,6 +1,7 @@
 package plot
 
 import (
+	"image/color"
 	"io"
 	"math"
 
@@ -74,6 +75,7 @@ type Panel struct {
 	Circles, Diamonds XYs // the points of the two classes
 	W                 [2]float64
 	Gamma             float64
+	Sets              []Set // of class 0 for diamonds and 1 for circles
 }
 
 // Panels writes panels of the same points side by side, as SVG.
@@ -96,7 +98,7 @@ func (panel *Panel) draw(c draw.Canvas) {
 	p.Title.TextStyle.Font.Size = labelSize
 	p.HideAxes()
 	low, high := math.Inf(1), math.Inf(-1)
-	for _, points := range []XYs{panel.Circles, panel.Diamonds} {
+	for _, points := range []XYs{panel.Circles, panel.Diamonds, shown(panel.Sets, panel.Circles, panel.Diamonds)} {
 		for _, at := range points {
 			low, high = min(low, at.X-0.5, at.Y-0.5), max(high, at.X+0.5, at.Y+0.5)
 		}
@@ -113,6 +115,9 @@ func (panel *Panel) draw(c draw.Canvas) {
 		near, along := (panel.Gamma+bound)/size, 3*(high-low)/math.Sqrt(size)
 		x, y, dx, dy := near*plane[0], near*plane[1], -along*plane[1], along*plane[0]
 		p.Add(overlay{&plotter.Line{XYs: XYs{{X: x - dx, Y: y - dy}, {X: x + dx, Y: y + dy}}, LineStyle: style}})
+	}
+	for _, set := range panel.Sets {
+		p.Add(outline{set, []color.RGBA{red, blue}[set.Class]})
 	}
 	p.Add(
 		scatter(panel.Circles, paper, 2.8, dot{blue}), scatter(panel.Diamonds, red, 3.5, diamond{}),

@@ -10,6 +10,7 @@ import (
 
 	gonum "gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
@@ -34,6 +35,8 @@ type Regions struct {
 	// classifier puts elsewhere have a black rim. The columns are the classifier's
 	// two features. Nil: no rows.
 	Rows *incremental.Block
+	// Sets are outlined.
+	Sets []Set
 }
 
 // ErrNoRows is returned for a picture of planes in the features without rows.
@@ -52,6 +55,20 @@ func (p *Regions) SVG(w io.Writer) error {
 	c := newSVG(regionsWidth, regionsHeight)
 	if err := p.draw(draw.New(c)); err != nil {
 		return err
+	}
+	_, err := c.WriteTo(w)
+	return err
+}
+
+// SideBySide writes pictures beside each other, as SVG.
+func SideBySide(w io.Writer, pictures ...Regions) error {
+	n := len(pictures)
+	c := newSVG(vg.Length(n*regionsWidth), regionsHeight)
+	for i := range pictures {
+		left, right := vg.Length(i*regionsWidth), vg.Length((n-1-i)*regionsWidth)
+		if err := pictures[i].draw(draw.Crop(draw.New(c), left, -right, 0, 0)); err != nil {
+			return err
+		}
 	}
 	_, err := c.WriteTo(w)
 	return err
@@ -122,7 +139,7 @@ func (p *Regions) plot() (*gonum.Plot, *gonum.Legend, error) {
 	plot := newPlot(title, by.Features[0], by.Features[1])
 	basis := scatter(p.basis(), ink, 5, diamond{})
 	rows := p.rows()
-	if err := p.frame(plot, basis.XYs, rows.XYs); err != nil {
+	if err := p.frame(plot, basis.XYs, rows.XYs, shown(p.Sets, basis.XYs, rows.XYs)); err != nil {
 		return nil, nil, err
 	}
 	lead, err := p.lead(&plot.X, &plot.Y)
@@ -130,7 +147,11 @@ func (p *Regions) plot() (*gonum.Plot, *gonum.Legend, error) {
 		return nil, nil, err
 	}
 	// A row that is a basis point lies in the middle of it.
-	plot.Add(regions{lead}, basis, rows.Scatter, frame{borderStyle.Color, borderStyle.Width})
+	plot.Add(regions{lead})
+	for _, set := range p.Sets {
+		plot.Add(outline{set, classColour(set.Class)})
+	}
+	plot.Add(basis, rows.Scatter, frame{borderStyle.Color, borderStyle.Width})
 	return plot, p.legend(basis, rows), nil
 }
 

@@ -39,7 +39,7 @@ type fitCmd struct {
 	featureFlags
 	missingFlags
 	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. With auto the first line decides."`
-	Nu           autoFlag           `default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes the one that classifies best over the folds (10 without --folds). The accuracy over the same folds then flatters a little."`
+	Nu           nuFlag             `default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes the one that classifies best over the folds (10 without --folds). The accuracy over the same folds then flatters a little."`
 	Objective    config.Objective   `enum:"accuracy,balanced" default:"accuracy" placeholder:"FIGURE" help:"Figure that auto chooses by: accuracy, the share of rows classified right, or balanced, the mean of the classes' shares, for rare classes that count as much as frequent ones."`
 	Balanced     config.Switch      `xor:"weights" placeholder:"true" help:"Give the rows on each side of a plane half of the weight of all rows. auto, with --nu auto: the better of the two."`
 	ClassWeights map[string]float64 `mapsep:"," xor:"weights" placeholder:"A=2,B=1" help:"Weights of classes; the others have 1."`
@@ -51,6 +51,7 @@ type fitCmd struct {
 	BlockRows    *int               `placeholder:"ROWS" help:"Learn the same as a daemon that reads the file from streamd replay file with as many --block-rows. Then folds have whole blocks, and nu, the refinement and a kernel go by the rows of the --sample."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
 	Refine       config.Refine      `enum:"none,line,full,auto,sparse,minimal,features" default:"none" placeholder:"HOW" help:"Refine the planes until they minimise the errors of the rows within the margin or wrong. By Newton's method and squared errors: line moves and stretches them, without the weights of --balanced, full turns them, too. auto, with --nu auto: the better of none and full. Each of a few dozen steps reads the file. By programs of all rows, in memory: sparse, the 1-norm SVM, with few features; minimal with few support vectors; features with fewest features. nu is chosen on the rows of the --sample."`
+	knowledgeFlags
 	kernelFlags
 	decisionFlags
 	jsonFlag
@@ -65,7 +66,10 @@ func (c *fitCmd) Validate() error {
 	if c.Kernel != "" && (missing.Default == wire.MissingMean || slices.Contains(slices.Collect(maps.Values(missing.Features)), wire.MissingMean)) {
 		return errors.New("--missing: mean does not go with a kernel, whose values change with the mean in no linear way: use indicator or zero")
 	}
-	if err := c.kernelFlags.check(c.BlockRows != nil || c.Refine != config.RefineNone && c.Nu.auto); err != nil {
+	if err := c.checkKnowledge(); err != nil {
+		return err
+	}
+	if err := c.kernelFlags.check(c.BlockRows != nil || (c.Refine != config.RefineNone || c.Knowledge != "") && c.Nu.auto); err != nil {
 		return err
 	}
 	for flag, auto := range map[string]bool{
@@ -133,6 +137,9 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 		objective: model.Objective(c.Objective),
 		refining:  model.Refining(c.Refine), method: model.Refiner(c.Refine, c.Kernel != ""),
 	}
+	if c.alone() {
+		f.options.Nu = 1 // of planes whose place those of the rules take
+	}
 	if c.BlockRows != nil {
 		f.replay(*c.BlockRows, c.sampled())
 	}
@@ -179,6 +186,11 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 			return usagef("--class-weights: %s has no class %q; it has %s", f.data.path, class, strings.Join(f.sums.whole.Moments().Classes(), ", "))
 		}
 	}
+	if c.Knowledge != "" {
+		if err := c.know(ctx, f); err != nil {
+			return err
+		}
+	}
 	if c.Nu.auto {
 		r.Tuning, err = f.tune(ctx, c)
 	}
@@ -196,6 +208,11 @@ func (c *fitCmd) measure(ctx context.Context, f *fit, test *dataset, r *fitRepor
 	auc, err := f.decide(ctx, &c.decisionFlags, r)
 	if err != nil {
 		return err
+	}
+	if f.knowledge != nil {
+		if r.Knowledge, err = f.reportRules(ctx); err != nil {
+			return err
+		}
 	}
 	own, held, err := f.score(ctx, f.data, "scoring", f.foldModels)
 	if err != nil {
@@ -250,6 +267,7 @@ type fit struct {
 	objective tuning.Objective
 	refining  study.Refining
 	method    study.Refiner // of the refinement
+	knowledge *knowledge    // nil: there are no rules, which take the method's place
 
 	scaled bool                 // features get to the kernel scaled
 	rows   *rowSample           // the sample; nil: there is none
@@ -282,6 +300,18 @@ func (f *autoFlag) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// nuFlag is an autoFlag that may be 0, too.
+type nuFlag struct{ autoFlag }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (f *nuFlag) UnmarshalText(text []byte) error {
+	if value, err := strconv.ParseFloat(string(text), 64); err == nil && value == 0 {
+		f.autoFlag = autoFlag{}
+		return nil
+	}
+	return f.autoFlag.UnmarshalText(text)
+}
+
 // defaultFolds is the number of folds that choose ν without --folds.
 const defaultFolds = 10
 
@@ -308,7 +338,7 @@ func (f *fit) tune(ctx context.Context, c *fitCmd) (*tuningReport, error) {
 	}
 	y := study.New(p, study.Options{
 		Planes: f.options, AnyScale: c.Standardise == config.SwitchAuto, AnyBalance: c.Balanced == config.SwitchAuto,
-		Objective: f.objective, Refining: f.refining, Refine: f.method,
+		Objective: f.objective, Refining: f.refining, Refine: f.refiner(f.in),
 		Held: how,
 	})
 	t, err := y.Tune(ctx, rows)
@@ -319,7 +349,7 @@ func (f *fit) tune(ctx context.Context, c *fitCmd) (*tuningReport, error) {
 	if y.Refines() {
 		f.refining = study.Always
 	}
-	r := model.NewTuning(t, c.Refine)
+	r := model.NewTuning(t, f.refiner(f.in))
 	return &tuningReport{
 		Folds: r.Folds, Criterion: r.Criterion, Nu: r.Nu, Best: r.Best, Points: r.Curves[t.Chosen].Points,
 		Method: r.Method, Standardise: r.Standardise, Balanced: r.Balanced, Curves: r.Curves, Finals: r.Finals,
@@ -331,7 +361,7 @@ func (f *fit) tune(ctx context.Context, c *fitCmd) (*tuningReport, error) {
 func (f *fit) train(ctx context.Context) (*refinementReport, error) {
 	m, result, err := f.planes(ctx, f.sums.whole, f.in, none)
 	f.model = m
-	return newRefinementReport(f.method, result), err
+	return newRefinementReport(f.refiner(f.in), result), err
 }
 
 // trainFolds makes the models without each fold.
@@ -369,8 +399,11 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	if fold != none {
 		from = fmt.Sprintf("%s without fold %d of %d", f.data.path, fold+1, f.folds)
 	}
-	o := study.Options{Planes: f.options, Refine: f.method}
-	if f.blocks == nil && f.method == newton.Full && 2*whole.Rows() <= int64(len(whole.Features())) {
+	o := study.Options{Planes: f.options, Refine: f.refiner(in)}
+	if fold == none {
+		o.Refine = f.reporting(in)
+	}
+	if f.blocks == nil && o.Refine == newton.Full && 2*whole.Rows() <= int64(len(whole.Features())) {
 		o.Refine = newton.Dual // the same planes in two passes, from smaller systems
 	}
 	y := study.Of(in.Moments(whole), o)

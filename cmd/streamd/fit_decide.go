@@ -79,7 +79,7 @@ func (f *fit) decideOn(ctx context.Context, c *decisionFlags, r *fitReport) (auc
 	if f.in != nil {
 		p.Regulariser = f.in.Regulariser
 	}
-	y := study.New(p, study.Options{Planes: f.options, Refine: f.method})
+	y := study.New(p, study.Options{Planes: f.options, Refine: f.refiner(f.in)})
 	y.Use(f.model, f.refining == study.Always)
 	demanded := c.Decision == decision.Cost || c.Calibration != config.CalibrationAuto && c.Calibration != config.CalibrationNone
 	h, err := y.HoldOut(ctx, study.NewSample(rows.view(f.in), p.Whole.Totals(), p.Folds), mostValues)

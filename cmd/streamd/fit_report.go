@@ -28,6 +28,7 @@ type fitReport struct {
 
 	Method     string            `json:"method"` // of the planes: psvm, or the refinement's
 	Refinement *refinementReport `json:"refinement,omitempty"`
+	Knowledge  *knowledgeReport  `json:"knowledge,omitempty"`
 	Reduction  *basisReport      `json:"reduction,omitempty"`
 	Tuning     *tuningReport     `json:"tuning,omitempty"`
 	EpsilonSV  *supportReport    `json:"epsilon_sv,omitempty"`
@@ -102,6 +103,9 @@ func (f *fit) describe(r *fitReport) {
 	r.Classes, r.ClassRows, r.Features = m.Classes, m.Rows, f.data.features
 	r.Mean, r.Options = m.Mean, model.NewOptionsJSON(m.Options)
 	r.Missing = model.NewMissingJSON(f.data.options.Missing, f.data.features, m)
+	if f.knowledge != nil && f.knowledge.machine.Alone {
+		r.Options.Nu = 0
+	}
 	r.Method = model.MethodPSVM
 	if r.Refinement != nil {
 		r.Method = r.Refinement.Method
@@ -158,6 +162,9 @@ func (c *fitCmd) print(w io.Writer, r *fitReport) error {
 		for _, plane := range r.Refinement.Planes {
 			p.row("  "+plane.Class, describeRefined(&plane))
 		}
+	}
+	if r.Knowledge != nil {
+		r.Knowledge.print(p)
 	}
 	if r.EpsilonSV != nil {
 		r.EpsilonSV.print(p)

@@ -76,7 +76,7 @@ func (s *studyJob) tune(ctx context.Context, y *study.Study, rows *study.Sample)
 		return
 	}
 	s.options = y.Options()
-	chosen := model.NewTuning(t, s.cfg.Model.Refine)
+	chosen := model.NewTuning(t, y.RefinesBy())
 	chosen.Digest, chosen.ChosenAt = s.served.Digest, from.UTC()
 	chosen.Seconds = time.Since(from).Seconds()
 	s.metrics.TuneSeconds.Observe(chosen.Seconds)

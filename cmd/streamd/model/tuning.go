@@ -72,10 +72,10 @@ func (t *Tuning) Chose(c *TuningCurve) bool {
 
 // NewTuning reports a choice of ν for planes that are, or may be, refined by how. The caller
 // adds the digest and the times.
-func NewTuning(of *study.Tuning, how config.Refine) *Tuning {
+func NewTuning(of *study.Tuning, how study.Refiner) *Tuning {
 	method := func(curve int) string {
 		if of.Curves[curve].Refined {
-			return Refiner(how, false).String()
+			return how.String()
 		}
 		return MethodPSVM
 	}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/study"
+	"streamd/kernels/basis"
+	"streamd/kernels/svm"
+)
+
+// knowledgeFlags ask for planes by rules and rows.
+type knowledgeFlags struct {
+	Knowledge string   `placeholder:"FILE" help:"Learn from rules, too: a YAML file that says of which class rows are. rules: [{when: tumor >= 4 and lymph >= 5, then: recur}] has comparisons that are linear in the features, and each rule may have a name and a weight. within: [0, 1] bounds the features that a rule does not name; one-of: [[red, green, blue]] lists features of which one is 1. The planes are those of the 1-norm SVM with these knowledge sets, by a program of all rows, in memory. With --nu 0 they are those of the rules alone."`
+	Mu        *float64 `placeholder:"MU" help:"Weight of the rules' slack against the size of the plane. (default: 1)"`
+}
+
+const defaultMu = 1
+
+// check refuses flags that do not go together.
+func (c *fitCmd) checkKnowledge() error {
+	switch {
+	case c.Knowledge == "" && c.Mu != nil:
+		return errors.New("--mu: goes with --knowledge")
+	case c.Knowledge == "" && c.alone():
+		return errors.New("--nu 0: goes with --knowledge, since nothing is learned from the rows")
+	case c.Knowledge == "":
+		return nil
+	case c.Mu != nil && !(*c.Mu >= 0 && !math.IsInf(*c.Mu, 0)):
+		return fmt.Errorf("--mu %v: must be a finite number that is at least 0", *c.Mu)
+	case c.Refine != config.RefineNone:
+		return errors.New("--knowledge: does not go with --refine, whose planes know no rules")
+	case c.LOO || c.EpsilonSV != nil:
+		return errors.New("--knowledge: does not go with --loo and --epsilon-sv, which are of solved planes")
+	case c.Regulariser == config.RegulariserKernel:
+		return errors.New("--knowledge: goes with --regulariser identity")
+	}
+	return nil
+}
+
+// alone says whether rows do not count.
+func (c *fitCmd) alone() bool { return !c.Nu.auto && c.Nu.value == 0 }
+
+// knowledge is the rules of a fit.
+type knowledge struct {
+	rules   []config.Rule
+	machine svm.Knowledge
+
+	mutex sync.Mutex // guards held: planes are found at the same time
+	held  [][]svm.Grip
+}
+
+// know reads the rules, once the classes are known.
+func (c *fitCmd) know(ctx context.Context, f *fit) error {
+	rules, err := config.LoadRules(c.Knowledge)
+	if err != nil {
+		return err
+	}
+	k := &knowledge{machine: svm.Knowledge{Mu: defaultMu, Alone: c.alone()}}
+	if c.Mu != nil {
+		k.machine.Mu = *c.Mu
+	}
+	if k.rules, err = rules.Bind(ctx, f.data.features, f.sums.whole.Moments().Classes()); err != nil {
+		return err
+	}
+	for _, rule := range k.rules {
+		k.machine.Sets = append(k.machine.Sets, rule.Set)
+	}
+	f.knowledge, f.refining = k, study.Always
+	return nil
+}
+
+// refiner is the method of refinement for planes in some coordinates.
+func (f *fit) refiner(in *basis.Coordinates) study.Refiner {
+	if f.knowledge == nil {
+		return f.method
+	}
+	machine := f.knowledge.machine
+	if in != nil {
+		machine.Map = in.Map
+	}
+	return svm.Refiner{Name: "knowledge", Machine: machine, Basis: in != nil}
+}
+
+// reporting is refiner for the planes of all rows, whose hold on the rules is kept.
+func (f *fit) reporting(in *basis.Coordinates) study.Refiner {
+	r, ok := f.refiner(in).(svm.Refiner)
+	machine, known := r.Machine.(svm.Knowledge)
+	if !ok || !known {
+		return f.refiner(in)
+	}
+	machine.Report = func(held []svm.Grip) {
+		f.knowledge.mutex.Lock()
+		defer f.knowledge.mutex.Unlock()
+		f.knowledge.held = append(f.knowledge.held, held)
+	}
+	r.Machine = machine
+	return r
+}
+
+// knowledgeReport reports what became of the rules.
+type knowledgeReport struct {
+	Mu    float64      `json:"mu"`
+	Rules []ruleReport `json:"rules"`
+}
+
+type ruleReport struct {
+	Name   string  `json:"name"`
+	Class  string  `json:"class"`
+	Weight float64 `json:"weight"`
+	// Slack of all planes together: 0 where the rule's set lies beyond its bounding planes.
+	Slack float64 `json:"slack"`
+	// Support lists the conditions whose multipliers are above 0, for any plane. Without the
+	// others the planes are the same.
+	Support []string `json:"support"`
+	Rows    int64    `json:"rows"`  // that meet the conditions
+	Right   int64    `json:"right"` // of these, those of the class
+}
+
+// reportRules counts the rows that meet the conditions of each rule.
+func (f *fit) reportRules(ctx context.Context) (*knowledgeReport, error) {
+	k := f.knowledge
+	r := &knowledgeReport{Mu: k.machine.Mu}
+	for i, rule := range k.rules {
+		report := ruleReport{Name: rule.Name, Class: rule.Class, Weight: rule.Weight, Support: []string{}}
+		supports := make([]bool, len(rule.Texts))
+		for _, held := range k.held {
+			report.Slack += held[i].Slack
+			for c := range supports {
+				supports[c] = supports[c] || held[i].Multipliers[c] > 0
+			}
+		}
+		for c, text := range rule.Texts {
+			if supports[c] {
+				report.Support = append(report.Support, text)
+			}
+		}
+		r.Rules = append(r.Rules, report)
+	}
+	type count struct{ rows, right int64 }
+	err := each(ctx, f.s, "counting rows of rules", f.data,
+		func(_ int, b *incremental.Block, _ int64) ([]count, error) {
+			counts := make([]count, len(k.rules))
+			for i, code := range b.Codes {
+				if b.Weight(i) == 0 {
+					continue
+				}
+				for rule := range counts {
+					if k.rules[rule].Contains(func(j int) float64 { return b.Columns[j].At(i) }) {
+						counts[rule].rows++
+						if b.Classes[code] == k.rules[rule].Class {
+							counts[rule].right++
+						}
+					}
+				}
+			}
+			return counts, nil
+		},
+		func(counts []count) error {
+			for i, c := range counts {
+				r.Rules[i].Rows += c.rows
+				r.Rules[i].Right += c.right
+			}
+			return nil
+		})
+	return r, err
+}
+
+func (r *knowledgeReport) print(p *table) {
+	p.row("knowledge", fmt.Sprintf("%s, mu %g", counted(len(r.Rules), "rule"), r.Mu))
+	for _, rule := range r.Rules {
+		text := fmt.Sprintf("%s; slack %.3g; %s, %d of the class", rule.Class, rule.Slack, counted(rule.Rows, "row"), rule.Right)
+		if len(rule.Support) > 0 {
+			const most = 6 // within may add hundreds
+			shown, more := rule.Support, ""
+			if len(shown) > most {
+				shown, more = shown[:most], " and "+strconv.Itoa(len(shown)-most)+" more"
+			}
+			text += "; rests on " + strings.Join(shown, ", ") + more
+		}
+		p.row("  "+rule.Name, text)
+	}
+}

@@ -31,6 +31,7 @@ var sources = []source{
 	{"iris", uci + "53/iris", "classes 0, 1, 2"},
 	{"mushroom", uci + "73/mushroom", "1 for edible, -1 for poisonous; each attribute's values numbered from 1 in the order of agaricus-lepiota.names, ? last"},
 	{"pima", "https://www.openml.org/d/37", "1 for tested positive, else -1"},
+	{"promoters", uci + "67/molecular+biology+promoter+gene+sequences", "1 for +, -1 for -; each of the 57 letters as four features, of A, G, C and T in this order"},
 	{"segment", uci + "50/image+segmentation", "both files, 2310 rows"},
 	{"tic-tac-toe", uci + "101/tic+tac+toe+endgame", "1 for positive, else -1; x is 1, o is -1, b is 0"},
 	{"usps-test", usps, "zip.test"},

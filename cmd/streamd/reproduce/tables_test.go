@@ -274,7 +274,7 @@ func TestFind(t *testing.T) {
 
 // A missing folder is an error for tables that read from it. The others need no folder.
 func TestNoFolder(t *testing.T) {
-	made := []string{"fig-2.8", "fung-6.1", "spiral", "checkerboard"}
+	made := []string{"fig-2.8", "fig-3.3", "fung-6.1", "spiral", "checkerboard", "xor", "checkerboard-knowledge"}
 	for _, table := range Tables() {
 		if table.Name == "fung-2.4" {
 			continue // makes two million points
@@ -602,7 +602,7 @@ func TestInterruptedChunkingIsAnError(t *testing.T) {
 
 // Every file that a table reads has a source, and the text about a missing one names it.
 func TestSources(t *testing.T) {
-	files := map[string]bool{"adult-a9a-train": true, "adult-a9a-test": true, "usps-train": true, "usps-test": true}
+	files := map[string]bool{"adult-a9a-train": true, "adult-a9a-test": true, "promoters": true, "usps-train": true, "usps-test": true}
 	for _, table := range []crossValidation{table23, table25, table62} {
 		for _, e := range table.entries {
 			if e.file != "" {

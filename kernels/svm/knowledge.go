@@ -146,23 +146,8 @@ func (k *Knowledge) side(s *Set) float64 {
 // solve solves the program with all features at once. It also returns the dual variable of each
 // set's margin, b'u + dγ + 1 ≤ ρ.
 func (k *Knowledge) solve(ctx context.Context, rows *Rows, nu float64) (*Plane, []Grip, []float64, error) {
-	t := len(rows.Columns)
-	p := &knowledgeProgram{
-		Program: lp.Program{Columns: rows.Columns, D: rows.D, Nu: nu, Costs: rows.Costs, Penalties: make([]float64, t)},
-		below:   make([]int, t), leads: map[string]int{},
-	}
-	for j := range p.Penalties {
-		p.Penalties[j] = 1
-	}
-	held := make([]setRows, len(k.Sets))
-	for i := range k.Sets {
-		s := &k.Sets[i]
-		if d, cost := k.side(s), k.Mu*s.Weight; k.Map != nil {
-			held[i] = p.inBasis(s, d, cost, k.Map)
-		} else {
-			held[i] = p.inFeatures(s, d, cost)
-		}
-	}
+	penalties := slices.Repeat([]float64{1}, len(rows.Columns))
+	p, held := k.place(lp.Program{Columns: rows.Columns, D: rows.D, Nu: nu, Costs: rows.Costs, Penalties: penalties})
 	v, err := p.Solve(ctx, rows.Workers)
 	if err != nil {
 		return nil, nil, nil, err
@@ -176,6 +161,21 @@ func (k *Knowledge) solve(ctx context.Context, rows *Rows, nu float64) (*Plane, 
 		W: v.U, Gamma: v.Gamma, Alpha: v.Alpha,
 		Objective: v.Objective, Gap: v.Gap, Programs: 1, Steps: v.Passes + v.Pivots,
 	}, grips, margins, nil
+}
+
+// place adds the sets to a program.
+func (k *Knowledge) place(program lp.Program) (*knowledgeProgram, []setRows) {
+	p := &knowledgeProgram{Program: program, below: make([]int, len(program.Columns)), leads: map[string]int{}}
+	held := make([]setRows, len(k.Sets))
+	for i := range k.Sets {
+		s := &k.Sets[i]
+		if d, cost := k.side(s), k.Mu*s.Weight; k.Map != nil {
+			held[i] = p.inBasis(s, d, cost, k.Map)
+		} else {
+			held[i] = p.inFeatures(s, d, cost)
+		}
+	}
+	return p, held
 }
 
 // fewFeatures is the number of features that are all in the program at once.

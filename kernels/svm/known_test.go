@@ -1,0 +1,245 @@
+package svm
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/incremental/newton"
+	"streamd/kernels/lp"
+)
+
+var _ incremental.Solver = (*KnownSums)(nil)
+
+// tenRules are rules over ten features, in turns for two classes.
+func tenRules(seed uint64, classes ...string) []Set {
+	const n = 10
+	r := rand.New(rand.NewPCG(seed, 10))
+	var sets []Set
+	for i := range 10 {
+		s := Set{Class: classes[i%len(classes)], Weight: 1}
+		centre := float64(1 - 2*(i%2))
+		for j := range n {
+			at := centre + r.NormFloat64()
+			one := make([]float64, j+1)
+			one[j] = 1
+			minus := make([]float64, j+1)
+			minus[j] = -1
+			s.Conditions = append(s.Conditions, condition(at+0.5, one...), condition(0.5-at, minus...))
+		}
+		sum := Condition{Bound: 40}
+		for j := range n {
+			sum.Terms = append(sum.Terms, lp.Term{Variable: j, Value: r.NormFloat64()})
+		}
+		s.Conditions = append(s.Conditions, sum)
+		sets = append(sets, s)
+	}
+	return sets
+}
+
+// sums are the moments of m rows of ten features of two classes, and their block.
+func tenFeatures(t testing.TB, seed uint64, m int) (*incremental.State, newton.Blocks) {
+	t.Helper()
+	const n = 10
+	rows := clouds(seed, m, n)
+	b := &incremental.Block{Features: incremental.DefaultFeatures(n), Classes: []string{"a", "b"}, Columns: rows.Columns}
+	for _, d := range rows.D {
+		b.Codes = append(b.Codes, int32((d+1)/2))
+	}
+	blocks := newton.Blocks{b.Slice(0, m/3), b.Slice(m/3, m)}
+	state := incremental.NewState(b.Features)
+	var summariser incremental.Summariser
+	for _, part := range blocks {
+		s, err := summariser.Summarise(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state.Add(s)
+	}
+	return state, blocks
+}
+
+// Without weight of the sets the plane is the proximal one (2.28); with it, no plane nearby is
+// better, by the definition of the objective on the rows themselves.
+func TestKnownSums(t *testing.T) {
+	state, blocks := tenFeatures(t, 3, 200)
+	for _, standardise := range []bool{false, true} {
+		o := incremental.Options{Nu: 0.3, Standardise: standardise}
+		proximal, err := state.Moments().Solve(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := &KnownSums{Sets: tenRules(5, "a", "b")}
+		o.Solver = k
+		model, err := state.Moments().Solve(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j, w := range append(proximal.Planes[0].W, proximal.Planes[0].Gamma) {
+			if v := append(model.Planes[0].W, model.Planes[0].Gamma)[j]; math.Abs(v-w) > 1e-9*(1+math.Abs(w)) {
+				t.Errorf("standardised %v: without knowledge z %d is %v, proximal %v", standardise, j, v, w)
+			}
+		}
+		k.Mu = 20
+		if model, err = state.Moments().Solve(o); err != nil {
+			t.Fatal(err)
+		}
+		mean, sigma := make([]float64, 10), slices.Repeat([]float64{1}, 10)
+		if standardise {
+			mean, sigma = state.Moments().Scale()
+		}
+		// In the program's coordinates.
+		z := append([]float64(nil), model.Planes[0].W...)
+		z = append(z, model.Planes[0].Gamma)
+		for j := range mean {
+			z[10] -= z[j] * mean[j]
+			z[j] *= sigma[j]
+		}
+		objective := func(z []float64) float64 {
+			sum := 0.0
+			for _, v := range z {
+				sum += v * v / 2 / o.Nu
+			}
+			for _, b := range blocks {
+				for i, code := range b.Codes {
+					value := -z[10]
+					for j, c := range b.Columns {
+						value += z[j] * (c.At(i) - mean[j]) / sigma[j]
+					}
+					e := value - float64(2*code-1)
+					sum += e * e / 2
+				}
+			}
+			for i := range k.Sets {
+				scaled := k.Sets[i].Scaled(mean, sigma)
+				sum += k.Mu * k.Sets[i].Weight * leastSlack(t, &scaled, z, k.Sets[i].Class == "b")
+			}
+			return sum
+		}
+		best := objective(z)
+		if before := objective(append(slices.Clone(proximal.Planes[0].W), proximal.Planes[0].Gamma)); !standardise && before <= best {
+			t.Errorf("the proximal plane costs %v, that of the knowledge %v", before, best)
+		}
+		r := rand.New(rand.NewPCG(7, 7))
+		for range 60 {
+			near := slices.Clone(z)
+			step := math.Pow(10, -1-4*r.Float64())
+			for j := range near {
+				near[j] += step * r.NormFloat64()
+			}
+			if other := objective(near); other < best-1e-9*best {
+				t.Errorf("standardised %v: a plane at %v costs %v, less than %v", standardise, step, other, best)
+			}
+		}
+	}
+}
+
+// leastSlack is the least e'r + ρ of a set for a plane, by a program of its multipliers alone.
+func leastSlack(t *testing.T, s *Set, z []float64, positive bool) float64 {
+	t.Helper()
+	d, n := -1.0, len(z)-1
+	if positive {
+		d = 1
+	}
+	p := &lp.Program{}
+	rows := make([]lp.Row, n)
+	for j := range rows {
+		rows[j] = lp.Row{Equal: true, Bound: -d * z[j], Cost: 1}
+	}
+	margin := lp.Row{Bound: 1 + d*z[n], Cost: 1}
+	for _, c := range s.polyhedron() {
+		p.Variables = append(p.Variables, lp.Variable{})
+		u := len(p.Variables)
+		p.Rows = append(p.Rows, lp.Row{Terms: []lp.Term{{Variable: u, Value: 1}}, Cost: lp.Hard})
+		margin.Terms = append(margin.Terms, lp.Term{Variable: u, Value: -c.Bound})
+		for _, term := range c.Terms {
+			rows[term.Variable].Terms = append(rows[term.Variable].Terms, lp.Term{Variable: u, Value: term.Value})
+		}
+	}
+	p.Rows = append(append(p.Rows, rows...), margin)
+	v, err := p.Solve(context.Background(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Objective
+}
+
+// Blocks that came and went leave no trace, in any order.
+func TestKnownSumsForget(t *testing.T) {
+	_, blocks := tenFeatures(t, 3, 200)
+	_, others := tenFeatures(t, 4, 90)
+	var summariser incremental.Summariser
+	summary := func(b *incremental.Block) *incremental.Summary {
+		s, err := summariser.Summarise(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	plane := func(s *incremental.State) incremental.Plane {
+		m, err := s.Moments().Solve(incremental.Options{Nu: 1, Standardise: true, Solver: &KnownSums{Sets: tenRules(5, "a", "b"), Mu: 3}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Planes[0]
+	}
+	once, often := incremental.NewState(blocks[0].Features), incremental.NewState(blocks[0].Features)
+	once.Add(summary(blocks[0]))
+	once.Add(summary(blocks[1]))
+	for _, b := range []*incremental.Block{others[1], blocks[1], others[0], blocks[0]} {
+		often.Add(summary(b))
+	}
+	often.Remove(summary(others[0]))
+	often.Remove(summary(others[1]))
+	a, b := plane(once), plane(often)
+	if !slices.Equal(a.W, b.W) || a.Gamma != b.Gamma {
+		t.Errorf("%v is not %v", b, a)
+	}
+}
+
+// Without rows the plane is that of the sets.
+func TestKnownSumsAlone(t *testing.T) {
+	k := &KnownSums{Mu: 100, Sets: []Set{
+		{Class: "b", Weight: 1, Conditions: []Condition{condition(-5, -1)}},
+		{Class: "a", Weight: 1, Conditions: []Condition{condition(0, 1)}},
+	}}
+	z, held, err := k.Solve(&incremental.Program{Class: "b", Matrix: make([]float64, gram.PackedLen(3)), Right: make([]float64, 3)}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for j, want := range []float64{0.4, 0, 1} { // x1 ≥ 5 against x1 ≤ 0
+		if math.Abs(z[j]-want) > 1e-9 {
+			t.Errorf("z is %v, want 0.4·x1 = 1", z)
+		}
+	}
+	if held[0].Slack > 1e-9 || held[1].Slack > 1e-9 || held[0].Multipliers[0] < 0.3 {
+		t.Errorf("held %+v", held)
+	}
+}
+
+func BenchmarkKnownSums(b *testing.B) {
+	state, _ := tenFeatures(b, 3, 1000)
+	moments := state.Moments()
+	all := tenRules(5, "a", "b")
+	few := slices.Clone(all)
+	for i := range few {
+		few[i].Conditions = few[i].Conditions[:3]
+	}
+	for _, c := range []struct {
+		name string
+		sets []Set
+	}{{"3 conditions", few}, {"21 conditions", all}} {
+		b.Run(c.name, func(b *testing.B) {
+			o := incremental.Options{Nu: 1, Standardise: true, Solver: &KnownSums{Sets: c.sets, Mu: 3}}
+			for b.Loop() {
+				if _, err := moments.Solve(o); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -293,6 +293,33 @@ func (r *rulesReader) required(rule *rule, name string, at *token.Position) {
 	}
 }
 
+// Features lists the features that the rules and groups name, in canonical order.
+func (r *Rules) Features() []string {
+	var names []string
+	for _, rule := range r.rules {
+		for _, c := range rule.when {
+			for _, term := range c.terms {
+				names = append(names, term.feature)
+			}
+		}
+	}
+	for _, g := range r.groups {
+		names = append(names, g.names...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Classes lists the classes of the rules, in canonical order.
+func (r *Rules) Classes() []string {
+	var classes []string
+	for _, rule := range r.rules {
+		classes = append(classes, rule.then)
+	}
+	slices.SortFunc(classes, incremental.CompareLabels)
+	return slices.Compact(classes)
+}
+
 // Bind returns the rules as sets over features. Classes are those of the rows; nil: they are not
 // known yet. The error is an *Error: it names unknown features and classes, and rules that no
 // row can satisfy with the conditions that contradict each other.

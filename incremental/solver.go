@@ -24,6 +24,7 @@ type Solver interface {
 // The coordinates are x̂ = (x − Mean)/Sigma. Missing values have been imputed.
 type Program struct {
 	Class       string
+	Classes     []string // of all rows
 	Features    []string
 	Mean, Sigma []float64 // nil: x̂ = x
 	Matrix      []float64 // H = Σ a v z z', packed lower triangle of order n+1; see Solver.Uses
@@ -51,6 +52,9 @@ func (m *Moments) solveBy(o Options, nus []float64) ([]*Model, error) {
 		models[i] = &model
 	}
 	p := Program{Features: m.features, Regulariser: m.regulariser}
+	for c := range m.classes {
+		p.Classes = append(p.Classes, m.classes[c].label)
+	}
 	if o.Standardise {
 		p.Mean, p.Sigma = m.Scale()
 	}

@@ -163,6 +163,30 @@ func (k *Knowledge) solve(ctx context.Context, rows *Rows, nu float64) (*Plane, 
 	}, grips, margins, nil
 }
 
+// Hold returns the hold of a plane on each set.
+func (k Knowledge) Hold(ctx context.Context, w []float64, gamma float64) ([]Grip, error) {
+	n := len(w)
+	for i := range k.Sets {
+		if err := k.Sets[i].check(n); err != nil {
+			return nil, fmt.Errorf("svm: set %d: %w", i, err)
+		}
+	}
+	empty := slices.Repeat([]gram.Column{gram.ColumnOf([]float64{})}, n)
+	p, rows := k.place(lp.Program{Columns: empty, Penalties: make([]float64, n)})
+	for j, v := range append(slices.Clone(w), gamma) {
+		p.Rows = append(p.Rows, lp.Row{Terms: []lp.Term{{Variable: j, Value: 1}}, Equal: true, Bound: v, Cost: lp.Hard})
+	}
+	v, err := p.Solve(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	held := make([]Grip, len(rows))
+	for i := range rows {
+		held[i] = rows[i].grip(v)
+	}
+	return held, nil
+}
+
 // place adds the sets to a program.
 func (k *Knowledge) place(program lp.Program) (*knowledgeProgram, []setRows) {
 	p := &knowledgeProgram{Program: program, below: make([]int, len(program.Columns)), leads: map[string]int{}}

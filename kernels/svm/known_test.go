@@ -168,6 +168,34 @@ func leastSlack(t *testing.T, s *Set, z []float64, positive bool) float64 {
 	return v.Objective
 }
 
+// The hold on the sets can be had of the plane alone.
+func TestHold(t *testing.T) {
+	state, _ := tenFeatures(t, 3, 200)
+	sets := tenRules(5, "a", "b")
+	model, err := state.Moments().Solve(incremental.Options{Nu: 0.3, Solver: &KnownSums{Sets: sets, Mu: 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane := model.Planes[0]
+	held, err := Knowledge{Sets: sets, Positive: plane.Class, Mu: 1}.Hold(t.Context(), plane.W, plane.Gamma)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var some float64
+	for i := range sets {
+		want := leastSlack(t, &sets[i], append(slices.Clone(plane.W), plane.Gamma), sets[i].Class == "b")
+		if some += want; math.Abs(held[i].Slack-want) > 1e-7*(1+want) {
+			t.Errorf("set %d: slack %v, want %v", i, held[i].Slack, want)
+		}
+	}
+	if len(held) != len(sets) || some == 0 {
+		t.Errorf("%d sets, slack %v", len(held), some)
+	}
+	if _, err := (Knowledge{Sets: []Set{{Weight: -1}}}).Hold(t.Context(), plane.W, 0); err == nil {
+		t.Error("a weight below 0")
+	}
+}
+
 // Blocks that came and went leave no trace, in any order.
 func TestKnownSumsForget(t *testing.T) {
 	_, blocks := tenFeatures(t, 3, 200)

@@ -216,6 +216,17 @@ func (l *loader) checkModel() {
 	if m.Balanced != SwitchOff && len(m.ClassWeights) > 0 && !l.bad["model.balanced"] {
 		l.fault("model.class_weights", "cannot go together with model.balanced: %s; it weighs the classes itself", m.Balanced)
 	}
+	if m.Knowledge != "" {
+		if _, err := LoadRules(m.Knowledge); err != nil {
+			l.fault("model.knowledge", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
+		if m.Refine != RefineNone && !l.bad["model.refine"] {
+			l.fault("model.knowledge", "does not go together with model.refine: %s, whose planes know no rules", m.Refine)
+		}
+		if f := l.config.Kernel.Function; f != KernelNone && !l.bad["kernel.function"] {
+			l.fault("model.knowledge", "does not go together with a kernel, in whose coordinates the rules are no polyhedra")
+		}
+	}
 	if m.Folds == 1 {
 		l.fault("model.folds", "want 0, for none, or at least 2")
 	}

@@ -253,6 +253,12 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 			t.row("  "+p.Class, describeRefined(&p))
 		}
 	}
+	if k := m.Knowledge; k != nil {
+		t.row("knowledge", fmt.Sprintf("%s, mu %g", counted(len(k.Rules), "rule"), k.Mu)+k.Problem)
+		for _, rule := range k.Rules {
+			t.row("  "+rule.Name, fmt.Sprintf("%s; slack %.3g", rule.Class, rule.Slack)+restsOn(rule.Support))
+		}
+	}
 	if m.Calibration != nil {
 		t.row("calibration", string(m.Calibration.Method))
 	}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"sync"
 
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/study"
@@ -18,7 +18,7 @@ import (
 
 // knowledgeFlags ask for planes by rules and rows.
 type knowledgeFlags struct {
-	Knowledge string   `placeholder:"FILE" help:"Learn from rules, too: a YAML file that says of which class rows are. rules: [{when: tumor >= 4 and lymph >= 5, then: recur}] has comparisons that are linear in the features, and each rule may have a name and a weight. within: [0, 1] bounds the features that a rule does not name; one-of: [[red, green, blue]] lists features of which one is 1. The planes are those of the 1-norm SVM with these knowledge sets, by a program of all rows, in memory. With --nu 0 they are those of the rules alone."`
+	Knowledge string   `placeholder:"FILE" help:"Learn from rules, too: a YAML file that says of which class rows are. rules: [{when: tumor >= 4 and lymph >= 5, then: recur}] has comparisons that are linear in the features, and each rule may have a name and a weight. within: [0, 1] bounds the features that a rule does not name; one-of: [[red, green, blue]] lists features of which one is 1. The planes are those of the 1-norm SVM with these knowledge sets, by a program of all rows, in memory. With --nu 0 they are those of the rules alone. With --block-rows they have the squared loss of a daemon with model.knowledge."`
 	Mu        *float64 `placeholder:"MU" help:"Weight of the rules' slack against the size of the plane. (default: 1)"`
 }
 
@@ -41,6 +41,8 @@ func (c *fitCmd) checkKnowledge() error {
 		return errors.New("--knowledge: does not go with --loo and --epsilon-sv, which are of solved planes")
 	case c.Regulariser == config.RegulariserKernel:
 		return errors.New("--knowledge: goes with --regulariser identity")
+	case c.BlockRows != nil && (c.Kernel != "" || c.alone()):
+		return errors.New("--knowledge: with --block-rows, as in a daemon, it goes with neither --kernel nor --nu 0")
 	}
 	return nil
 }
@@ -52,6 +54,7 @@ func (c *fitCmd) alone() bool { return !c.Nu.auto && c.Nu.value == 0 }
 type knowledge struct {
 	rules   []config.Rule
 	machine svm.Knowledge
+	sums    *model.Rules // in place of the machine, as in a daemon; nil: planes are found on rows
 
 	mutex sync.Mutex // guards held: planes are found at the same time
 	held  [][]svm.Grip
@@ -73,13 +76,18 @@ func (c *fitCmd) know(ctx context.Context, f *fit) error {
 	for _, rule := range k.rules {
 		k.machine.Sets = append(k.machine.Sets, rule.Set)
 	}
-	f.knowledge, f.refining = k, study.Always
+	if f.knowledge = k; f.blocks == nil {
+		f.refining = study.Always
+		return nil
+	}
+	k.sums = model.NewRules(rules, k.machine.Mu)
+	f.options.Solver = k.sums
 	return nil
 }
 
 // refiner is the method of refinement for planes in some coordinates.
 func (f *fit) refiner(in *basis.Coordinates) study.Refiner {
-	if f.knowledge == nil {
+	if f.knowledge == nil || f.knowledge.sums != nil {
 		return f.method
 	}
 	machine := f.knowledge.machine
@@ -128,7 +136,18 @@ type ruleReport struct {
 func (f *fit) reportRules(ctx context.Context) (*knowledgeReport, error) {
 	k := f.knowledge
 	r := &knowledgeReport{Mu: k.machine.Mu}
+	var solved *model.Knowledge
+	if k.sums != nil {
+		if solved = k.sums.Report(ctx, f.model); solved.Problem != "" {
+			return nil, errors.New(solved.Problem)
+		}
+	}
 	for i, rule := range k.rules {
+		if solved != nil {
+			of := solved.Rules[i]
+			r.Rules = append(r.Rules, ruleReport{Name: of.Name, Class: of.Class, Weight: of.Weight, Slack: of.Slack, Support: of.Support})
+			continue
+		}
 		report := ruleReport{Name: rule.Name, Class: rule.Class, Weight: rule.Weight, Support: []string{}}
 		supports := make([]bool, len(rule.Texts))
 		for _, held := range k.held {
@@ -177,14 +196,19 @@ func (r *knowledgeReport) print(p *table) {
 	p.row("knowledge", fmt.Sprintf("%s, mu %g", counted(len(r.Rules), "rule"), r.Mu))
 	for _, rule := range r.Rules {
 		text := fmt.Sprintf("%s; slack %.3g; %s, %d of the class", rule.Class, rule.Slack, counted(rule.Rows, "row"), rule.Right)
-		if len(rule.Support) > 0 {
-			const most = 6 // within may add hundreds
-			shown, more := rule.Support, ""
-			if len(shown) > most {
-				shown, more = shown[:most], " and "+strconv.Itoa(len(shown)-most)+" more"
-			}
-			text += "; rests on " + strings.Join(shown, ", ") + more
-		}
-		p.row("  "+rule.Name, text)
+		p.row("  "+rule.Name, text+restsOn(rule.Support))
 	}
+}
+
+// restsOn names the conditions that planes rest on, if there are any.
+func restsOn(support []string) string {
+	if len(support) == 0 {
+		return ""
+	}
+	const most = 6 // within may add hundreds
+	more := ""
+	if len(support) > most {
+		support, more = support[:most], fmt.Sprintf(" and %d more", len(support)-most)
+	}
+	return "; rests on " + strings.Join(support, ", ") + more
 }

@@ -107,6 +107,9 @@ func (f *fit) describe(r *fitReport) {
 		r.Options.Nu = 0
 	}
 	r.Method = model.MethodPSVM
+	if m.Options.Solver != nil {
+		r.Method = m.Options.Solver.String()
+	}
 	if r.Refinement != nil {
 		r.Method = r.Refinement.Method
 	}

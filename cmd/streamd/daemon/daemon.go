@@ -217,6 +217,14 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	if c.prices, err = model.Prices(cfg.Model.Costs); err != nil {
 		return nil, fmt.Errorf("model.costs: %w", err)
 	}
+	if cfg.Model.Knowledge != "" {
+		rules, err := config.LoadRules(cfg.Model.Knowledge)
+		if err != nil {
+			return nil, fmt.Errorf("model.knowledge: %w", err)
+		}
+		c.rules = model.NewRules(rules, cfg.Model.Mu)
+		c.options.Solver = c.rules
+	}
 	rand.Read(c.logSalt[:]) // never fails
 	p := &publisher{core: c}
 	y := &studying{core: c, publisher: p, ended: now}

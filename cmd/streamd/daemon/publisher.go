@@ -78,15 +78,19 @@ func (p *publisher) solve(now time.Time) {
 	moments := in.Moments(p.live.InUse().Total())
 	p.copyTook = time.Since(now)
 	p.solvedOnce = true
-	of, fixed := p.study, p.live.Target().Features
-	p.solving = p.begin(false, func(context.Context) func() {
+	of, fixed, features := p.study, p.live.Target().Features, p.live.Features().Names()
+	p.solving = p.begin(false, func(ctx context.Context) func() {
 		from := time.Now()
 		model, hat, err := moments.SolveWithHat(options)
 		p.metrics.SolveSeconds.Observe(time.Since(from).Seconds())
 		if err != nil {
+			model, err = p.rules.Alone(err, features, options)
+		}
+		if err != nil {
 			next.Problem = err.Error()
 		} else {
 			next.Model, next.Hat = model, hat
+			next.Knowledge = p.rules.Report(ctx, model)
 		}
 		adopt(next, of)
 		return func() { p.endSolve(next, of, in, fixed) }

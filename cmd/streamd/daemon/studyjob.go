@@ -42,6 +42,10 @@ func (s *studyJob) make(ctx context.Context) {
 	s.refines = y.Refines()
 	planes, hat, err := y.SolveWithHat()
 	if err != nil {
+		if out.Model, err = d.rules.Alone(err, s.features, s.options); err == nil {
+			out.Knowledge = d.rules.Report(ctx, out.Model)
+			return
+		}
 		out.Problem = err.Error()
 		const none = "there is no model"
 		out.Absent = model.Absent{Tuning: none, Refinement: none, Calibration: none, Decision: none, Quality: none, Hat: none}
@@ -52,6 +56,7 @@ func (s *studyJob) make(ctx context.Context) {
 		return
 	}
 	out.Model, out.Hat = planes, hat
+	out.Knowledge = d.rules.Report(ctx, planes)
 	switch {
 	case s.refines:
 		s.refine(ctx, y, rows, complete)

@@ -37,6 +37,7 @@ type ModelAnswer struct {
 	// it.
 	Mean        []float64              `json:"mean"`
 	Method      string                 `json:"method"`      // method of the planes: psvm, or that of the refinement
+	Knowledge   *model.Knowledge       `json:"knowledge"`   // the rules beside the rows; null if there are none
 	Refinement  *model.Refinement      `json:"refinement"`  // report of the refinement; null if the planes are not refined
 	Tuning      *model.Tuning          `json:"tuning"`      // report of the choice of ν; null if ν was not chosen
 	Calibration *model.CalibrationJSON `json:"calibration"` // calibration of the decision values; null if there is none
@@ -62,6 +63,7 @@ func modelAnswer(s *model.Served) ModelAnswer {
 		Missing:     model.NewMissingJSON(s.Missing, s.RowFeatures(), m),
 		Mean:        m.Mean,
 		Method:      s.Method(),
+		Knowledge:   s.Knowledge,
 		Refinement:  s.Refinement,
 		Tuning:      s.Tuning,
 		Calibration: model.NewCalibrationJSON(s.Calibration),

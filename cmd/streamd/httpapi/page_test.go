@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,6 +40,26 @@ func TestPageEscapes(t *testing.T) {
 		if !strings.Contains(page, "&lt;script&gt;alert(1)&lt;/script&gt;&#39;&amp;"+end) {
 			t.Errorf("the page lacks the text that ends in %q", end)
 		}
+	}
+}
+
+// The page shows the slack of each rule, and not more rules than anybody reads.
+func TestPageOfKnowledge(t *testing.T) {
+	f := newFake()
+	f.served.Knowledge = &model.Knowledge{Method: "knowledge", Mu: 2}
+	for i := range 60 {
+		f.served.Knowledge.Rules = append(f.served.Knowledge.Rules, model.Rule{
+			Name: fmt.Sprintf("<b>%d", i), Class: "spam", Weight: 1, Slack: 0.125, Support: slices.Repeat([]string{"x >= 2"}, 9),
+		})
+	}
+	page := do(newServer(f), "GET", "/", "").Body.String()
+	_, section, found := strings.Cut(page, `<section id="knowledge">`)
+	section, _, _ = strings.Cut(section, "</section>")
+	if !found || !strings.Contains(page, "proximal, with rules") || strings.Count(section, "0.125") != 50 || strings.Count(section, "x &gt;= 2") < 50*6 {
+		t.Errorf("the page lacks rules: %s", section)
+	}
+	if strings.Contains(section, "<b>") || !strings.Contains(section, "of 60 rules the first 50") {
+		t.Errorf("the page has markup from outside, or does not say how many rules there are: %s", section)
 	}
 }
 

@@ -53,6 +53,7 @@ type Served struct {
 
 	// A part that is missing is nil, and Absent says why.
 	Tuning      *Tuning             // the choice of ν
+	Knowledge   *Knowledge          // the rules; nil: there are none
 	Refinement  *Refinement         // from the least-squares planes to Model
 	Calibration []calibration.Curve // one per plane, all Sigmoid or all Isotonic
 	Rule        *decision.Rule      // that decides labels; nil: the decision values do
@@ -121,8 +122,11 @@ func (s *Served) DecidesBy() *decision.Rule {
 // refined (Fung 2003, 2.28 to 2.36).
 const MethodPSVM = "psvm"
 
-// Method is MethodPSVM or the method of the refinement.
+// Method is MethodPSVM, that of planes with knowledge, or the method of the refinement.
 func (s *Served) Method() string {
+	if s.Refinement == nil && s.Knowledge != nil {
+		return s.Knowledge.Method
+	}
 	if s.Refinement == nil {
 		return MethodPSVM
 	}

@@ -1,0 +1,185 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/kernels/svm"
+)
+
+// Knowledge reports the rules that the planes keep to, beside the rows.
+type Knowledge struct {
+	Method  string  `json:"method"`            // method of the planes
+	Mu      float64 `json:"mu"`                // weight of the slack
+	Rules   []Rule  `json:"rules"`             // rules of classes that have rows
+	Problem string  `json:"problem,omitempty"` // reason why the slack is not known
+}
+
+// Rule reports what became of a rule.
+type Rule struct {
+	Name   string  `json:"name"`   // name in the file
+	Class  string  `json:"class"`  // class of the rows that meet the conditions
+	Weight float64 `json:"weight"` // weight of its slack, beside mu
+	// Slack of all planes together: 0 where the rule's set lies beyond its bounding planes.
+	Slack float64 `json:"slack"`
+	// Conditions whose multipliers are above 0, for any plane. Without the others the planes are
+	// the same.
+	Support []string `json:"support"`
+}
+
+// Rules solve for planes with knowledge sets by svm.KnownSums, in whatever features and classes
+// the rows have. Rules of a class without rows do not count until it has some.
+type Rules struct {
+	file *config.Rules
+	mu   float64
+
+	mutex             sync.Mutex // guards the last binding
+	features, classes []string
+	bound             []config.Rule
+	err               error
+}
+
+// NewRules makes Rules with the weight μ of their slack.
+func NewRules(file *config.Rules, mu float64) *Rules { return &Rules{file: file, mu: mu} }
+
+// String implements incremental.Solver.
+func (r *Rules) String() string { return (*svm.KnownSums)(nil).String() }
+
+// Uses implements incremental.Solver.
+func (r *Rules) Uses() (matrix, nu bool) { return (*svm.KnownSums)(nil).Uses() }
+
+// Plane implements incremental.Solver. Its errors name unknown features, and rules that no row
+// can satisfy.
+func (r *Rules) Plane(p *incremental.Program, nu float64) ([]float64, error) {
+	rules, err := r.bind(p.Features, p.Classes)
+	if err != nil {
+		return nil, err
+	}
+	return (&svm.KnownSums{Sets: sets(rules), Mu: r.mu}).Plane(p, nu)
+}
+
+// Alone returns the model of the rules without rows, for features; without any, for those that the
+// rules name. It returns the problem that there is no model of rows if the rules have none
+// either.
+func (r *Rules) Alone(problem error, features []string, o incremental.Options) (*incremental.Model, error) {
+	if r == nil || !errors.Is(problem, incremental.ErrClasses) {
+		return nil, problem
+	}
+	classes := r.file.Classes()
+	if len(classes) < 2 {
+		return nil, problem
+	}
+	if len(features) == 0 {
+		features = r.file.Features()
+	}
+	n, k := len(features), len(classes)
+	m := &incremental.Model{
+		Features: features, Classes: classes, Rows: make([]int64, k),
+		Mean: make([]float64, n), Deviation: slices.Repeat([]float64{1}, n), Options: o,
+	}
+	if k == 2 {
+		classes = classes[1:]
+	}
+	for _, class := range classes {
+		p := &incremental.Program{
+			Class: class, Classes: m.Classes, Features: features,
+			Matrix: make([]float64, gram.PackedLen(n+1)), Right: make([]float64, n+1),
+		}
+		z, err := r.Plane(p, o.Nu)
+		if err != nil {
+			return nil, err
+		}
+		m.Planes = append(m.Planes, incremental.Plane{Class: class, W: z[:n], Gamma: z[n], Condition: math.NaN()})
+	}
+	return m, nil
+}
+
+func sets(rules []config.Rule) (sets []svm.Set) {
+	for _, rule := range rules {
+		sets = append(sets, rule.Set)
+	}
+	return sets
+}
+
+// bind returns the rules of the classes, over features.
+func (r *Rules) bind(features, classes []string) ([]config.Rule, error) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.features == nil || !slices.Equal(features, r.features) || !slices.Equal(classes, r.classes) {
+		r.features, r.classes = slices.Clone(features), slices.Clone(classes)
+		// Binding takes a moment, which is bounded by the limits of a file.
+		r.bound, r.err = r.file.Bind(context.Background(), features, nil)
+		r.bound = slices.DeleteFunc(r.bound, func(rule config.Rule) bool { return !slices.Contains(classes, rule.Class) })
+	}
+	return r.bound, r.err
+}
+
+// Report says what became of the rules in a model's planes. It is nil without rules.
+func (r *Rules) Report(ctx context.Context, m *incremental.Model) *Knowledge {
+	if r == nil {
+		return nil
+	}
+	report := &Knowledge{Method: r.String(), Mu: r.mu, Rules: []Rule{}}
+	rules, err := r.bind(m.Features, m.Classes)
+	if err != nil {
+		report.Problem = err.Error()
+		return report
+	}
+	k := svm.Knowledge{Sets: sets(rules), Mu: 1}
+	scaled := m.Options.Standardise && m.Deviation != nil
+	sigma := slices.Clone(m.Deviation)
+	for j, s := range sigma {
+		if s == 0 {
+			sigma[j] = 1
+		}
+	}
+	for i := range k.Sets {
+		if scaled {
+			k.Sets[i] = k.Sets[i].Scaled(m.Mean, sigma)
+		}
+	}
+	const rounding = 1e-9 // counts as 0: the program's plane has been in other coordinates
+	supports := make([][]bool, len(rules))
+	for i, rule := range rules {
+		report.Rules = append(report.Rules, Rule{Name: rule.Name, Class: rule.Class, Weight: rule.Weight, Support: []string{}})
+		supports[i] = make([]bool, len(rule.Texts))
+	}
+	for _, p := range m.Planes {
+		k.Positive = p.Class
+		w, gamma := slices.Clone(p.W), p.Gamma
+		if scaled {
+			for j := range w {
+				gamma -= float64(w[j] * m.Mean[j])
+				w[j] *= sigma[j]
+			}
+		}
+		held, err := k.Hold(ctx, w, gamma)
+		if err != nil {
+			report.Problem, report.Rules = err.Error(), []Rule{}
+			return report
+		}
+		for i := range held {
+			report.Rules[i].Slack += held[i].Slack
+			for c := range supports[i] {
+				supports[i][c] = supports[i][c] || held[i].Multipliers[c] > rounding
+			}
+		}
+	}
+	for i := range rules {
+		if report.Rules[i].Slack < rounding {
+			report.Rules[i].Slack = 0
+		}
+		for c, text := range rules[i].Texts {
+			if supports[i][c] {
+				report.Rules[i].Support = append(report.Rules[i].Support, text)
+			}
+		}
+	}
+	return report
+}

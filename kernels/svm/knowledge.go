@@ -29,9 +29,10 @@ import (
 // factor is 1 in magnitude. Then the surface does not depend on how a condition is written.
 //
 // A multiplier u ≥ 0 of each condition is a variable of the program. Not so in the features,
-// where a set bounds a feature on its own by −1 ≤ l ≤ x ≤ h ≤ 1: r costs no less there than u,
-// whose best value is (dw)₊ for l and (−dw)₊ for h. The latter is a variable that all sets
-// share. One-of groups are treated alike. So a rule over one-hot features adds one row and no
+// where a set bounds a feature on its own by l ≤ x ≤ h: with r = 0 the best u is (dw)₊ for l and
+// (−dw)₊ for h, which follow from a variable that all sets share. Within [−1, 1] r costs no less
+// than u. Beyond, a feature gets multipliers of its own where the dual solution says that r would
+// save something. One-of groups are treated alike. So a rule of bounds adds one row and hardly a
 // variable, whatever the number of its conditions.
 type Knowledge struct {
 	Sets []Set
@@ -147,8 +148,8 @@ func (k *Knowledge) side(s *Set) float64 {
 // set's margin, b'u + dγ + 1 ≤ ρ.
 func (k *Knowledge) solve(ctx context.Context, rows *Rows, nu float64) (*Plane, []Grip, []float64, error) {
 	penalties := slices.Repeat([]float64{1}, len(rows.Columns))
-	p, held := k.place(lp.Program{Columns: rows.Columns, D: rows.D, Nu: nu, Costs: rows.Costs, Penalties: penalties})
-	v, err := p.Solve(ctx, rows.Workers)
+	program := lp.Program{Columns: rows.Columns, D: rows.D, Nu: nu, Costs: rows.Costs, Penalties: penalties}
+	v, held, programs, err := k.run(ctx, program, nil, rows.Workers)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -159,7 +160,7 @@ func (k *Knowledge) solve(ctx context.Context, rows *Rows, nu float64) (*Plane, 
 	}
 	return &Plane{
 		W: v.U, Gamma: v.Gamma, Alpha: v.Alpha,
-		Objective: v.Objective, Gap: v.Gap, Programs: 1, Steps: v.Passes + v.Pivots,
+		Objective: v.Objective, Gap: v.Gap, Programs: programs, Steps: v.Passes + v.Pivots,
 	}, grips, margins, nil
 }
 
@@ -172,11 +173,8 @@ func (k Knowledge) Hold(ctx context.Context, w []float64, gamma float64) ([]Grip
 		}
 	}
 	empty := slices.Repeat([]gram.Column{gram.ColumnOf([]float64{})}, n)
-	p, rows := k.place(lp.Program{Columns: empty, Penalties: make([]float64, n)})
-	for j, v := range append(slices.Clone(w), gamma) {
-		p.Rows = append(p.Rows, lp.Row{Terms: []lp.Term{{Variable: j, Value: 1}}, Equal: true, Bound: v, Cost: lp.Hard})
-	}
-	v, err := p.Solve(ctx, 1)
+	program := lp.Program{Columns: empty, Penalties: make([]float64, n)}
+	v, rows, _, err := k.run(ctx, program, append(slices.Clone(w), gamma), 1)
 	if err != nil {
 		return nil, err
 	}
@@ -187,19 +185,85 @@ func (k Knowledge) Hold(ctx context.Context, w []float64, gamma float64) ([]Grip
 	return held, nil
 }
 
-// place adds the sets to a program.
-func (k *Knowledge) place(program lp.Program) (*knowledgeProgram, []setRows) {
-	p := &knowledgeProgram{Program: program, below: make([]int, len(program.Columns)), leads: map[string]int{}}
-	held := make([]setRows, len(k.Sets))
-	for i := range k.Sets {
-		s := &k.Sets[i]
-		if d, cost := k.side(s), k.Mu*s.Weight; k.Map != nil {
-			held[i] = p.inBasis(s, d, cost, k.Map)
-		} else {
-			held[i] = p.inFeatures(s, d, cost)
+// run adds the sets to a program and solves it. With fixed, w and γ are given.
+//
+// At first no bounded feature has multipliers of its own, as if r were 0: see setRows.assumed.
+// Those get them whose r would save more than it costs, by the dual solution. So the last
+// solution is that of the program with all multipliers. It also returns the number of programs.
+func (k *Knowledge) run(ctx context.Context, program lp.Program, fixed []float64, workers int) (*lp.Solution, []setRows, int, error) {
+	const tolerance = 1e-9 // of a slack's cost
+	own := make([]map[int]bool, len(k.Sets))
+	for programs := 1; ; programs++ {
+		p := &knowledgeProgram{Program: program, below: make([]int, len(program.Columns)), rows: map[int]int{}, leads: map[string]int{}}
+		p.Penalties = slices.Clone(program.Penalties)
+		held := make([]setRows, len(k.Sets))
+		for i := range k.Sets {
+			s := &k.Sets[i]
+			if d, cost := k.side(s), k.Mu*s.Weight; k.Map != nil {
+				held[i] = p.inBasis(s, d, cost, k.Map)
+			} else {
+				held[i] = p.inFeatures(s, d, cost, own[i])
+			}
+		}
+		v, err := p.solve(ctx, fixed, workers)
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		done := true
+		for i := range held {
+			of := &held[i]
+			margin, cost := v.Beta[of.rows[len(of.rows)-1]], k.Mu*k.Sets[i].Weight
+			for _, a := range of.assumed {
+				// The point of the set that is nearest to the wrong side has x = l or h, or
+				// where w is 0 one between.
+				high := 0.0
+				if a.below > 0 {
+					if low, at := v.Beta[a.below-1], v.Beta[a.below]; at > 0 {
+						high = at / (low + at)
+					}
+				}
+				x := a.low + high*(a.high-a.low)
+				if k.side(&k.Sets[i]) < 0 {
+					x = a.high - high*(a.high-a.low)
+				}
+				if margin*math.Abs(x) > cost*(1+tolerance) {
+					if own[i] == nil {
+						own[i] = map[int]bool{}
+					}
+					own[i][a.feature], done = true, false
+				}
+			}
+		}
+		if done {
+			return v, held, programs, nil
 		}
 	}
-	return p, held
+}
+
+// solve solves the program, with w and γ given if fixed is not nil.
+func (p *knowledgeProgram) solve(ctx context.Context, fixed []float64, workers int) (*lp.Solution, error) {
+	if fixed == nil {
+		return p.Program.Solve(ctx, workers)
+	}
+	t := len(p.Columns)
+	rest := lp.Program{Variables: p.Variables}
+	for _, row := range p.Rows {
+		var terms []lp.Term
+		for _, term := range row.Terms {
+			if term.Variable <= t {
+				row.Bound -= float64(term.Value * fixed[term.Variable])
+			} else {
+				terms = append(terms, lp.Term{Variable: term.Variable - t, Value: term.Value})
+			}
+		}
+		row.Terms = terms
+		rest.Rows = append(rest.Rows, row)
+	}
+	v, err := rest.Solve(ctx, workers)
+	if v != nil {
+		v.U, v.Gamma = fixed[:t], fixed[t]
+	}
+	return v, err
 }
 
 // fewFeatures is the number of features that are all in the program at once.
@@ -539,7 +603,8 @@ func (s *Set) polyhedron() []Condition {
 // A knowledgeProgram is the linear program of a Knowledge while it is built.
 type knowledgeProgram struct {
 	lp.Program
-	below []int          // by feature: the shared variable for (−w)₊; 0: none
+	below []int          // by feature: the shared variable q for (−w)₊; 0: none
+	rows  map[int]int    // by such a variable: the row q ≥ −w, after q ≥ 0
 	leads map[string]int // by side and members of a group: the shared variable for its max −dw
 }
 
@@ -548,6 +613,15 @@ type setRows struct {
 	multipliers []multiplier // of its conditions
 	rows        []int        // with slack
 	forced      []int        // features without a bound, whose w should be 0: r is |w|
+	// assumed are the features whose bounds may be beyond 1 in magnitude, so that r might cost
+	// less than the best u.
+	assumed []assumed
+}
+
+type assumed struct {
+	feature   int
+	low, high float64
+	below     int // row q ≥ −w of its shared variable; 0: none
 }
 
 // A multiplier is u of a condition: the positive part of a factor times a variable of the
@@ -623,8 +697,13 @@ func (v *interval) cut(c Condition, i int) {
 	}
 }
 
+// bounded reports whether the set bounds the feature on its own, on both sides.
+func (v *interval) bounded() bool {
+	return !v.general && v.low <= v.high && !math.IsInf(v.low, 0) && !math.IsInf(v.high, 0)
+}
+
 // unit reports whether multipliers of the feature need no variables of their own.
-func (v *interval) unit() bool { return !v.general && -1 <= v.low && v.low <= v.high && v.high <= 1 }
+func (v *interval) unit() bool { return v.bounded() && -1 <= v.low && v.high <= 1 }
 
 // unbounded reports whether the set says nothing of the feature.
 func (v *interval) unbounded() bool {
@@ -650,7 +729,7 @@ func (s *Set) intervals(n int) []interval {
 }
 
 // inFeatures adds a set to a program in the features.
-func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64) setRows {
+func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64, own map[int]bool) setRows {
 	t := len(p.Columns)
 	of := setRows{multipliers: make([]multiplier, len(s.Conditions))}
 	about := s.intervals(t)
@@ -692,7 +771,7 @@ func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64) setRows {
 			several(c)
 		}
 	}
-	own := func(condition, variable int, sign float64) {
+	multiplied := func(condition, variable int, sign float64) {
 		if condition >= 0 {
 			of.multipliers[condition] = multiplier{variable, sign / math.Abs(s.Conditions[condition].Terms[0].Value)}
 		}
@@ -701,18 +780,24 @@ func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64) setRows {
 		v := &about[j]
 		switch {
 		case v.grouped:
-		case v.unit():
+		case v.bounded() && !own[j]:
 			// b'u is −l(dw)₊ + h(−dw)₊, and (w)₊ is w + (−w)₊.
 			if d > 0 {
 				miss(j, -v.low)
 			} else {
 				miss(j, v.high)
 			}
+			below := 0
 			if v.low < v.high {
-				miss(p.beneath(j), v.high-v.low)
+				q := p.beneath(j)
+				miss(q, v.high-v.low)
+				below = p.rows[q]
 			}
-			own(v.lowest, j, d)
-			own(v.highest, j, -d)
+			if !v.unit() {
+				of.assumed = append(of.assumed, assumed{j, v.low, v.high, below})
+			}
+			multiplied(v.lowest, j, d)
+			multiplied(v.highest, j, -d)
 		case v.unbounded():
 			p.Penalties[j] += cost
 			of.forced = append(of.forced, j)
@@ -721,13 +806,13 @@ func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64) setRows {
 			if !math.IsInf(v.high, 1) {
 				u := p.multiplier()
 				miss(u, v.high)
-				own(v.highest, u, 1)
+				multiplied(v.highest, u, 1)
 				row.Terms = append(row.Terms, lp.Term{Variable: u, Value: 1})
 			}
 			if !math.IsInf(v.low, -1) {
 				u := p.multiplier()
 				miss(u, -v.low)
-				own(v.lowest, u, 1)
+				multiplied(v.lowest, u, 1)
 				row.Terms = append(row.Terms, lp.Term{Variable: u, Value: -1})
 			}
 			p.row(&of, row)
@@ -781,6 +866,7 @@ func settle(about []interval, group []int) (free []int, settled bool) {
 func (p *knowledgeProgram) beneath(j int) int {
 	if p.below[j] == 0 {
 		p.below[j] = p.multiplier()
+		p.rows[p.below[j]] = len(p.Rows)
 		p.atLeast(0, lp.Term{Variable: p.below[j], Value: 1}, lp.Term{Variable: j, Value: 1})
 	}
 	return p.below[j]

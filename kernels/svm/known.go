@@ -64,8 +64,7 @@ func (k *KnownSums) Solve(p *incremental.Program, nu float64) (z []float64, held
 		program.Quadratic[gram.PackedLen(j)+j] += 1 / nu
 		program.Linear[j] = -b
 	}
-	whole, rows := known.place(program)
-	v, err := whole.Solve(context.Background(), 1)
+	v, rows, _, err := known.run(context.Background(), program, nil, 1)
 	if err != nil {
 		return nil, nil, err
 	}

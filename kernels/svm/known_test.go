@@ -253,14 +253,14 @@ func BenchmarkKnownSums(b *testing.B) {
 	state, _ := tenFeatures(b, 3, 1000)
 	moments := state.Moments()
 	all := tenRules(5, "a", "b")
-	few := slices.Clone(all)
+	few, boxes := slices.Clone(all), slices.Clone(all)
 	for i := range few {
-		few[i].Conditions = few[i].Conditions[:3]
+		few[i].Conditions, boxes[i].Conditions = few[i].Conditions[:3], boxes[i].Conditions[:20]
 	}
 	for _, c := range []struct {
 		name string
 		sets []Set
-	}{{"3 conditions", few}, {"21 conditions", all}} {
+	}{{"3 conditions", few}, {"bounds of all", boxes}, {"and a sum of all", all}} {
 		b.Run(c.name, func(b *testing.B) {
 			o := incremental.Options{Nu: 1, Standardise: true, Solver: &KnownSums{Sets: c.sets, Mu: 3}}
 			for b.Loop() {

@@ -223,7 +223,7 @@ func (k *Knowledge) run(ctx context.Context, program lp.Program, fixed []float64
 					}
 				}
 				x := a.low + high*(a.high-a.low)
-				if k.side(&k.Sets[i]) < 0 {
+				if !a.own && k.side(&k.Sets[i]) < 0 {
 					x = a.high - high*(a.high-a.low)
 				}
 				if margin*math.Abs(x) > cost*(1+tolerance) {
@@ -621,14 +621,15 @@ type setRows struct {
 type assumed struct {
 	feature   int
 	low, high float64
-	below     int // row q ≥ −w of its shared variable; 0: none
+	below     int  // row q ≥ −w of its shared variable, or q ≥ −s of its own; 0: none
+	own       bool // the variable is the set's own
 }
 
-// A multiplier is u of a condition: the positive part of a factor times a variable of the
-// program.
+// A multiplier is u of a condition: the positive part of a sum of variables of the program, over
+// the condition's own factor.
 type multiplier struct {
-	variable int
-	factor   float64
+	terms []lp.Term
+	over  float64
 }
 
 // grip reads off the hold on the set.
@@ -642,14 +643,18 @@ func (of *setRows) grip(v *lp.Solution) Grip {
 	}
 	g.Multipliers = make([]float64, len(of.multipliers))
 	for i, u := range of.multipliers {
-		x, t := 0.0, len(v.U)
-		switch {
-		case u.variable > t:
-			x = v.S[u.variable-t-1]
-		case u.factor != 0:
-			x = v.U[u.variable]
+		var sum float64
+		for _, term := range u.terms {
+			switch t := len(v.U); {
+			case term.Variable < t:
+				sum += float64(term.Value * v.U[term.Variable])
+			case term.Variable > t:
+				sum += float64(term.Value * v.S[term.Variable-t-1])
+			}
 		}
-		g.Multipliers[i] = max(u.factor*x, 0)
+		if sum > 0 {
+			g.Multipliers[i] = sum / u.over
+		}
 	}
 	return g
 }
@@ -697,10 +702,13 @@ func (v *interval) cut(c Condition, i int) {
 	}
 }
 
-// bounded reports whether the set bounds the feature on its own, on both sides.
-func (v *interval) bounded() bool {
-	return !v.general && v.low <= v.high && !math.IsInf(v.low, 0) && !math.IsInf(v.high, 0)
+// finite reports whether the set bounds the feature on both sides.
+func (v *interval) finite() bool {
+	return v.low <= v.high && !math.IsInf(v.low, 0) && !math.IsInf(v.high, 0)
 }
+
+// bounded reports whether that is all that the set says of the feature.
+func (v *interval) bounded() bool { return !v.general && v.finite() }
 
 // unit reports whether multipliers of the feature need no variables of their own.
 func (v *interval) unit() bool { return v.bounded() && -1 <= v.low && v.high <= 1 }
@@ -750,7 +758,7 @@ func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64, own map[int]bool)
 	}
 	for i, c := range s.Conditions {
 		if len(c.Terms) > 1 {
-			of.multipliers[i] = multiplier{variable: several(c), factor: 1}
+			of.multipliers[i] = multiplier{[]lp.Term{{Variable: several(c), Value: 1}}, 1}
 		}
 	}
 	for _, group := range s.OneOf {
@@ -771,9 +779,9 @@ func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64, own map[int]bool)
 			several(c)
 		}
 	}
-	multiplied := func(condition, variable int, sign float64) {
+	multiplied := func(condition int, terms ...lp.Term) {
 		if condition >= 0 {
-			of.multipliers[condition] = multiplier{variable, sign / math.Abs(s.Conditions[condition].Terms[0].Value)}
+			of.multipliers[condition] = multiplier{terms, math.Abs(s.Conditions[condition].Terms[0].Value)}
 		}
 	}
 	for j := range about {
@@ -794,10 +802,34 @@ func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64, own map[int]bool)
 				below = p.rows[q]
 			}
 			if !v.unit() {
-				of.assumed = append(of.assumed, assumed{j, v.low, v.high, below})
+				of.assumed = append(of.assumed, assumed{j, v.low, v.high, below, false})
 			}
-			multiplied(v.lowest, j, d)
-			multiplied(v.highest, j, -d)
+			multiplied(v.lowest, lp.Term{Variable: j, Value: d})
+			multiplied(v.highest, lp.Term{Variable: j, Value: -d})
+		case v.finite() && !own[j]:
+			// The same with s, the sum of dw and the multipliers of other conditions, for dw. Its
+			// (−s)₊ is the set's own.
+			of.assumed = append(of.assumed, assumed{j, v.low, v.high, 0, true})
+			rest := append(sums[j], lp.Term{Variable: j, Value: d})
+			for _, term := range rest {
+				miss(term.Variable, -v.low*term.Value)
+			}
+			if v.low < v.high {
+				q := p.multiplier()
+				of.assumed[len(of.assumed)-1].below = len(p.Rows)
+				with := append(slices.Clone(rest), lp.Term{Variable: q, Value: 1})
+				p.atLeast(0, with...)
+				miss(q, v.high-v.low)
+				multiplied(v.lowest, with...)
+				multiplied(v.highest, lp.Term{Variable: q, Value: 1})
+				continue
+			}
+			multiplied(v.lowest, rest...)
+			var negative []lp.Term
+			for _, term := range rest {
+				negative = append(negative, lp.Term{Variable: term.Variable, Value: -term.Value})
+			}
+			multiplied(v.highest, negative...)
 		case v.unbounded():
 			p.Penalties[j] += cost
 			of.forced = append(of.forced, j)
@@ -806,13 +838,13 @@ func (p *knowledgeProgram) inFeatures(s *Set, d, cost float64, own map[int]bool)
 			if !math.IsInf(v.high, 1) {
 				u := p.multiplier()
 				miss(u, v.high)
-				multiplied(v.highest, u, 1)
+				multiplied(v.highest, lp.Term{Variable: u, Value: 1})
 				row.Terms = append(row.Terms, lp.Term{Variable: u, Value: 1})
 			}
 			if !math.IsInf(v.low, -1) {
 				u := p.multiplier()
 				miss(u, -v.low)
-				multiplied(v.lowest, u, 1)
+				multiplied(v.lowest, lp.Term{Variable: u, Value: 1})
 				row.Terms = append(row.Terms, lp.Term{Variable: u, Value: -1})
 			}
 			p.row(&of, row)
@@ -916,7 +948,7 @@ func (p *knowledgeProgram) inBasis(s *Set, d, cost float64, z *kernels.Map) setR
 			rows[j].Terms = append(rows[j].Terms, lp.Term{Variable: u, Value: kernel.Value(kernel.Argument(z.Point(j), point))})
 		}
 		if i < len(of.multipliers) {
-			of.multipliers[i] = multiplier{u, 1 / largest}
+			of.multipliers[i] = multiplier{[]lp.Term{{Variable: u, Value: 1}}, largest}
 		}
 	}
 	for _, row := range append(rows, margin) {

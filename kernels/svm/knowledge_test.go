@@ -120,7 +120,8 @@ func drawSets(r *rand.Rand, n int) (sets []Set) {
 			case 2:
 				s.Conditions = append(s.Conditions, Condition{[]lp.Term{{Variable: j, Value: -value}}, -value * (centre[j] - r.Float64())})
 			case 3:
-				s.Conditions = append(s.Conditions, condition(centre[j]+0.2*size, append(make([]float64, j), 1)...), condition(0.2*size-centre[j], append(make([]float64, j), -1)...))
+				half := 0.2 * size * float64(r.IntN(3)) // perhaps one value alone
+				s.Conditions = append(s.Conditions, condition(centre[j]+half, append(make([]float64, j), 1)...), condition(half-centre[j], append(make([]float64, j), -1)...))
 			}
 		}
 		for range r.IntN(3) {

@@ -141,16 +141,17 @@ func TestStationary(t *testing.T) {
 		machine              Machine
 		errors, coefficients float64
 		rows                 *Rows
-		nu                   float64
+		begin, nu            float64
 	}{
-		{"minimal", Minimal{Mu: 20}, 20, 0, weighed, 0.1},
-		{"usual minimal", Minimal{}, minimalMu, 0, planeRows(), 1},
-		{"points", Minimal{Mu: 8}, 8, 8, boardRows(), 4},
-		{"features", Features{Mu: 2}, 0, 2, weighed, 0.1},
-		{"usual features", Features{}, 0, featuresMu, planeRows(), 0.5},
+		{"minimal", Minimal{Mu: 20}, 20, 0, weighed, 0.1, 0.1},
+		{"usual minimal", Minimal{}, minimalMu, 0, planeRows(), 1, 1},
+		{"few features", Minimal{Mu: 8, Begin: 0.06}, 8, 0, planeRows(), 0.06, 1},
+		{"points", Minimal{Mu: 8}, 8, 8, boardRows(), 4, 4},
+		{"features", Features{Mu: 2}, 0, 2, weighed, 0.1, 0.1},
+		{"usual features", Features{}, 0, featuresMu, planeRows(), 0.5, 0.5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			began, err := fit(Sparse{}, c.rows, c.nu)
+			began, err := fit(Sparse{}, c.rows, c.begin)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -306,6 +307,11 @@ func TestPricesRefused(t *testing.T) {
 			if _, err := machine.Fit(context.Background(), rows, 10); err == nil || !strings.HasPrefix(err.Error(), "svm: μ is ") {
 				t.Errorf("%+v: the error is %v", machine, err)
 			}
+		}
+	}
+	for _, begin := range []float64{-1, math.NaN(), math.Inf(1)} {
+		if _, err := (Minimal{Begin: begin}).Fit(context.Background(), rows, 1); err == nil || !strings.HasPrefix(err.Error(), "svm: the search begins with") {
+			t.Errorf("ν = %v to begin with: the error is %v", begin, err)
 		}
 	}
 	rows.Regulariser = []float64{1}

@@ -243,11 +243,19 @@ func (e exponents) ascending() []float64 {
 	return v
 }
 
+func (e exponents) descending() []float64 {
+	v := e.ascending()
+	slices.Reverse(v)
+	return v
+}
+
 // score is the result of a method in one fold.
 type score struct {
 	nu, mu          float64       // μ of a Gaussian kernel; 0: none
 	train, test     float64       // correctness
 	training, total time.Duration // without and with tuning
+	used, vectors   float64       // features or points used, and support vectors; 0: not counted
+	programs        int           // mathematical programs solved; 0: none
 }
 
 // run takes the first ν with the best correctness on the tuning set, and learns from all training

@@ -230,6 +230,16 @@ type kernelPart struct {
 
 // newKernelPart puts rows into the coordinates of points z, given one after the other.
 func newKernelPart(mu float64, z []float64, rows newton.Blocks) (k *kernelPart, err error) {
+	k = new(kernelPart)
+	if k.in, err = gaussian(mu, z, rows); err != nil {
+		return nil, err
+	}
+	k.part, err = newPart(k.in.Names, lifted(rows, k.in))
+	return k, err
+}
+
+// gaussian returns the coordinates of points of the features of some rows.
+func gaussian(mu float64, z []float64, rows newton.Blocks) (*basis.Coordinates, error) {
 	kernel, err := kernels.Gaussian(mu)
 	if err != nil {
 		return nil, err
@@ -238,13 +248,17 @@ func newKernelPart(mu float64, z []float64, rows newton.Blocks) (k *kernelPart, 
 	if err != nil {
 		return nil, err
 	}
-	k = &kernelPart{in: basis.New(m, false)}
-	k.part, err = newPart(k.in.Names, lifted(rows, k.in))
-	return k, err
+	return basis.New(m, false), nil
 }
 
 // lifted puts rows into coordinates, as one block.
 func lifted(rows newton.Blocks, in *basis.Coordinates) newton.Blocks {
+	b, _ := new(basis.Lifter).Block(context.Background(), joined(rows), in) // a context that does not end
+	return newton.Blocks{b}
+}
+
+// joined makes one block of rows.
+func joined(rows newton.Blocks) *incremental.Block {
 	all := &incremental.Block{Classes: rows[0].Classes}
 	columns := make([][]float64, len(rows[0].Columns))
 	for _, b := range rows {
@@ -258,8 +272,7 @@ func lifted(rows newton.Blocks, in *basis.Coordinates) newton.Blocks {
 	for _, c := range columns {
 		all.Columns = append(all.Columns, gram.ColumnOf(c))
 	}
-	b, _ := new(basis.Lifter).Block(context.Background(), all, in) // a context that does not end
-	return newton.Blocks{b}
+	return all
 }
 
 // chosen returns a share of the rows, point by point: of each class, the first of every few rows.

@@ -15,6 +15,8 @@ type figures struct {
 	p           float64
 	within      float64 // tolerance in points; 0: usualTolerance
 	known       float64 // difference in points that is known, larger than the tolerance
+	used        float64 // features, or points of a basis
+	vectors     float64 // support vectors
 }
 
 // entry is the part of a table that is about one data set.
@@ -102,11 +104,23 @@ func (t trial) summarise(r *Result) {
 		squares += rest * rest
 	}
 	r.Mu = median(mus)
+	if used, vectors := t.all(func(s score) float64 { return s.used }), t.all(func(s score) float64 { return s.vectors }); vectors > 0 {
+		r.Used, r.SupportVectors = &used, &vectors
+	}
+	r.Programs = t.all(func(s score) float64 { return float64(s.programs) })
 	r.Train, r.Test, r.Nu, r.Seconds, r.TotalSeconds = &train, &test, median(nus), training, total
 	if len(t) > 1 {
 		deviation := math.Sqrt(squares / (n - 1))
 		r.Deviation = &deviation
 	}
+}
+
+// all returns the mean of a figure over all folds.
+func (t trial) all(of func(score) float64) (mean float64) {
+	for d := range t {
+		mean += t.mean(d, of) / float64(len(t))
+	}
+	return mean
 }
 
 // against returns the median of the divisions' p-values.
@@ -138,6 +152,7 @@ func (f figures) compare(r *Result) {
 	}
 	r.PaperTrain, r.PaperTest, r.PaperSeconds = share(f.train), share(f.test), f.seconds
 	r.PaperP = share(100 * f.p)
+	r.PaperUsed, r.PaperSupportVectors = f.used, f.vectors
 	ours, paper := r.Test, r.PaperTest
 	if paper == nil {
 		ours, paper = r.Train, r.PaperTrain

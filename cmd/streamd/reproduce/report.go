@@ -151,7 +151,10 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 				remark("(*) is a known difference from the paper, larger than the tolerance.")
 			}
 		}
-		parameters := power(x.Nu)
+		parameters, size := "", "" // of a statement on several data sets
+		if x.Rows > 0 {
+			parameters, size = power(x.Nu), fmt.Sprintf("%d × %d", x.Rows, x.Features)
+		}
 		if x.Mu != 0 {
 			parameters += ", " + power(x.Mu)
 		}
@@ -159,7 +162,7 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 			remark("(!) " + x.DataSet + ": " + x.Method + ": " + x.Broken)
 		}
 		cells := []string{
-			x.DataSet, fmt.Sprintf("%d × %d", x.Rows, x.Features), x.Method, parameters,
+			x.DataSet, size, x.Method, parameters,
 			percent(x.Train), percent(x.PaperTrain), percent(x.Test), percent(x.PaperTest),
 			difference, probability(x.P), probability(x.PaperP), seconds(x.Seconds), seconds(x.PaperSeconds),
 		}

@@ -24,6 +24,7 @@ var sources = []source{
 	{"adult-a9a-test", libsvm, "a9a.t as CSV of 123 columns"},
 	{"adult-a9a-train", libsvm, "a9a as CSV of 123 columns"},
 	{"bupa", uci + "60/liver+disorders", "1 for selector 1, -1 for selector 2"},
+	{"checkerboard", "https://github.com/jump-dev/JuMP.jl/blob/master/docs/src/tutorials/nonlinear/data/checker/checker.txt", "1 for class I, -1 for class II"},
 	{"cleveland", uci + "45/heart+disease", "processed.cleveland.data without its 6 incomplete rows; 1 for num > 0, else -1"},
 	{"glass", uci + "42/glass+identification", "without the row numbers"},
 	{"housing", "http://lib.stat.cmu.edu/datasets/boston", "1 for MEDV > 21, else -1"},

@@ -22,12 +22,23 @@ import (
 	"streamd/kernels/reduce"
 )
 
-// writeSet writes a set as the data folder has them.
+// writeSet writes a set as the data folder has them, with numbers of classes as labels.
 func writeSet(t *testing.T, folder, name string, s *set) {
+	t.Helper()
+	numbered := *s
+	numbered.classes = nil
+	for k := range s.classes {
+		numbered.classes = append(numbered.classes, fmt.Sprint(k))
+	}
+	writeLabelled(t, folder, name, &numbered)
+}
+
+// writeLabelled writes a set with its classes as labels.
+func writeLabelled(t *testing.T, folder, name string, s *set) {
 	t.Helper()
 	var text bytes.Buffer
 	for i, code := range s.codes {
-		fmt.Fprint(&text, code)
+		fmt.Fprint(&text, s.classes[code])
 		for _, c := range s.columns {
 			fmt.Fprintf(&text, ",%g", c[i])
 		}
@@ -256,6 +267,146 @@ func TestPrintCounts(t *testing.T) {
 	}
 	if fault := report.Results[0].Fault(); fault != "t: BUPA: X: 6.0 features are not fewer than 6.0" {
 		t.Errorf("the fault is %q", fault)
+	}
+}
+
+// twoClasses returns rows of 1 and −1. Of n features one tells most of them apart, and the others
+// are noise.
+func twoClasses(r *rand.Rand, m, n int) *set {
+	s := randomSet(r, m, n, 2)
+	s.classes = []string{"-1", positive}
+	for i, code := range s.codes {
+		for j := range s.columns {
+			s.columns[j][i] = math.Round(100*r.NormFloat64()) / 100
+		}
+		s.columns[0][i] += 2 * float64(code)
+	}
+	return s
+}
+
+// The figures of a table of rows are the same for any number of workers.
+func anyWorkers(t *testing.T, run func(context.Context, *Config) ([]Result, error), c *Config) []Result {
+	t.Helper()
+	var first []Result
+	for _, workers := range []int{1, 3} {
+		c.Workers = workers
+		results, err := run(context.Background(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range results {
+			results[i].Seconds, results[i].TotalSeconds = 0, 0
+		}
+		if first == nil {
+			first = results
+		}
+		if !reflect.DeepEqual(results, first) {
+			t.Errorf("with one worker\n%+v\nwith three\n%+v", first, results)
+		}
+	}
+	return first
+}
+
+// Few support vectors and few features are counted. What does not hold is a fault: a plane between
+// two classes that are far apart has no support vectors to lose.
+func TestSparseTable(t *testing.T) {
+	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 1}
+	table := sparseTable{
+		nus: exponents{low: -4, high: -2, step: 2}, minimal: exponents{low: 5, high: 9, step: 4}, features: exponents{low: -2, high: 2, step: 4},
+		entries: []sparseEntry{{name: "Made", file: "made"}, {name: "Missing", file: "missing"}, {name: "Gone", remark: "it is gone"}},
+	}
+	writeLabelled(t, c.Data, "made", twoClasses(rand.New(rand.NewPCG(7, 1)), 200, 4))
+	results := anyWorkers(t, table.run, c)
+	if len(results) != 7 || results[3].Fault() == "" || results[4].Fault() != "" || results[4].Absent != "it is gone" {
+		t.Fatalf("%+v", results)
+	}
+	sparse, minimal, features, vectors, used := &results[0], &results[1], &results[2], &results[5], &results[6]
+	if *minimal.SupportVectors > 0.7**sparse.SupportVectors || *features.Used > *sparse.Used || *sparse.Test < 0.75 || minimal.Programs < 3 {
+		t.Errorf("%+v\n%+v\n%+v", *sparse, *minimal, *features)
+	}
+	if vectors.Broken != "" || !strings.Contains(vectors.Remark, "% fewer support vectors") || used.Broken != "" {
+		t.Errorf("%+v\n%+v", *vectors, *used)
+	}
+
+	apart := twoClasses(rand.New(rand.NewPCG(7, 2)), 200, 4)
+	for i, code := range apart.codes {
+		apart.columns[0][i] = 100 * float64(code)
+	}
+	writeLabelled(t, c.Data, "made", apart)
+	table.nus = exponents{low: 9, high: 9}
+	results = anyWorkers(t, table.run, c)
+	if fault := results[5].Fault(); !strings.Contains(fault, "at least 55 % fewer support vectors are expected") {
+		t.Errorf("the fault is %q: %+v", fault, results)
+	}
+}
+
+// The kernel's points and the support vectors of the full kernel are counted. Where these are few,
+// too, it is a fault.
+func TestMinimalTable(t *testing.T) {
+	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 1}
+	table := minimalTable{
+		kernels: exponents{low: -4, high: -2, step: 2}, nus: exponents{low: 0, high: 3, step: 3}, svmNus: exponents{low: -2, high: 1, step: 3},
+		price: 4, tuningPoints: 20,
+		entries: []minimalEntry{{name: "Made", file: "made", share: 0.3, svm: figures{test: 80}}, {name: "Missing", file: "missing"}},
+	}
+	writeLabelled(t, c.Data, "made", twoClasses(rand.New(rand.NewPCG(8, 1)), 150, 2))
+	results := anyWorkers(t, table.run, c)
+	if len(results) != 3 || results[2].Fault() == "" {
+		t.Fatalf("%+v", results)
+	}
+	mkc, full := &results[0], &results[1]
+	if *mkc.Used > *full.Used/4 || *full.Used != *full.SupportVectors || math.Abs(*mkc.Test-*full.Test) > 0.1 || *full.Train < 0.75 || mkc.Mu == 0 {
+		t.Errorf("%+v, %v\n%+v, %v", *mkc, *mkc.Used, *full, *full.Used)
+	}
+
+	apart := twoClasses(rand.New(rand.NewPCG(8, 2)), 150, 2)
+	for i, code := range apart.codes {
+		apart.columns[0][i] = 3 * float64(code)
+	}
+	writeLabelled(t, c.Data, "made", apart)
+	table.svmNus = exponents{low: 6, high: 6}
+	results = anyWorkers(t, table.run, c)
+	if fault := results[0].Fault(); !strings.Contains(fault, "at least 90 % are expected") {
+		t.Errorf("the fault is %q: %v, %v", fault, *results[0].Used, *results[1].Used)
+	}
+}
+
+// The board comes out of a few of its points, and is drawn. A board of one colour does not.
+func TestMinimalBoard(t *testing.T) {
+	c := &Config{Data: t.TempDir(), Seed: 1}
+	writeLabelled(t, c.Data, "checkerboard", checkerboardPoints(3))
+	r := run(t, "fig-4.4", c)[0]
+	if *r.Test < 0.95 || *r.Used > 40 || *r.SupportVectors > 60 || r.Fault() != "" {
+		t.Errorf("%+v, %v, %v, %v", r, *r.Test, *r.Used, *r.SupportVectors)
+	}
+	var b bytes.Buffer
+	if err := drawMinimalBoard(context.Background(), &b, c); err != nil || !strings.HasPrefix(b.String(), "<?xml") && !strings.Contains(b.String(), "<svg") {
+		t.Errorf("%v: %.60s", err, b.String())
+	}
+	half := checkerboardPoints(3)
+	for i, x := range half.columns[0] {
+		half.codes[i] = int32(x) / 100
+	}
+	writeLabelled(t, c.Data, "checkerboard", half)
+	if fault := run(t, "fig-4.4", c)[0].Fault(); !strings.Contains(fault, "at least 97 % with at most 40 are expected") {
+		t.Errorf("the fault is %q", fault)
+	}
+}
+
+// Ten planes, or three, decide by the largest value.
+func TestMinimalDigits(t *testing.T) {
+	c := &Config{Data: t.TempDir(), Seed: 1}
+	digits := randomSet(rand.New(rand.NewPCG(9, 1)), 400, 3, 3)
+	for _, column := range digits.columns {
+		for i := range column {
+			column[i] /= 10
+		}
+	}
+	writeSet(t, c.Data, "usps-train", digits)
+	writeSet(t, c.Data, "usps-test", digits.pick(identity(150)))
+	r := run(t, "fung-4.2", c)[0]
+	if *r.Test < 0.6 || *r.Used < 3 || *r.Used > 60 || !strings.Contains(r.Broken, "at most 7.2 % with at most 450 are expected") {
+		t.Errorf("%+v: %v, %v", r, *r.Test, *r.Used)
 	}
 }
 
@@ -602,7 +753,15 @@ func TestInterruptedChunkingIsAnError(t *testing.T) {
 
 // Every file that a table reads has a source, and the text about a missing one names it.
 func TestSources(t *testing.T) {
-	files := map[string]bool{"adult-a9a-train": true, "adult-a9a-test": true, "promoters": true, "usps-train": true, "usps-test": true}
+	files := map[string]bool{"adult-a9a-train": true, "adult-a9a-test": true, "promoters": true, "usps-train": true, "usps-test": true, "checkerboard": true}
+	for _, e := range table41.entries {
+		if e.file != "" {
+			files[e.file] = true
+		}
+	}
+	for _, e := range table43.entries {
+		files[e.file] = true
+	}
 	for _, table := range []crossValidation{table23, table25, table62} {
 		for _, e := range table.entries {
 			if e.file != "" {

@@ -19,10 +19,12 @@ import (
 // knowledgeFlags ask for planes by rules and rows.
 type knowledgeFlags struct {
 	Knowledge string   `placeholder:"FILE" help:"Learn from rules, too: a YAML file that says of which class rows are. rules: [{when: tumor >= 4 and lymph >= 5, then: recur}] has comparisons that are linear in the features, and each rule may have a name and a weight. within: [0, 1] bounds the features that a rule does not name; one-of: [[red, green, blue]] lists features of which one is 1. The planes are those of the 1-norm SVM with these knowledge sets, by a program of all rows, in memory. With --nu 0 they are those of the rules alone. With --block-rows they have the squared loss of a daemon with model.knowledge."`
-	Mu        *float64 `placeholder:"MU" help:"Weight of the rules' slack against the size of the plane. (default: 1)"`
+	Mu        *float64 `placeholder:"MU" help:"Weight of the rules' slack against the size of the plane. At 1 and less, a rule that leaves features without bounds may cost less than a plane. (default: 10)"`
 }
 
-const defaultMu = 1
+// defaultMu is above 1, where r of a rule without bounds costs less than the w that it takes the
+// place of (Fung 2003, 3.15): the plane would do without the rule's features.
+const defaultMu = 10
 
 // check refuses flags that do not go together.
 func (c *fitCmd) checkKnowledge() error {

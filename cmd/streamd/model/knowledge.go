@@ -39,10 +39,10 @@ type Rules struct {
 	file *config.Rules
 	mu   float64
 
-	mutex             sync.Mutex // guards the last binding
-	features, classes []string
-	bound             []config.Rule
-	err               error
+	mutex    sync.Mutex // guards the last binding
+	features []string
+	bound    []config.Rule
+	err      error
 }
 
 // NewRules makes Rules with the weight μ of their slack.
@@ -111,13 +111,18 @@ func sets(rules []config.Rule) (sets []svm.Set) {
 func (r *Rules) bind(features, classes []string) ([]config.Rule, error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if r.features == nil || !slices.Equal(features, r.features) || !slices.Equal(classes, r.classes) {
-		r.features, r.classes = slices.Clone(features), slices.Clone(classes)
+	if r.features == nil || !slices.Equal(features, r.features) {
+		r.features = slices.Clone(features)
 		// Binding takes a moment, which is bounded by the limits of a file.
 		r.bound, r.err = r.file.Bind(context.Background(), features, nil)
-		r.bound = slices.DeleteFunc(r.bound, func(rule config.Rule) bool { return !slices.Contains(classes, rule.Class) })
 	}
-	return r.bound, r.err
+	var known []config.Rule
+	for _, rule := range r.bound {
+		if slices.Contains(classes, rule.Class) {
+			known = append(known, rule)
+		}
+	}
+	return known, r.err
 }
 
 // Report says what became of the rules in a model's planes. It is nil without rules.

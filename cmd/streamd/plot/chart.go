@@ -73,9 +73,11 @@ func (chart *Chart) draw(c draw.Canvas) {
 type Panel struct {
 	Title, Note       string
 	Circles, Diamonds XYs // the points of the two classes
-	W                 [2]float64
-	Gamma             float64
-	Sets              []Set // of class 0 for diamonds and 1 for circles
+	// FilledCircles and FilledDiamonds are points that stand out.
+	FilledCircles, FilledDiamonds XYs
+	W                             [2]float64
+	Gamma                         float64
+	Sets                          []Set // of class 0 for diamonds and 1 for circles
 }
 
 // Panels writes panels of the same points side by side, as SVG.
@@ -98,11 +100,13 @@ func (panel *Panel) draw(c draw.Canvas) {
 	p.Title.TextStyle.Font.Size = labelSize
 	p.HideAxes()
 	low, high := math.Inf(1), math.Inf(-1)
-	for _, points := range []XYs{panel.Circles, panel.Diamonds, shown(panel.Sets, panel.Circles, panel.Diamonds)} {
+	for _, points := range []XYs{panel.Circles, panel.Diamonds, panel.FilledCircles, panel.FilledDiamonds, shown(panel.Sets, panel.Circles, panel.Diamonds)} {
 		for _, at := range points {
-			low, high = min(low, at.X-0.5, at.Y-0.5), max(high, at.X+0.5, at.Y+0.5)
+			low, high = min(low, at.X, at.Y), max(high, at.X, at.Y)
 		}
 	}
+	pad := (high - low) / 25
+	low, high = low-pad, high+pad
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = low, high, low, high
 	plane := panel.W
 	for _, bound := range []float64{-1, 0, 1} {
@@ -120,7 +124,8 @@ func (panel *Panel) draw(c draw.Canvas) {
 		p.Add(outline{set, []color.RGBA{red, blue}[set.Class]})
 	}
 	p.Add(
-		scatter(panel.Circles, paper, 2.8, dot{blue}), scatter(panel.Diamonds, red, 3.5, diamond{}),
+		scatter(panel.Circles, paper, 2.8, dot{blue}), scatter(panel.Diamonds, red, 3.5, diamond{paper}),
+		scatter(panel.FilledCircles, blue, 2.8, dot{blue}), scatter(panel.FilledDiamonds, red, 3.5, diamond{red}),
 		frame{rim, 1})
 	p.Draw(c)
 }

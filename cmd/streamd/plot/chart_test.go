@@ -79,7 +79,8 @@ func TestPanels(t *testing.T) {
 	panel := Panel{
 		Title: "A < B", Note: "all & sundry",
 		Circles: XYs{{X: -2, Y: -2}, {X: 2, Y: 2}, {X: 1, Y: -1}}, Diamonds: XYs{{X: 0, Y: 0}},
-		W: [2]float64{1, 2}, Gamma: 0.5,
+		FilledCircles: XYs{{X: 1, Y: 1}},
+		W:             [2]float64{1, 2}, Gamma: 0.5,
 	}
 	var out bytes.Buffer
 	if err := Panels(&out, panel, panel); err != nil {
@@ -89,7 +90,7 @@ func TestPanels(t *testing.T) {
 	if all := strings.Join(got.texts, "|"); all != "A < B|all & sundry|A < B|all & sundry" {
 		t.Errorf("texts %q", all)
 	}
-	if len(got.circles) != 2*2*3 {
+	if len(got.circles) != 2*2*4 {
 		t.Fatalf("%d discs of circles with a rim", len(got.circles))
 	}
 	low, high := got.circles[0], got.circles[2]

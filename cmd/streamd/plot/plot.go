@@ -140,15 +140,15 @@ func (d dot) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 	draw.CircleGlyph{}.DrawGlyph(c, style, at)
 }
 
-// diamond is a hollow one.
-type diamond struct{}
+// diamond has a rim of the style's colour.
+type diamond struct{ inside color.Color }
 
 // DrawGlyph implements gonum's interface.
-func (diamond) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
+func (d diamond) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 	for _, part := range []struct {
 		radius vg.Length
 		fill   color.Color
-	}{{style.Radius + 1.2, style.Color}, {style.Radius, paper}} {
+	}{{style.Radius + 1.2, style.Color}, {style.Radius, d.inside}} {
 		c.FillPolygon(part.fill, []vg.Point{
 			{X: at.X, Y: at.Y - part.radius}, {X: at.X + part.radius, Y: at.Y},
 			{X: at.X, Y: at.Y + part.radius}, {X: at.X - part.radius, Y: at.Y},

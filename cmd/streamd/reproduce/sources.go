@@ -34,6 +34,7 @@ var sources = []source{
 	{"pima", "https://www.openml.org/d/37", "1 for tested positive, else -1"},
 	{"promoters", uci + "67/molecular+biology+promoter+gene+sequences", "1 for +, -1 for -; each of the 57 letters as four features, of A, G, C and T in this order"},
 	{"segment", uci + "50/image+segmentation", "both files, 2310 rows"},
+	{"sonar", uci + "151/connectionist+bench+sonar+mines+vs+rocks", "sonar.all-data; 1 for M, -1 for R"},
 	{"tic-tac-toe", uci + "101/tic+tac+toe+endgame", "1 for positive, else -1; x is 1, o is -1, b is 0"},
 	{"usps-test", usps, "zip.test"},
 	{"usps-train", usps, "zip.train"},

@@ -425,7 +425,7 @@ func TestFind(t *testing.T) {
 
 // A missing folder is an error for tables that read from it. The others need no folder.
 func TestNoFolder(t *testing.T) {
-	made := []string{"fig-2.8", "fig-3.3", "fung-6.1", "spiral", "checkerboard", "xor", "checkerboard-knowledge"}
+	made := []string{"fig-2.8", "fig-3.3", "fig-5.1", "fung-6.1", "spiral", "checkerboard", "xor", "checkerboard-knowledge"}
 	for _, table := range Tables() {
 		if table.Name == "fung-2.4" {
 			continue // makes two million points
@@ -771,6 +771,11 @@ func TestSources(t *testing.T) {
 	}
 	for _, table := range []kernelTable{table22, table26, table63} {
 		for _, e := range table.entries {
+			files[e.file] = true
+		}
+	}
+	for _, e := range table51.entries {
+		if e.file != "" {
 			files[e.file] = true
 		}
 	}

@@ -203,6 +203,9 @@ func (l *loader) checkKernel() {
 	if k, auto := c.Kernel.Function.Kernel(); !auto && !k.Semidefinite() {
 		l.fault("kernel.regulariser", "%s is not positive semidefinite, so that u'K(Z,Z)u is no size", c.Kernel.Function)
 	}
+	if c.Model.Method != MethodPSVM && !l.bad["model.method"] {
+		l.fault("kernel.regulariser", "kernel does not go together with model.method: %s, which solves no linear system", c.Model.Method)
+	}
 	if c.Model.Refine != RefineNone && !l.bad["model.refine"] {
 		l.fault("kernel.regulariser", "kernel does not go together with model.refine: %s, which has a size of its own", c.Model.Refine)
 	}
@@ -219,6 +222,9 @@ func (l *loader) checkModel() {
 	if m.Knowledge != "" {
 		if _, err := LoadRules(m.Knowledge); err != nil {
 			l.fault("model.knowledge", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
+		if m.Method != MethodPSVM && !l.bad["model.method"] {
+			l.fault("model.knowledge", "does not go together with model.method: %s, whose planes know no rules", m.Method)
 		}
 		if m.Refine != RefineNone && !l.bad["model.refine"] {
 			l.fault("model.knowledge", "does not go together with model.refine: %s, whose planes know no rules", m.Refine)

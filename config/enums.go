@@ -93,6 +93,14 @@ const (
 	ObjectiveBalanced Objective = "balanced"
 )
 
+// Method is the way to read planes off the sums.
+type Method string
+
+const (
+	MethodPSVM  Method = "psvm"
+	MethodMeans Method = "means"
+)
+
 // Refine is the method of refinement.
 type Refine string
 

@@ -107,7 +107,7 @@ func (t *table) tuning(a *model.Tuning) {
 		if curve.Balanced {
 			planes += ", balanced"
 		}
-		if curve.Method != model.MethodPSVM {
+		if model.Refined(curve.Method) {
 			planes += ", refined"
 		}
 		for _, p := range curve.Points {
@@ -137,7 +137,7 @@ func describePlanes(standardise, balanced bool, method string) (text string) {
 	if balanced {
 		text += ", balanced"
 	}
-	if method != model.MethodPSVM {
+	if model.Refined(method) {
 		text += ", refined"
 	}
 	return text

@@ -44,6 +44,7 @@ type fitCmd struct {
 	Balanced     config.Switch      `xor:"weights" placeholder:"true" help:"Give the rows on each side of a plane half of the weight of all rows. auto, with --nu auto: the better of the two."`
 	ClassWeights map[string]float64 `mapsep:"," xor:"weights" placeholder:"A=2,B=1" help:"Weights of classes; the others have 1."`
 	Standardise  config.Switch      `placeholder:"true" help:"Solve with every feature scaled to mean 0 and variance 1. auto, with --nu auto: the better of the two."`
+	Method       config.Method      `enum:"psvm,means" default:"psvm" placeholder:"METHOD" help:"How planes are read off the sums: psvm, the proximal support vector machine by least squares, or means, the difference of the classes' means, which depends on no nu and needs no linear system."`
 	Folds        int                `placeholder:"K" help:"Cross-validate: score every row by a model that has not seen its fold, of K."`
 	Test         string             `placeholder:"FILE" help:"File to test on."`
 	LOO          bool               `name:"loo" help:"Report the leave-one-out accuracy: of each row by the plane without it."`
@@ -94,6 +95,12 @@ func (c *fitCmd) Validate() error {
 	if c.Refine != config.RefineNone && c.Regulariser == config.RegulariserKernel {
 		return errors.New("--refine: goes with --regulariser identity")
 	}
+	if c.Method != config.MethodPSVM && (c.LOO || c.EpsilonSV != nil) {
+		return fmt.Errorf("--method %s: does not go with --loo and --epsilon-sv, which are of psvm", c.Method)
+	}
+	if c.Method != config.MethodPSVM && c.Regulariser == config.RegulariserKernel {
+		return fmt.Errorf("--method %s: goes with --regulariser identity", c.Method)
+	}
 	if share := c.EpsilonSV; share != nil && !(*share > 0 && *share < 1) {
 		return fmt.Errorf("--epsilon-sv %v: must be a share of the rows, above 0 and below 1", *share)
 	}
@@ -133,6 +140,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 		s: s, data: data, folds: c.Folds, seed: c.Seed,
 		options: incremental.Options{
 			Mean: options.Missing.Means(data.features), Nu: c.Nu.value, Balanced: c.Balanced == config.SwitchOn, ClassWeights: c.ClassWeights, Standardise: c.Standardise == config.SwitchOn,
+			Solver: model.Solver(c.Method),
 		},
 		objective: model.Objective(c.Objective),
 		refining:  model.Refining(c.Refine), method: model.Refiner(c.Refine, c.Kernel != ""),

@@ -39,6 +39,8 @@ func (c *fitCmd) checkKnowledge() error {
 		return fmt.Errorf("--mu %v: must be a finite number that is at least 0", *c.Mu)
 	case c.Refine != config.RefineNone:
 		return errors.New("--knowledge: does not go with --refine, whose planes know no rules")
+	case c.Method != config.MethodPSVM:
+		return fmt.Errorf("--knowledge: does not go with --method %s, whose planes know no rules", c.Method)
 	case c.LOO || c.EpsilonSV != nil:
 		return errors.New("--knowledge: does not go with --loo and --epsilon-sv, which are of solved planes")
 	case c.Regulariser == config.RegulariserKernel:

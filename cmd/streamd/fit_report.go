@@ -67,7 +67,7 @@ type tuningReport struct {
 func (r *tuningReport) describe() string {
 	text := fmt.Sprintf("%g%s, chosen by the %s of %s on %d folds", r.Nu, describePlanes(r.Standardise, r.Balanced, r.Method), r.Criterion, percent(r.Best), r.Folds)
 	for _, f := range r.Finals {
-		if f.Method != r.Method && f.Method == model.MethodPSVM {
+		if f.Method != r.Method && !model.Refined(f.Method) {
 			text += fmt.Sprintf("; without refinement %s are right", percent(f.Correctness))
 		} else if f.Method != r.Method {
 			text += fmt.Sprintf("; refined %s are right", percent(f.Correctness))
@@ -106,10 +106,7 @@ func (f *fit) describe(r *fitReport) {
 	if f.knowledge != nil && f.knowledge.machine.Alone {
 		r.Options.Nu = 0
 	}
-	r.Method = model.MethodPSVM
-	if m.Options.Solver != nil {
-		r.Method = m.Options.Solver.String()
-	}
+	r.Method = model.SolvedBy(m.Options)
 	if r.Refinement != nil {
 		r.Method = r.Refinement.Method
 	}

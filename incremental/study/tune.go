@@ -216,7 +216,7 @@ func (s *Study) optionSets() (offered, others []incremental.Options) {
 
 // curve tries every ν with one set of options.
 func (s *Study) curve(ctx context.Context, o incremental.Options, rows Parts) (c tuning.Curve, err error) {
-	t := tuning.New(o, tuning.Grid(), s.total.Classes())
+	t := tuning.New(o, tuning.GridOf(o), s.total.Classes())
 	for i, held := range s.problem.Folds {
 		if err := ctx.Err(); err != nil {
 			return c, err

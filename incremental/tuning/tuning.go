@@ -51,6 +51,16 @@ func Grid() []float64 {
 	return nus
 }
 
+// GridOf is Grid, or one ν where the Solver of the options has no use for it.
+func GridOf(o incremental.Options) []float64 {
+	if o.Solver != nil {
+		if _, nu := o.Solver.Uses(); !nu {
+			return []float64{1}
+		}
+	}
+	return Grid()
+}
+
 // Trial is the path of ν under one set of options, solved without each fold in turn.
 // Score may be called from several goroutines, all other methods from one at a time.
 type Trial struct {

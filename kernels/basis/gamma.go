@@ -57,7 +57,7 @@ type Gamma struct {
 // their order. It is judged by proximal planes in the coordinates K(x, Z) (Fung 2003,
 // 2.55), which cost one solve per fold, also where planes will be refined. A point may be
 // a row of the held-out fold; its class is not used. With Planes.Nu 0 each γ has the best
-// ν of tuning.Grid.
+// ν of tuning.GridOf.
 //
 // The planes without a fold classify the fold's rows. The γ with the highest correctness
 // is chosen. Ties go to the least loss, and then to the narrower kernel. Correctness is
@@ -128,7 +128,7 @@ func (s *search) choose(ctx context.Context) (float64, error) {
 	}
 	s.nus, s.by = []float64{s.Planes.Nu}, tuning.For(s.Objective, true)
 	if s.Planes.Nu == 0 {
-		s.nus = tuning.Grid()
+		s.nus = tuning.GridOf(s.Planes)
 	}
 	points := min(s.Points, gammaPoints, s.block.Rows())
 	for i := range points {

@@ -84,7 +84,9 @@ func modelOptions(m config.Model) incremental.Options {
 	if m.Nu == config.NuAuto {
 		nu = firstNu
 	}
-	o := incremental.Options{Nu: nu, Balanced: m.Balanced == config.SwitchOn, Standardise: m.Standardise == config.SwitchOn}
+	o := incremental.Options{
+		Nu: nu, Balanced: m.Balanced == config.SwitchOn, Standardise: m.Standardise == config.SwitchOn, Solver: model.Solver(m.Method),
+	}
 	if len(m.ClassWeights) > 0 {
 		o.ClassWeights = map[string]float64{}
 	}

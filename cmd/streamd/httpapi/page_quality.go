@@ -75,7 +75,7 @@ func curveName(c *model.TuningCurve, in string) string {
 	if c.Balanced {
 		name += ", balanced classes"
 	}
-	if c.Method != model.MethodPSVM {
+	if model.Refined(c.Method) {
 		name += ", refined"
 	}
 	return name

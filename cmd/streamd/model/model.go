@@ -122,15 +122,42 @@ func (s *Served) DecidesBy() *decision.Rule {
 // refined (Fung 2003, 2.28 to 2.36).
 const MethodPSVM = "psvm"
 
-// Method is MethodPSVM, that of planes with knowledge, or the method of the refinement.
-func (s *Served) Method() string {
-	if s.Refinement == nil && s.Knowledge != nil {
-		return s.Knowledge.Method
+// Solver reads planes off the sums by a method. It is nil for MethodPSVM.
+func Solver(m config.Method) incremental.Solver {
+	if m == config.MethodMeans {
+		return incremental.Means{}
 	}
-	if s.Refinement == nil {
+	return nil
+}
+
+// SolvedBy names the method of planes that were read off the sums.
+func SolvedBy(o incremental.Options) string {
+	if o.Solver == nil {
 		return MethodPSVM
 	}
-	return s.Refinement.Method
+	return o.Solver.String()
+}
+
+// Refined reports whether a method is one of refinement, and not of SolvedBy.
+func Refined(method string) bool {
+	switch method {
+	case MethodPSVM, incremental.Means{}.String(), (*Rules)(nil).String():
+		return false
+	}
+	return true
+}
+
+// Method is the method of the refinement, or that of SolvedBy.
+func (s *Served) Method() string {
+	switch {
+	case s.Refinement != nil:
+		return s.Refinement.Method
+	case s.Knowledge != nil:
+		return s.Knowledge.Method
+	case s.Model != nil:
+		return SolvedBy(s.Model.Options)
+	}
+	return MethodPSVM
 }
 
 // BasisID identifies the basis of the planes. It is "" when they are in the features.

@@ -77,7 +77,7 @@ func NewTuning(of *study.Tuning, how study.Refiner) *Tuning {
 		if of.Curves[curve].Refined {
 			return how.String()
 		}
-		return MethodPSVM
+		return SolvedBy(of.Curves[curve].Options)
 	}
 	o := of.Curves[of.Chosen].Options
 	t := &Tuning{

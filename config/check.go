@@ -206,7 +206,7 @@ func (l *loader) checkKernel() {
 	if c.Model.Method != MethodPSVM && !l.bad["model.method"] {
 		l.fault("kernel.regulariser", "kernel does not go together with model.method: %s, which solves no linear system", c.Model.Method)
 	}
-	if c.Model.Refine != RefineNone && !l.bad["model.refine"] {
+	if r := c.Model.Refine; r != RefineNone && r != RefineHinge && !l.bad["model.refine"] {
 		l.fault("kernel.regulariser", "kernel does not go together with model.refine: %s, which has a size of its own", c.Model.Refine)
 	}
 }

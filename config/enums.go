@@ -111,6 +111,7 @@ const (
 	RefineAuto Refine = "auto"
 
 	// Machines of package svm.
+	RefineHinge    Refine = "hinge"
 	RefineSparse   Refine = "sparse"
 	RefineMinimal  Refine = "minimal"
 	RefineFeatures Refine = "features"

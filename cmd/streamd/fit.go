@@ -51,7 +51,7 @@ type fitCmd struct {
 	EpsilonSV    *float64           `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
 	BlockRows    *int               `placeholder:"ROWS" help:"Learn the same as a daemon that reads the file from streamd replay file with as many --block-rows. Then folds have whole blocks, and nu, the refinement and a kernel go by the rows of the --sample."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
-	Refine       config.Refine      `enum:"none,line,full,auto,sparse,minimal,features" default:"none" placeholder:"HOW" help:"Refine the planes until they minimise the errors of the rows within the margin or wrong. By Newton's method and squared errors: line moves and stretches them, without the weights of --balanced, full turns them, too. auto, with --nu auto: the better of none and full. Each of a few dozen steps reads the file. By programs of all rows, in memory: sparse, the 1-norm SVM, with few features; minimal with few support vectors; features with fewest features. nu is chosen on the rows of the --sample."`
+	Refine       config.Refine      `enum:"none,line,full,auto,hinge,sparse,minimal,features" default:"none" placeholder:"HOW" help:"Refine the planes until they minimise the errors of the rows within the margin or wrong. By Newton's method and squared errors: line moves and stretches them, without the weights of --balanced, full turns them, too. auto, with --nu auto: the better of none and full. Each of a few dozen steps reads the file. By programs of all rows, in memory: hinge, the SVM with the hinge loss; sparse, the 1-norm SVM, with few features; minimal with few support vectors; features with fewest features. nu is chosen on the rows of the --sample."`
 	knowledgeFlags
 	kernelFlags
 	decisionFlags
@@ -92,8 +92,8 @@ func (c *fitCmd) Validate() error {
 	if c.Refine != config.RefineNone && (c.LOO || c.EpsilonSV != nil) {
 		return errors.New("--refine: does not go with --loo and --epsilon-sv, which are of solved planes")
 	}
-	if c.Refine != config.RefineNone && c.Regulariser == config.RegulariserKernel {
-		return errors.New("--refine: goes with --regulariser identity")
+	if r := c.Refine; r != config.RefineNone && r != config.RefineHinge && c.Regulariser == config.RegulariserKernel {
+		return fmt.Errorf("--refine %s: goes with --regulariser identity", r)
 	}
 	if c.Method != config.MethodPSVM && (c.LOO || c.EpsilonSV != nil) {
 		return fmt.Errorf("--method %s: does not go with --loo and --epsilon-sv, which are of psvm", c.Method)

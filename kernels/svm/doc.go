@@ -9,6 +9,7 @@
 // them against the size of w.
 //
 //	name      machine     minimises                         source
+//	hinge     Hinge       ν c'E + ½w'Rw                     Wu, Schölkopf and Bakır 2006, (28–30)
 //	sparse    Sparse      ν c'E + ‖w‖₁                      Fung 2003, (3.1), with a basis (3.32)
 //	minimal   Minimal     ν c's(E) + ‖w‖₁                   Fung 2003, (4.7)
 //	          with a basis: ν c's(E) + e's(|w|)             Fung 2003, (4.26)

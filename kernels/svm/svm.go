@@ -72,6 +72,7 @@ var machines = []struct {
 	name    string
 	machine Machine
 }{
+	{"hinge", Hinge{}},
 	{"sparse", Sparse{}},
 	{"minimal", Minimal{}},
 	{"features", Features{}},

@@ -357,8 +357,15 @@ func hugeScales(machine Machine) error {
 		if err != nil {
 			return fmt.Errorf("scale %v: %w", scale, err)
 		}
-		// A tiny feature does not pay its price: half the rows are then right by γ alone.
-		if n := rows.wrong(p); n > 50 {
+		// A tiny feature does not pay its price: half the rows are then right by γ alone, or
+		// all are undecided.
+		n := 0
+		for i, d := range rows.D {
+			if d*rows.value(p, i) < 0 {
+				n++
+			}
+		}
+		if n > 50 {
 			return fmt.Errorf("scale %v: %v of 100 rows are on the wrong side", scale, n)
 		}
 	}

@@ -21,7 +21,7 @@ type surface struct {
 	points *set
 	rows   newton.Blocks // the points in the coordinates of the kernel
 	by     *model.Classifier
-	mu     float64
+	nu, mu float64 // ν in the scale of the thesis
 }
 
 // surfaces fits each of the methods to points in the coordinates of a basis.
@@ -39,7 +39,7 @@ func surfaces(ctx context.Context, s *set, mu, nu float64, z []float64, methods 
 		by := &model.Classifier{
 			Features: s.features, Map: k.in.Map, Model: learned, Rule: decision.ByValue(len(learned.Classes)),
 		}
-		all = append(all, surface{m.name, s, k.rows, by, mu})
+		all = append(all, surface{m.name, s, k.rows, by, nu, mu})
 	}
 	return all, nil
 }
@@ -75,6 +75,56 @@ func spiralTable(ctx context.Context, c *Config) ([]Result, error) {
 		return nil, err
 	}
 	return []Result{all[0].result("Spiral", nil, figures{train: 100, within: 0.5})}, nil
+}
+
+// rings is figures 2.11 and 2.12: 500 points of three classes, the square kernel.
+func rings(ctx context.Context, c *Config) ([]surface, error) {
+	const mu, nu = 0.1, 10
+	s := ringPoints(c.Seed)
+	return surfaces(ctx, s, mu, nu, chosen(newton.Blocks{s.block(0, s.rows())}, 1), mpsvm, brMPSVM)
+}
+
+// ringPoints makes points like those in the thesis's pictures: a disc of 50 in the middle, a
+// thin ring of 50 around it, and a ring of 400 around both, which reaches into the thin one.
+func ringPoints(seed uint64) *set {
+	s := &set{features: []string{"x1", "x2"}, classes: []string{"1", "2", "3"}, columns: make([][]float64, 2)}
+	r := rand.New(rand.NewPCG(seed, 500))
+	for code, ring := range []struct {
+		points           int
+		radius, furthest float64
+	}{{400, 1.9, 4}, {50, 1.4, 1.7}, {50, 0, 1}} {
+		for range ring.points {
+			sin, cos := math.Sincos(2 * math.Pi * r.Float64())
+			radius := math.Sqrt(ring.radius*ring.radius + r.Float64()*(ring.furthest*ring.furthest-ring.radius*ring.radius))
+			s.columns[0], s.columns[1] = append(s.columns[0], 1.3*radius*cos), append(s.columns[1], radius*sin)
+			s.codes = append(s.codes, int32(code))
+		}
+	}
+	return s
+}
+
+func ringsTable(ctx context.Context, c *Config) ([]Result, error) {
+	all, err := rings(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return []Result{
+		all[0].result("Figure 2.11", nil, figures{train: 91.8, within: 3}),
+		all[1].result("Figure 2.12", nil, figures{train: 98.8, within: 1.5}),
+	}, nil
+}
+
+// drawRings draws figures 2.11 and 2.12.
+func drawRings(ctx context.Context, w io.Writer, c *Config) error {
+	all, err := rings(ctx, c)
+	if err != nil {
+		return err
+	}
+	var pictures []plot.Regions
+	for i := range all {
+		pictures = append(pictures, all[i].picture())
+	}
+	return plot.SideBySide(w, pictures...)
 }
 
 // checkerboard is the board of Ho and Kleinberg, with 1000 points. The basis is 40 means of
@@ -148,7 +198,7 @@ func (f *surface) result(name string, test *set, published figures) Result {
 	train := correctness(f.by.Model, f.rows)
 	r := Result{
 		DataSet: name, Rows: f.points.rows(), Features: len(f.points.features), Method: f.method,
-		Nu: f.by.Model.Options.Nu, Mu: f.mu, Train: &train,
+		Nu: f.nu, Mu: f.mu, Train: &train,
 	}
 	if test != nil {
 		share := correctness(f.by.Model, lifted(newton.Blocks{test.block(0, test.rows())}, basis.New(f.by.Map, false)))
@@ -164,7 +214,10 @@ func (learn learner) draw(ctx context.Context, w io.Writer, c *Config) error {
 	if err != nil {
 		return err
 	}
-	f := &all[len(all)-1]
-	picture := plot.Regions{Classifier: f.by, Rows: f.points.block(0, f.points.rows())}
+	picture := all[len(all)-1].picture()
 	return picture.SVG(w)
+}
+
+func (f *surface) picture() plot.Regions {
+	return plot.Regions{Classifier: f.by, Rows: f.points.block(0, f.points.rows())}
 }

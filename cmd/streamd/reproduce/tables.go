@@ -70,6 +70,13 @@ var tables = []*Table{
 		draw:  drawUnbalanced,
 	},
 	{
+		Name:  "fig-2.11",
+		Title: "500 points of three classes, Gaussian kernel: plain, balanced and refined (Fung 2003, figures 2.11 and 2.12)",
+		Notes: []string{"The points are made after the thesis's pictures, with ν and μ. Shares are of the training set.", balanceNote},
+		run:   ringsTable,
+		draw:  drawRings,
+	},
+	{
 		Name:  "fung-3.1",
 		Title: "promoters, 64 rules, leave one out (Fung 2003, table 3.1)",
 		Notes: []string{

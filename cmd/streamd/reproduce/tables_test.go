@@ -425,7 +425,7 @@ func TestFind(t *testing.T) {
 
 // A missing folder is an error for tables that read from it. The others need no folder.
 func TestNoFolder(t *testing.T) {
-	made := []string{"fig-2.8", "fig-3.3", "fig-5.1", "fung-6.1", "spiral", "checkerboard", "xor", "checkerboard-knowledge"}
+	made := []string{"fig-2.8", "fig-2.11", "fig-3.3", "fig-5.1", "fung-6.1", "spiral", "checkerboard", "xor", "checkerboard-knowledge"}
 	for _, table := range Tables() {
 		if table.Name == "fung-2.4" {
 			continue // makes two million points
@@ -488,7 +488,7 @@ func TestCheckerboard(t *testing.T) {
 
 // The picture of a table has its points and its basis. The tests of package plot look closer.
 func TestDrawSurfaces(t *testing.T) {
-	for name, want := range map[string]string{"spiral": "194 points", "checkerboard": "40 points"} {
+	for name, want := range map[string]string{"spiral": "194 points", "fig-2.11": "500 points", "checkerboard": "40 points"} {
 		table, err := Find(name)
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -100,6 +101,21 @@ func (b *Block) ClassesIn(classes []string) []int {
 		at[code] = c
 	}
 	return at
+}
+
+// Labelled returns the block without its rows without a label. It is b if all have one.
+func (b *Block) Labelled() *Block {
+	unlabelled := int32(slices.Index(b.Classes, Unlabelled))
+	if !slices.Contains(b.Codes, unlabelled) {
+		return b
+	}
+	var rows []int
+	for i, c := range b.Codes {
+		if c != unlabelled {
+			rows = append(rows, i)
+		}
+	}
+	return b.Pick(rows)
 }
 
 // Slice returns rows from to to−1. It shares b's memory.

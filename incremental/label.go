@@ -13,6 +13,11 @@ import (
 // MaxLabel is the largest length of a class label, in bytes.
 const MaxLabel = 128
 
+// Unlabelled is the class of rows without a label. CheckLabel refuses it, so no label
+// names it. Its rows are summed, counted and removed like others, but it has no plane,
+// and Moments lack it.
+const Unlabelled = ""
+
 // NumberLabel is the canonical label of a numeric class: the shortest decimal that
 // reads back as x, so that 1, 1.0 and +1 name one class. It has an exponent only below
 // 1e-5 and from 1e15 on. x is finite.

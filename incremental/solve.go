@@ -16,7 +16,7 @@ import (
 	"streamd/incremental/parallel"
 )
 
-// Moments are an immutable copy of a State's sums in double-double arithmetic (about 32
+// Moments are an immutable copy of the sums of a State's classes in double-double arithmetic (about 32
 // digits), to solve with while the state changes.
 type Moments struct {
 	features    []string
@@ -32,11 +32,16 @@ type classMoments struct {
 	cross  []double // Σvxx', packed lower triangle
 }
 
-// Moments copies the state's sums, in O(k·n²), on up to GOMAXPROCS goroutines.
+// Moments copies the sums of the state's classes, without Unlabelled, in O(k·n²), on up
+// to GOMAXPROCS goroutines.
 func (s *State) Moments() *Moments {
-	m := &Moments{features: slices.Clone(s.features), classes: make([]classMoments, len(s.classes))}
-	_ = parallel.For(runtime.GOMAXPROCS(0), len(s.classes), func(i int) error {
-		c := s.classes[i]
+	classes := s.classes
+	if at, found := s.find(Unlabelled); found {
+		classes = slices.Delete(slices.Clone(classes), at, at+1)
+	}
+	m := &Moments{features: slices.Clone(s.features), classes: make([]classMoments, len(classes))}
+	_ = parallel.For(runtime.GOMAXPROCS(0), len(classes), func(i int) error {
+		c := classes[i]
 		cm := classMoments{label: c.label, rows: c.rows, s: make([]double, c.s.Len()), cross: make([]double, c.cross.Len())}
 		cm.weight.hi, cm.weight.lo = c.weight.Split(0)
 		for j := range cm.s {
@@ -94,7 +99,7 @@ func (e *ConditionError) Error() string {
 // counts errors Σv/2 times less when balanced. Here the weights of balanced rows add up
 // to Σv like those of others, and ν means the same with and without balance. With
 // Standardise the system is that of (x − μ)/σ, with the mean μ and the variance σ² of all
-// live rows (a constant feature keeps σ = 1 and gets w = 0). The returned w and γ are for
+// labelled live rows (a constant feature keeps σ = 1 and gets w = 0). The returned w and γ are for
 // x.
 //
 // The matrix is formed in double-double arithmetic, so that centring loses no digits

@@ -57,8 +57,21 @@ func (s *State) Rows() int64 {
 	return m
 }
 
-// Classes is k, the number of classes with rows in the state.
-func (s *State) Classes() int { return len(s.classes) }
+// Classes is k, the number of classes with rows in the state. Unlabelled is none.
+func (s *State) Classes() int {
+	if s.Has(Unlabelled) {
+		return len(s.classes) - 1
+	}
+	return len(s.classes)
+}
+
+// Unlabelled counts the rows without a label in the state.
+func (s *State) Unlabelled() ClassTotal {
+	if at, found := s.find(Unlabelled); found {
+		return s.classes[at].total()
+	}
+	return ClassTotal{}
+}
 
 // Window covers the windows of all sums.
 func (s *State) Window() (w exact.Window) {
@@ -68,16 +81,18 @@ func (s *State) Window() (w exact.Window) {
 	return w
 }
 
-// Labels lists the classes of the state, in canonical order.
+// Labels lists the classes of the state, without Unlabelled, in canonical order.
 func (s *State) Labels() []string {
-	labels := make([]string, len(s.classes))
-	for i, c := range s.classes {
-		labels[i] = c.label
+	labels := make([]string, 0, len(s.classes))
+	for _, c := range s.classes {
+		if c.label != Unlabelled {
+			labels = append(labels, c.label)
+		}
 	}
 	return labels
 }
 
-// Has reports whether the state has rows of the class.
+// Has reports whether the state has rows of the class, which may be Unlabelled.
 func (s *State) Has(label string) bool {
 	_, found := s.find(label)
 	return found
@@ -90,14 +105,21 @@ type ClassTotal struct {
 	Weight float64 // Σv; of a State, rounded to nearest
 }
 
-// Totals lists the classes of the state, in canonical order.
+// Totals lists the classes of the state, without Unlabelled, in canonical order.
 func (s *State) Totals() []ClassTotal {
-	out := make([]ClassTotal, len(s.classes))
-	for i, c := range s.classes {
-		out[i] = ClassTotal{Label: c.label, Rows: c.rows}
-		out[i].Weight, _ = c.weight.Split(0)
+	out := make([]ClassTotal, 0, len(s.classes))
+	for _, c := range s.classes {
+		if c.label == Unlabelled {
+			continue
+		}
+		out = append(out, c.total())
 	}
 	return out
+}
+
+func (c *classState) total() ClassTotal {
+	weight, _ := c.weight.Split(0)
+	return ClassTotal{Label: c.label, Rows: c.rows, Weight: weight}
 }
 
 func (s *State) find(label string) (int, bool) {

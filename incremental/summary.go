@@ -52,7 +52,7 @@ func (s *Summary) Bytes() int {
 // Window has room for the terms that the summary adds to each sum of a State.
 func (s *Summary) Window() exact.Window { return s.window }
 
-// Classes lists the labels of the summed rows, in canonical order.
+// Classes lists the classes of the summed rows, Unlabelled included, in canonical order.
 func (s *Summary) Classes() []string {
 	labels := make([]string, len(s.classes))
 	for i := range s.classes {
@@ -61,7 +61,17 @@ func (s *Summary) Classes() []string {
 	return labels
 }
 
-// Totals lists the classes of the summed rows, in canonical order.
+// Unlabelled is the number of summed rows without a label.
+func (s *Summary) Unlabelled() int64 {
+	for i := range s.classes {
+		if s.classes[i].label == Unlabelled {
+			return s.classes[i].rows
+		}
+	}
+	return 0
+}
+
+// Totals lists the classes of the summed rows, Unlabelled included, in canonical order.
 func (s *Summary) Totals() []ClassTotal {
 	out := make([]ClassTotal, len(s.classes))
 	for i, c := range s.classes {
@@ -107,9 +117,10 @@ func selected(x []float64, at []int) []float64 {
 // A Summariser makes summaries. It keeps working memory from one block to the
 // next and is not safe for concurrent use.
 type Summariser struct {
-	kernel gram.Kernel
-	sums   []gram.Sums // of each class code
-	order  []int
+	kernel  gram.Kernel
+	sums    []gram.Sums // of each class code
+	order   []int       // the codes of the classes with rows, in canonical order
+	weights []float64   // of the rows that the origin is taken from
 }
 
 // Summarise sums the rows of a block. It fails with the *RowError of
@@ -126,6 +137,9 @@ type Summariser struct {
 //
 // When these three rows are outliers, the sums show it (see offCentre). The
 // origin then moves to the median of all rows, and the rows are summed again.
+//
+// Rows without a label do not count for the origin if others have one. So the sums of
+// the classes have the same bits as those of the block without these rows.
 func (z *Summariser) Summarise(b *Block) (*Summary, error) {
 	return z.SummariseContext(context.Background(), b)
 }
@@ -146,9 +160,15 @@ func (z *Summariser) SummariseContext(ctx context.Context, b *Block) (*Summary, 
 			}
 		}
 	}
+	of := b // the rows that the origin is taken from
+	if unlabelled := slices.Index(b.Classes, Unlabelled); unlabelled >= 0 {
+		if labelled, rows := z.labelled(b, int32(unlabelled)); rows > 0 {
+			of, positive = labelled, rows
+		}
+	}
 	origin := make([]float64, len(b.Columns))
 	if positive > 0 {
-		first, middle, last := probes(b, positive)
+		first, middle, last := probes(of, positive)
 		for j, c := range b.Columns {
 			origin[j] = median(c.At(first), c.At(middle), c.At(last)) + 0 // never −0
 		}
@@ -156,12 +176,35 @@ func (z *Summariser) SummariseContext(ctx context.Context, b *Block) (*Summary, 
 	if err := z.sum(ctx, b, origin); err != nil {
 		return nil, err
 	}
-	if recentre(b, z.sums, z.order, origin) {
+	order := z.order
+	if of != b {
+		order = slices.DeleteFunc(slices.Clone(order), func(code int) bool { return b.Classes[code] == Unlabelled })
+	}
+	if recentre(of, z.sums, order, origin) {
 		if err := z.sum(ctx, b, origin); err != nil {
 			return nil, err
 		}
 	}
 	return z.take(b, origin)
+}
+
+// labelled returns the block with weight 0 for its rows of the class code, and the number
+// of the other rows of weight > 0.
+func (z *Summariser) labelled(b *Block, code int32) (of *Block, rows int) {
+	z.weights = z.weights[:0]
+	for i, c := range b.Codes {
+		v := b.Weight(i)
+		if c == code {
+			v = 0
+		}
+		if v > 0 {
+			rows++
+		}
+		z.weights = append(z.weights, v)
+	}
+	labelled := *b
+	labelled.Weights = z.weights
+	return &labelled, rows
 }
 
 // SummariseLike sums the rows of a block about the origin of s. The result has the
@@ -329,12 +372,25 @@ func (s *Summary) AppendBinary(b []byte) []byte {
 // wherever the block lies in a log. Blocks of the same rows in the same order have the
 // same digest. Other blocks have another one, except for a reordering that changes no
 // rounded sum.
-func (s *Summary) Digest() [sha256.Size]byte {
+func (s *Summary) Digest() [sha256.Size]byte { return s.digest(s.classes) }
+
+// LabelledDigest is the digest of the block without its rows without a label, or Digest
+// if no row has a label. It decides about a block's fold and its rows in the sample. So
+// these do not depend on rows without a label.
+func (s *Summary) LabelledDigest() [sha256.Size]byte {
+	at := slices.IndexFunc(s.classes, func(c classSummary) bool { return c.label == Unlabelled })
+	if at < 0 || len(s.classes) == 1 {
+		return s.Digest()
+	}
+	return s.digest(slices.Delete(slices.Clone(s.classes), at, at+1))
+}
+
+func (s *Summary) digest(classes []classSummary) [sha256.Size]byte {
 	h := sha256.New()
 	// Hash in pieces: the sums of a wide block are as large as its rows.
 	var buffer [4096]byte
 	b := binary.AppendUvarint(buffer[:0], uint64(len(s.origin)))
-	b = binary.AppendUvarint(b, uint64(len(s.classes)))
+	b = binary.AppendUvarint(b, uint64(len(classes)))
 	floats := func(xs []float64) {
 		for _, x := range xs {
 			if len(b)+8 > len(buffer) {
@@ -345,8 +401,8 @@ func (s *Summary) Digest() [sha256.Size]byte {
 		}
 	}
 	floats(s.origin)
-	for i := range s.classes {
-		c := &s.classes[i]
+	for i := range classes {
+		c := &classes[i]
 		h.Write(b)
 		b = binary.AppendUvarint(b[:0], uint64(len(c.label)))
 		b = append(b, c.label...)
@@ -409,6 +465,6 @@ func (d *decoder) rows() int64 {
 
 func (d *decoder) label() string {
 	label := d.Text()
-	d.Bad = d.Bad || CheckLabel(label) != nil
+	d.Bad = d.Bad || label != Unlabelled && CheckLabel(label) != nil
 	return label
 }

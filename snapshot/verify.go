@@ -212,7 +212,7 @@ func (r *verification) digest(space uint32, id string, summary *incremental.Summ
 	}
 	r.Blocks++
 	r.Rows += summary.Rows()
-	digest = summary.Digest()
+	digest = summary.LabelledDigest()
 	if r.digests != nil {
 		r.digests[id] = digest
 	}

@@ -54,7 +54,7 @@ func (f *fit) sum(ctx context.Context, in *basis.Coordinates, apart bool) (*sums
 			}
 			if f.blocks != nil {
 				if in == nil {
-					r.sampled = z.taker.Take(b, r.whole.Digest(), r.whole.Totals(), f.blocks.sample.Levels())
+					r.sampled = z.taker.Take(b, r.whole.LabelledDigest(), r.whole.Totals(), f.blocks.sample.Levels())
 				}
 				return r, nil
 			}

@@ -86,7 +86,7 @@ func (f *fit) replay(blockRows, sampleRows int) {
 // add deals the next block of the file to its fold, and its rows to the sample.
 func (p *blocks) add(s *incremental.Summary, rows *sample.Part) {
 	if p.k > 0 {
-		p.folds = append(p.folds, sample.Fold(s.Digest(), p.k))
+		p.folds = append(p.folds, sample.Fold(s.LabelledDigest(), p.k))
 	}
 	p.sample.Add(strconv.Itoa(p.count), rows)
 	p.count++

@@ -56,7 +56,7 @@ func BenchmarkTake(b *testing.B) {
 		b.Run(fmt.Sprintf("n=%d/floor=%d", c.n, c.floor), func(b *testing.B) {
 			block := benchBlock(10_000, c.n)
 			totals := totalsOf(block)
-			levels := &Levels{settings: Settings{Rows: 50_000}, floors: map[string]int{"": c.floor}}
+			levels := &Levels{settings: Settings{Rows: 50_000}, floors: map[string]int{allClasses: c.floor}}
 			var t Taker
 			for i := 0; b.Loop(); i++ {
 				t.Take(block, [32]byte{byte(i), byte(i >> 8)}, totals, levels)

@@ -1,5 +1,7 @@
 package sample
 
+import "streamd/incremental"
+
 // Settings determine the rows of a sample.
 type Settings struct {
 	Rows     int // rows of the sample, at least 1
@@ -7,12 +9,29 @@ type Settings struct {
 	Balanced bool // the same number of rows of each class
 }
 
-// stratum names the stratum of a class.
+// allClasses is the stratum of all classes of a sample that is not balanced.
+const allClasses = "all"
+
+// stratum names the stratum of a class. Rows without a label have one of their own.
 func (s *Settings) stratum(label string) string {
-	if s.Balanced {
+	if s.Balanced || label == incremental.Unlabelled {
 		return label
 	}
-	return ""
+	return allClasses
+}
+
+// quota is the number of sampled rows of each stratum. classes is the number of strata
+// with labels.
+func (s *Settings) quota(classes int) int64 {
+	return int64(max(1, s.Rows/max(1, classes)))
+}
+
+// room is the number of rows that may be held.
+func (s *Settings) room(quota int64, unlabelled bool) int {
+	if unlabelled {
+		return most * (s.Rows + int(quota))
+	}
+	return most * s.Rows
 }
 
 const (

@@ -50,11 +50,14 @@ func (p *Part) Bytes() (n int) {
 	return n
 }
 
-// Digest is the content digest of the block.
+// Digest is the LabelledDigest of the block.
 func (p *Part) Digest() [sha256.Size]byte { return p.digest }
 
 // Features is the number of features, n.
 func (p *Part) Features() int { return p.n }
+
+// unlabelled is the class of the rows without a label, or −1.
+func (p *Part) unlabelled() int { return slices.Index(p.labels, incremental.Unlabelled) }
 
 // Rows is the number of rows of weight > 0 of the block.
 func (p *Part) Rows() int64 {
@@ -177,6 +180,7 @@ func compare(p *Part, a place, q *Part, b place) int {
 		cmp.Compare(r.index(i), s.index(k)),
 		strings.Compare(p.labels[r.code(i)], q.labels[s.code(k)]),
 		cmp.Compare(r.weight(i), s.weight(k)),
+		cmp.Compare(r.place(i), s.place(k)),
 	); order != 0 {
 		return order
 	}
@@ -191,12 +195,14 @@ func compare(p *Part, a place, q *Part, b place) int {
 
 // AppendBinary appends the part's encoding, all numbers little endian:
 //
-//	seed (8), digest (32), flags (1): 1 rows have weights, 2 numbers are float64
+//	seed (8), digest (32), flags (1): 1 rows have weights, 2 numbers are float64, 4 rows
+//	  have places
 //	n, k (uvarint)
 //	for each class in canonical order: label (uvarint length, bytes), rows of
 //	  weight > 0 (uvarint), the level from which on all are kept (1)
 //	rows kept, m (uvarint); for each: its index, less that of the row before it
-//	  and 1 (uvarint), its class (uvarint)
+//	  and 1 (uvarint), its class (uvarint), and its place in the block (uvarint), if it
+//	  is not the index
 //	m weights (float64), if there are; m·n numbers, row by row (float32 or float64)
 func (p *Part) AppendBinary(b []byte) []byte {
 	flags := p.flags()
@@ -220,6 +226,9 @@ func (p *Part) AppendBinary(b []byte) []byte {
 		index := r.index(row)
 		b = binary.AppendUvarint(b, uint64(index-next))
 		b = binary.AppendUvarint(b, uint64(r.code(row)))
+		if flags&hasPlaces != 0 {
+			b = binary.AppendUvarint(b, uint64(r.place(row)))
+		}
 		next = index + 1
 	}
 	if flags&hasWeights != 0 {
@@ -279,7 +288,7 @@ func DecodePart(b []byte) (*Part, error) {
 	d := decoder{decode.Reader{Rest: b}}
 	p := &Part{seed: binary.LittleEndian.Uint64(d.Take(8)), digest: [sha256.Size]byte(d.Take(sha256.Size))}
 	flags := d.Take(1)[0]
-	d.Bad = d.Bad || flags&^(hasWeights|isWide) != 0
+	d.Bad = d.Bad || flags&^(hasWeights|isWide|hasPlaces) != 0
 	n := d.Uvarint()
 	d.Bad = d.Bad || n > math.MaxInt32
 	p.n = int(n)
@@ -306,7 +315,7 @@ type decoder struct{ decode.Reader }
 
 func (d *decoder) class() (string, class) {
 	label := d.Text()
-	d.Bad = d.Bad || incremental.CheckLabel(label) != nil
+	d.Bad = d.Bad || label != incremental.Unlabelled && incremental.CheckLabel(label) != nil
 	total, from := d.Uvarint(), d.Take(1)[0]
 	d.Bad = d.Bad || total == 0 || total > math.MaxInt32 || from > top
 	return label, class{total: uint32(total), from: from}
@@ -314,7 +323,12 @@ func (d *decoder) class() (string, class) {
 
 func (d *decoder) rows(p *Part, flags byte) {
 	form := rows{n: uint32(p.n), flags: flags}
-	m := d.Count(2 + 4*(form.stride()-head))
+	least := 2 + 4*(form.stride()-form.weights())
+	if flags&hasPlaces != 0 {
+		least++
+		d.Bad = d.Bad || p.unlabelled() < 0
+	}
+	m := d.Count(least)
 	total := uint64(p.Rows())
 	if m == 0 {
 		d.Bad = d.Bad || flags != 0
@@ -333,6 +347,11 @@ func (d *decoder) rows(p *Part, flags byte) {
 		level := uint8(z.level(index))
 		d.Bad = d.Bad || level < p.classes[code].from
 		r.set(i, index, uint32(code), level)
+		if flags&hasPlaces != 0 {
+			place := d.Uvarint()
+			d.Bad = d.Bad || place > math.MaxInt32
+			r.setPlace(i, uint32(place))
+		}
 		next += gap + 1
 	}
 	for i := 0; flags&hasWeights != 0 && i < m; i++ {

@@ -3,7 +3,8 @@ package sample
 import "math"
 
 // rows are rows of one block, by ascending index, in one array. Each consists of its
-// index, its class and level, its weight and its numbers. Weights are left out unless
+// index, its class and level, its place in the block, its weight and its numbers. Places
+// are left out unless hasPlaces: then they are the indices. Weights are left out unless
 // hasWeights. Numbers are float32 unless isWide; a float64 takes two words.
 type rows struct {
 	words     []uint32
@@ -22,6 +23,7 @@ const (
 const (
 	hasWeights = 1 << iota
 	isWide
+	hasPlaces
 )
 
 // room returns space for m rows of the form of r.
@@ -37,12 +39,20 @@ func (r *rows) stride() int {
 	return r.numbers() + int(r.n)
 }
 
+// weights is the offset of a row's weight, in words.
+func (r *rows) weights() int {
+	if r.flags&hasPlaces != 0 {
+		return head + 1
+	}
+	return head
+}
+
 // numbers is the offset of a row's numbers, in words.
 func (r *rows) numbers() int {
 	if r.flags&hasWeights != 0 {
-		return head + 2
+		return r.weights() + 2
 	}
-	return head
+	return r.weights()
 }
 
 func (r *rows) len() int { return len(r.words) / r.stride() }
@@ -62,7 +72,15 @@ func (r *rows) weight(i int) float64 {
 	if r.flags&hasWeights == 0 {
 		return 1
 	}
-	return float64Of(r.row(i)[head:])
+	return float64Of(r.row(i)[r.weights():])
+}
+
+// place is the row's place in its block.
+func (r *rows) place(i int) uint32 {
+	if r.flags&hasPlaces == 0 {
+		return r.index(i)
+	}
+	return r.row(i)[head]
 }
 
 func (r *rows) at(i, j int) float64 {
@@ -73,7 +91,7 @@ func (r *rows) at(i, j int) float64 {
 	return float64(math.Float32frombits(x[j]))
 }
 
-// set puts a row at place i and returns its words, with weight and numbers to be set.
+// set puts row i and returns its words, with place, weight and numbers to be set.
 func (r *rows) set(i int, index, code uint32, level uint8) []uint32 {
 	row := r.row(i)
 	row[0], row[1] = index, code<<levelBits|uint32(level)
@@ -81,7 +99,13 @@ func (r *rows) set(i int, index, code uint32, level uint8) []uint32 {
 	return row
 }
 
-func (r *rows) setWeight(i int, v float64) { putFloat64(r.row(i)[head:], v) }
+func (r *rows) setPlace(i int, place uint32) {
+	if r.flags&hasPlaces != 0 {
+		r.row(i)[head] = place
+	}
+}
+
+func (r *rows) setWeight(i int, v float64) { putFloat64(r.row(i)[r.weights():], v) }
 
 // setNumber sets number j of row i. −0 becomes 0.
 func (r *rows) setNumber(i, j int, x float64) {
@@ -108,7 +132,7 @@ func isFloat32(x float64) bool { return float64(float32(x)) == x }
 // narrowest returns the rows with numbers of float32 and without weights, as far as that
 // loses nothing.
 func (r rows) narrowest() rows {
-	form := rows{n: r.n}
+	form := rows{n: r.n, flags: r.flags & hasPlaces}
 	for i := range r.len() {
 		if r.weight(i) != 1 {
 			form.flags |= hasWeights
@@ -125,6 +149,7 @@ func (r rows) narrowest() rows {
 	out := form.room(r.len())
 	for i := range r.len() {
 		out.set(i, r.index(i), uint32(r.code(i)), uint8(r.level(i)))
+		out.setPlace(i, r.place(i))
 		if out.flags&hasWeights != 0 {
 			out.setWeight(i, r.weight(i))
 		}

@@ -4,8 +4,8 @@
 // # The law
 //
 // Every row has a hash of 64 bits. It depends on the seed, the content digest of its
-// block (incremental.Summary.Digest) and the row's index i among the block's rows of
-// weight > 0. A block has the random numbers
+// block (incremental.Summary.LabelledDigest) and the row's index i among the block's rows
+// of weight > 0, those with a label first. A block has the random numbers
 //
 //	z(t) = mix(mix(digest[0:8] ^ mix(seed)) + t·φ)
 //
@@ -16,7 +16,9 @@
 // 64 rows of a group, and other rows need no work.
 //
 // The sample is the Settings.Rows live rows of least hash, or when Balanced the Rows/k
-// rows of least hash of each of the k live classes. It is a uniform sample without
+// rows of least hash of each of the k live classes. Rows without a label are sampled
+// apart, with the quota of Rows, or Rows/k. So the rows with a label are the same ones as
+// if the others had never come. It is a uniform sample without
 // replacement (a bottom-k sketch; Cohen and Kaplan 2007). It is a function of the live
 // set alone: topics, partitions, arrival and removed blocks do not matter. (A fixed
 // threshold, halved when too many rows are below it, would be such a function too. But
@@ -85,10 +87,12 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
+
+	"streamd/incremental"
 )
 
 // A stratum is the live rows that share a quota: the rows of a class if the sample is
-// balanced, and all rows otherwise.
+// balanced, and all rows with a label otherwise. The rows without a label are another.
 type stratum struct {
 	rows   int64         // the live rows of blocks with a part
 	counts [levels]int64 // the rows held, by level, with copies
@@ -129,7 +133,7 @@ const none = -1
 type Sample struct {
 	settings Settings
 	live     iter.Seq[string]
-	strata   map[string]*stratum // by class, or one by ""
+	strata   map[string]*stratum // by Settings.stratum
 	kept     map[string]int32    // places in held of the blocks that have rows, by block
 	held     []held
 	free     []int32          // free places in held
@@ -174,8 +178,14 @@ func (s *Sample) publish() {
 
 // quota is the number of sampled rows of each stratum.
 func (s *Sample) quota() int64 {
-	return int64(max(1, s.settings.Rows/max(1, len(s.strata))))
+	if s.unlabelled() {
+		return s.settings.quota(len(s.strata) - 1)
+	}
+	return s.settings.quota(len(s.strata))
 }
+
+// unlabelled reports whether live rows have no label.
+func (s *Sample) unlabelled() bool { return s.strata[incremental.Unlabelled] != nil }
 
 // of returns the strata of the classes. The slice is valid until the next call.
 func (s *Sample) of(labels []string) []*stratum {
@@ -296,7 +306,7 @@ func (s *Sample) hold(id string, p *Part) (all bool) {
 			all = false
 		}
 	}
-	if s.rows > most*s.settings.Rows {
+	if s.rows > s.settings.room(quota, s.unlabelled()) {
 		for _, t := range s.strata {
 			rise(t, highest(&t.counts, quota))
 		}

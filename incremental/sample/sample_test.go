@@ -69,6 +69,18 @@ func randomBlock(r *rand.Rand, m int) *incremental.Block {
 	return b
 }
 
+// withoutLabels takes the label from some rows, and from all of some blocks.
+func withoutLabels(r *rand.Rand, b *incremental.Block) *incremental.Block {
+	b.Classes = append(b.Classes, incremental.Unlabelled)
+	share := r.IntN(5)
+	for i := range b.Codes {
+		if r.IntN(4) < share {
+			b.Codes[i] = 3
+		}
+	}
+	return b
+}
+
 // row is a row of a view.
 type row struct {
 	hash   uint64
@@ -76,6 +88,7 @@ type row struct {
 	weight float64
 	x      [2]float64
 	fold   int
+	place  int // of a row without a label
 }
 
 // rowsByLaw returns the sample of a set of blocks, by definition.
@@ -83,10 +96,15 @@ func rowsByLaw(set Settings, blocks []live, folds int) []row {
 	all := map[string][]row{}
 	for _, l := range blocks {
 		digest := sha256.Sum256(l.summary.AppendBinary(nil))
+		if b, ok := l.labelled(); ok {
+			digest = sha256.Sum256(b.summary.AppendBinary(nil))
+		}
 		z := streamOf(set.Seed, &digest)
 		index := uint32(0)
-		for i, c := range l.block.Codes {
-			if l.block.Weights != nil && l.block.Weights[i] == 0 {
+		for at := range 2 * l.block.Rows() { // rows with a label come first
+			i := at % l.block.Rows()
+			c := l.block.Codes[i]
+			if l.block.Weight(i) == 0 || (l.block.Classes[c] == incremental.Unlabelled) != (at >= l.block.Rows()) {
 				continue
 			}
 			level := 0
@@ -99,8 +117,11 @@ func rowsByLaw(set Settings, blocks []live, folds int) []row {
 			}
 			x.x = [2]float64{l.block.Columns[0].At(i), l.block.Columns[1].At(i)}
 			index++
-			stratum := ""
-			if set.Balanced {
+			stratum := allClasses
+			if x.label == incremental.Unlabelled {
+				x.place = i
+			}
+			if set.Balanced || x.label == incremental.Unlabelled {
 				stratum = x.label
 			}
 			all[stratum] = append(all[stratum], x)
@@ -108,12 +129,38 @@ func rowsByLaw(set Settings, blocks []live, folds int) []row {
 	}
 	byHash := func(a, b row) int { return cmp.Compare(a.hash, b.hash) }
 	var out []row
+	strata := len(all)
+	if all[incremental.Unlabelled] != nil {
+		strata--
+	}
 	for _, rows := range all {
 		slices.SortFunc(rows, byHash)
-		quota := max(1, set.Rows/len(all))
+		quota := max(1, set.Rows/max(1, strata))
 		out = append(out, rows[:min(quota, len(rows))]...)
 	}
 	slices.SortFunc(out, byHash)
+	return out
+}
+
+// labelled returns the block without its rows without a label. It is not ok if no row of
+// weight > 0 is left.
+func (l live) labelled() (_ live, ok bool) {
+	var z incremental.Summariser
+	b := l.block.Labelled()
+	s, err := z.Summarise(b)
+	return live{b, s}, err == nil && s.Rows() > 0
+}
+
+// rows returns all rows of the sample.
+func (s *Snapshot) rows() []row {
+	out := rowsOf(s.View())
+	if s.without.Rows > 0 {
+		without := s.Unlabelled()
+		for i, x := range rowsOf(&without.View) {
+			x.place = without.Places[i].Row
+			out = append(out, x)
+		}
+	}
 	return out
 }
 
@@ -166,7 +213,7 @@ func (w *world) part(id string) *Part {
 func (w *world) add(id string, l live, levels *Levels) {
 	w.log[id] = l
 	w.state.Add(l.summary)
-	p := w.taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels)
+	p := w.taker.Take(l.block, l.summary.LabelledDigest(), l.summary.Totals(), levels)
 	w.parts[id] = p.AppendBinary(nil)
 	w.sample.Add(id, p)
 }
@@ -214,7 +261,7 @@ func (w *world) reread(limit int) int {
 	wanted = wanted[:min(limit, len(wanted))]
 	for _, id := range wanted {
 		l := w.log[id]
-		p := w.taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), w.sample.Levels())
+		p := w.taker.Take(l.block, l.summary.LabelledDigest(), l.summary.Totals(), w.sample.Levels())
 		w.parts[id] = p.AppendBinary(nil)
 		w.sample.Offer(id, p)
 	}
@@ -254,7 +301,7 @@ func (w *world) check() {
 	v := w.view()
 	blocks := slices.Collect(maps.Values(w.log))
 	want := rowsByLaw(w.settings, blocks, 3)
-	got := rowsOf(v)
+	got := w.sample.Snapshot(w.state, 3).rows()
 	for i := range want {
 		want[i].hash = 0
 	}
@@ -264,18 +311,45 @@ func (w *world) check() {
 	if !v.Complete() || !slices.Equal(sorted(got), sorted(want)) {
 		w.t.Fatalf("complete %v, %d rows\n%v\nwant %d\n%v", v.Complete(), len(got), got, len(want), want)
 	}
-	fresh := newWorld(w.t, w.settings)
+	fresh, labelled := newWorld(w.t, w.settings), newWorld(w.t, w.settings)
 	for i, l := range blocks {
 		fresh.add(fmt.Sprint("fresh", i), l, fresh.sample.Levels())
+		if b, ok := l.labelled(); ok {
+			labelled.add(fmt.Sprint("labelled", i), b, labelled.sample.Levels())
+		}
 	}
 	fresh.complete()
+	labelled.complete()
 	if content(v) != content(fresh.view()) {
 		w.t.Fatal("a sample with a history has another view than one without")
 	}
+	if content(v) != content(labelled.view()) {
+		w.t.Fatal("rows without a label change the sample of those with one")
+	}
+	w.located()
 	if !slices.Equal(v.Totals, w.state.Totals()) {
 		w.t.Fatalf("totals %v, want %v", v.Totals, w.state.Totals())
 	}
 	w.consistent()
+}
+
+// located fails unless the rows without a label are where the sample says.
+func (w *world) located() {
+	if w.state.Unlabelled().Rows == 0 {
+		return
+	}
+	v := w.sample.Snapshot(w.state, 3).Unlabelled()
+	for i, at := range v.Places {
+		b := w.log[at.Block].block
+		if b.Classes[b.Codes[at.Row]] != incremental.Unlabelled || b.Weight(at.Row) == 0 {
+			w.t.Fatalf("row %d of block %s has a label, or no weight", at.Row, at.Block)
+		}
+		for j, c := range v.Block.Columns {
+			if c.At(i) != b.Columns[j].At(at.Row) {
+				w.t.Fatalf("row %d of block %s is another one", at.Row, at.Block)
+			}
+		}
+	}
 }
 
 // consistent fails when a sample's counts are wrong, or when it holds more than most·Rows
@@ -286,7 +360,7 @@ func (w *world) consistent() {
 	rows, high := 0, false
 	for id, at := range w.sample.kept {
 		p := w.sample.held[at].part
-		if p.digest != w.log[id].summary.Digest() {
+		if p.digest != w.log[id].summary.LabelledDigest() {
 			w.t.Fatalf("block %s has rows of another", id)
 		}
 		if distinct[p]++; distinct[p] == 1 {
@@ -327,7 +401,7 @@ func (w *world) consistent() {
 		}
 		high = high || highest(&counts, w.sample.quota()) > s.floor
 	}
-	if high && rows > most*w.settings.Rows {
+	if high && rows > w.settings.room(w.sample.quota(), w.sample.unlabelled()) {
 		w.t.Fatalf("%d rows are held", rows)
 	}
 }
@@ -352,8 +426,13 @@ func TestViewIsAFunctionOfTheLiveSet(t *testing.T) {
 		w := newWorld(t, settings)
 		stale := w.sample.Levels()
 		var pool []live
+		labels := r.IntN(2) == 0
 		for range 30 {
-			pool = append(pool, newLive(t, randomBlock(r, r.IntN(80))))
+			b := randomBlock(r, r.IntN(80))
+			if !labels {
+				b = withoutLabels(r, b)
+			}
+			pool = append(pool, newLive(t, b))
 		}
 		shrinking := false
 		for range 60 + r.IntN(200) {
@@ -427,7 +506,7 @@ func (w *world) unbiased() {
 		}
 	}
 	want := rowsByLaw(w.settings, blocks, 3)
-	got := rowsOf(snapshot.View())
+	got := snapshot.rows()
 	if len(got) > len(want) {
 		w.t.Fatalf("%d rows, more than the %d of a complete sample", len(got), len(want))
 	}
@@ -515,7 +594,7 @@ func TestHashesAreUniform(t *testing.T) {
 		perFold[f]++
 	}
 	for _, l := range w.log {
-		liveRows[Fold(l.summary.Digest(), 3)] += rows
+		liveRows[Fold(l.summary.LabelledDigest(), 3)] += rows
 	}
 	chi = 0
 	for f := range perFold {
@@ -549,10 +628,11 @@ func TestHashesAreUniform(t *testing.T) {
 // joined returns the rows of a part as one piece, by index.
 func joined(p *Part) rows {
 	all := byIndex(p.pieces)
-	out := rows{n: uint32(p.n), flags: hasWeights | isWide}.room(len(all))
+	out := rows{n: uint32(p.n), flags: hasWeights | isWide | p.flags()&hasPlaces}.room(len(all))
 	for i, at := range all {
 		r, row := p.row(at)
 		out.set(i, r.index(row), uint32(r.code(row)), uint8(r.level(row)))
+		out.setPlace(i, r.place(row))
 		out.setWeight(i, r.weight(row))
 		for j := range p.n {
 			out.setNumber(i, j, r.at(row, j))
@@ -576,13 +656,17 @@ func TestTake(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
 	var taker Taker
 	for _, m := range []int{1, 2, 63, 64, 65, 127, 128, 129, 1000} {
-		for range 30 {
-			l := newLive(t, randomBlock(r, m))
+		for try := range 60 {
+			b := randomBlock(r, m)
+			if try >= 30 {
+				b = withoutLabels(r, b)
+			}
+			l := newLive(t, b)
 			if l.summary.Rows() == 0 {
 				continue // no block
 			}
 			settings := Settings{Rows: 1000, Seed: r.Uint64(), Balanced: r.IntN(2) == 0}
-			levels := &Levels{settings: settings, floors: map[string]int{"": r.IntN(14), "9": r.IntN(5), "10": r.IntN(12)}}
+			levels := &Levels{settings: settings, floors: map[string]int{allClasses: r.IntN(14), "9": r.IntN(5), "10": r.IntN(12)}}
 			var want, got []row
 			unlimited := settings
 			unlimited.Rows = math.MaxInt32
@@ -592,7 +676,7 @@ func TestTake(t *testing.T) {
 					want = append(want, x)
 				}
 			}
-			p := taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels)
+			p := taker.Take(l.block, l.summary.LabelledDigest(), l.summary.Totals(), levels)
 			z := streamOf(settings.Seed, &p.digest)
 			all := joined(p)
 			ascending := true
@@ -600,6 +684,9 @@ func TestTake(t *testing.T) {
 				ascending = ascending && (i == 0 || all.index(i-1) < all.index(i))
 				x := row{hash: z.hash(all.index(i), all.level(i)), label: p.labels[all.code(i)], weight: all.weight(i)}
 				x.x = [2]float64{all.at(i, 0), all.at(i, 1)}
+				if x.label == incremental.Unlabelled {
+					x.place = int(all.place(i))
+				}
 				got = append(got, x)
 			}
 			slices.SortFunc(got, func(a, b row) int { return cmp.Compare(a.hash, b.hash) })
@@ -620,18 +707,22 @@ func TestAbove(t *testing.T) {
 	var taker Taker
 	cut := 0
 	for range 300 {
-		l := newLive(t, randomBlock(r, 1+r.IntN(300)))
+		b := randomBlock(r, 1+r.IntN(300))
+		if r.IntN(2) == 0 {
+			b = withoutLabels(r, b)
+		}
+		l := newLive(t, b)
 		if l.summary.Rows() == 0 {
 			continue
 		}
 		settings := Settings{Rows: 1000, Balanced: r.IntN(2) == 0}
-		lower := &Levels{settings: settings, floors: map[string]int{"": r.IntN(3), "9": r.IntN(3), "10": r.IntN(3)}}
+		lower := &Levels{settings: settings, floors: map[string]int{allClasses: r.IntN(3), "9": r.IntN(3), "10": r.IntN(3)}}
 		higher := &Levels{settings: settings, floors: map[string]int{}}
 		for label, floor := range lower.floors {
 			higher.floors[label] = floor + r.IntN(9)
 		}
 		take := func(levels *Levels) *Part {
-			return taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels)
+			return taker.Take(l.block, l.summary.LabelledDigest(), l.summary.Totals(), levels)
 		}
 		p := take(lower)
 		got, want := p.Above(higher), take(higher)
@@ -659,15 +750,15 @@ func TestAbove(t *testing.T) {
 func TestPiecesGoWhole(t *testing.T) {
 	l := newLive(t, randomBlock(rand.New(rand.NewPCG(19, 20)), 2000))
 	levels := func(floor int) *Levels {
-		return &Levels{settings: Settings{Rows: 1000}, floors: map[string]int{"": floor}}
+		return &Levels{settings: Settings{Rows: 1000}, floors: map[string]int{allClasses: floor}}
 	}
 	var taker Taker
-	p := taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels(1))
+	p := taker.Take(l.block, l.summary.LabelledDigest(), l.summary.Totals(), levels(1))
 	if len(p.pieces) != mostPieces {
 		t.Fatalf("%d pieces", len(p.pieces))
 	}
 	for floor := 1; floor <= mostPieces; floor++ {
-		want := taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels(floor))
+		want := taker.Take(l.block, l.summary.LabelledDigest(), l.summary.Totals(), levels(floor))
 		if p = p.Above(levels(floor)); !bytes.Equal(p.AppendBinary(nil), want.AppendBinary(nil)) {
 			t.Errorf("floor %d: cut to\n%v\nwant\n%v", floor, p, want)
 		}
@@ -678,7 +769,7 @@ func TestPiecesGoWhole(t *testing.T) {
 		}
 	}
 	small := newLive(t, randomBlock(rand.New(rand.NewPCG(21, 22)), 2*few-1))
-	if p := taker.Take(small.block, small.summary.Digest(), small.summary.Totals(), levels(0)); len(p.pieces) != 1 {
+	if p := taker.Take(small.block, small.summary.LabelledDigest(), small.summary.Totals(), levels(0)); len(p.pieces) != 1 {
 		t.Errorf("%d rows are in %d pieces", count(p.pieces), len(p.pieces))
 	}
 }
@@ -693,9 +784,9 @@ func TestEncodingStays(t *testing.T) {
 		l := newLive(t, randomBlock(r, 1+r.IntN(1000)))
 		settings := Settings{Rows: 200, Seed: r.Uint64(), Balanced: i%2 == 0}
 		levels := func() *Levels {
-			return &Levels{settings: settings, floors: map[string]int{"": r.IntN(5), "9": r.IntN(5), "10": r.IntN(5)}}
+			return &Levels{settings: settings, floors: map[string]int{allClasses: r.IntN(5), "9": r.IntN(5), "10": r.IntN(5)}}
 		}
-		p := taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels())
+		p := taker.Take(l.block, l.summary.LabelledDigest(), l.summary.Totals(), levels())
 		h.Write(p.AppendBinary(nil))
 		h.Write(p.Above(levels()).AppendBinary(nil))
 	}
@@ -832,7 +923,7 @@ func TestMinusZeroIsZero(t *testing.T) {
 		part := func(columns ...gram.Column) []byte {
 			l := newLive(t, &incremental.Block{Classes: []string{"a"}, Codes: codes, Columns: columns})
 			var taker Taker
-			return taker.Take(l.block, l.summary.Digest(), l.summary.Totals(), levels).AppendBinary(nil)
+			return taker.Take(l.block, l.summary.LabelledDigest(), l.summary.Totals(), levels).AppendBinary(nil)
 		}
 		want := part(gram.ColumnOf(plain), gram.ColumnOf(plain))
 		for _, columns := range [][]gram.Column{

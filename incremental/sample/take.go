@@ -16,7 +16,7 @@ import (
 type Taker struct {
 	floor []int       // the level from which rows are taken, by class code
 	code  []int32     // the index among the part's classes, by class code
-	rows  []int32     // the rows of weight > 0, if there are others
+	rows  []int32     // the rows in the order of their index, if it is another one
 	taken []candidate // by ascending index
 
 	labels  []string    // of the last block
@@ -25,13 +25,13 @@ type Taker struct {
 
 type candidate struct {
 	row   int32
-	index uint32 // among the rows of weight > 0
+	index uint32 // among the rows of weight > 0, those with a label first
 	level uint8
 	piece uint8
 }
 
-// Take takes the part of a block from the levels on. digest and totals are those of the
-// block's summary.
+// Take takes the part of a block from the levels on. digest is the LabelledDigest and
+// totals are the Totals of the block's summary.
 func (t *Taker) Take(b *incremental.Block, digest [sha256.Size]byte, totals []incremental.ClassTotal, l *Levels) *Part {
 	p := &Part{seed: l.settings.Seed, digest: digest, n: len(b.Columns), labels: t.labelsOf(totals)}
 	p.classes = slices.Grow(p.two[:0], len(totals))
@@ -42,18 +42,26 @@ func (t *Taker) Take(b *incremental.Block, digest [sha256.Size]byte, totals []in
 	}
 	t.find(b.Classes, p)
 	t.rows = t.rows[:0]
-	if m < int64(b.Rows()) {
-		t.rows = slices.Grow(t.rows, int(m))
-		for i, v := range b.Weights {
-			if v > 0 {
-				t.rows = append(t.rows, int32(i))
-			}
-		}
+	if mixed := len(totals) > 1 && p.unlabelled() >= 0; mixed || m < int64(b.Rows()) {
+		t.order(b, int(m), p.unlabelled())
 	}
 	t.choose(b.Codes, int(m), p)
 	t.limit(b.Codes, p, l.settings)
 	t.copyRows(b, p)
 	return p
+}
+
+// order lists the m rows of weight > 0 by index: those of the class unlabelled, which may
+// be none, are the last.
+func (t *Taker) order(b *incremental.Block, m, unlabelled int) {
+	t.rows = slices.Grow(t.rows, m)
+	for _, last := range []bool{false, true} {
+		for i, code := range b.Codes {
+			if b.Weight(i) > 0 && (unlabelled >= 0 && int(t.code[code]) == unlabelled) == last {
+				t.rows = append(t.rows, int32(i))
+			}
+		}
+	}
 }
 
 // labelsOf returns the labels of the classes. Consecutive blocks mostly have the same
@@ -153,23 +161,33 @@ func (t *Taker) sift(codes []int32, taken []candidate) (n int) {
 // limit raises the floors as a sample of this block alone would. A sample of more blocks
 // has no lower floors.
 func (t *Taker) limit(codes []int32, p *Part, s Settings) {
-	if len(t.taken) <= most*s.Rows {
+	unlabelled := p.unlabelled()
+	classes := 1
+	if s.Balanced {
+		if classes = len(p.classes); unlabelled >= 0 {
+			classes--
+		}
+	}
+	quota := s.quota(classes)
+	if len(t.taken) <= s.room(quota, unlabelled >= 0) {
 		return
 	}
-	strata, quota := 1, int64(s.Rows)
-	if s.Balanced {
-		strata, quota = len(p.classes), int64(max(1, s.Rows/len(p.classes)))
-	}
-	counts := make([][levels]int64, strata)
-	for _, c := range t.taken {
-		at := int32(0)
-		if s.Balanced {
-			at = t.code[codes[c.row]]
+	// Without balance class 0 stands for all classes, or class 1 if class 0 is Unlabelled.
+	stratum := func(c int) int {
+		switch {
+		case s.Balanced || c == unlabelled:
+			return c
+		case unlabelled == 0:
+			return 1
 		}
-		counts[at][c.level]++
+		return 0
+	}
+	counts := make([][levels]int64, len(p.classes))
+	for _, c := range t.taken {
+		counts[stratum(int(t.code[codes[c.row]]))][c.level]++
 	}
 	for c := range p.classes {
-		p.classes[c].from = max(p.classes[c].from, uint8(highest(&counts[min(c, strata-1)], quota)))
+		p.classes[c].from = max(p.classes[c].from, uint8(highest(&counts[stratum(c)], quota)))
 	}
 	for code, c := range t.code {
 		if c >= 0 {
@@ -198,6 +216,9 @@ func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 	if !t.narrow(b) {
 		form.flags |= isWide
 	}
+	if len(t.rows) > 0 && p.unlabelled() >= 0 {
+		form.flags |= hasPlaces
+	}
 	p.pieces = slices.Grow(p.one[:0], int(last)+1)
 	var to [mostPieces]*rows
 	for i, m := range counts {
@@ -216,6 +237,7 @@ func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 		r, i := to[c.piece], next[c.piece]
 		next[c.piece]++
 		row := r.set(i, c.index, uint32(t.code[b.Codes[c.row]]), c.level)
+		r.setPlace(i, uint32(c.row))
 		if b.Weights != nil {
 			r.setWeight(i, b.Weights[c.row])
 		}

@@ -13,11 +13,13 @@ import (
 type Snapshot struct {
 	folds    int
 	features []string
-	totals   []incremental.ClassTotal
+	totals   []incremental.ClassTotal // of the classes, without Unlabelled
+	without  incremental.ClassTotal   // of the rows without a label
 	lacking  int
 	held     []held
 	settings Settings
 	limits   map[string]limit // by stratum
+	ids      map[int32]string // by place in held, the first block; nil if all rows have labels
 }
 
 type limit struct {
@@ -29,17 +31,25 @@ type limit struct {
 // number of folds of blocks, or 0.
 func (s *Sample) Snapshot(state *incremental.State, folds int) *Snapshot {
 	out := &Snapshot{
-		folds: folds, features: state.Features(), totals: state.Totals(), lacking: s.Lacking(),
+		folds: folds, features: state.Features(), totals: state.Totals(), without: state.Unlabelled(), lacking: s.Lacking(),
 		held: slices.Clone(s.held), settings: s.settings, limits: make(map[string]limit, len(s.strata)),
 	}
 	quota := s.quota()
 	for name, t := range s.strata {
 		out.limits[name] = limit{t.sure, quota}
 	}
+	if s.unlabelled() {
+		out.ids = make(map[int32]string, len(s.kept))
+		for id, at := range s.kept {
+			if first, ok := out.ids[at]; !ok || id < first {
+				out.ids[at] = id
+			}
+		}
+	}
 	return out
 }
 
-// View is the sample of a live set.
+// View is the sample of the rows of a live set that have a label.
 type View struct {
 	// Block has the rows, by ascending hash. Its first rows, for any number, are a
 	// sample of that size (of all classes together, if balanced). Its classes are
@@ -78,8 +88,36 @@ func (s *Snapshot) compare(c, d chosen) int {
 	return compare(s.held[c.block].part, c.place, s.held[d.block].part, d.place)
 }
 
-// View chooses the rows of the sample and lays them out in columns.
-func (s *Snapshot) View() *View {
+// View chooses the rows of the sample that have a label and lays them out in columns.
+func (s *Snapshot) View() *View { return s.view(s.choose(false)) }
+
+// Unlabelled is the sample of the rows of a live set that have no label.
+type Unlabelled struct {
+	View           // of the class incremental.Unlabelled
+	Places []Place // of each row
+}
+
+// Place locates a row. Of blocks with equal rows it names the one with the first id.
+type Place struct {
+	Block string
+	Row   int // 0-based, rows of weight 0 included
+}
+
+// Unlabelled chooses the rows of the sample that have no label.
+func (s *Snapshot) Unlabelled() *Unlabelled {
+	all := s.choose(true)
+	other := *s
+	other.totals = []incremental.ClassTotal{s.without}
+	out := &Unlabelled{View: *other.view(all), Places: make([]Place, len(all))}
+	for i, c := range all {
+		r, row := s.held[c.block].part.row(c.place)
+		out.Places[i] = Place{s.ids[c.block], int(r.place(row))}
+	}
+	return out
+}
+
+// choose chooses the rows of the sample with a label, or those without.
+func (s *Snapshot) choose(unlabelled bool) []chosen {
 	strata := map[string][]chosen{}
 	for block, h := range s.held {
 		p := h.part
@@ -91,7 +129,11 @@ func (s *Snapshot) View() *View {
 			r := &p.pieces[piece]
 			for i := range r.len() {
 				level := r.level(i)
-				name := s.settings.stratum(p.labels[r.code(i)])
+				label := p.labels[r.code(i)]
+				if (label == incremental.Unlabelled) != unlabelled {
+					continue
+				}
+				name := s.settings.stratum(label)
 				if level >= s.limits[name].level {
 					c := chosen{z.hash(r.index(i), level), int32(block), place{int32(piece), int32(i)}}
 					strata[name] = append(strata[name], c)
@@ -113,7 +155,7 @@ func (s *Snapshot) View() *View {
 	if s.settings.Balanced {
 		slices.SortFunc(all, s.compare)
 	}
-	return s.view(all)
+	return all
 }
 
 func (s *Snapshot) view(all []chosen) *View {

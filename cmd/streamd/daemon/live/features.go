@@ -115,7 +115,7 @@ func reorder(store *snapshot.Store, folds int, saved *snapshot.Contents, feature
 			return errWeighted
 		}
 		s = s.Select(at)
-		all.of(s.Digest()).Add(s)
+		all.of(s.LabelledDigest()).Add(s)
 		c.Put = append(c.Put, snapshot.Block{Entry: e})
 		put = append(put, snapshot.Summary{ID: e.ID, Summary: s})
 		return nil

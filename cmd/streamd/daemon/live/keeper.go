@@ -112,7 +112,7 @@ func (z *Keeper) Keep(ctx context.Context, b *incremental.Block, t *Target) (k K
 
 // Part takes the rows of a block for the sample.
 func (z *Keeper) Part(b *incremental.Block, s *incremental.Summary, t *Target) *sample.Part {
-	return z.taker.Take(b, s.Digest(), s.Totals(), t.sample.Levels())
+	return z.taker.Take(b, s.LabelledDigest(), s.Totals(), t.sample.Levels())
 }
 
 // SummariseLike summarises a block with the features and classes of an earlier summary.

@@ -169,7 +169,7 @@ func (l *Set) restoreSums(p *Space, saved *snapshot.SpaceContents) (whole bool, 
 				return err
 			}
 		}
-		p.sums.of(block.Digest()).Add(s)
+		p.sums.of(block.LabelledDigest()).Add(s)
 		return nil
 	})
 	p.sums.measure()

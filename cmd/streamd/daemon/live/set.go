@@ -34,6 +34,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -74,6 +75,9 @@ type Outcome struct {
 
 // Rows is the number of live rows.
 func (l *Set) Rows() int64 { return l.ledger.Rows() }
+
+// Unlabelled is the number of live rows without a label.
+func (l *Set) Unlabelled() int64 { return l.features.sums.unlabelled() }
 
 // Blocks is the number of live blocks.
 func (l *Set) Blocks() int { return l.ledger.Len() }
@@ -154,7 +158,11 @@ func (l *Set) Admits(c Candidate) error {
 	more := l.features.sums.newClasses(c.Labels)
 	if more > 0 {
 		l.measure()
-		if l.features.sums.most+more > l.maxClasses {
+		classes := l.features.sums.most + more
+		if slices.Contains(c.Labels, incremental.Unlabelled) || l.Unlabelled() > 0 {
+			classes-- // of the limit, rows without a label are none
+		}
+		if classes > l.maxClasses {
 			return &ClassesError{l.maxClasses}
 		}
 	}
@@ -317,8 +325,8 @@ func (l *Set) takeOut(id string) error {
 	return nil
 }
 
-// content is the digest of a block, if its fold depends on it. The part may have it
-// already.
+// content is the digest that decides about the fold of a block, if there are folds. The
+// part may have it already.
 func (l *Set) content(s *incremental.Summary, p *sample.Part) (digest [sha256.Size]byte) {
 	switch {
 	case l.features.sums.folds == 0:
@@ -326,7 +334,7 @@ func (l *Set) content(s *incremental.Summary, p *sample.Part) (digest [sha256.Si
 	case p != nil:
 		return p.Digest()
 	}
-	return s.Digest()
+	return s.LabelledDigest()
 }
 
 // part is the sample part of a live block, or nil.

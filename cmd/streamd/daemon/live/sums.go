@@ -22,7 +22,7 @@ type sums struct {
 	known    bool                 // all is up to date
 
 	// Upper bounds for their memory: as measured, and raised with every block since.
-	most   int // classes
+	most   int // classes, Unlabelled included
 	window exact.Window
 }
 
@@ -51,7 +51,7 @@ func restoredSums(all *incremental.State, apart []*incremental.State, folds int)
 	return s, true
 }
 
-// measure counts the classes and finds the window.
+// measure counts the classes, Unlabelled included, and finds the window.
 func (s *sums) measure() {
 	labels := map[string]struct{}{}
 	s.window = exact.Window{}
@@ -59,6 +59,9 @@ func (s *sums) measure() {
 		s.window = s.window.Union(fold.Window())
 		for _, label := range fold.Labels() {
 			labels[label] = struct{}{}
+		}
+		if fold.Has(incremental.Unlabelled) {
+			labels[incremental.Unlabelled] = struct{}{}
 		}
 	}
 	s.most = len(labels)
@@ -93,6 +96,14 @@ func (s *sums) total() *incremental.State {
 
 // perFold are the sums of the folds, if any, valid as long as total is.
 func (s *sums) perFold() []*incremental.State { return s.apart[:s.folds] }
+
+// unlabelled is the number of rows without a label.
+func (s *sums) unlabelled() (m int64) {
+	for _, fold := range s.apart {
+		m += fold.Unlabelled().Rows
+	}
+	return m
+}
 
 // rows is the number of rows.
 func (s *sums) rows() (m int64) {

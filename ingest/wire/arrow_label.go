@@ -16,17 +16,32 @@ func (r *batchReader) labels(field *arrowField) (err error) {
 		typ = field.index
 	}
 	l := &a.batchLabels
+	if typ.layout == layoutNull {
+		return r.nullLabels(field)
+	}
 	if *l, err = r.scalars(typ, r.rows, field.name); err != nil || a.unlabelled {
 		return err
 	}
-	for i := 0; l.valid != nil && i < l.rows; i++ {
-		if l.isNull(i) {
-			r.badRow(i, field.name, "the label is null")
-			return nil
-		}
-	}
 	if bad, reason := a.labelCodes(l, field.encoded); reason != "" {
 		r.badRow(bad, field.name, reason)
+	}
+	return nil
+}
+
+// nullLabels reads an array of the type null, which has no buffers.
+func (r *batchReader) nullLabels(field *arrowField) error {
+	if _, ok := r.node(r.rows); !ok {
+		return r.a.fail(-1, field.name, "an array's length or null count is malformed")
+	}
+	if r.a.unlabelled {
+		return nil
+	}
+	code, reason := r.a.labels.absent(labelIsNull)
+	if reason != "" {
+		r.badRow(0, field.name, reason)
+	}
+	for range r.rows {
+		r.a.codes = append(r.a.codes, code)
 	}
 	return nil
 }
@@ -104,8 +119,8 @@ func (a *arrowReader) forgetCodes() {
 	}
 }
 
-// labelCodes appends the codes of an array without nulls: of labels, or of indices
-// into the dictionary. On failure it returns the first bad element and the reason.
+// labelCodes appends the codes of an array: of labels, or of indices into the
+// dictionary. On failure it returns the first bad element and the reason.
 func (a *arrowReader) labelCodes(l *scalars, indices bool) (bad int, reason string) {
 	if indices && a.dictionary.rows < 0 {
 		return 0, "the stream has no dictionary for the labels"
@@ -113,9 +128,9 @@ func (a *arrowReader) labelCodes(l *scalars, indices bool) (bad int, reason stri
 	before := len(a.codes)
 	a.codes = slices.Grow(a.codes, l.rows)[:before+l.rows]
 	codes := a.codes[before:]
-	if !l.isNumbers() {
+	if !l.isNumbers() || l.valid != nil {
 		for i := range codes {
-			if codes[i], reason = a.spelledCode(l, i); reason != "" {
+			if codes[i], reason = a.labelCode(l, i, indices); reason != "" {
 				return i, reason
 			}
 		}
@@ -152,6 +167,22 @@ func (a *arrowReader) labelCodes(l *scalars, indices bool) (bad int, reason stri
 	return 0, ""
 }
 
+// labelCode is the code of element i of labels, or of indices into the dictionary.
+func (a *arrowReader) labelCode(l *scalars, i int, indices bool) (code int32, reason string) {
+	switch {
+	case l.isNull(i):
+		return a.labels.absent(labelIsNull)
+	case !l.isNumbers():
+		return a.spelledCode(l, i)
+	}
+	var x [1]float64
+	l.numbers(x[:], i)
+	if indices {
+		return a.entryCode(x[0])
+	}
+	return a.numberCode(x[0], l.typ.kind)
+}
+
 // spelledCode is the code of element i of labels that are no numbers.
 func (a *arrowReader) spelledCode(l *scalars, i int) (code int32, reason string) {
 	if l.typ.layout == layoutBits {
@@ -179,17 +210,11 @@ func (a *arrowReader) entryCode(index float64) (code int32, reason string) {
 	if index < 0 || index >= float64(len(a.entryCodes)) {
 		return -1, "the label's index is outside its dictionary"
 	}
-	k, d := int(index), &a.dictionary
-	if d.isNull(k) {
-		return -1, "the label is null"
+	k := int(index)
+	if code = a.entryCodes[k]; code >= 0 {
+		return code, ""
 	}
-	if d.isNumbers() {
-		var x [1]float64
-		d.numbers(x[:], k)
-		code, reason = a.numberCode(x[0], d.typ.kind)
-	} else {
-		code, reason = a.spelledCode(d, k)
-	}
+	code, reason = a.labelCode(&a.dictionary, k, false)
 	a.entryCodes[k] = code
 	return code, reason
 }

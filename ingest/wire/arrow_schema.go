@@ -180,7 +180,7 @@ func (a *arrowReader) schema(schema table) error {
 				return a.fail(-1, field.name, "the name is used twice")
 			}
 			label, field.role = k, roleLabel
-			if !field.takesLabels() {
+			if !field.takesLabels() && (field.typ.layout != layoutNull || field.encoded) {
 				return a.fail(-1, field.name, "labels of type %s are not supported", field.typ.name)
 			}
 		case field.name == a.opts.Weight && field.name != "":

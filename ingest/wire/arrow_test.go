@@ -160,7 +160,7 @@ func TestArrowCorrupted(t *testing.T) {
 				corrupt := bytes.Clone(whole)
 				corrupt[i] = c
 				if b, err := d.Decode(arrowType, corrupt); err == nil {
-					requireConsistent(t, b)
+					requireConsistent(t, b, false)
 				}
 			}
 		}

@@ -42,6 +42,11 @@ func NewDecoder(opts Options) (*Decoder, error) {
 	if opts.Label == opts.Weight {
 		return nil, fmt.Errorf("decoder: %q is both the label and the weight", opts.Label)
 	}
+	if text := opts.UnlabelledText; text != "" {
+		if _, err := Label(text); err != nil && !isNaN(text) {
+			return nil, fmt.Errorf("decoder: the text for no label: %w", err)
+		}
+	}
 	for _, pattern := range opts.Ignore {
 		if err := CheckPattern(pattern); err != nil {
 			return nil, fmt.Errorf("decoder: %w", err)
@@ -75,7 +80,7 @@ func NewDecoder(opts Options) (*Decoder, error) {
 
 // newDecoder makes a decoder of options that have been checked.
 func newDecoder(opts Options, want features) *Decoder {
-	d := &Decoder{builder: builder{opts: opts, want: want, labels: newLabels(opts.Limits.Classes)}}
+	d := &Decoder{builder: builder{opts: opts, want: want, labels: newLabels(&opts)}}
 	d.choose()
 	d.rows.builder = &d.builder
 	d.csv.textRows, d.json.textRows = &d.rows, &d.rows

@@ -100,9 +100,19 @@
 // date_format="iso".
 //
 // As labels, digits with leading zeros ("007") and integers of more than 53 bits are codes,
-// not numbers, and stand for themselves. A label is refused that is missing, empty, null,
-// NaN, infinite, invalid UTF-8 or longer than 128 bytes; so is an integer of more than 53
-// bits that Arrow or JSON send as a number, because its neighbours have the same float64.
+// not numbers, and stand for themselves. A label is refused that is NaN, infinite, invalid
+// UTF-8 or longer than 128 bytes; so is an integer of more than 53 bits that Arrow or JSON
+// send as a number, because its neighbours have the same float64.
+//
+// # Rows without a label
+//
+// A row has no label where the label is null in Arrow or JSON, where its field is absent
+// in JSON, where its text is empty, and where it is of the class that
+// Options.UnlabelledText names: "-1" means the number −1 and the text "-1.0", too, and
+// "NaN" every NaN. Such a row is refused, or with Options.KeepUnlabelled it is of the class
+// incremental.Unlabelled, which no label names. A label column that is missing as a whole
+// is an error in Arrow and CSV: it is more likely to have another name. LIBSVM has a label
+// in every row, so only Options.UnlabelledText can stand for none.
 //
 // # Missing values
 //
@@ -112,7 +122,7 @@
 // says by feature what becomes of a missing value: the payload is refused, or the value is
 // zero, without more or with a mark. Marks are a column beside the feature's that is 1 where
 // the value is missing (incremental.MissingName). A feature has it in every block, with gaps
-// or without, and no payload may bring a column of that name. A missing label or weight is an
+// or without, and no payload may bring a column of that name. A missing weight is an
 // error.
 //
 // # Libraries

@@ -28,12 +28,12 @@ const (
 // one block to the next.
 //
 // A Decoder with the options {Weight: "weight"} (only if there are weights)
-// gives the same block back: the same numbers, bit for bit, the same label in
+// and KeepUnlabelled (if rows have no label) gives the same block back: the same numbers, bit for bit, the same label in
 // each row, the same names. Names that the format cannot hold come back as nil
 // or as x1, x2, …:
 //
 //	arrow   one batch; a column per feature, 64-bit integers as float64;
-//	        labels int64 if all classes are small integers, else utf8
+//	        labels int64 if all classes are small integers, else utf8, null for none
 //	json    a row per line, with names if the block has them
 //	csv     with a header if the block has names or weights
 //	libsvm  without names and weights; zeros are left out, but the last
@@ -84,7 +84,13 @@ func (e *Encoder) check(b *incremental.Block) error {
 	if b.Rows() == 0 || len(b.Columns) == 0 {
 		return fmt.Errorf("%d rows of %d features", b.Rows(), len(b.Columns))
 	}
+	if e.format == LIBSVM && b.Labelled() != b {
+		return fmt.Errorf("there is no place for rows without a label")
+	}
 	for _, class := range b.Classes {
+		if class == incremental.Unlabelled {
+			continue
+		}
 		if err := incremental.CheckLabel(class); err != nil {
 			return fmt.Errorf("class %q: %w", class, err)
 		}
@@ -141,7 +147,10 @@ func withoutGaps(b *incremental.Block) *incremental.Block {
 func (e *Encoder) json(dst []byte, b *incremental.Block) []byte {
 	labels := e.prefixes(len(b.Classes), func(p []byte, k int) []byte {
 		p = append(p, `{"label":`...)
-		if isCanonicalNumber(b.Classes[k]) {
+		switch {
+		case b.Classes[k] == incremental.Unlabelled:
+			return append(p, jsonNull...)
+		case isCanonicalNumber(b.Classes[k]):
 			return append(p, b.Classes[k]...)
 		}
 		return appendJSONString(p, b.Classes[k])
@@ -304,22 +313,47 @@ func (e *Encoder) arrow(dst []byte, b *incremental.Block) ([]byte, error) {
 // float64 can tell apart, else utf8.
 func (e *Encoder) arrowLabels(b *incremental.Block) arrow.Array {
 	values := make([]int64, len(b.Classes))
+	labelled := true
 	for k, class := range b.Classes {
+		if class == incremental.Unlabelled {
+			labelled = false
+			continue
+		}
 		v, err := strconv.ParseInt(class, 10, 54)
 		if err != nil || strconv.FormatInt(v, 10) != class {
-			labels := array.NewStringBuilder(memory.DefaultAllocator)
-			for _, code := range b.Codes {
-				labels.Append(b.Classes[code])
-			}
-			return labels.NewArray()
+			return arrowTexts(b)
 		}
 		values[k] = v
+	}
+	if !labelled {
+		labels := array.NewInt64Builder(memory.DefaultAllocator)
+		for _, code := range b.Codes {
+			if b.Classes[code] == incremental.Unlabelled {
+				labels.AppendNull()
+			} else {
+				labels.Append(values[code])
+			}
+		}
+		return labels.NewArray()
 	}
 	e.labels = slices.Grow(e.labels[:0], len(b.Codes))
 	for _, code := range b.Codes {
 		e.labels = append(e.labels, values[code])
 	}
 	return primitive(e.labels)
+}
+
+// arrowTexts makes a label column of texts.
+func arrowTexts(b *incremental.Block) arrow.Array {
+	labels := array.NewStringBuilder(memory.DefaultAllocator)
+	for _, code := range b.Codes {
+		if class := b.Classes[code]; class == incremental.Unlabelled {
+			labels.AppendNull()
+		} else {
+			labels.Append(class)
+		}
+	}
+	return labels.NewArray()
 }
 
 // arrowNumbers makes a column of c: a view of it where its numbers follow each other,

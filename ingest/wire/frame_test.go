@@ -83,7 +83,7 @@ func readParquet(t *testing.T, text []byte) {
 	}
 	b, err := newDecoder(t, wire.Options{Limits: fuzzLimits}).Decode(arrowType, payload)
 	if err == nil {
-		requireConsistent(t, b)
+		requireConsistent(t, b, false)
 	}
 }
 

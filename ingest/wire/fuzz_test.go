@@ -21,8 +21,9 @@ import (
 // fuzzLimits are so low that a decoder which forgets them is noticed.
 var fuzzLimits = wire.Limits{Bytes: 1 << 16, Rows: 100, Features: 16, Classes: 10}
 
-// requireConsistent fails unless a Summary can rely on the block.
-func requireConsistent(t *testing.T, b *incremental.Block) {
+// requireConsistent fails unless a Summary can rely on the block, in which rows may be
+// unlabelled.
+func requireConsistent(t *testing.T, b *incremental.Block, unlabelled bool) {
 	t.Helper()
 	if b.Rows() == 0 || len(b.Columns) == 0 {
 		t.Fatalf("%d rows of %d features", b.Rows(), len(b.Columns))
@@ -43,7 +44,7 @@ func requireConsistent(t *testing.T, b *incremental.Block) {
 	}
 	seen := make(map[string]bool)
 	for _, class := range b.Classes {
-		if class == "" || len(class) > 128 || seen[class] {
+		if class == "" && !unlabelled || len(class) > 128 || seen[class] {
 			t.Fatalf("classes %q", b.Classes)
 		}
 		seen[class] = true
@@ -76,6 +77,7 @@ func fuzzDecode(f *testing.F, contentType string) {
 		{Limits: fuzzLimits, Features: []string{"u", "v"}, Weight: "weight"},
 		{Limits: fuzzLimits, Label: "last", Header: wire.HeaderAbsent},
 		{Limits: fuzzLimits, Features: []string{"u", "v"}, IgnoreUnknown: true, Missing: wire.Missing{Default: wire.MissingIndicator}},
+		{Limits: fuzzLimits, KeepUnlabelled: true, UnlabelledText: "-1"},
 		{Limits: fuzzLimits, Ignore: []string{"x*"}, Missing: wire.Missing{Default: wire.MissingMean}},
 		{Limits: wire.Limits{Bytes: 2048, Rows: 1 << 16, Features: 256, Classes: 10}},
 	}
@@ -91,7 +93,7 @@ func fuzzDecode(f *testing.F, contentType string) {
 				t.Fatalf("error %v, with a fresh decoder %v", err, freshErr)
 			}
 			if err == nil {
-				requireConsistent(t, b)
+				requireConsistent(t, b, all[k].KeepUnlabelled)
 				requireBounded(t, contentType, payload, all[k].Limits, b)
 				requireSame(t, b, fresh)
 				if bad := b.FirstBadRow(); bad != nil && contentType != arrowType && strings.Contains(bad.Reason, "Inf") {
@@ -314,13 +316,27 @@ func TestAllocations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := newDecoder(t, wire.Options{})
-			if n := testing.AllocsPerRun(20, func() {
-				if _, err := d.Decode(format.ContentType(), payload); err != nil {
+			for i := range b.Codes { // the same with rows without a label
+				if i%3 == 0 {
+					b.Codes[i] = 2
+				}
+			}
+			b.Classes = append(b.Classes, incremental.Unlabelled)
+			without := payload
+			if format != wire.LIBSVM {
+				if without, err = wire.Encode(nil, format, b); err != nil {
 					t.Fatal(err)
 				}
-			}); n != 0 {
-				t.Errorf("%v, classes %v: %v allocations per block", format, classes, n)
+			}
+			d := newDecoder(t, wire.Options{KeepUnlabelled: true})
+			for _, payload := range [][]byte{payload, without} {
+				if n := testing.AllocsPerRun(20, func() {
+					if _, err := d.Decode(format.ContentType(), payload); err != nil {
+						t.Fatal(err)
+					}
+				}); n != 0 {
+					t.Errorf("%v, classes %v: %v allocations per block", format, classes, n)
+				}
 			}
 		}
 	}

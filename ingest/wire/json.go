@@ -457,9 +457,13 @@ func (j *jsonReader) list(row *jsonRow) error {
 
 // rowDone checks that nothing is missing in the row that starts at the position.
 func (j *jsonReader) rowDone(start int, row *jsonRow) *Error {
+	if !row.labelled && !j.unlabelled {
+		var reason string
+		if row.code, reason = j.labels.absent(labelIsMissing); reason != "" {
+			return j.failAt(start, j.count, j.opts.Label, reason)
+		}
+	}
 	switch {
-	case !row.labelled && !j.unlabelled:
-		return j.failAt(start, j.count, j.opts.Label, "the label is missing")
 	case !row.weighted && j.weighted():
 		return j.failAt(start, j.count, j.opts.Weight, "the weight is missing")
 	case row.first && row.shape == shapeNamed:
@@ -530,7 +534,7 @@ func (j *jsonReader) label() (code int32, reason string) {
 		if j.at += len(jsonNull); j.unlabelled {
 			return 0, ""
 		}
-		return -1, "the label is null"
+		return j.labels.absent(labelIsNull)
 	}
 	return -1, "want a label, a string or a number, but there is " + jsonKind(j.text, j.at)
 }

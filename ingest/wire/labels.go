@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,9 @@ const smallLabels = 512
 //
 // Its methods return a code, or -1 and the reason why the label is refused.
 type labels struct {
-	max int // classes in one block
+	max  int    // classes in one block, without incremental.Unlabelled
+	keep bool   // rows without a label
+	none string // the class that stands for no label, or notANumber; empty: none does
 
 	names []string  // id → class
 	ids   spellings // class → id
@@ -35,8 +38,16 @@ type labels struct {
 	scratch []byte
 }
 
-func newLabels(max int) *labels {
-	l := &labels{max: max}
+// notANumber is the class of the labels that are NaN, which is no class.
+const notANumber = "NaN"
+
+func newLabels(opts *Options) *labels {
+	l := &labels{max: opts.Limits.Classes, keep: opts.KeepUnlabelled}
+	if text := opts.UnlabelledText; text != "" {
+		if l.none = notANumber; !isNaN(text) {
+			l.none, _ = classOfText(text)
+		}
+	}
 	for i := range l.small {
 		l.small[i] = -1
 	}
@@ -67,7 +78,8 @@ func (l *labels) code(id int32) (int32, string) {
 	if c := l.codes[id]; c >= 0 {
 		return c, ""
 	}
-	if len(l.classes) == l.max {
+	if len(l.classes) >= l.max && l.names[id] != incremental.Unlabelled &&
+		(len(l.classes) > l.max || !slices.Contains(l.classes, incremental.Unlabelled)) {
 		return -1, fmt.Sprintf("the block has more than %d classes", l.max)
 	}
 	c := int32(len(l.classes))
@@ -93,10 +105,7 @@ func (l *labels) text(b []byte) (int32, string) {
 	id, ok := l.texts.id(b)
 	if !ok {
 		label := string(b)
-		if err := incremental.CheckLabel(label); err != nil {
-			return -1, err.Error()
-		}
-		class, reason := classOfText(label)
+		class, reason := l.classOf(label)
 		if reason != "" {
 			return -1, reason
 		}
@@ -106,6 +115,46 @@ func (l *labels) text(b []byte) (int32, string) {
 		}
 	}
 	return l.code(id)
+}
+
+// classOf is the class of a label that is a text, or incremental.Unlabelled.
+func (l *labels) classOf(label string) (class, reason string) {
+	if label == "" {
+		return incremental.Unlabelled, l.refusal("the label is empty")
+	}
+	if err := incremental.CheckLabel(label); err != nil {
+		return "", err.Error()
+	}
+	class, reason = classOfText(label)
+	switch {
+	case l.none == "":
+	case l.none == class, l.none == notANumber && isNaN(label):
+		return incremental.Unlabelled, l.refusal(labelIsNone)
+	}
+	return class, reason
+}
+
+// absent is for a row without a label. why says how that shows.
+func (l *labels) absent(why string) (int32, string) {
+	if reason := l.refusal(why); reason != "" {
+		return -1, reason
+	}
+	return l.code(l.intern(incremental.Unlabelled))
+}
+
+// The signs of a row without a label, beside an empty text.
+const (
+	labelIsNull    = "the label is null"
+	labelIsMissing = "the label is missing"
+	labelIsNone    = "the label is the text for none"
+)
+
+// refusal is the reason why a row without a label is refused, or "".
+func (l *labels) refusal(why string) string {
+	if l.keep {
+		return ""
+	}
+	return why + ": send one, or keep rows without labels (unlabelled: keep)"
 }
 
 // The classes of booleans.
@@ -134,10 +183,16 @@ func (l *labels) number(x float64) (code int32, reason string) {
 }
 
 func (l *labels) anyNumber(x float64) (int32, string) {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
+	switch {
+	case math.IsNaN(x) && l.none == notANumber:
+		return l.absent(labelIsNone)
+	case math.IsNaN(x) || math.IsInf(x, 0):
 		return -1, fmt.Sprintf("the label is %v", x)
 	}
 	l.scratch = incremental.AppendNumberLabel(l.scratch[:0], x)
+	if string(l.scratch) == l.none {
+		return l.absent(labelIsNone)
+	}
 	id, ok := l.ids.id(l.scratch)
 	if !ok {
 		id = l.intern(string(l.scratch))
@@ -196,6 +251,11 @@ func Label(text string) (class string, err error) {
 		return "", errors.New(reason)
 	}
 	return class, nil
+}
+
+// isNaN is whether a text spells NaN.
+func isNaN(text string) bool {
+	return strings.EqualFold(strings.TrimLeft(text, "+-"), "nan")
 }
 
 // classOfText is the class of a label that is a text.

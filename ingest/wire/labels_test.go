@@ -14,7 +14,7 @@ func TestAlikeLabels(t *testing.T) {
 	for k := range 20 {
 		texts = append(texts, fmt.Appendf(nil, "a%02db", k), fmt.Appendf(nil, "1%02d1", k))
 	}
-	l := newLabels(len(texts))
+	l := newLabels(&Options{Limits: Limits{Classes: len(texts)}})
 	for range 50 {
 		l.reset()
 		want := map[string]int32{}

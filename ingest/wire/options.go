@@ -57,6 +57,12 @@ type Options struct {
 	// the first column. LIBSVM's label is always the first field.
 	Label string
 
+	// KeepUnlabelled keeps rows without a label, as rows of the class
+	// incremental.Unlabelled. Otherwise they are refused. UnlabelledText is a label that
+	// means there is none, such as "?" or "-1". Empty: only an empty or absent label does.
+	KeepUnlabelled bool
+	UnlabelledText string
+
 	// Weight is the name of the column or field with the rows' weights. Empty:
 	// there is none. CSV without a header and LIBSVM have no place for weights:
 	// the former is refused then, the latter read with all weights 1.

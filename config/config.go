@@ -103,17 +103,20 @@ type Blocks struct {
 	Unit    Unit          `key:"unit" default:"message" choices:"message|offsets|time|key" help:"Content of a block: one message, a range of offsets, a span of event time, or the latest message of a key."`
 	Offsets int64         `key:"offsets" default:"1000" min:"1" help:"Offsets per block when blocks.unit is offsets."`
 	Period  time.Duration `key:"period" default:"1m" min:"10ms" help:"Event time per block when blocks.unit is time."`
+
+	Unlabelled Unlabelled `key:"unlabelled" default:"reject" choices:"reject|keep" help:"Rows without a label: reject the block, or keep them. Kept rows are summed and retired like others, but change no plane."`
 }
 
 // Format says how messages are decoded to rows.
 type Format struct {
-	Default  string   `key:"default" default:"json" choices:"arrow|json|csv|libsvm" help:"Format of messages without a content-type header."`
-	Label    string   `key:"label" default:"label" help:"Name of the field or column with a row's class."`
-	Weight   string   `key:"weight" help:"Name of the field or column with a row's weight. Empty: every row has weight 1."`
-	Features []string `key:"features" help:"Features to learn from, in this order. Empty: the features of the first block, sorted by name (x2 before x10)."`
-	Ignore   []string `key:"ignore" help:"Columns that are not learned from, of any type: names or patterns, such as id or *_at. Columns without names are x1, x2, and so on."`
-	Unknown  Unknown  `key:"unknown" default:"auto" choices:"auto|reject|ignore" help:"Columns that are none of the features: reject the block, or ignore them. auto: ignore where format.features is set."`
-	Missing  Missing  `key:"missing" default:"reject" choices:"reject|zero|mean|indicator" help:"Missing values: reject the block, or count them as 0, as the live rows' mean, or as 0 with a feature that marks them."`
+	Default    string   `key:"default" default:"json" choices:"arrow|json|csv|libsvm" help:"Format of messages without a content-type header."`
+	Label      string   `key:"label" default:"label" help:"Name of the field or column with a row's class."`
+	Unlabelled string   `key:"unlabelled" help:"Label that means a row has none, such as ? or -1. Empty: only null, an empty text and an absent field of JSON mean that."`
+	Weight     string   `key:"weight" help:"Name of the field or column with a row's weight. Empty: every row has weight 1."`
+	Features   []string `key:"features" help:"Features to learn from, in this order. Empty: the features of the first block, sorted by name (x2 before x10)."`
+	Ignore     []string `key:"ignore" help:"Columns that are not learned from, of any type: names or patterns, such as id or *_at. Columns without names are x1, x2, and so on."`
+	Unknown    Unknown  `key:"unknown" default:"auto" choices:"auto|reject|ignore" help:"Columns that are none of the features: reject the block, or ignore them. auto: ignore where format.features is set."`
+	Missing    Missing  `key:"missing" default:"reject" choices:"reject|zero|mean|indicator" help:"Missing values: reject the block, or count them as 0, as the live rows' mean, or as 0 with a feature that marks them."`
 
 	MissingFeatures map[string]Missing `key:"missing_features" choices:"reject|zero|mean|indicator" help:"Features whose missing values are treated otherwise, such as: age=indicator."`
 
@@ -164,7 +167,7 @@ type Kernel struct {
 	Basis       int           `key:"basis" default:"50" min:"1" max:"4096" help:"Most points of the basis. The memory of a class grows with their square."`
 	Reduce      Reduce        `key:"reduce" default:"kmeans" choices:"cs|random|stratified|kmeans|kmedian" help:"Choice of the basis: cs (chunking-synthetic), random or stratified (rows of the sample), kmeans or kmedian (centres of each class)."`
 	Regulariser Regulariser   `key:"regulariser" default:"identity" choices:"identity|kernel" help:"Size that is minimised beside the errors: that of the coefficients u (identity), or u'K(Z,Z)u (kernel)."`
-	Rows        int64         `key:"rows" default:"1000" min:"0" help:"Live rows at which the first basis is chosen. 0: only on request."`
+	Rows        int64         `key:"rows" default:"1000" min:"0" help:"Labelled live rows at which the first basis is chosen. 0: only on request."`
 	Interval    time.Duration `key:"interval" default:"0s" min:"0s" help:"Time after which another basis is chosen, if the live rows have changed. 0: only on request."`
 	OnRetire    OnRetire      `key:"on_retire" default:"reduce" choices:"reduce|keep" help:"Action when a source block of the basis is retired: choose another basis (reduce), or keep this one, which may contain numbers of its rows."`
 	Unread      Unread        `key:"unread" default:"wait" choices:"wait|skip" help:"Action when the log lacks live blocks that a new basis or other features need: wait until they are retired, or retire them (skip)."`

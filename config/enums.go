@@ -48,6 +48,14 @@ const (
 	UnitKey     Unit = "key"
 )
 
+// Unlabelled is the action for rows without a label.
+type Unlabelled string
+
+const (
+	UnlabelledReject Unlabelled = "reject"
+	UnlabelledKeep   Unlabelled = "keep"
+)
+
 // Unknown is the action for columns that are none of the features.
 type Unknown string
 

@@ -236,6 +236,9 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 	t.row("model", m.Fingerprint)
 	t.row("made", m.MadeAt.Local().Format(time.DateTime))
 	t.row("live", counted(m.LiveRows, "row")+" in "+counted(m.LiveBlocks, "block"))
+	if m.Unlabelled > 0 {
+		t.row("unlabelled", counted(m.Unlabelled, "row"))
+	}
 	t.row("digest", m.Digest)
 	t.row("classes", countedClasses(m.Classes, m.ClassRows))
 	t.row("options", describeOptions(m.Options))

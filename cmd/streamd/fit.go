@@ -38,6 +38,7 @@ type fitCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow or Parquet, also compressed by gzip or Zstandard (.gz, .zst)."`
 	featureFlags
 	missingFlags
+	unlabelledFlags
 	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. With auto the first line decides."`
 	Nu           nuFlag             `default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes the one that classifies best over the folds (10 without --folds). The accuracy over the same folds then flatters a little."`
 	Objective    config.Objective   `enum:"accuracy,balanced" default:"accuracy" placeholder:"FIGURE" help:"Figure that auto chooses by: accuracy, the share of rows classified right, or balanced, the mean of the classes' shares, for rare classes that count as much as frequent ones."`
@@ -120,6 +121,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	began := time.Now()
 	options := c.featureFlags.options(c.Format)
 	options.Missing, _ = c.missingFlags.treatment() // Validate has checked it
+	c.unlabelledFlags.choose(&options)
 	data, err := openDataset(c.File, options)
 	if err != nil {
 		return err

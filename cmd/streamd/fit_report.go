@@ -33,6 +33,8 @@ type fitReport struct {
 	Tuning     *tuningReport     `json:"tuning,omitempty"`
 	EpsilonSV  *supportReport    `json:"epsilon_sv,omitempty"`
 
+	Unlabelled int64 `json:"unlabelled_rows,omitempty"` // of the rows
+
 	Classes   []string          `json:"classes"`    // k
 	ClassRows []int64           `json:"class_rows"` // k
 	Features  []string          `json:"features"`   // n
@@ -100,6 +102,7 @@ func (f *fit) describe(r *fitReport) {
 	m := f.model
 	digest := f.sums.whole.Digest()
 	r.File, r.Rows, r.Digest = f.data.path, f.sums.whole.Rows(), hex.EncodeToString(digest[:])
+	r.Unlabelled = f.sums.whole.Unlabelled().Rows
 	r.Classes, r.ClassRows, r.Features = m.Classes, m.Rows, f.data.features
 	r.Mean, r.Options = m.Mean, model.NewOptionsJSON(m.Options)
 	r.Missing = model.NewMissingJSON(f.data.options.Missing, f.data.features, m)
@@ -132,6 +135,9 @@ func (c *fitCmd) print(w io.Writer, r *fitReport) error {
 	p := newTable(w)
 	p.row("file", r.File)
 	p.row("rows", fmt.Sprint(r.Rows))
+	if r.Unlabelled > 0 {
+		p.row("unlabelled", fmt.Sprint(r.Unlabelled))
+	}
 	p.row("classes", countedClasses(r.Classes, r.ClassRows))
 	p.row("options", describeOptions(r.Options))
 	if r.Basis != nil {

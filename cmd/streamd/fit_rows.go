@@ -47,7 +47,7 @@ func (f *fit) sum(ctx context.Context, in *basis.Coordinates, apart bool) (*sums
 	err := each(ctx, f.s, "learning", f.data,
 		func(worker int, b *incremental.Block, firstRow int64) (r summaries, err error) {
 			z := &tools[worker]
-			b = z.enter(b, in)
+			b = z.enterAll(b, in)
 			r.firstRow = firstRow
 			if r.whole, err = z.summariser.Summarise(b); err != nil {
 				return r, err
@@ -216,7 +216,7 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 			for i, code := range b.Codes {
 				c := candidate{number: firstRow + int64(i), class: b.Classes[code], weight: b.Weight(i)}
 				c.hash = mix(key + uint64(c.number))
-				if c.weight == 0 || c.hash > bound {
+				if c.weight == 0 || c.class == incremental.Unlabelled || c.hash > bound {
 					continue
 				}
 				c.x = make([]float64, len(b.Columns))

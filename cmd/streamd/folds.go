@@ -135,9 +135,15 @@ func (f *fit) tools() []tools {
 	return all
 }
 
-// enter maps a block to coordinates. The result is valid until the next call for the same ones.
-// Features that the block lacks, as in a LIBSVM file, are zero; others are ignored.
+// enter maps the rows of a block that have a label to coordinates. The result is valid
+// until the next call for the same ones.
 func (z *tools) enter(b *incremental.Block, in *basis.Coordinates) *incremental.Block {
+	return z.enterAll(b.Labelled(), in)
+}
+
+// enterAll maps all rows of a block to coordinates. The result is valid until the next call for the same ones.
+// Features that the block lacks, as in a LIBSVM file, are zero; others are ignored.
+func (z *tools) enterAll(b *incremental.Block, in *basis.Coordinates) *incremental.Block {
 	z.block = *b
 	z.block.Features = z.fit.data.features
 	if n := len(z.block.Features); len(b.Columns) != n {

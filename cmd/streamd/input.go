@@ -57,6 +57,24 @@ func (f *missingFlags) treatment() (m wire.Missing, err error) {
 	return m, nil
 }
 
+// unlabelledFlags choose the treatment of rows without a label.
+type unlabelledFlags struct {
+	Unlabelled     string `enum:"reject,keep" default:"reject" help:"Rows without a label: refuse the file, or keep them. Kept rows count in the rows and the digest, but change no plane and no accuracy."`
+	UnlabelledText string `placeholder:"TEXT" help:"Label that means a row has none, such as ? or -1. An empty label always does."`
+}
+
+// Validate is called by kong.
+func (f *unlabelledFlags) Validate() error {
+	if err := wire.CheckUnlabelledText(f.UnlabelledText); err != nil {
+		return fmt.Errorf("--unlabelled-text: %w", err)
+	}
+	return nil
+}
+
+func (f *unlabelledFlags) choose(o *wire.Options) {
+	o.KeepUnlabelled, o.UnlabelledText = f.Unlabelled == "keep", f.UnlabelledText
+}
+
 // featureFlags choose the features to learn from a file.
 type featureFlags struct {
 	columnFlags

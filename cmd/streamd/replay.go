@@ -149,7 +149,8 @@ func (c *replayFileCmd) Validate() error { return c.check() }
 
 func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 	options := c.featureFlags.options(c.FileFormat)
-	options.Missing.Default = wire.MissingNaN // the reader of the topic treats missing values
+	// The reader of the topic treats missing values and labels.
+	options.Missing.Default, options.KeepUnlabelled = wire.MissingNaN, true
 	reader, err := wire.OpenFile(c.File, options, c.BlockRows*c.messagesPerShipment())
 	if err != nil {
 		return err

@@ -49,19 +49,20 @@ func readKey(s *surroundings, flag, file string) (*snapshot.Key, error) {
 
 // snapshotReport is the output of inspect.
 type snapshotReport struct {
-	File     string         `json:"file"`
-	Version  int            `json:"version"`
-	Topic    string         `json:"topic"`
-	Unit     string         `json:"unit"`
-	SavedAt  *time.Time     `json:"saved_at"` // null: nothing was saved yet
-	Features []string       `json:"features"` // null: not fixed yet
-	Classes  int            `json:"classes"`
-	Rows     int64          `json:"rows"`
-	Blocks   int            `json:"blocks"`
-	Digest   string         `json:"state_digest"`
-	Offsets  []model.Offset `json:"offsets"`
-	Keyed    bool           `json:"keyed"`  // it is under a key
-	Missed   int64          `json:"missed"` // explicit retirements that it does not have
+	File       string         `json:"file"`
+	Version    int            `json:"version"`
+	Topic      string         `json:"topic"`
+	Unit       string         `json:"unit"`
+	SavedAt    *time.Time     `json:"saved_at"` // null: nothing was saved yet
+	Features   []string       `json:"features"` // null: not fixed yet
+	Classes    int            `json:"classes"`
+	Rows       int64          `json:"rows"`
+	Unlabelled int64          `json:"unlabelled_rows,omitempty"` // of the rows
+	Blocks     int            `json:"blocks"`
+	Digest     string         `json:"state_digest"`
+	Offsets    []model.Offset `json:"offsets"`
+	Keyed      bool           `json:"keyed"`  // it is under a key
+	Missed     int64          `json:"missed"` // explicit retirements that it does not have
 	// Uncompacted is the time of the oldest explicit retirement since the file was
 	// compacted; null: there is none.
 	Uncompacted *time.Time `json:"uncompacted"`
@@ -99,6 +100,7 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 		state := space.State
 		digest := state.Digest()
 		r.Classes, r.Rows, r.Digest = state.Classes(), state.Rows(), hex.EncodeToString(digest[:])
+		r.Unlabelled = state.Unlabelled().Rows
 	}
 	for _, o := range contents.Offsets {
 		r.Offsets = append(r.Offsets, model.Offset{Topic: o.Topic, Partition: o.Partition, Next: o.Next})
@@ -126,6 +128,9 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 	t.row("saved", r.SavedAt.Local().Format(time.DateTime))
 	t.row("state", fmt.Sprintf("%s in %s, %s, %s",
 		counted(r.Rows, "row"), counted(r.Blocks, "block"), counted(r.Classes, "class"), counted(len(r.Features), "feature")))
+	if r.Unlabelled > 0 {
+		t.row("unlabelled", counted(r.Unlabelled, "row"))
+	}
 	t.row("digest", r.Digest)
 	for _, s := range contents.Spaces {
 		if s.Number == snapshot.Features {

@@ -591,9 +591,20 @@ func (s *Sample) Restore(parts func(yield func(id string, p *Part)) error) error
 	return nil
 }
 
-// Blocks lists the blocks whose rows are held, each once and in no order. All rows of a
-// View taken now are theirs.
-func (s *Sample) Blocks() iter.Seq[string] { return maps.Keys(s.kept) }
+// Blocks lists the blocks that rows with a label are held of, each once and in no order.
+// All rows of a View taken now are theirs.
+func (s *Sample) Blocks() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for id, at := range s.kept {
+			if p := s.held[at].part; len(p.labels) == 1 && p.unlabelled() >= 0 {
+				continue
+			}
+			if !yield(id) {
+				return
+			}
+		}
+	}
+}
 
 // Lacking is the number of live blocks that may lack rows of the sample. The sample is
 // complete when it is 0.

@@ -42,10 +42,8 @@ func NewDecoder(opts Options) (*Decoder, error) {
 	if opts.Label == opts.Weight {
 		return nil, fmt.Errorf("decoder: %q is both the label and the weight", opts.Label)
 	}
-	if text := opts.UnlabelledText; text != "" {
-		if _, err := Label(text); err != nil && !isNaN(text) {
-			return nil, fmt.Errorf("decoder: the text for no label: %w", err)
-		}
+	if err := CheckUnlabelledText(opts.UnlabelledText); err != nil {
+		return nil, fmt.Errorf("decoder: the text for no label: %w", err)
 	}
 	for _, pattern := range opts.Ignore {
 		if err := CheckPattern(pattern); err != nil {

@@ -258,6 +258,16 @@ func isNaN(text string) bool {
 	return strings.EqualFold(strings.TrimLeft(text, "+-"), "nan")
 }
 
+// CheckUnlabelledText says why a text cannot be Options.UnlabelledText: it is neither
+// empty nor NaN, and no label.
+func CheckUnlabelledText(text string) error {
+	if text == "" || isNaN(text) {
+		return nil
+	}
+	_, err := Label(text)
+	return err
+}
+
 // classOfText is the class of a label that is a text.
 func classOfText(s string) (class, reason string) {
 	if x, end, ok := number([]byte(s), 0); ok && end == len(s) && !isCode(s, x) {

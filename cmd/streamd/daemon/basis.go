@@ -47,7 +47,7 @@ func (r *rebuilding) reductionDue(now time.Time) bool {
 		}
 	}
 	if use.Coordinates == nil || !live.Fits(use.Map, r.cfg) {
-		return k.Rows > 0 && r.live.Rows() >= k.Rows && (r.tried == 0 || r.churn != r.live.Churn())
+		return k.Rows > 0 && r.live.Rows()-r.live.Unlabelled() >= k.Rows && (r.tried == 0 || r.churn != r.live.Churn())
 	}
 	return k.Interval > 0 && now.Sub(r.at) >= k.Interval && r.churn != r.live.Churn()
 }

@@ -135,6 +135,9 @@ func newHistory(seed uint64) *logHistory {
 		"model.folds": "0", "sample.rows": "0",
 		"blocks.unit": unit, "blocks.offsets": "7", "blocks.period": "2s", "limits.rows": "12",
 	}
+	if seed%3 == 0 {
+		h.flags["blocks.unlabelled"] = "keep"
+	}
 	if unit != "key" {
 		switch keep := []string{"all", "blocks", "rows", "age"}[seed/4%4]; keep {
 		case "blocks":
@@ -164,7 +167,11 @@ func newHistory(seed uint64) *logHistory {
 // randomRow returns a row with its fields in some order, and the same row in plain form.
 func (h *logHistory) randomRow(weight int) (text, plain string) {
 	r := h.r
-	fields := []string{fmt.Sprintf(`"label":%d`, r.IntN(3)), fmt.Sprintf(`"x1":%d`, r.IntN(9)), fmt.Sprintf(`"x2":%d`, r.IntN(3)), fmt.Sprintf(`"v":%d`, weight)}
+	label := fmt.Sprint(r.IntN(3))
+	if h.flags["blocks.unlabelled"] == "keep" && r.IntN(4) == 0 {
+		label = "null"
+	}
+	fields := []string{`"label":` + label, fmt.Sprintf(`"x1":%d`, r.IntN(9)), fmt.Sprintf(`"x2":%d`, r.IntN(3)), fmt.Sprintf(`"v":%d`, weight)}
 	plain = "{" + strings.Join(fields, ",") + "}"
 	for j, field := range fields[1:3] {
 		if strings.HasSuffix(field, ":0") && r.IntN(2) == 0 {

@@ -13,7 +13,7 @@ import (
 	"streamd/retire"
 )
 
-// logRows are the rows of live blocks. Every pass reads them from the log.
+// logRows are the rows of live blocks that have a label. Every pass reads them from the log.
 type logRows struct {
 	log     *archive.Archive
 	blocks  *live.Blocks // after the first pass, the blocks that it visited
@@ -33,7 +33,7 @@ func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error
 	var mu sync.Mutex
 	shown := map[string]bool{}
 	unread, err := r.log.Pass(ctx, r.blocks, r.passes == 0, func(w *archive.Worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
-		in, err := w.Keeper.Block(ctx, b, r.in)
+		in, err := w.Keeper.Block(ctx, b.Labelled(), r.in)
 		if err != nil {
 			return err
 		}

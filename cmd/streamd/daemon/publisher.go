@@ -172,12 +172,13 @@ func (p *publisher) optionsIn(c *live.Coordinates) incremental.Options {
 // header is a served value without a model and without results of a study.
 func (p *publisher) header(now time.Time) *model.Served {
 	s := &model.Served{
-		Rows:    p.live.Rows(),
-		Blocks:  p.live.Blocks(),
-		Digest:  p.live.Digest(),
-		Offsets: p.intake.Applied(),
-		MadeAt:  now.UTC(),
-		Missing: model.MissingOf(p.cfg.Format),
+		Rows:       p.live.Rows(),
+		Unlabelled: p.live.Unlabelled(),
+		Blocks:     p.live.Blocks(),
+		Digest:     p.live.Digest(),
+		Offsets:    p.intake.Applied(),
+		MadeAt:     now.UTC(),
+		Missing:    model.MissingOf(p.cfg.Format),
 	}
 	if c := p.live.InUse().Coordinates; c != nil {
 		s.Basis = &model.Basis{

@@ -179,7 +179,7 @@ var errUnsaved = errors.New("the snapshot cannot be saved")
 // summarised is a block in the coordinates of an epoch.
 type summarised struct {
 	summary *incremental.Summary
-	digest  [32]byte // of its summary in the features
+	digest  [32]byte // of its labelled rows in the features
 }
 
 // readInto reads blocks from the log and has the loop add them to an epoch.
@@ -189,7 +189,7 @@ func (r *rebuilding) readInto(ctx context.Context, next *live.Space, blocks *liv
 	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(c.Size())), 1), offersAtOnce)
 	return readAgain(ctx, r.archive, r.live, r.call, blocks, atOnce, func(w *archive.Worker, b *incremental.Block, s *incremental.Summary) (summarised, error) {
 		in, err := w.Keeper.Summary(ctx, b, c)
-		return summarised{in, s.Digest()}, err
+		return summarised{in, s.LabelledDigest()}, err
 	}, func(e retire.Entry, z summarised) error {
 		if r.saver.problem != nil && r.live.Unsaved() >= r.cfg.Snapshot.Blocks {
 			return errUnsaved

@@ -275,6 +275,7 @@ func (d *Daemon) updateStatus() {
 			Rejected: c.RejectedRecords,
 		},
 		LiveRows:     d.live.Rows(),
+		Unlabelled:   d.live.Unlabelled(),
 		LiveBlocks:   d.live.Blocks(),
 		DeadLetters:  c.DeadLetters,
 		Refused:      in.Refused,

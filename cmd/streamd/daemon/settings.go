@@ -104,9 +104,13 @@ func decodingOptions(cfg *config.Config) (wire.Options, error) {
 	if err != nil {
 		return wire.Options{}, err
 	}
+	if err := wire.CheckUnlabelledText(cfg.Format.Unlabelled); err != nil {
+		return wire.Options{}, fmt.Errorf("format.unlabelled: %w", err)
+	}
 	return wire.Options{
-		Format:  format,
-		Label:   cfg.Format.Label,
+		Format:         format,
+		Label:          cfg.Format.Label,
+		KeepUnlabelled: cfg.Blocks.Unlabelled == config.UnlabelledKeep, UnlabelledText: cfg.Format.Unlabelled,
 		Weight:  cfg.Format.Weight,
 		Missing: model.MissingOf(cfg.Format),
 		Ignore:  cfg.Format.Ignore, IgnoreUnknown: cfg.Format.IgnoresUnknown(),

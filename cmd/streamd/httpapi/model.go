@@ -43,7 +43,9 @@ type ModelAnswer struct {
 	Calibration *model.CalibrationJSON `json:"calibration"` // calibration of the decision values; null if there is none
 	Decision    *model.DecisionJSON    `json:"decision"`    // rule that decides labels
 
-	LiveRows   int64          `json:"live_rows"`   // live rows of weight above 0
+	LiveRows int64 `json:"live_rows"` // live rows of weight above 0
+	// Live rows without a label; absent if all have one. They are of no class.
+	Unlabelled int64          `json:"unlabelled_rows,omitempty"`
 	LiveBlocks int            `json:"live_blocks"` // live blocks
 	Offsets    []model.Offset `json:"offsets"`     // position of the state in each partition
 }
@@ -69,6 +71,7 @@ func modelAnswer(s *model.Served) ModelAnswer {
 		Calibration: model.NewCalibrationJSON(s.Calibration),
 		Decision:    model.NewDecisionJSON(s.DecidesBy(), len(m.Classes), s.Absent.Decision),
 		LiveRows:    s.Rows,
+		Unlabelled:  s.Unlabelled,
 		LiveBlocks:  s.Blocks,
 		Offsets:     listed(s.Offsets),
 	}

@@ -84,6 +84,7 @@ type Status struct {
 	Prequential model.Prequential
 	// The live set now. The served model may lag behind it.
 	LiveRows   int64
+	Unlabelled int64 // of these, the rows without a label
 	LiveBlocks int
 
 	DeadLetters int64           // dead letters written

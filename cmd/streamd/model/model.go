@@ -45,11 +45,12 @@ type Served struct {
 	// Basis has the coordinates that the planes are in. Nil: the features.
 	Basis *Basis
 
-	Rows    int64     // live rows of weight above 0
-	Blocks  int       // live blocks
-	Digest  string    // of the summed state: SHA-256, hex
-	Offsets []Offset  // of the state, by topic and partition
-	MadeAt  time.Time // when the planes were made
+	Rows       int64     // live rows of weight above 0
+	Unlabelled int64     // of these, the rows without a label
+	Blocks     int       // live blocks
+	Digest     string    // of the summed state: SHA-256, hex
+	Offsets    []Offset  // of the state, by topic and partition
+	MadeAt     time.Time // when the planes were made
 
 	// A part that is missing is nil, and Absent says why.
 	Tuning      *Tuning             // the choice of ν

@@ -66,10 +66,10 @@ func (j *judge) rows(b *incremental.Block, by *model.Served, record *prequential
 	j.counts = slices.Grow(j.counts[:0], len(b.Classes))[:len(b.Classes)]
 	clear(j.counts)
 	for i, class := range j.class {
-		if b.Weights != nil && b.Weights[from+i] == 0 {
-			continue // counts as absent
-		}
 		code := b.Codes[from+i]
+		if b.Weight(from+i) == 0 || b.Classes[code] == incremental.Unlabelled {
+			continue // counts as absent, or cannot be judged
+		}
 		j.counts[code].rows++
 		if b.Classes[code] == c.Model.Classes[class] {
 			j.counts[code].right++

@@ -161,7 +161,11 @@ func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 		// Tiles, and rings where classes are few, of those that sum blocks.
 		total += workers * (5<<10*n + 5<<10*min(float64(s.Classes)*n, 8192))
 		// The sample, and a study's copies of it.
-		total += 5 * float64(c.Sample.Rows) * 8 * n
+		rows := float64(c.Sample.Rows)
+		if c.Blocks.Unlabelled == config.UnlabelledKeep {
+			rows *= 2 // as many without a label
+		}
+		total += 5 * rows * 8 * n
 	}
 	return total
 }

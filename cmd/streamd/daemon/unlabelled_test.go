@@ -1,0 +1,195 @@
+package daemon
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"streamd/cmd/streamd/model"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/ingest/wire"
+)
+
+// withoutLabels puts rows without a label among those of a block. Some are outliers.
+func withoutLabels(t *testing.T, r *rand.Rand, b *incremental.Block) (m message, added int64) {
+	t.Helper()
+	out := &incremental.Block{Features: b.Features, Classes: append([]string{incremental.Unlabelled}, b.Classes...)}
+	x := make([][]float64, len(b.Columns))
+	add := func(code int32, weight float64, row func(j int) float64) {
+		out.Codes, out.Weights = append(out.Codes, code), append(out.Weights, weight)
+		for j := range x {
+			x[j] = append(x[j], row(j))
+		}
+	}
+	for i, code := range b.Codes {
+		for range r.IntN(3) {
+			add(0, float64(1+r.IntN(2)), func(int) float64 { return 1e4 * r.NormFloat64() })
+			added++
+		}
+		add(code+1, b.Weight(i), func(j int) float64 { return b.Columns[j].At(i) })
+	}
+	for _, column := range x {
+		out.Columns = append(out.Columns, gram.ColumnOf(column))
+	}
+	payload, err := wire.Encode(nil, wire.Arrow, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message{value: payload, contentType: wire.Arrow.ContentType()}, added
+}
+
+// learned is content without what counts all live rows.
+func learned(t *testing.T, s *model.Served) string {
+	t.Helper()
+	out := *s
+	if s.Tuning != nil {
+		c := *s.Tuning
+		c.Digest, out.Tuning = "", &c
+	}
+	if s.Refinement != nil {
+		c := *s.Refinement
+		c.Digest, c.Live, out.Refinement = "", 0, &c
+	}
+	if s.Quality != nil {
+		c := *s.Quality
+		c.Digest, out.Quality = "", &c
+	}
+	basis := ""
+	if s.Basis != nil {
+		basis = s.Basis.ID
+	}
+	return content(t, &out) + basis
+}
+
+// Rows without a label change nothing that is learned: planes, ν, their refinement, the
+// calibration, the quality and a basis have the bits of a daemon that never saw these rows.
+// It makes no difference whether they share blocks with others, and they stay so in any
+// order, after retirements and a restart.
+func TestUnlabelledRowsChangeNoModel(t *testing.T) {
+	const blocks = 24
+	_, all := weightedBlocks(t, blocks)
+	for name, flags := range map[string]map[string]string{
+		"ν, scale":      {"model.nu": "auto", "model.standardise": "auto", "model.calibration": "isotonic", "sample.rows": "500"},
+		"full":          {"model.refine": "full", "sample.rows": "300", "sample.balanced": "true"},
+		"full, the log": {"model.refine": "full", "model.rows": "log", "sample.rows": "300"},
+		"kernel":        {"kernel.function": "gaussian(gamma=0.1)", "kernel.basis": "6", "kernel.rows": "900", "sample.rows": "400", "model.standardise": "true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			flags := maps.Clone(flags)
+			flags["format.weight"], flags["model.refine_interval"] = "weight", "50ms"
+			study := func(i *instance) string {
+				if flags["kernel.function"] != "" {
+					i.reduced()
+				}
+				i.rowsAndFolds() // the sample may need rows from the log
+				if flags["kernel.function"] != "" {
+					now := i.reduced()
+				return learned(t, i.wait("quality", func(s *model.Served) bool {
+					return s.Quality != nil && s.Calibration != nil && s.Quality.Digest == now.Digest && s.Digest == now.Digest
+				}))
+				}
+				return learned(t, i.settled())
+			}
+
+			var messages []message
+			for _, b := range all {
+				payload, err := wire.Encode(nil, wire.Arrow, b)
+				if err != nil {
+					t.Fatal(err)
+				}
+				messages = append(messages, message{value: payload, contentType: wire.Arrow.ContentType()})
+			}
+			plain := topic(t, 1)
+			produce(t, plain, messages...)
+			d := start(t, plain, filepath.Join(t.TempDir(), "streamd.db"), flags)
+			d.waitForOffsetsRead(blocks)
+			want := study(d)
+			d.stop()
+
+			r := rand.New(rand.NewPCG(17, 3))
+			flags["blocks.unlabelled"] = "keep"
+			mixed := topic(t, 2)
+			var sent []message
+			var gone string
+			var next [2]int64
+			var unlabelled int64
+			for n, at := range r.Perm(blocks) {
+				m, added := withoutLabels(t, r, all[at])
+				var more int64
+				if n == 0 { // one block without any label, and one that goes
+					none := &incremental.Block{Features: all[at].Features, Classes: []string{incremental.Unlabelled}, Codes: make([]int32, 40), Columns: all[at].Slice(0, 40).Columns}
+					payload, err := wire.Encode(nil, wire.JSON, withWeights(none))
+					if err != nil {
+						t.Fatal(err)
+					}
+					more = 40
+					for range 2 {
+						alone := message{value: payload, contentType: wire.JSON.ContentType()}
+						alone.partition = r.IntN(2)
+						gone = incremental.Position{Topic: mixed, Partition: alone.partition, Offset: next[alone.partition]}.String()
+						next[alone.partition]++
+						sent = append(sent, alone)
+					}
+				}
+				m.partition = r.IntN(2)
+				next[m.partition]++
+				sent = append(sent, m)
+				unlabelled += added + more
+			}
+			file := filepath.Join(t.TempDir(), "streamd.db")
+			produce(t, mixed, sent...)
+			d = start(t, mixed, file, flags)
+			d.waitForOffsetsRead(int64(len(sent)))
+			d.retire(gone)
+			for _, when := range []string{"", "after a restart"} {
+				if got := study(d); got != want {
+					t.Errorf("%s: served\n%.900s\nwant\n%.900s", when, got, want)
+				}
+				s := d.Status()
+				if s.Unlabelled != unlabelled || s.LiveRows <= unlabelled {
+					t.Errorf("%s: %d of %d live rows are unlabelled, want %d", when, s.Unlabelled, s.LiveRows, unlabelled)
+				}
+				if when == "" && (s.Rows.Read != s.Rows.Summarised+s.Rows.ZeroWeight+s.Rows.Rejected+s.Rows.Pending || s.Rows.Rejected != 0) {
+					t.Errorf("the rows are not accounted for: %+v", s.Rows)
+				}
+				d.stop()
+				if when == "" {
+					d = start(t, mixed, file, flags)
+					d.waitForOffsetsRead(int64(len(sent)))
+				}
+			}
+		})
+	}
+}
+
+// withWeights gives all rows the weight 1.
+func withWeights(b *incremental.Block) *incremental.Block {
+	for range b.Codes {
+		b.Weights = append(b.Weights, 1)
+	}
+	return b
+}
+
+// Without blocks.unlabelled: keep, a row without a label is refused with advice.
+func TestUnlabelledRowsAreRefused(t *testing.T) {
+	name := topic(t, 1)
+	produce(t, name,
+		message{value: []byte(`[{"label":1,"x":1},{"label":2,"x":2}]`)},
+		message{value: []byte(`[{"label":1,"x":1},{"label":null,"x":2}]`)},
+		message{value: []byte(`[{"label":"unknown","x":3}]`)})
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"format.unlabelled": "unknown"})
+	defer d.stop()
+	d.waitForOffsetsRead(3)
+	s := d.Status()
+	if s.LiveBlocks != 1 || s.DeadLetters != 2 || s.Unlabelled != 0 {
+		t.Errorf("%d live blocks, %d dead letters, %d rows without a label", s.LiveBlocks, s.DeadLetters, s.Unlabelled)
+	}
+	// A record that cannot be read counts as a row.
+	if fmt.Sprint(s.Rows) != fmt.Sprint(model.RowCounts{Read: 4, Summarised: 2, Rejected: 2}) {
+		t.Errorf("rows %+v", s.Rows)
+	}
+}

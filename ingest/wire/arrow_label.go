@@ -128,9 +128,17 @@ func (a *arrowReader) labelCodes(l *scalars, indices bool) (bad int, reason stri
 	before := len(a.codes)
 	a.codes = slices.Grow(a.codes, l.rows)[:before+l.rows]
 	codes := a.codes[before:]
-	if !l.isNumbers() || l.valid != nil {
+	switch {
+	case l.valid != nil:
 		for i := range codes {
 			if codes[i], reason = a.labelCode(l, i, indices); reason != "" {
+				return i, reason
+			}
+		}
+		return 0, ""
+	case !l.isNumbers():
+		for i := range codes {
+			if codes[i], reason = a.spelledCode(l, i); reason != "" {
 				return i, reason
 			}
 		}

@@ -106,7 +106,7 @@ func (b *Block) ClassesIn(classes []string) []int {
 // Labelled returns the block without its rows without a label. It is b if all have one.
 func (b *Block) Labelled() *Block {
 	unlabelled := int32(slices.Index(b.Classes, Unlabelled))
-	if !slices.Contains(b.Codes, unlabelled) {
+	if unlabelled < 0 || !slices.Contains(b.Codes, unlabelled) {
 		return b
 	}
 	var rows []int

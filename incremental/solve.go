@@ -39,6 +39,13 @@ func (s *State) Moments() *Moments {
 	if at, found := s.find(Unlabelled); found {
 		classes = slices.Delete(slices.Clone(classes), at, at+1)
 	}
+	return s.moments(classes)
+}
+
+// Scale is Moments.Scale over all rows of the state, also those without a label.
+func (s *State) Scale() (mean, sigma []float64) { return s.moments(s.classes).Scale() }
+
+func (s *State) moments(classes []*classState) *Moments {
 	m := &Moments{features: slices.Clone(s.features), classes: make([]classMoments, len(classes))}
 	_ = parallel.For(runtime.GOMAXPROCS(0), len(classes), func(i int) error {
 		c := classes[i]

@@ -121,7 +121,9 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	began := time.Now()
 	options := c.featureFlags.options(c.Format)
 	options.Missing, _ = c.missingFlags.treatment() // Validate has checked it
-	c.unlabelledFlags.choose(&options)
+	if err := c.unlabelledFlags.choose(&options); err != nil {
+		return err
+	}
 	data, err := openDataset(c.File, options)
 	if err != nil {
 		return err
@@ -413,7 +415,7 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	if fold == none {
 		o.Refine = f.reporting(in)
 	}
-	if f.blocks == nil && o.Refine == newton.Full && 2*whole.Rows() <= int64(len(whole.Features())) {
+	if f.blocks == nil && o.Refine == newton.Full && 2*(whole.Rows()-whole.Unlabelled().Rows) <= int64(len(whole.Features())) {
 		o.Refine = newton.Dual // the same planes in two passes, from smaller systems
 	}
 	y := study.Of(in.Moments(whole), o)

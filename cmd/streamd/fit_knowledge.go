@@ -170,6 +170,7 @@ func (f *fit) reportRules(ctx context.Context) (*knowledgeReport, error) {
 	type count struct{ rows, right int64 }
 	err := each(ctx, f.s, "counting rows of rules", f.data,
 		func(_ int, b *incremental.Block, _ int64) ([]count, error) {
+			b = b.Labelled()
 			counts := make([]count, len(k.rules))
 			for i, code := range b.Codes {
 				if b.Weight(i) == 0 {

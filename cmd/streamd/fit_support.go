@@ -200,7 +200,7 @@ func (f *fit) epsilon(ctx context.Context, share float64) (float64, error) {
 		for _, c := range counts {
 			seen += c[i]
 		}
-		if float64(seen) >= share*float64(f.sums.whole.Rows()) {
+		if float64(seen) >= share*float64(f.sums.whole.Rows()-f.sums.whole.Unlabelled().Rows) {
 			return math.Float64frombits(uint64(i+1) << dropped), nil
 		}
 	}

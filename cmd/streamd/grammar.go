@@ -22,6 +22,7 @@ type grammar struct {
 	Epoch      epochCmd      `cmd:"" help:"Show the basis of a running daemon, and how far the next one is."`
 	Tuning     tuningCmd     `cmd:"" help:"Show how a running daemon chose nu."`
 	Quality    qualityCmd    `cmd:"" help:"Show how often a running daemon is right, and how far its probabilities hold."`
+	Labels     labelsCmd     `cmd:"" help:"Show which rows of a running daemon should be labelled next."`
 	Blocks     blocksCmd     `cmd:"" help:"List and retire the live blocks of a running daemon."`
 	Snapshot   snapshotCmd   `cmd:"" help:"Inspect and verify snapshot files; make a running daemon save one."`
 	Letters    lettersCmd    `cmd:"" help:"List, show and replay dead letters."`

@@ -63,16 +63,13 @@ type unlabelledFlags struct {
 	UnlabelledText string `placeholder:"TEXT" help:"Label that means a row has none, such as ? or -1. An empty label always does."`
 }
 
-// Validate is called by kong.
-func (f *unlabelledFlags) Validate() error {
+// choose puts the treatment into options.
+func (f *unlabelledFlags) choose(o *wire.Options) error {
+	o.KeepUnlabelled, o.UnlabelledText = f.Unlabelled == "keep", f.UnlabelledText
 	if err := wire.CheckUnlabelledText(f.UnlabelledText); err != nil {
-		return fmt.Errorf("--unlabelled-text: %w", err)
+		return usagef("--unlabelled-text: %w", err)
 	}
 	return nil
-}
-
-func (f *unlabelledFlags) choose(o *wire.Options) {
-	o.KeepUnlabelled, o.UnlabelledText = f.Unlabelled == "keep", f.UnlabelledText
 }
 
 // featureFlags choose the features to learn from a file.

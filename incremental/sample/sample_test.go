@@ -944,6 +944,8 @@ func FuzzDecodePart(f *testing.F) {
 		w := newWorld(f, Settings{Rows: 3, Seed: 5})
 		w.add("a", newLive(f, randomBlock(r, 1+7*m)), w.sample.Levels())
 		f.Add(w.parts["a"])
+		w.add("b", newLive(f, withoutLabels(r, randomBlock(r, 10+7*m))), w.sample.Levels())
+		f.Add(w.parts["b"])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := DecodePart(b)

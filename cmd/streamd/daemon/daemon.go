@@ -18,6 +18,7 @@
 //	saver.go       the state goes to the snapshot, and retired blocks leave its file
 //	publisher.go   planes are solved, and served
 //	studying.go    when a study is due; studyjob.go does it, on sums, sample and log (logrows.go)
+//	labelling.go   which rows should be labelled next
 //	filling.go     the sample is given rows that it lacks
 //	rebuilding.go  the way from one basis to the next; basis.go chooses one
 //	refeaturing.go the way from one set of features to the next
@@ -133,8 +134,9 @@ type Daemon struct {
 	rebuilding  *rebuilding
 	refeaturing *refeaturing // nil: the features stay
 
-	recorder *recorder
-	board    statusBoard
+	recorder  *recorder
+	board     statusBoard
+	labelling sync.Mutex // one caller at a time gets label requests
 }
 
 // statusBoard is the status that the loop has published.

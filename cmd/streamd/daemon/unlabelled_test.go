@@ -1,12 +1,16 @@
 package daemon
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -14,9 +18,9 @@ import (
 )
 
 // withoutLabels puts rows without a label among those of a block. Some are outliers.
-func withoutLabels(t *testing.T, r *rand.Rand, b *incremental.Block) (m message, added int64) {
+func withoutLabels(t *testing.T, r *rand.Rand, b *incremental.Block) (m message, out *incremental.Block) {
 	t.Helper()
-	out := &incremental.Block{Features: b.Features, Classes: append([]string{incremental.Unlabelled}, b.Classes...)}
+	out = &incremental.Block{Features: b.Features, Classes: append([]string{incremental.Unlabelled}, b.Classes...)}
 	x := make([][]float64, len(b.Columns))
 	add := func(code int32, weight float64, row func(j int) float64) {
 		out.Codes, out.Weights = append(out.Codes, code), append(out.Weights, weight)
@@ -27,7 +31,6 @@ func withoutLabels(t *testing.T, r *rand.Rand, b *incremental.Block) (m message,
 	for i, code := range b.Codes {
 		for range r.IntN(3) {
 			add(0, float64(1+r.IntN(2)), func(int) float64 { return 1e4 * r.NormFloat64() })
-			added++
 		}
 		add(code+1, b.Weight(i), func(j int) float64 { return b.Columns[j].At(i) })
 	}
@@ -38,7 +41,7 @@ func withoutLabels(t *testing.T, r *rand.Rand, b *incremental.Block) (m message,
 	if err != nil {
 		t.Fatal(err)
 	}
-	return message{value: payload, contentType: wire.Arrow.ContentType()}, added
+	return message{value: payload, contentType: wire.Arrow.ContentType()}, out
 }
 
 // learned is content without what counts all live rows.
@@ -88,9 +91,9 @@ func TestUnlabelledRowsChangeNoModel(t *testing.T) {
 				i.rowsAndFolds() // the sample may need rows from the log
 				if flags["kernel.function"] != "" {
 					now := i.reduced()
-				return learned(t, i.wait("quality", func(s *model.Served) bool {
-					return s.Quality != nil && s.Calibration != nil && s.Quality.Digest == now.Digest && s.Digest == now.Digest
-				}))
+					return learned(t, i.wait("quality", func(s *model.Served) bool {
+						return s.Quality != nil && s.Calibration != nil && s.Quality.Digest == now.Digest && s.Digest == now.Digest
+					}))
 				}
 				return learned(t, i.settled())
 			}
@@ -118,15 +121,15 @@ func TestUnlabelledRowsChangeNoModel(t *testing.T) {
 			var next [2]int64
 			var unlabelled int64
 			for n, at := range r.Perm(blocks) {
-				m, added := withoutLabels(t, r, all[at])
-				var more int64
+				m, block := withoutLabels(t, r, all[at])
+				unlabelled += int64(block.Rows() - block.Labelled().Rows())
 				if n == 0 { // one block without any label, and one that goes
 					none := &incremental.Block{Features: all[at].Features, Classes: []string{incremental.Unlabelled}, Codes: make([]int32, 40), Columns: all[at].Slice(0, 40).Columns}
 					payload, err := wire.Encode(nil, wire.JSON, withWeights(none))
 					if err != nil {
 						t.Fatal(err)
 					}
-					more = 40
+					unlabelled += 40
 					for range 2 {
 						alone := message{value: payload, contentType: wire.JSON.ContentType()}
 						alone.partition = r.IntN(2)
@@ -138,7 +141,6 @@ func TestUnlabelledRowsChangeNoModel(t *testing.T) {
 				m.partition = r.IntN(2)
 				next[m.partition]++
 				sent = append(sent, m)
-				unlabelled += added + more
 			}
 			file := filepath.Join(t.TempDir(), "streamd.db")
 			produce(t, mixed, sent...)
@@ -191,5 +193,108 @@ func TestUnlabelledRowsAreRefused(t *testing.T) {
 	// A record that cannot be read counts as a row.
 	if fmt.Sprint(s.Rows) != fmt.Sprint(model.RowCounts{Read: 4, Summarised: 2, Rejected: 2}) {
 		t.Errorf("rows %+v", s.Rows)
+	}
+}
+
+// The rows to label are a function of the live set: in any order, beside blocks that have
+// gone, and after a restart. They are rows of their blocks, and none of them has a label.
+func TestLabelRequestsAreAFunctionOfTheLiveSet(t *testing.T) {
+	const blocks = 20
+	_, all := weightedBlocks(t, blocks)
+	for name, flags := range map[string]map[string]string{
+		"all rows":    {},
+		"a sample":    {"sample.rows": "150", "sample.balanced": "true"},
+		"as a kernel": {"kernel.function": "gaussian(gamma=0.1)", "kernel.basis": "6", "sample.rows": "300"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			flags := maps.Clone(flags)
+			flags["format.weight"], flags["blocks.unlabelled"], flags["blocks.unit"] = "weight", "keep", "key"
+			r := rand.New(rand.NewPCG(4, 9))
+			var messages []message
+			sent := map[string]*incremental.Block{} // by the id of the block
+			for i, b := range all {
+				m, mixed := withoutLabels(t, r, b)
+				m.key = fmt.Appendf(nil, "k%d", i)
+				messages = append(messages, m)
+				sent["key:"+string(m.key)] = mixed
+			}
+			ask := func(d *instance) string {
+				d.rowsAndFolds() // the sample may need rows from the log
+				status, body := d.ask(http.MethodGet, "/v1/label-requests?count=12")
+				if status != http.StatusOK {
+					t.Fatalf("%d: %s", status, body)
+				}
+				return body
+			}
+
+			first := topic(t, 1)
+			produce(t, first, messages...)
+			d := start(t, first, filepath.Join(t.TempDir(), "streamd.db"), flags)
+			d.waitForOffsetsRead(blocks)
+			want := ask(d)
+			d.stop()
+			var a httpapi.LabelRequestsAnswer
+			if err := json.Unmarshal([]byte(want), &a); err != nil {
+				t.Fatal(err)
+			}
+			if a.Clusters != 12 || len(a.Requests)+a.Labelled != 12 || a.Labelled == 0 || len(a.Requests) < 3 {
+				t.Fatalf("%d clusters, %d requests, %d labelled", a.Clusters, len(a.Requests), a.Labelled)
+			}
+			for _, request := range a.Requests {
+				b := sent[request.Block]
+				if b == nil || b.Classes[b.Codes[request.Row]] != incremental.Unlabelled || b.Weight(request.Row) == 0 || request.Share <= 0 || request.Share >= 1 {
+					t.Fatalf("%+v is no row without a label", request)
+				}
+				for j, x := range request.Values {
+					if x != b.Columns[j].At(request.Row) {
+						t.Errorf("row %d of %s has %v, want %v", request.Row, request.Block, x, b.Columns[j].At(request.Row))
+					}
+				}
+			}
+
+			second := topic(t, 3)
+			var others []message
+			for n, at := range r.Perm(blocks) {
+				if n%4 == 0 { // a former value, and a block that goes
+					former, _ := withoutLabels(t, r, all[(at+1)%blocks])
+					former.key, former.partition = messages[at].key, at%3
+					gone := former
+					gone.key = fmt.Appendf(nil, "gone%d", at)
+					others = append(others, former, gone, message{key: gone.key, partition: at % 3})
+				}
+				m := messages[at]
+				m.partition = at % 3
+				others = append(others, m)
+			}
+			file := filepath.Join(t.TempDir(), "streamd.db")
+			produce(t, second, others...)
+			d = start(t, second, file, flags)
+			d.waitForOffsetsRead(int64(len(others)))
+			if got := ask(d); got != want {
+				t.Errorf("in another order\n%s\nwant\n%s", got, want)
+			}
+			d.stop()
+			d = start(t, second, file, flags)
+			d.waitForOffsetsRead(int64(len(others)))
+			if got := ask(d); got != want {
+				t.Errorf("after a restart\n%s\nwant\n%s", got, want)
+			}
+			d.stop()
+		})
+	}
+}
+
+// Label requests need a sample and rows without a label.
+func TestNoLabelRequests(t *testing.T) {
+	name := topic(t, 1)
+	produce(t, name, message{value: []byte(`[{"label":1,"x":1},{"label":2,"x":2}]`)})
+	for rows, want := range map[string]int{"0": http.StatusConflict, "100": http.StatusOK} {
+		d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"sample.rows": rows, "model.folds": "0", "model.calibration": "none"})
+		d.waitForOffsetsRead(1)
+		if status, body := d.ask(http.MethodGet, "/v1/label-requests"); status != want || want == http.StatusOK && !strings.Contains(body, `"requests":[]`) {
+			t.Errorf("sample.rows %s: %d: %s", rows, status, body)
+		}
+		d.stop()
 	}
 }

@@ -6,6 +6,7 @@
 //	GET    /v1/tuning          how ν was chosen                    [model.Tuning]
 //	GET    /v1/quality         how good the answers are            [model.Quality]
 //	GET    /v1/history         some figures over time             [model.History]
+//	GET    /v1/label-requests  rows to label next                  [LabelRequestsAnswer]
 //	GET    /v1/epoch           the basis of a kernel and the next  [EpochAnswer]
 //	GET    /v1/regions         class regions of a kernel classifier of two features, as SVG
 //	POST   /v1/reduce          choose a basis now (admin)          [EpochAnswer]

@@ -72,7 +72,7 @@ func newFake() *fake {
 		Rows:        model.RowCounts{Read: 50, Summarised: 42, ZeroWeight: 3, Rejected: 4, Pending: 1},
 		Blocks:      model.BlockCounts{Added: 5, Retired: 1, Replaced: 1, Rejected: 2},
 		Prequential: model.Prequential{Rows: 40, Right: 31, Recent: 20, Correctness: 0.75, BalancedCorrectness: 0.625},
-		LiveRows:    42, LiveBlocks: 3, DeadLetters: 4, Refused: []model.Refusal{{Reason: "batch", Meaning: "its record batch cannot be read", Records: 2}, {Reason: "format", Meaning: "the payload cannot be decoded", Records: 3}}, Rebalances: 6, FetchErrors: 7,
+		LiveRows:    42, Unlabelled: 7, LiveBlocks: 3, DeadLetters: 4, Refused: []model.Refusal{{Reason: "batch", Meaning: "its record batch cannot be read", Records: 2}, {Reason: "format", Meaning: "the payload cannot be decoded", Records: 3}}, Rebalances: 6, FetchErrors: 7,
 		Partitions: []model.Partition{
 			{Topic: "orders", Partition: 3, Next: 1842, LogStart: 10, HighWatermark: 1900},
 			{Topic: "orders", Partition: 4, Next: -1, LogStart: -1, HighWatermark: -1},
@@ -96,6 +96,18 @@ func rebuilding() *EpochAnswer {
 			Blocks:    1, Missing: 2, Rows: 14, LiveRows: 42, Seconds: &left, Unread: 1,
 		},
 	}
+}
+
+// LabelRequests names a row for each cluster but the first.
+func (f *fake) LabelRequests(_ context.Context, count int) (*LabelRequestsAnswer, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	a := &LabelRequestsAnswer{Digest: "d1", Rows: 42, Clusters: count, Labelled: 1, Features: []string{"len", "caps"}}
+	for i := 1; i < count; i++ {
+		a.Requests = append(a.Requests, LabelRequest{Block: f.ids[i%len(f.ids)], Row: i, Values: []float64{1.5, float64(i)}, Share: 1 / float64(count)})
+	}
+	return a, nil
 }
 
 func (f *fake) Served() (*model.Served, <-chan struct{}) {

@@ -134,6 +134,12 @@ func TestEndpoints(t *testing.T) {
 		{method: "POST", target: "/v1/reduce", status: 401, code: CodeUnauthorized},
 		{method: "DELETE", target: "/v1/reduce", headers: []string{admin}, status: 200, want: `{"epoch":0,"in_use":null,"stale":false,"reducing":null,"rebuild":null,"problem":"rows are few"}`},
 		{method: "DELETE", target: "/v1/reduce", status: 401, code: CodeUnauthorized},
+		{method: "GET", target: "/v1/label-requests?count=2", status: 200,
+			want: `{"state_digest":"d1","rows":42,"clusters":2,"labelled":1,"features":["len","caps"],"requests":[{"block":"orders/3/1841","row":1,"values":[1.5,1],"share":0.5}]}`},
+		{method: "GET", target: "/v1/label-requests?count=1", status: 200, want: `"requests":[]`},
+		{method: "GET", target: "/v1/label-requests?count=5000", status: 200, want: `"clusters":1000,`},
+		{method: "GET", target: "/v1/label-requests?count=0", status: 400, code: CodeBadRequest, want: "count"},
+		{method: "POST", target: "/v1/label-requests", headers: []string{admin}, status: 405, code: CodeMethodNotAllowed, want: "GET"},
 		{method: "GET", target: "/v1/tuning", status: 404, code: CodeNotFound, want: "nu is set"},
 		{method: "GET", target: "/v1/quality", status: 404, code: CodeNotFound, want: "no row is held out"},
 		{method: "POST", target: "/v1/predict?leverage=true", headers: []string{csv}, body: "2,0.5\n", status: 503, code: CodeUnavailable, want: "no factor is kept"},
@@ -215,7 +221,7 @@ func TestServiceErrors(t *testing.T) {
 		f.err = test.err
 		var log bytes.Buffer
 		s := New(Config{Access: newServer(newFake()).config.Access}, f, NewMetrics(), zerolog.New(&log))
-		for _, call := range []string{"GET /v1/blocks", "DELETE /v1/blocks/x", "POST /v1/snapshot", "POST /v1/refine", "GET /v1/epoch", "POST /v1/reduce", "DELETE /v1/reduce"} {
+		for _, call := range []string{"GET /v1/blocks", "DELETE /v1/blocks/x", "POST /v1/snapshot", "POST /v1/refine", "GET /v1/label-requests", "GET /v1/epoch", "POST /v1/reduce", "DELETE /v1/reduce"} {
 			log.Reset()
 			method, target, _ := strings.Cut(call, " ")
 			w := do(s, method, target, "")

@@ -517,6 +517,10 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/v1/history?span=days", daemon: func(_ *testing.T, f *fake) { f.empty = true }, status: 200},
 		{method: "GET", target: "/v1/history?span=weeks", status: 400},
 
+		{method: "GET", target: "/v1/label-requests", status: 200},
+		{method: "GET", target: "/v1/label-requests?count=x", status: 400},
+		{method: "GET", target: "/v1/label-requests", daemon: unavailable, status: 503},
+		{method: "GET", target: "/v1/label-requests", daemon: busy, status: 409},
 		{method: "GET", target: "/v1/epoch", status: 200},
 		{method: "GET", target: "/v1/epoch", daemon: epochs, status: 200},
 		{method: "GET", target: "/v1/epoch?wait=1s", status: 400},

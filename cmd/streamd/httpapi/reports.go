@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -60,6 +61,54 @@ var historySpan = &parameter[string]{
 
 func (s *Server) history(w http.ResponseWriter, r *http.Request) error {
 	return answerJSON(w, s.service.History(model.Span(historySpan.of(r))))
+}
+
+const (
+	defaultRequests = 20
+	maxRequests     = 1000
+)
+
+// LabelRequestsAnswer names the rows whose labels would say most: of the clusters of all
+// rows about k medians, the rows nearest to the centres (Fung 2003, algorithm 5.3.1).
+type LabelRequestsAnswer struct {
+	Digest   string         `json:"state_digest"` // digest of the live rows
+	Rows     int            `json:"rows"`         // rows of the sample that were clustered
+	Clusters int            `json:"clusters"`     // clusters found, at most count
+	Labelled int            `json:"labelled"`     // clusters whose nearest row has a label already
+	Features []string       `json:"features"`     // features of the values
+	Requests []LabelRequest `json:"requests"`     // rows to label, those of the largest clusters first
+}
+
+// LabelRequest is a row to label.
+type LabelRequest struct {
+	Block string `json:"block"` // id of its block; of blocks with equal rows, the first
+	// 0-based place of the row in its block. A block that was gathered from several
+	// messages has no places for rows of weight 0.
+	Row    int       `json:"row"`
+	Values []float64 `json:"values"` // value of each feature
+	// Share of all live rows in the row's cluster, by weight. It is the reason to ask for
+	// this label.
+	Share float64 `json:"share"`
+}
+
+var requestsCount = &parameter[int]{
+	name: "count", kind: wholeNumber, otherwise: defaultRequests,
+	meaning: fmt.Sprintf("Clusters that the live rows are divided into, 5 to 10 %% of the rows where that is few enough. More than %d counts as %[1]d.", maxRequests),
+}
+
+func (s *Server) labelRequests(w http.ResponseWriter, r *http.Request) error {
+	extend(w, MaxWait)
+	ctx, cancel := context.WithTimeout(r.Context(), MaxWait)
+	defer cancel()
+	a, err := s.service.LabelRequests(ctx, min(requestsCount.of(r), maxRequests))
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil:
+		return fail(CodeUnavailable, "the rows could not be clustered within %v: ask for fewer", MaxWait)
+	case err != nil:
+		return err
+	}
+	a.Requests = listed(a.Requests)
+	return answerJSON(w, a)
 }
 
 // report answers with a part of the served model, under the model's tag.

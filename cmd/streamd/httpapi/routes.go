@@ -87,6 +87,15 @@ var routes = []route{
 		replies: []reply{{200, "The figures, by columns.", model.History{}, ""}},
 	},
 	{
+		method: "GET", path: "/v1/label-requests", handle: (*Server).labelRequests, role: config.RoleRead,
+		summary: "Rows to label next",
+		notes: "The live rows of the sample, with and without labels, are clustered about k medians of their features, each in units of its standard deviation. Of the rows nearest to the centres, those without a label are named. " +
+			"The answer is a function of the live rows. Send a label with a new value of the block's key, or in a block that replaces the retired one. It takes a minute at most.",
+		query:   []described{requestsCount},
+		replies: []reply{{200, "The rows.", LabelRequestsAnswer{}, ""}},
+		codes:   []Code{CodeConflict, CodeUnavailable},
+	},
+	{
 		method: "GET", path: "/v1/epoch", handle: (*Server).epoch, role: config.RoleRead,
 		summary: "The basis of a kernel and the next one",
 		replies: []reply{{200, "The coordinates that live blocks are summed in, and the progress of the next ones.", EpochAnswer{}, ""}},

@@ -60,6 +60,11 @@ type Service interface {
 	// there is none. ErrUnavailable.
 	Abandon(ctx context.Context) error
 
+	// LabelRequests clusters the live rows about up to count centres and names the rows
+	// without a label that lie nearest to a centre. ErrBusy: it is doing so for another
+	// caller. ErrOff, ErrUnavailable.
+	LabelRequests(ctx context.Context, count int) (*LabelRequestsAnswer, error)
+
 	// Epoch says which coordinates are in use, and how far the next ones are. The caller
 	// owns the answer, but not the values behind its pointers.
 	Epoch(ctx context.Context) (*EpochAnswer, error)

@@ -83,6 +83,20 @@ func TestJudgementsAreFew(t *testing.T) {
 	}
 }
 
+// A row without a label cannot be judged.
+func TestUnlabelledRowsAreNotJudged(t *testing.T) {
+	b := &incremental.Block{
+		Classes: []string{incremental.Unlabelled, "c0"}, Codes: []int32{0, 1, 0, 0, 1},
+		Columns: []gram.Column{gram.ColumnOf([]float64{1, 2, 3, 4, 5})},
+	}
+	m := &incremental.Model{Features: []string{"x"}, Classes: []string{"c0", "c1"}, Planes: []incremental.Plane{{Class: "c1", W: []float64{-1}}}}
+	j, p := judge{credit: taskCredit}, prequential{}
+	j.rows(b, &model.Served{Model: m}, &p)
+	if got := p.answer(); got.Rows != 2 || got.Right != 2 || got.Recent != 2 {
+		t.Errorf("%+v, want both rows with a label judged", got)
+	}
+}
+
 func BenchmarkJudge(b *testing.B) {
 	const n, rows = 10, 20_000
 	block := &incremental.Block{Classes: []string{"a", "b"}, Codes: make([]int32, rows)}

@@ -1,0 +1,93 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/incremental/sample"
+	"streamd/kernels/reduce"
+)
+
+// labelRows bounds the rows that are clustered for label requests: as many with a label,
+// and as many without.
+const labelRows = 10_000
+
+// LabelRequests implements httpapi.Service. Rows with a label are clustered, too: a cluster
+// whose middle has a label needs no other.
+func (d *Daemon) LabelRequests(ctx context.Context, count int) (*httpapi.LabelRequestsAnswer, error) {
+	if !d.labelling.TryLock() {
+		return nil, fmt.Errorf("choose rows to label: %w", httpapi.ErrBusy)
+	}
+	defer d.labelling.Unlock()
+	var snap *sample.Snapshot
+	var sigma []float64
+	a, err := inLoop(ctx, d.jobs, func() (*httpapi.LabelRequestsAnswer, error) {
+		switch {
+		case !d.live.HasSample():
+			return nil, fmt.Errorf("choose rows to label: sample.rows is 0: %w", httpapi.ErrOff)
+		case d.live.Lacking() > 0:
+			return nil, fmt.Errorf("choose rows to label: %w: %w", errLacking, httpapi.ErrUnavailable)
+		}
+		a := &httpapi.LabelRequestsAnswer{Digest: d.live.Features().Digest(), Features: d.live.Features().Names()}
+		if d.live.Unlabelled() > 0 {
+			snap = d.live.Sample(0)
+			_, sigma = d.live.Features().Total().Scale()
+		}
+		return a, nil
+	})
+	if err != nil || snap == nil {
+		return a, err
+	}
+	return a, requestLabels(ctx, a, snap, sigma, count)
+}
+
+// requestLabels puts the rows to label into an answer. sigma is the standard deviation of
+// each feature, in whose units distances are measured.
+func requestLabels(ctx context.Context, a *httpapi.LabelRequestsAnswer, snap *sample.Snapshot, sigma []float64, count int) error {
+	with, without := snap.View(), snap.Unlabelled()
+	labelled, open := atMost(with.Block, labelRows), atMost(without.Block, labelRows)
+	labelled, open = sample.Weigh(labelled, with.Totals), sample.Weigh(open, without.Totals)
+	known, m := labelled.Rows(), labelled.Rows()+open.Rows()
+
+	clustering := reduce.Representatives{Count: count, Weights: append(labelled.Weights, open.Weights...)}
+	for j := range open.Columns {
+		x := make([]float64, m)
+		labelled.Columns[j].Copy(x[:known], 0)
+		open.Columns[j].Copy(x[known:], 0)
+		for i := range x {
+			x[i] /= sigma[j]
+		}
+		clustering.Columns = append(clustering.Columns, gram.ColumnOf(x))
+	}
+	chosen, err := clustering.Choose(ctx)
+	if err != nil {
+		return fmt.Errorf("choose rows to label: %w", err)
+	}
+	var all float64
+	for _, c := range chosen {
+		all += c.Weight
+	}
+	a.Rows, a.Clusters = m, len(chosen)
+	for _, c := range chosen {
+		if c.Row < known {
+			a.Labelled++
+			continue
+		}
+		row := c.Row - known
+		at := without.Places[row]
+		request := httpapi.LabelRequest{Block: at.Block, Row: at.Row, Share: c.Weight / all}
+		for _, column := range open.Columns {
+			request.Values = append(request.Values, column.At(row))
+		}
+		a.Requests = append(a.Requests, request)
+	}
+	return nil
+}
+
+// atMost returns the first rows of a block of a sample, which are a sample, too.
+func atMost(b *incremental.Block, rows int) *incremental.Block {
+	return b.Slice(0, min(b.Rows(), rows))
+}

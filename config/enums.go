@@ -123,6 +123,7 @@ const (
 	RefineSparse   Refine = "sparse"
 	RefineMinimal  Refine = "minimal"
 	RefineFeatures Refine = "features"
+	RefineNLP      Refine = "nlp"
 )
 
 // Program says whether planes are found by the program of a machine of package svm, which

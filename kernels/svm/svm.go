@@ -76,6 +76,7 @@ var machines = []struct {
 	{"sparse", Sparse{}},
 	{"minimal", Minimal{}},
 	{"features", Features{}},
+	{"nlp", NewtonLP{}},
 }
 
 // Names lists the names of the machines.

@@ -4,11 +4,12 @@ import (
 	"maps"
 	"net"
 	"net/url"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"streamd/ingest/wire"
 )
 
 var (
@@ -166,12 +167,12 @@ func (l *loader) checkFormat() {
 		}
 	}
 	for _, pattern := range f.Ignore {
-		if _, err := path.Match(pattern, ""); err != nil {
-			l.fault("format.ignore", "%s is not a pattern: want a name in which * stands for any characters, ? for one, and [a-z] for one of several", quoted(pattern))
+		if err := wire.CheckPattern(pattern); err != nil {
+			l.fault("format.ignore", "%v", err)
 			continue
 		}
 		for _, name := range f.Features {
-			if ignored, _ := path.Match(pattern, name); ignored {
+			if wire.Matches([]string{pattern}, name) {
 				l.fault("format.ignore", "%s matches %s, which is in format.features", quoted(pattern), quoted(name))
 			}
 		}

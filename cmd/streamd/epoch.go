@@ -78,7 +78,7 @@ func (c *reduceCmd) wait(ctx context.Context, s *surroundings, daemon *client, a
 		case b == nil:
 			return a, body, nil
 		case b.Unread == b.Missing && b.Missing > 0:
-			return nil, nil, fmt.Errorf("reduce: the new basis waits for %s that the log does not give back; see streamd epoch", counted(b.Unread, "block"))
+			return nil, nil, fmt.Errorf("reduce: the new basis waits for %s that the log no longer has; see streamd epoch", counted(b.Unread, "block"))
 		}
 	}
 }

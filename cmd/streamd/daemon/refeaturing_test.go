@@ -227,7 +227,7 @@ func TestFeaturesChange(t *testing.T) {
 	}
 }
 
-// Blocks that the log does not give back in the features that are wanted hold up the
+// Blocks that the log no longer has in the features that are wanted hold up the
 // change, until they are retired, or at once with kernel.unread: skip.
 func TestFeaturesChangeWithUnreadBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(62, 1))

@@ -116,7 +116,7 @@ var (
 	reducing      = desc("reducing", "1 while a basis is being chosen, else 0.")
 	rebuildBlocks = desc("rebuild_blocks_left", "Live blocks still to be mapped to the coordinates of the next basis; 0 without one.")
 	rebuildRows   = desc("rebuild_rows_left", "Rows of the blocks in streamd_rebuild_blocks_left.")
-	rebuildUnread = desc("rebuild_blocks_unread", "Blocks in streamd_rebuild_blocks_left that the log does not give back.")
+	rebuildUnread = desc("rebuild_blocks_unread", "Blocks in streamd_rebuild_blocks_left that the log no longer has unchanged.")
 	deadLetters   = desc("dead_letters_total", "Messages written to a dead-letter topic.")
 	refused       = desc("refused_records_total", "Records refused since the start, by reason.", "reason")
 	inGroup       = desc("in_group", "1 while the daemon is a member of its consumer group, else 0. Outside the group nothing is read, and streamd_partition_* are absent.")

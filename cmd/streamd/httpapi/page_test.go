@@ -617,7 +617,7 @@ func TestPageShowsEpochs(t *testing.T) {
 		"idle":      {idle, []string{"epoch 3 kernel gaussian(gamma=0.5) basis 40 points by kmeans, of 40 of 42 rows took 1.25 s made 4 Mar 05:06:07"}, []string{"Rebuilding", "reducing"}},
 		"busy": {busy, []string{
 			"epoch 3 kernel", "reducing since 4 Mar 05:06:07, 2 stages done", "39 points by cs, gaussian(gamma=2), that took 2.5 s",
-			"blocks 1 of 3 rows 14 of 42 left, about 2 min blocks that the log does not give back 1",
+			"blocks 1 of 3 rows 14 of 42 left, about 2 min blocks that the log no longer has 1",
 		}, nil},
 		"first": {first, []string{"epoch 0 in use the features", "blocks 1 of 3"}, []string{"reducing", "made 4 Mar 05:06:07 Rebuilding"}},
 	} {

@@ -191,7 +191,7 @@ type RebuildAnswer struct {
 	LiveRows  int64            `json:"live_rows"` // rows of all live blocks
 	// Seconds left at the pace of this process so far; null if not known.
 	Seconds *float64      `json:"seconds_left"`
-	Unread  int           `json:"unread"`            // blocks that the log did not give back
+	Unread  int           `json:"unread"`            // blocks that the log no longer has unchanged
 	Stale   bool          `json:"stale"`             // whether source blocks of its basis have been retired or replaced since: then another basis is chosen after it
 	Reasons []UnreadBlock `json:"reasons,omitempty"` // reasons for the first hundred of them
 }

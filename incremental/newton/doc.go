@@ -62,8 +62,8 @@
 //
 // The gradient of plane r is z_r + Σ C (p_r − y_r) z, and the Hessian has for planes r and s the
 // block Σ C p_r ([r = s] − p_s) z z', and I. Each pass sums both. Newton's step is found by
-// conjugate gradients, preconditioned by the Hessian of each plane, to a relative error of
-// 2⁻¹⁶. A pass costs O(m·k²·n²), less where most rows are clear, a step O((k·n)²) for each of
+// conjugate gradients, preconditioned by the Hessian of each plane, the more exactly the nearer
+// the minimum is. A pass costs O(m·k²·n²), less where most rows are clear, a step O((k·n)²) for each of
 // some ten products and O(k·n³). There are at most 2,048 numbers k(n+1).
 //
 // # Stopping rule

@@ -18,9 +18,10 @@ const (
 	// MostLogistic is the most numbers of all planes together, k(n+1), for Logistic. The
 	// square of it is the size of the Hessian: 32 MiB.
 	MostLogistic = 2048
-	// directionSettled is the relative error of a Newton step, in the norm of the
-	// preconditioner, squared.
-	directionSettled = 0x1p-32
+	// A Newton step is solved to a relative error in the norm of the preconditioner whose
+	// square is the expected gain relative to the objective, within these bounds: far from the
+	// minimum a better step gains nothing.
+	roughest, finest = 0x1p-6, 0x1p-20
 	// negligible weights of the Hessian, relative to the row's cost, are left out. Most rows
 	// have such weights for most pairs of classes.
 	negligible = 0x1p-40
@@ -93,6 +94,8 @@ func (j *joint) minimise(ctx context.Context, point []float64) error {
 		decrement := -slope / 2
 		switch {
 		case decrement <= tolerance*objective:
+			// The step is there, and brings the planes nearer without a gain to be seen.
+			j.settle(j.centred(along(base, direction, 1)), iterations)
 			return nil
 		case moved && scale == 1 && before <= noise*objective && !(decrement <= before/4):
 			// Steps this small should settle. The gradient is not accurate enough.
@@ -136,6 +139,7 @@ func (j *joint) settle(point []float64, iterations int) {
 	for r, p := range j.s.planes {
 		p.base = point[r*j.numbers:][:j.numbers]
 		p.baseObjective, p.norm, p.iterations, p.active = j.objective, norm(j.gradient), iterations, j.s.total()
+		p.gap = p.norm * p.norm / 2 // with the dual variables C (y − p)
 	}
 }
 
@@ -311,7 +315,7 @@ func (j *joint) step() (direction []float64, slope float64, err error) {
 	search := next
 	remains := dot(residual, next)
 	product := mat.NewVecDense(size, nil)
-	enough := directionSettled * remains
+	enough := remains * min(roughest, max(finest, remains/j.objective))
 	for products := 0; products < size && remains > enough; products++ {
 		product.MulVec(hessian, mat.NewVecDense(size, search))
 		curvature := dot(search, product.RawVector().Data)

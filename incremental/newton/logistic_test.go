@@ -166,7 +166,7 @@ func TestLogisticMinimum(t *testing.T) {
 			}
 			sum := make([]float64, 6)
 			for i, p := range result.Planes {
-				if !near(p.Objective, f, 1e-12) || p.Gradient > 1e-6*f || p.Iterations < 2 {
+				if !near(p.Objective, f, 1e-12) || !(p.Gap <= 1e-13*f) || p.Iterations < 2 {
 					t.Errorf("report %+v, but the objective is %.15g", p, f)
 				}
 				for j := range sum {

@@ -3,6 +3,7 @@ package newton
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 
@@ -42,7 +43,7 @@ func (m Method) Refine(ctx context.Context, model *incremental.Model, rows Rows,
 
 // Continues says whether the search begins at the planes of the model and ends, up to
 // rounding, at the same planes wherever it begins.
-func (m Method) Continues() bool { return m == Full }
+func (m Method) Continues() bool { return m == Full || m == Logistic }
 
 // Options say how to refine. The model's own options and the method determine the
 // objective.
@@ -136,7 +137,7 @@ func newSolver(model *incremental.Model, rows Rows, o Options) *solver {
 
 // add adds a plane of the model.
 func (s *solver) add(p *incremental.Plane) {
-	next := &plane{class: slices.Index(s.model.Classes, p.Class), label: p.Class, low: 0, high: s.width}
+	next := &plane{class: slices.Index(s.model.Classes, p.Class), label: p.Class, low: 0, high: s.width, gap: math.NaN()}
 	next.point = s.enter(p.W, p.Gamma)
 	s.planes = append(s.planes, next)
 }

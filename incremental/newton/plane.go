@@ -26,6 +26,7 @@ type plane struct {
 	hessian
 	system
 
+	gap        float64 // of the planes to the minimum; NaN: not known
 	settled    bool
 	iterations int
 	done       bool
@@ -81,7 +82,7 @@ type system struct {
 func (p *plane) report() Report {
 	return Report{
 		Class: p.label, Objective: p.baseObjective, Gradient: p.norm, Iterations: p.iterations, SupportVectors: p.active,
-		Gap: math.NaN(), LeaveOneOut: math.NaN(),
+		Gap: p.gap, LeaveOneOut: math.NaN(),
 	}
 }
 
@@ -96,7 +97,7 @@ type Report struct {
 	// gradient is that in (λ‖w̄‖, γ). With Logistic, both are those of all planes.
 	Objective, Gradient float64
 	// Gap is the objective less that of a dual solution, which no plane can be below; NaN:
-	// there is none.
+	// there is none. Logistic has that of all planes.
 	Gap        float64
 	Programs   int // mathematical programs solved; 0 by the methods of this package
 	Iterations int // Newton steps, or those of all programs

@@ -243,7 +243,7 @@ func (l *loader) checkModel() {
 		}
 	}
 	if m.Refine.Program() && m.Rows == RowsLog && !l.bad["model.refine"] && !l.bad["model.rows"] {
-		l.fault("model.rows", "log goes with model.refine: line or full; the program of %s needs its rows in memory, as those of the sample are", m.Refine)
+		l.fault("model.rows", "log goes with model.refine: line, full or logistic; the program of %s needs its rows in memory, as those of the sample are", m.Refine)
 	}
 	noFolds, noSample := m.Folds == 0, l.config.Sample.Rows == 0
 	needs("model.nu", "auto", "model.folds", m.Nu == NuAuto && noFolds)

@@ -144,7 +144,7 @@ type Model struct {
 	SolveInterval  time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`
 	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks that they were not fitted on. A fold's sums are as large as the model's. 0: none."`
 	Method         Method             `key:"method" default:"psvm" choices:"psvm|means" help:"How planes are read off the sums: by least squares (psvm), or as the difference of the classes' means (means), which has no ν."`
-	Refine         Refine             `key:"refine" default:"none" choices:"none|line|full|auto|hinge|sparse|minimal|features|nlp" help:"Refinement by rows: Newton steps along w (line) or in all directions (full), none or full (auto), or a machine of config/README.md."`
+	Refine         Refine             `key:"refine" default:"none" choices:"none|line|full|logistic|auto|hinge|sparse|minimal|features|nlp" help:"Newton steps by rows: along w (line), in all directions (full), of all planes (logistic), the best (auto), or a machine of config/README.md."`
 	Rows           Rows               `key:"rows" default:"sample" choices:"sample|log" help:"Rows to refine on: those of the sample, or all live rows, read from the log again for every Newton step."`
 	RefineInterval time.Duration      `key:"refine_interval" default:"10s" min:"10ms" help:"Least time between two refinements while blocks arrive."`
 	Calibration    Calibration        `key:"calibration" default:"auto" choices:"auto|platt|isotonic|softmax|none" help:"Curves from values to probabilities, fitted to held-out rows: of each plane, or of all planes (softmax, 3 to 16 classes). auto: the best."`

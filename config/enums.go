@@ -113,10 +113,11 @@ const (
 type Refine string
 
 const (
-	RefineNone Refine = "none"
-	RefineLine Refine = "line"
-	RefineFull Refine = "full"
-	RefineAuto Refine = "auto"
+	RefineNone     Refine = "none"
+	RefineLine     Refine = "line"
+	RefineFull     Refine = "full"
+	RefineLogistic Refine = "logistic"
+	RefineAuto     Refine = "auto"
 
 	// Machines of package svm.
 	RefineHinge    Refine = "hinge"
@@ -130,7 +131,7 @@ const (
 // holds its rows in memory.
 func (r Refine) Program() bool {
 	switch r {
-	case RefineNone, RefineLine, RefineFull, RefineAuto:
+	case RefineNone, RefineLine, RefineFull, RefineLogistic, RefineAuto:
 		return false
 	}
 	return true

@@ -108,7 +108,7 @@ func (t *table) tuning(a *model.Tuning) {
 			planes += ", balanced"
 		}
 		if model.Refined(curve.Method) {
-			planes += ", refined"
+			planes += ", refined (" + curve.Method + ")"
 		}
 		for _, p := range curve.Points {
 			mark := ""
@@ -138,7 +138,7 @@ func describePlanes(standardise, balanced bool, method string) (text string) {
 		text += ", balanced"
 	}
 	if model.Refined(method) {
-		text += ", refined"
+		text += ", refined (" + method + ")"
 	}
 	return text
 }

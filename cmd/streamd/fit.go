@@ -52,7 +52,7 @@ type fitCmd struct {
 	EpsilonSV    *float64           `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
 	BlockRows    *int               `placeholder:"ROWS" help:"Learn the same as a daemon that reads the file from streamd replay file with as many --block-rows. Then folds have whole blocks, and nu, the refinement and a kernel go by the rows of the --sample."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
-	Refine       config.Refine      `enum:"none,line,full,auto,hinge,sparse,minimal,features,nlp" default:"none" placeholder:"HOW" help:"Refine the planes until they minimise the errors of the rows within the margin or wrong. By Newton's method and squared errors: line moves and stretches them, without the weights of --balanced, full turns them, too. auto, with --nu auto: the better of none and full. Each of a few dozen steps reads the file. By programs of all rows, in memory: hinge, the SVM with the hinge loss; sparse, the 1-norm SVM, with few features; minimal with few support vectors; features with fewest features; nlp like sparse, by a Newton method for tens of thousands of features. nu is chosen on the rows of the --sample."`
+	Refine       config.Refine      `enum:"none,line,full,logistic,auto,hinge,sparse,minimal,features,nlp" default:"none" placeholder:"HOW" help:"Refine the planes on the rows. By Newton's method and the squared errors of the rows within the margin or wrong: line moves and stretches planes, without the weights of --balanced, full turns them, too. logistic moves the planes of all classes together, by the logistic loss. auto, with --nu auto: the best of none, full and logistic. Each of a few dozen steps reads the file. By programs of all rows, in memory: hinge, the SVM with the hinge loss; sparse, the 1-norm SVM, with few features; minimal with few support vectors; features with fewest features; nlp like sparse, by a Newton method for tens of thousands of features. nu is chosen on the rows of the --sample."`
 	knowledgeFlags
 	kernelFlags
 	decisionFlags
@@ -350,18 +350,21 @@ func (f *fit) tune(ctx context.Context, c *fitCmd) (*tuningReport, error) {
 	}
 	y := study.New(p, study.Options{
 		Planes: f.options, AnyScale: c.Standardise == config.SwitchAuto, AnyBalance: c.Balanced == config.SwitchAuto,
-		Objective: f.objective, Refining: f.refining, Refine: f.refiner(f.in),
+		Objective: f.objective, Refining: f.refining, Refine: f.refiner(f.in), AnyMethod: f.refining == study.Either,
 		Held: how,
 	})
 	t, err := y.Tune(ctx, rows)
 	if err != nil {
 		return nil, fmt.Errorf("choose nu for %s: %w", f.data.path, err)
 	}
+	if f.refining == study.Either {
+		f.method = y.RefinesBy()
+	}
 	f.options, f.refining = y.Options(), study.Never
 	if y.Refines() {
 		f.refining = study.Always
 	}
-	r := model.NewTuning(t, f.refiner(f.in))
+	r := model.NewTuning(t)
 	return &tuningReport{
 		Folds: r.Folds, Criterion: r.Criterion, Nu: r.Nu, Best: r.Best, Points: r.Curves[t.Chosen].Points,
 		Method: r.Method, Standardise: r.Standardise, Balanced: r.Balanced, Curves: r.Curves, Finals: r.Finals,

@@ -69,10 +69,12 @@ type tuningReport struct {
 func (r *tuningReport) describe() string {
 	text := fmt.Sprintf("%g%s, chosen by the %s of %s on %d folds", r.Nu, describePlanes(r.Standardise, r.Balanced, r.Method), r.Criterion, percent(r.Best), r.Folds)
 	for _, f := range r.Finals {
-		if f.Method != r.Method && !model.Refined(f.Method) {
+		switch {
+		case f.Method == r.Method:
+		case !model.Refined(f.Method):
 			text += fmt.Sprintf("; without refinement %s are right", percent(f.Correctness))
-		} else if f.Method != r.Method {
-			text += fmt.Sprintf("; refined %s are right", percent(f.Correctness))
+		default:
+			text += fmt.Sprintf("; refined by %s %s are right", f.Method, percent(f.Correctness))
 		}
 	}
 	return text

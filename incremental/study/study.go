@@ -29,6 +29,8 @@ type Options struct {
 	// Refining says whether the planes will be refined. Tune chooses for such planes.
 	Refining Refining
 	Refine   Refiner // nil: newton.Full
+	// AnyMethod lets Tune choose newton.Logistic, too, where it chooses whether to refine.
+	AnyMethod bool
 	// Held says how Tune judges out-of-fold decision values, like those of the planes that
 	// will be served.
 	Held    Judging
@@ -96,7 +98,7 @@ func (s *Study) Options() incremental.Options { return s.options.Planes }
 // Refines says whether the planes are to be refined, with the choice of Tune.
 func (s *Study) Refines() bool { return s.options.Refining == Always }
 
-// RefinesBy is the Refiner of the planes.
+// RefinesBy is the Refiner of the planes, with the choice of Tune.
 func (s *Study) RefinesBy() Refiner { return s.options.Refine }
 
 // Solve reads the planes off the sums.

@@ -205,11 +205,11 @@ func TestHeldOutRowsWereNotSeen(t *testing.T) {
 func TestMove(t *testing.T) {
 	l := newLive(t, overlapping(20, 60), 4, everyRow, nil)
 	rows, standFor := l.sample().All()
-	for _, method := range []newton.Method{newton.Full, newton.Line} {
+	for _, method := range []newton.Method{newton.Full, newton.Line, newton.Logistic} {
 		o := Options{Planes: incremental.Options{Standardise: true}, Refine: method}
 		moving := Of(l.Whole.Moments(), o)
 		for i, nu := range []float64{0.01, 1, 100} {
-			if moves := moving.Move(nu); moves != (i > 0 && method == newton.Full) {
+			if moves := moving.Move(nu); moves != (i > 0 && method != newton.Line) {
 				t.Fatalf("%v, ν = %v: planes move: %v", method, nu, moves)
 			} else if !moves {
 				if _, err := moving.Solve(); err != nil {
@@ -377,22 +377,40 @@ func TestRefineWithMissingValues(t *testing.T) {
 // passing hides that rows are in memory.
 type passing struct{ newton.Rows }
 
+// surprise is the mean of −log p over the rows, of more than two classes.
+func (h *HeldOut) surprise() float64 {
+	var sum, weight float64
+	k := len(h.model.Planes)
+	for i, class := range h.codes {
+		all, own := 0.0, h.values[i*k+int(class)]
+		for _, v := range h.values[i*k:][:k] {
+			all += math.Exp(v - own)
+		}
+		sum, weight = sum+h.weight[i]*math.Log(all), weight+h.weight[i]
+	}
+	return sum / weight
+}
+
 // A curve of refined planes is that of studies with each ν, and the choice has the best
 // figures of all that were tried, be it refined or not, scaled or not, balanced or not.
 func TestTunesForThePlanesThatAreServed(t *testing.T) {
 	l := newLive(t, overlapping(12, 60), 4, everyRow, nil)
 	for _, objective := range []tuning.Objective{tuning.Accuracy, tuning.Balanced} {
-		for _, method := range []newton.Method{newton.Full, newton.Line} {
+		for _, method := range []newton.Method{newton.Full, newton.Line, newton.Logistic} {
 			o := Options{
 				AnyScale: true, AnyBalance: true, Objective: objective,
-				Refining: Either, Refine: method, Held: Judging{Values: everyRow},
+				Refining: Either, Refine: method, AnyMethod: method == newton.Full, Held: Judging{Values: everyRow},
+			}
+			curves, finals := 8, 2
+			if o.AnyMethod { // the last curve is that of Logistic
+				curves, finals = 9, 3
 			}
 			s := New(&l.Problem, o)
 			got, err := s.Tune(t.Context(), l.sample())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(got.Curves) != 8 || len(got.Finals) != 2 || s.Refines() != got.Curves[got.Chosen].Refined {
+			if len(got.Curves) != curves || len(got.Finals) != finals || s.Refines() != (got.Curves[got.Chosen].Method != "") {
 				t.Fatalf("%v: %d curves, %d finals, refined: %v", method, len(got.Curves), len(got.Finals), s.Refines())
 			}
 			var most float64
@@ -406,11 +424,15 @@ func TestTunesForThePlanesThatAreServed(t *testing.T) {
 					}
 				}
 			}
-			for _, c := range got.Curves[4:] {
+			for i, c := range got.Curves[4:] {
+				by := method
+				if i == 4 {
+					by = newton.Logistic
+				}
 				for _, at := range []int{0, 9, 20} {
 					p := c.Points[at]
 					one := o
-					one.Planes, one.Planes.Nu = c.Options, p.Nu
+					one.Planes, one.Planes.Nu, one.Refine = c.Options, p.Nu, by
 					y := New(&l.Problem, one)
 					if _, err := y.Solve(); err != nil {
 						t.Fatal(err)
@@ -431,8 +453,11 @@ func TestTunesForThePlanesThatAreServed(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if !c.Refined || math.Abs(p.Correctness-want.Correctness) > 1e-12 || math.Abs(p.BalancedCorrectness-want.BalancedCorrectness) > 1e-12 {
-						t.Errorf("%v, ν = %v, %+v: %v and %v, and %v and %v of a study with this ν", method, p.Nu, c.Options,
+					if loss := held.surprise(); by == newton.Logistic && !(math.Abs(p.Loss-loss) <= 1e-9*loss) {
+						t.Errorf("ν = %v, %+v: the loss is %v, and %v by definition", p.Nu, c.Options, p.Loss, loss)
+					}
+					if c.Method != by.String() || math.Abs(p.Correctness-want.Correctness) > 1e-12 || math.Abs(p.BalancedCorrectness-want.BalancedCorrectness) > 1e-12 {
+						t.Errorf("%v, ν = %v, %+v: %v and %v, and %v and %v of a study with this ν", by, p.Nu, c.Options,
 							p.Correctness, p.BalancedCorrectness, want.Correctness, want.BalancedCorrectness)
 					}
 				}

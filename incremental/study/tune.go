@@ -18,8 +18,8 @@ type Tuning struct {
 	Chosen    int            // index of the chosen curve
 	Criterion tuning.Criterion
 	Point     tuning.Point // the choice
-	// Finals are the best solved and the best refined planes, judged like those that will be
-	// served, where Tune chooses between both. The choice is the better of them.
+	// Finals are the best planes of each method, judged like those that will be served, where
+	// Tune chooses between several. The choice is the best of them.
 	Finals []Final
 }
 
@@ -36,6 +36,9 @@ const (
 	// refinedRows is about the most rows that planes of every ν are refined on. Scored are
 	// all rows.
 	refinedRows = 10_000
+	// mostTogether is the most numbers of planes that Tune refines together: a step on
+	// refinedRows takes a tenth of a second.
+	mostTogether = 1024
 )
 
 // refinedGrid is the grid of ν for refined planes, every other ν of tuning.Grid. Each ν
@@ -52,7 +55,8 @@ func refinedGrid() []float64 {
 // Tune chooses ν, and what else the options leave to it, by one fold or more and their rows:
 // the choice is what classifies held-out rows best by Options.Objective, of the planes that
 // will be served, be they solved or refined. Of equals it is the first, solved before
-// refined, and within a curve that of least loss.
+// refined, and within a curve that of least loss. Logistic takes more time than other methods,
+// and is tried with the options of the best of these.
 //
 // Without rows (nil) the squared loss decides. Planes are refined only on a Sample: on other
 // rows solved planes decide.
@@ -82,7 +86,7 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 		try(offered, solved)
 	}
 	if how != Never {
-		try(offered, func(o incremental.Options) (tuning.Curve, error) { return s.refinedCurve(ctx, o, of) })
+		try(offered, func(o incremental.Options) (tuning.Curve, error) { return s.refinedCurve(ctx, o, s.options.Refine, of) })
 	}
 	if len(t.Curves) == 0 && how == Always { // solved planes are served where none can be refined
 		try(offered, solved)
@@ -92,6 +96,12 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	}
 	scored := t.Curves[0].Rows
 	t.Criterion = tuning.For(s.options.Objective, scored > 0)
+	if how == Either && s.options.AnyMethod && s.options.Refine != newton.Logistic && s.few() {
+		best := t.Curves[tuning.Best(t.Criterion, t.Curves)].Options
+		try([]incremental.Options{best}, func(o incremental.Options) (tuning.Curve, error) {
+			return s.refinedCurve(ctx, o, newton.Logistic, of)
+		})
+	}
 	if err := s.choose(ctx, t, of); err != nil {
 		return nil, err
 	}
@@ -118,29 +128,45 @@ func (s *Study) take(t *Tuning) {
 	s.options.Planes.Nu = t.Point.Nu
 	if s.options.Refining == Either {
 		s.options.Refining = Never
-		if c.Refined {
-			s.options.Refining = Always
+		if c.Method != "" {
+			s.options.Refining, s.options.Refine = Always, s.named(c.Method)
 		}
 	}
 }
 
-// choose takes the best point of the best curve. Where that may be one of solved or of
-// refined planes, both are judged.
+// named is the method of that name among those that Tune tries.
+func (s *Study) named(method string) Refiner {
+	if method == newton.Logistic.String() {
+		return newton.Logistic
+	}
+	return s.options.Refine
+}
+
+// few reports whether the planes are few enough for newton.Logistic on as many rows as planes
+// of every ν are refined on.
+func (s *Study) few() bool {
+	k := len(s.total.Classes())
+	if k == 2 {
+		k = 1
+	}
+	return k*(len(s.problem.Whole.Features())+1) <= mostTogether
+}
+
+// choose takes the best point of the best curve. Where curves are of several methods, the best
+// point of each is judged.
 func (s *Study) choose(ctx context.Context, t *Tuning, of *Sample) (err error) {
-	var kinds [2][]int // curves of solved and of refined planes
+	var methods []string
+	kinds := map[string][]int{} // the curves of each
 	for i, c := range t.Curves {
-		kind := 0
-		if c.Refined {
-			kind = 1
+		if kinds[c.Method] == nil {
+			methods = append(methods, c.Method)
 		}
-		kinds[kind] = append(kinds[kind], i)
+		kinds[c.Method] = append(kinds[c.Method], i)
 	}
 	var failed error
 	best, most := -1, math.Inf(-1)
-	for _, curves := range kinds {
-		if curves == nil {
-			continue
-		}
+	for _, method := range methods {
+		curves := kinds[method]
 		some := make([]tuning.Curve, len(curves))
 		for i, at := range curves {
 			some[i] = t.Curves[at]
@@ -176,7 +202,8 @@ func (s *Study) judge(ctx context.Context, c tuning.Curve, nu float64, of *Sampl
 	trial := &Study{problem: s.problem, options: s.options, total: s.total}
 	trial.options.Planes = c.Options
 	trial.options.Planes.Nu = nu
-	if _, err = trial.Solve(); err == nil && c.Refined {
+	trial.options.Refine = s.named(c.Method)
+	if _, err = trial.Solve(); err == nil && c.Method != "" {
 		rows, standFor := of.All()
 		_, err = trial.Refine(ctx, rows, standFor)
 	}
@@ -248,14 +275,14 @@ func (s *Study) scored(ctx context.Context, t *tuning.Trial, rows Parts) (c tuni
 
 // refinedCurve is curve with refined planes. They are refined on some of the rows outside a
 // fold, and judged on all rows of the fold.
-func (s *Study) refinedCurve(ctx context.Context, o incremental.Options, of *Sample) (c tuning.Curve, err error) {
+func (s *Study) refinedCurve(ctx context.Context, o incremental.Options, by Refiner, of *Sample) (c tuning.Curve, err error) {
 	few, nus := of.some(refinedRows), refinedGrid()
 	models := make([][]*incremental.Model, len(s.problem.Folds))
 	for i := range models {
 		if len(of.in[i]) == 0 {
 			continue
 		}
-		if models[i], err = s.refinedPath(ctx, o, nus, i, few); err != nil {
+		if models[i], err = s.refinedPath(ctx, o, by, nus, i, few); err != nil {
 			return c, fmt.Errorf("refine without fold %d of %d: %w", i+1, len(models), err)
 		}
 		nus = nus[:len(models[i])]
@@ -263,17 +290,17 @@ func (s *Study) refinedCurve(ctx context.Context, o incremental.Options, of *Sam
 	for i := range models {
 		models[i] = models[i][:min(len(models[i]), len(nus))]
 	}
-	return s.scored(ctx, tuning.Refined(o, nus, s.total.Classes(), models), of)
+	return s.scored(ctx, tuning.Refined(o, nus, s.total.Classes(), models, by.String(), by == newton.Logistic), of)
 }
 
 // refinedPath refines planes without a fold for one ν after the other, ascending, if
 // possible from the planes of the ν before. The path ends before the first ν at which no planes
 // are found, and fails when there is none.
-func (s *Study) refinedPath(ctx context.Context, o incremental.Options, nus []float64, fold int, few *Sample) (path []*incremental.Model, err error) {
+func (s *Study) refinedPath(ctx context.Context, o incremental.Options, by Refiner, nus []float64, fold int, few *Sample) (path []*incremental.Model, err error) {
 	rest := s.without(fold)
 	rows, standFor := few.Without(fold)
 	trial := &Study{options: s.options, total: rest}
-	trial.options.Planes = o
+	trial.options.Planes, trial.options.Refine = o, by
 	for _, nu := range nus {
 		if !trial.Move(nu) {
 			_, err = trial.Solve()

@@ -7,7 +7,7 @@
 //
 //   - by squared loss, Σ av (x'w − γ − d)², computed without rows from the sums of the
 //     fold: z'E'Ez − 2z'E'De + m. Refined planes have the loss that refinement lowers,
-//     Σ av (1 − d(x'w − γ))₊², from the scored rows;
+//     Σ av (1 − d(x'w − γ))₊² or Σ av (−log p), from the scored rows;
 //   - by correctness, on rows of the fold: all of them or a sample.
 //
 // A Curve holds both for every ν. Curve.Choose picks a ν, and Curve.Solve solves the
@@ -73,7 +73,10 @@ type Trial struct {
 	rows   int64
 	weight []*exact.Vector // [fold]: [class]
 	right  []*exact.Vector // [fold]: [ν][class]
-	errors []*exact.Vector // [fold]: [ν][class][side], Σ v (1 − d(x'w − γ))₊²; nil: planes were solved
+	errors []*exact.Vector // [fold]: [ν][class][side], sums of the loss; nil: planes were solved
+
+	method   string // of the refinement; "": planes were solved
+	logistic bool   // the loss of refined planes is −log p, not (1 − d(x'w − γ))₊²
 }
 
 // New begins a trial of o, with each of nus in place of o.Nu, on rows of the given
@@ -83,10 +86,11 @@ func New(o incremental.Options, nus []float64, classes []string) *Trial {
 	return &Trial{options: o, nus: slices.Clone(nus), classes: classes}
 }
 
-// Refined begins a trial of refined planes. models are those without each fold, for every ν;
-// without a fold that has no rows there are none.
-func Refined(o incremental.Options, nus []float64, classes []string, models [][]*incremental.Model) *Trial {
+// Refined begins a trial of planes that were refined by a method, logistic or not. models are
+// those without each fold, for every ν; without a fold that has no rows there are none.
+func Refined(o incremental.Options, nus []float64, classes []string, models [][]*incremental.Model, method string, logistic bool) *Trial {
 	t := New(o, nus, classes)
+	t.method, t.logistic = method, logistic
 	t.models = models
 	for range models {
 		t.weight = append(t.weight, exact.NewVector(len(classes)))
@@ -127,7 +131,7 @@ type Score struct {
 	rows   int64
 	weight []float64 // [class]
 	right  []float64 // [ν][class]
-	errors []float64 // [ν][class][side]; nil: planes were solved
+	errors []float64 // [ν][class][side], sums of the loss; nil: planes were solved
 }
 
 // Score classifies rows of a fold by the models without it, for every ν. The
@@ -162,7 +166,11 @@ func (t *Trial) Score(fold int, b *incremental.Block) *Score {
 				right[c] += b.Weight(row)
 			}
 		}
-		if s.errors != nil {
+		switch {
+		case s.errors == nil:
+		case t.logistic:
+			t.surprise(s.errors[2*i*k:][:2*k], model, values, b, at)
+		default:
 			t.margins(s.errors[2*i*k:][:2*k], model, values, b, at)
 		}
 	}
@@ -183,6 +191,41 @@ func (t *Trial) margins(sums []float64, model *incremental.Model, values []float
 				sums[2*class+side] += float64(v * float64(r*r))
 			}
 		}
+	}
+}
+
+// surprise adds Σ v (−log p) to sums, p = exp s_own / Σ exp s_r with the scores s_r = x'w_r − γ_r.
+// Two classes have one plane; the other's score is 0. Rows of a class without a plane are left out.
+func (t *Trial) surprise(sums []float64, model *incremental.Model, values []float64, b *incremental.Block, at []int) {
+	planes := len(model.Planes)
+	plane := make([]int, len(t.classes)) // of each class
+	for c, label := range t.classes {
+		plane[c] = slices.IndexFunc(model.Planes, func(p incremental.Plane) bool { return p.Class == label })
+	}
+	for row, code := range b.Codes {
+		v := b.Weight(row)
+		if v == 0 {
+			continue
+		}
+		scores := values[row*planes:][:planes]
+		own, to := 0.0, 2*at[code]
+		switch p := plane[at[code]]; {
+		case p >= 0:
+			own = scores[p]
+		case planes == 1:
+			to = 2*slices.Index(t.classes, model.Planes[0].Class) + 1
+		default:
+			continue
+		}
+		most, all := slices.Max(scores), 0.0
+		if planes == 1 {
+			most = max(most, 0)
+			all = math.Exp(-most)
+		}
+		for _, s := range scores {
+			all += math.Exp(s - most)
+		}
+		sums[to] += float64(v * (most - own + math.Log(all)))
 	}
 }
 
@@ -209,7 +252,7 @@ func (t *Trial) Add(s *Score) {
 // Curve is the result of a trial.
 type Curve struct {
 	Options incremental.Options // Nu is 0
-	Refined bool                // whether the planes were refined
+	Method  string              // by which the planes were refined; "": they were solved
 	Rows    int64               // scored rows; 0: there is no correctness
 	Points  []Point             // in the order of the grid
 }
@@ -219,7 +262,7 @@ type Curve struct {
 type Point struct {
 	Nu float64
 	// Loss is the mean of (x'w − γ − d)² over rows and planes, or of (1 − d(x'w − γ))₊²
-	// where these were refined.
+	// where these were refined; of logistic planes it is that of −log p over rows.
 	Loss float64
 	// BalancedLoss weighs the two sides of each plane equally.
 	BalancedLoss float64
@@ -233,8 +276,8 @@ type Point struct {
 
 // Curve returns the losses, and the correctness of the rows scored so far.
 func (t *Trial) Curve() Curve {
-	c := Curve{Options: t.options, Refined: t.errors != nil, Rows: t.rows}
-	if c.Refined {
+	c := Curve{Options: t.options, Method: t.method, Rows: t.rows}
+	if t.errors != nil {
 		t.losses = t.refinedLosses()
 	}
 	for i, nu := range t.nus {
@@ -263,9 +306,11 @@ func (t *Trial) refinedLosses() [][][]incremental.Loss {
 				c := slices.Index(t.classes, plane.Class)
 				plus, _ := t.errors[fold].Split(2 * (i*k + c))
 				minus, _ := t.errors[fold].Split(2*(i*k+c) + 1)
-				losses[fold][i] = append(losses[fold][i], incremental.Loss{
-					Plus: plus, Minus: minus, PlusWeight: weight[c], MinusWeight: all - weight[c],
-				})
+				loss := incremental.Loss{Plus: plus, Minus: minus, PlusWeight: weight[c], MinusWeight: all - weight[c]}
+				if t.logistic && len(model.Planes) > 1 {
+					loss.MinusWeight = 0 // each row counts for the plane of its class
+				}
+				losses[fold][i] = append(losses[fold][i], loss)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ func (s *studyJob) make(ctx context.Context) {
 	y := study.New(&s.sums, study.Options{
 		Planes: s.options, AnyScale: m.Standardise == config.SwitchAuto, AnyBalance: m.Balanced == config.SwitchAuto,
 		Objective: model.Objective(m.Objective), Others: true,
-		Refining: model.Refining(m.Refine), Refine: model.Refiner(m.Refine, s.in != nil), Workers: 1,
+		Refining: model.Refining(m.Refine), Refine: model.Refiner(m.Refine, s.in != nil), AnyMethod: m.Refine == config.RefineAuto, Workers: 1,
 		Held: s.judging(),
 	})
 	var rows *study.Sample
@@ -81,7 +81,7 @@ func (s *studyJob) tune(ctx context.Context, y *study.Study, rows *study.Sample)
 		return
 	}
 	s.options = y.Options()
-	chosen := model.NewTuning(t, y.RefinesBy())
+	chosen := model.NewTuning(t)
 	chosen.Digest, chosen.ChosenAt = s.served.Digest, from.UTC()
 	chosen.Seconds = time.Since(from).Seconds()
 	s.metrics.TuneSeconds.Observe(chosen.Seconds)

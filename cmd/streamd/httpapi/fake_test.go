@@ -267,7 +267,7 @@ func (f *fake) answers(t testing.TB) {
 	f.served.Tuning = model.NewTuning(&study.Tuning{
 		Curves: []tuning.Curve{curve, unscored}, Criterion: tuning.Correctness, Point: curve.Points[1],
 		Finals: []study.Final{{Nu: 1, Quality: study.Quality{Figures: confusion.Figures{Correctness: 0.875, BalancedCorrectness: 0.75}}}},
-	}, model.Refiner(config.RefineFull, false))
+	})
 	f.served.Tuning.Digest, f.served.Tuning.ChosenAt = "d1", testTime
 	f.calibrate(calibration.Sigmoid{A: -2, B: 0})
 	reliability := func(p ...float64) *model.Reliability {

@@ -76,7 +76,7 @@ func curveName(c *model.TuningCurve, in string) string {
 		name += ", balanced classes"
 	}
 	if model.Refined(c.Method) {
-		name += ", refined"
+		name += ", refined (" + c.Method + ")"
 	}
 	return name
 }

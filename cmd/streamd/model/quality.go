@@ -17,7 +17,7 @@ type Quality struct {
 	// Number of folds of whole blocks that were held out in turn: those of model.folds
 	// that have rows in the sample and leave rows of every class to the others.
 	Folds  int    `json:"folds"`
-	Method string `json:"method"` // method of the planes: psvm, line or full
+	Method string `json:"method"` // method of the planes: psvm or that of a refinement
 
 	// The labels are decided out of fold, too: by curves or a threshold that were fitted to the
 	// other folds.

@@ -8,7 +8,7 @@ import (
 
 // Refinement reports how the planes were refined: see packages newton and svm.
 type Refinement struct {
-	Method  string    `json:"method"`       // method: line or full, or the machine whose program was solved
+	Method  string    `json:"method"`       // method: line, full or logistic, or the machine whose program was solved
 	Digest  string    `json:"state_digest"` // digest of the live rows it was made for
 	MadeAt  time.Time `json:"made_at"`      // time of its end
 	Seconds float64   `json:"seconds"`      // time it took

@@ -28,8 +28,8 @@ type Tuning struct {
 	Best        float64 `json:"best"`        // value of the criterion at this ν
 
 	Curves []TuningCurve `json:"curves"` // one for each set of options tried
-	// Finals are the best solved and the best refined planes, judged like the served ones:
-	// the better of them are chosen. None where the method is given.
+	// Finals are the best planes of each method, judged like the served ones: the best of them
+	// are chosen. None where the method is given.
 	Finals []TuningFinal `json:"finals,omitempty"`
 }
 
@@ -70,12 +70,11 @@ func (t *Tuning) Chose(c *TuningCurve) bool {
 	return c.Method == t.Method && c.Standardise == t.Standardise && c.Balanced == t.Balanced
 }
 
-// NewTuning reports a choice of ν for planes that are, or may be, refined by how. The caller
-// adds the digest and the times.
-func NewTuning(of *study.Tuning, how study.Refiner) *Tuning {
+// NewTuning reports a choice of ν. The caller adds the digest and the times.
+func NewTuning(of *study.Tuning) *Tuning {
 	method := func(curve int) string {
-		if of.Curves[curve].Refined {
-			return how.String()
+		if by := of.Curves[curve].Method; by != "" {
+			return by
 		}
 		return SolvedBy(of.Curves[curve].Options)
 	}
@@ -148,8 +147,11 @@ func Refiner(how config.Refine, basis bool) study.Refiner {
 	if machine, ok := svm.Named(string(how)); ok {
 		return svm.Refiner{Name: string(how), Machine: machine, Basis: basis}
 	}
-	if how == config.RefineLine {
+	switch how {
+	case config.RefineLine:
 		return newton.Line
+	case config.RefineLogistic:
+		return newton.Logistic
 	}
 	return newton.Full
 }

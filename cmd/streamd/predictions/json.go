@@ -13,7 +13,7 @@ import (
 // row i of the request.
 type PredictAnswer struct {
 	Model  string `json:"model"`  // fingerprint of the model
-	Method string `json:"method"` // method of the planes: psvm, line or full
+	Method string `json:"method"` // method of the planes: psvm or that of a refinement
 	// Rule that decided the labels: probability, value or cost. The model's answer has its
 	// parameters.
 	Decision decision.Kind `json:"decision"`
@@ -60,7 +60,7 @@ type LeverageAnswer struct {
 // PredictRowsAnswer has the same predictions by rows, with the names of the classes.
 type PredictRowsAnswer struct {
 	Model       string             `json:"model"`                 // fingerprint of the model
-	Method      string             `json:"method"`                // method of the planes: psvm, line or full
+	Method      string             `json:"method"`                // method of the planes: psvm or that of a refinement
 	Decision    decision.Kind      `json:"decision"`              // rule that decided the labels: probability, value or cost
 	Calibration config.Calibration `json:"calibration,omitempty"` // platt, isotonic or softmax; absent where the rule does not go by probabilities
 	Rows        []PredictedRow     `json:"rows"`                  // predictions, in the order of the request

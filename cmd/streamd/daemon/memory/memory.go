@@ -13,6 +13,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental/exact"
+	"streamd/incremental/newton"
 )
 
 // Budget divides limits.memory.
@@ -156,7 +157,11 @@ func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 		total += 4*s.Summary() + (6+2*hats)*matrix // a solve: moments, systems, factors
 		if Studies(c) {
 			total += all + s.Sum() + 6*s.Summary() + (8+hats)*matrix
-			total += 8 * 62 * float64(max(c.Model.Folds, 1)) * float64(s.Classes) * n // planes of each ν, solved and refined
+			total += 8 * 83 * float64(max(c.Model.Folds, 1)) * float64(s.Classes) * n // planes of each ν, solved and refined
+			if how := c.Model.Refine; how == config.RefineAuto || how == config.RefineLogistic {
+				together := min(float64(s.Classes)*(n+1), newton.MostLogistic)
+				total += 2 * 8 * together * together // the Hessian, as integers and as a matrix
+			}
 		}
 		// Tiles, and rings where classes are few, of those that sum blocks.
 		total += workers * (5<<10*n + 5<<10*min(float64(s.Classes)*n, 8192))

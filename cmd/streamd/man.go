@@ -62,6 +62,7 @@ func manPage(node *kong.Node) []byte {
 	}
 	name := pageName(node)
 	line(`.TH %s 1 "" "streamd %s" streamd`, strings.ToUpper(name), thisBuild().Version)
+	line(".ad l\n.nh") // lists of choices have no space to stretch, and no hyphens
 	line(".SH NAME")
 	line(`%s \- %s`, name, node.Help)
 	line(".SH SYNOPSIS")
@@ -124,9 +125,9 @@ func manPage(node *kong.Node) []byte {
 }
 
 // roff escapes text for man(7), so that none of it is a macro or an escape, and every sign
-// is printed as itself.
+// is printed as itself. A line may break after |, for choices are longer than lines.
 func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, `"`, `\(dq`, "^", `\(ha`, "~", `\(ti`, "`", `\(ga`, "\n.", "\n\\&.").Replace(text)
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, `"`, `\(dq`, "^", `\(ha`, "~", `\(ti`, "`", `\(ga`, "|", `|\:`, "\n.", "\n\\&.").Replace(text)
 	if strings.HasPrefix(text, ".") {
 		return `\&` + text
 	}

@@ -62,7 +62,7 @@ func (s *solver) crossover(ctx context.Context) error {
 		}
 		leaving := v.leaving()
 		if leaving < 0 {
-			if optimal, err := v.settle(0, v.refactor); optimal || err != nil {
+			if optimal, err := v.settle(v.refactor); optimal || err != nil {
 				return err
 			}
 			continue

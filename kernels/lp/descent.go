@@ -29,6 +29,7 @@ type descent struct {
 	hard   float64         // |β| of a hard row that is missed
 	size   float64         // Σ|β| of the terms added to g
 	fresh  int             // steps since all was computed from the basis
+	moved  bool            // one of them changed a dual variable that is not basic
 }
 
 func newDescent(s *solver) descent {
@@ -149,7 +150,7 @@ func (d *descent) fromX() {
 	for _, b := range s.beta {
 		d.size += math.Abs(b)
 	}
-	d.fresh = 0
+	d.fresh, d.moved = 0, false
 }
 
 // side is the bound at which the residual puts the dual variable of term k, or 0 if the
@@ -234,6 +235,7 @@ func (d *descent) pass(count int) {
 		d.a.addRow(d.g, k, s.beta[k]-to)
 		d.size += math.Abs(s.beta[k]) + math.Abs(to)
 		s.beta[k] = to
+		d.moved = true
 	}
 }
 
@@ -253,17 +255,16 @@ func (d *descent) leave(place int) {
 	if d.beta[out] < d.lo[out] {
 		bound = d.lo[out]
 	}
-	d.beta[out], d.basic[out] = bound, false
+	d.beta[out], d.basic[out], d.moved = bound, false, true
 	d.size += math.Abs(bound)
 	d.a.addRow(d.g, out, -bound)
 }
 
 // settle decides what follows when no basic dual variable violates its bounds. It reports
 // whether the point is optimal. If not, refactor has computed it anew: without the rounding
-// errors of more than most steps, without perturbations, or with a higher price of missed
-// hard rows.
-func (d *descent) settle(most int, refactor func() error) (optimal bool, err error) {
-	if d.fresh > most || len(d.shifts) > 0 {
+// errors of steps, without perturbations, or with a higher price of missed hard rows.
+func (d *descent) settle(refactor func() error) (optimal bool, err error) {
+	if d.moved || len(d.shifts) > 0 {
 		clear(d.shifts)
 		return false, refactor()
 	}

@@ -223,3 +223,34 @@ func TestOutcomes(t *testing.T) {
 		t.Errorf("a cancelled context: %v", err)
 	}
 }
+
+// Where no row and no penalty pulls, the dual variables and the gap are exactly zero, although
+// the way there leads past terms with large ones.
+func TestNothingPulls(t *testing.T) {
+	k := [][]float64{
+		{-1, -2, 0, -1, 2, 2, 2, 0, 1, 0, -1},
+		{-1000, -1000, -1000, -2000, 1000, -2000, 0, 2000, -2000, -1000, -2000},
+	}
+	p := newDense(k, []float64{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}, 1.4)
+	p.Costs = []float64{0, 3, 3, 0, 1, 2, 2, 1, 3, 2, 1}
+	p.Quadratic = []float64{0}
+	p.Rows = []Row{
+		{Terms: []Term{{0, 1}, {2, 2}}, Bound: 1, Cost: Hard},
+		{Terms: []Term{{0, 2}, {1, -2}}, Bound: 1, Cost: Hard},
+		{Terms: []Term{{1, -1}}, Equal: true, Bound: 2, Cost: Hard},
+		{Terms: []Term{{0, 2}, {1, -1}}, Equal: true, Bound: -1, Cost: Hard},
+	}
+	s, err := p.Solve(context.Background(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.optimal(t, s)
+	for k, beta := range append(s.Alpha, s.Beta...) {
+		if beta != 0 {
+			t.Errorf("dual variable %d is %v", k, beta)
+		}
+	}
+	if s.Objective != 0 || s.Gap != 0 {
+		t.Errorf("objective %v, gap %v", s.Objective, s.Gap)
+	}
+}

@@ -83,8 +83,7 @@ func (s *solver) polish(ctx context.Context) error {
 		if !(slope < 0) || minimal && -slope <= slight*v.scale {
 			place := v.leaving(forgiven)
 			if place < 0 {
-				// The step to the minimum from where all was computed anew may remain.
-				if optimal, err := v.settle(1, v.refactor); optimal || err != nil {
+				if optimal, err := v.settle(v.refactor); optimal || err != nil {
 					return err
 				}
 				minimal = false
@@ -145,7 +144,7 @@ func (s *solver) polish(ctx context.Context) error {
 			k := v.taken[passed].term
 			v.a.addRow(v.g, k, s.beta[k])
 			v.basis = append(v.basis, k)
-			v.basic[k] = true
+			v.basic[k], v.moved = true, true
 			if err := v.divide(); err != nil {
 				return err
 			}

@@ -116,7 +116,7 @@ func (s *solver) solution(p *Program) (sol *Solution, allowed float64) {
 		dual += sol.Alpha[i]
 		size += sol.Alpha[i]
 	}
-	largest := maxAbs(s.x) + s.tolerance
+	largest := 1 + maxAbs(s.x)
 	size += feasibility / s.unit
 	qx := make([]float64, s.n)
 	s.mulQuadratic(qx, s.x)

@@ -53,7 +53,6 @@ func (s *solver) crossover(ctx context.Context) error {
 	if err := v.refactor(); err != nil {
 		return err
 	}
-	limit := 1000 + 50*s.n
 	empty, petty := 0, 0
 	random := rand.New(rand.NewPCG(1, uint64(s.n)))
 	for {
@@ -75,7 +74,7 @@ func (s *solver) crossover(ctx context.Context) error {
 				continue
 			}
 		}
-		if s.pivots >= limit {
+		if s.pivots >= s.limit {
 			return fmt.Errorf("%w: %d passes, %d pivots", ErrNotConverged, s.passes, s.pivots)
 		}
 		s.pivots++

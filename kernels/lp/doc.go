@@ -68,6 +68,10 @@
 // exact, at most t+1+len(s) rows have 0 < α < νc, and its optimality does not depend on
 // the interior point.
 //
+// With a Start the simplex method begins at the vertex that this suggests. Only if it needs
+// more than 100 + 2(t+1+len(s)) pivots, about the time of the interior point method, or ends
+// without a certificate, the program is solved as if there were no Start.
+//
 // For a quadratic program an active-set method continues from the face of terms with
 // residual zero that the interior point suggests, usually for a step or none. It minimises
 // on the face, past kinks as long as the objective falls, and lets a term leave whose dual

@@ -112,6 +112,55 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
+// From the solution of a like program there are few pivots and no passes. A start that is far
+// off costs time alone.
+func TestRestart(t *testing.T) {
+	anew := 0 // programs that the interior point method solves after all
+	for name, p := range map[string]dense{"checkerboard": checkerboard(), "knowledge": knowledge(), "unlabelled": unlabelled(), "ties": tied(3000, 1)} {
+		first, err := p.Solve(context.Background(), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := *p.Program
+		next.Nu, next.Start = 1.2*p.Nu, first
+		s, err := next.Solve(context.Background(), 2)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		dense{&next, p.k}.optimal(t, s)
+		if s.Passes != 0 {
+			t.Errorf("%s: %d passes from the solution of a like program", name, s.Passes)
+		}
+		t.Logf("%s: %d passes and %d pivots, then %d pivots", name, first.Passes, first.Pivots, s.Pivots)
+		if one, err := next.Solve(context.Background(), 1); err != nil || !reflect.DeepEqual(one, s) {
+			t.Errorf("%s: %v, another solution with one worker", name, err)
+		}
+
+		r := rand.New(rand.NewPCG(3, 3))
+		far := &Solution{U: make([]float64, len(first.U)), S: make([]float64, len(first.S)), Alpha: make([]float64, len(first.Alpha)), Beta: make([]float64, len(first.Beta))}
+		for _, numbers := range [][]float64{far.U, far.S, far.Alpha, far.Beta} {
+			for i := range numbers {
+				numbers[i] = 1e6 * r.NormFloat64()
+			}
+		}
+		next.Start = far
+		again, err := next.Solve(context.Background(), 2)
+		if err != nil {
+			t.Fatalf("%s from far off: %v", name, err)
+		}
+		dense{&next, p.k}.optimal(t, again)
+		if math.Abs(again.Objective-s.Objective) > gapTolerance*s.Objective {
+			t.Errorf("%s: objective %v from far off, %v from near", name, again.Objective, s.Objective)
+		}
+		if again.Passes > 0 {
+			anew++
+		}
+	}
+	if anew == 0 {
+		t.Error("no start was so far off that the search began anew")
+	}
+}
+
 // The solution does not depend on the type or the layout of the columns.
 func TestColumns(t *testing.T) {
 	p := tied(700, 0.5)
@@ -182,6 +231,7 @@ func TestErrors(t *testing.T) {
 		{D: []float64{1}, Quadratic: []float64{1, 0}},
 		{D: []float64{1}, Quadratic: []float64{1, 0, 1}},
 		{D: []float64{1}, Linear: []float64{1, 0}},
+		{D: []float64{1}, Start: &Solution{}},
 	} {
 		func() {
 			defer func() {

@@ -49,6 +49,7 @@ type solver struct {
 	x, beta   []float64
 	passes    int
 	pivots    int
+	limit     int       // of pivots
 	residual  []float64 // b − Ax
 	ray       bool      // x is a direction, not a point
 	tolerance float64   // a smaller residual counts as 0
@@ -70,7 +71,7 @@ func newSolver(p *Program, workers int) (*solver, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &solver{a: a, n: n, f: make([]float64, n), penalty: make([]float64, n), x: make([]float64, n), place: place}
+	s := &solver{a: a, n: n, f: make([]float64, n), penalty: make([]float64, n), x: make([]float64, n), place: place, limit: 1000 + 50*n}
 	numbers := make([]float64, 5*a.terms())
 	for _, v := range []*[]float64{&s.b, &s.lo, &s.hi, &s.beta, &s.residual} {
 		*v, numbers = numbers[:a.terms():a.terms()], numbers[a.terms():]

@@ -67,7 +67,6 @@ func (s *solver) polish(ctx context.Context) error {
 	if err := v.refactor(); err != nil {
 		return err
 	}
-	limit := 1000 + 50*s.n
 	empty, petty := 0, 0
 	random := rand.New(rand.NewPCG(1, uint64(s.n)))
 	forgiven := map[int]bool{}
@@ -76,7 +75,7 @@ func (s *solver) polish(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if s.pivots >= limit {
+		if s.pivots >= s.limit {
 			return fmt.Errorf("%w: %d passes, %d active-set steps", ErrNotConverged, s.passes, s.pivots)
 		}
 		slope := v.solve()

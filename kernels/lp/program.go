@@ -32,6 +32,11 @@ type Program struct {
 	// Linear is f of the first variables, as many as it has numbers; nil: 0 each. That
 	// of s_j is added to its Cost.
 	Linear []float64
+
+	// Start is the solution of a linear program with the same data, whose costs may be others.
+	// It saves time, all the more the closer it is: the search begins at its vertex, and only
+	// where it comes to no end like any other. nil: none. A quadratic program ignores it.
+	Start *Solution
 }
 
 // A Variable is an extra variable. It is free; use Rows for bounds.
@@ -101,6 +106,10 @@ func (p *Program) check() error {
 	m, t := len(p.D), len(p.Columns)
 	if p.Costs != nil && len(p.Costs) != m || p.Penalties != nil && len(p.Penalties) != t {
 		panic(fmt.Sprintf("lp: %d costs and %d labels, %d penalties and %d columns", len(p.Costs), m, len(p.Penalties), t))
+	}
+	if s := p.Start; s != nil && (len(s.U) != t || len(s.S) != len(p.Variables) || len(s.Alpha) != m || len(s.Beta) != len(p.Rows)) {
+		panic(fmt.Sprintf("lp: the start has %d columns, %d extra variables, %d rows and %d extra rows, the program %d, %d, %d and %d",
+			len(s.U), len(s.S), len(s.Alpha), len(s.Beta), t, len(p.Variables), m, len(p.Rows)))
 	}
 	for j, c := range p.Columns {
 		if c.Len() != m {

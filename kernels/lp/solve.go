@@ -26,6 +26,11 @@ func (p *Program) Solve(ctx context.Context, workers int) (*Solution, error) {
 	if sol, err := p.checkHard(ctx); err != nil {
 		return sol, err
 	}
+	if p.Start != nil && p.Quadratic == nil {
+		if sol, err := p.restart(ctx, workers); sol != nil || err != nil {
+			return sol, err
+		}
+	}
 	s, err := newSolver(p, workers)
 	if err != nil {
 		return nil, err
@@ -49,6 +54,49 @@ func (p *Program) Solve(ctx context.Context, workers int) (*Solution, error) {
 		err = fmt.Errorf("%w: duality gap %.3g of an objective of %.6g", ErrNotConverged, sol.Gap, sol.Objective)
 	}
 	return sol, err
+}
+
+// restart solves the program by the simplex method from Start. It returns no solution if that
+// takes longer than the interior point method usually does, or ends without a certificate.
+func (p *Program) restart(ctx context.Context, workers int) (*Solution, error) {
+	s, err := newSolver(p, workers)
+	if err != nil {
+		return nil, err
+	}
+	s.startAt(p.Start)
+	s.limit = 100 + 2*s.n
+	if s.crossover(ctx) != nil {
+		return nil, ctx.Err()
+	}
+	if sol, allowed := s.solution(p); math.Abs(sol.Gap) <= allowed {
+		return sol, nil
+	}
+	return nil, nil
+}
+
+// startAt sets x and β to those of a solution, with β within the bounds of this program.
+func (s *solver) startAt(from *Solution) {
+	a, t := s.a, s.a.t
+	copy(s.x, from.U)
+	s.x[t] = from.Gamma
+	copy(s.x[t+1:], from.S)
+	for j := range s.x {
+		s.x[j] *= a.scale[j]
+	}
+	put := func(k int, beta float64) { s.beta[k] = min(max(beta, s.lo[k]), s.hi[k]) }
+	for i, alpha := range from.Alpha {
+		put(i, alpha*s.unit)
+	}
+	for k, beta := range from.Beta {
+		if i := s.place[k]; i >= a.m+s.n { // not folded
+			put(i, beta*s.unit)
+		}
+	}
+	rest := make([]float64, s.n) // A'β of the terms other than the variables' own
+	a.mulTransposed(rest, s.beta)
+	for j := range rest {
+		put(a.m+j, s.f[j]-rest[j])
+	}
 }
 
 // checkHard minimises the amount by which the hard rows are missed. If they contradict

@@ -118,6 +118,7 @@ func (p *priced) minimise(ctx context.Context) (*Plane, error) {
 			program.Penalties[j] = slope(math.Abs(w), p.coefficients)
 			last += program.Penalties[j] * math.Abs(w)
 		}
+		program.Start = v
 		next, err := program.Solve(ctx, r.Workers)
 		if err != nil {
 			return nil, err

@@ -61,6 +61,7 @@ func (u Unlabelled) Fit(ctx context.Context, rows *Rows, nu float64) (*Plane, er
 			W: v.U, Gamma: v.Gamma, Alpha: p.sums(v.Alpha), Gap: v.Gap,
 			Programs: plane.Programs + 1, Steps: plane.Steps + v.Passes + v.Pivots,
 		}
+		program.Start = v
 		moved := p.side(plane)
 		plane.Objective = p.objective(plane, v.E, nu)
 		if stationary || !moved {

@@ -66,6 +66,7 @@ type replayNDCCmd struct {
 	Features     int              `default:"10" help:"Features of a point."`
 	Separability ndc.Separability `default:"easy" placeholder:"easy|hard|X" help:"How well a plane separates the points: easy (about 90.5 %), hard (70 %), or an expansion factor of the clusters."`
 	Seed         uint64           `default:"1" help:"Seed of clusters and points."`
+	Drift        ndc.Drift        `placeholder:"FIRST:LAST" help:"Let the points drift, from number FIRST to number LAST, to the clusters of the next seed, whose share grows from 0 to 1."`
 	FirstRow     int64            `default:"0" help:"Number of the first point to write; an interrupted replay says where to go on."`
 	replayFlags
 }
@@ -82,7 +83,7 @@ func (c *replayNDCCmd) Validate() error {
 }
 
 func (c *replayNDCCmd) Run(ctx context.Context, s *surroundings) error {
-	generator, err := ndc.New(ndc.Config{Features: c.Features, Separability: c.Separability, Seed: c.Seed})
+	generator, err := ndc.New(ndc.Config{Features: c.Features, Separability: c.Separability, Seed: c.Seed, Drift: c.Drift})
 	if err != nil {
 		return usageError{err}
 	}

@@ -16,11 +16,11 @@ import (
 // reproduceCmd puts the papers' tables beside our own results.
 type reproduceCmd struct {
 	Tables    []string `arg:"" name:"table" help:"Tables to compute, as listed above."`
-	Data      string   `default:"../shared/data" placeholder:"DIR" help:"Folder of the data sets. fung-2.4, fig-2.8, fig-2.11, fig-3.3, fig-5.1, spiral, checkerboard, xor and checkerboard-knowledge make their own data."`
+	Data      string   `default:"../shared/data" placeholder:"DIR" help:"Folder of the data sets. fung-2.4, fig-2.7, fig-2.8, fig-2.11, fig-3.3, fig-5.1, spiral, checkerboard, xor and checkerboard-knowledge make their own data."`
 	Check     bool     `help:"Fail when a figure is farther from the paper's, or from a known difference, than its tolerance, or a file is missing from the folder. Sets that are no longer offered, such as Galaxy Dim, are named and are no failure."`
 	Divisions int      `default:"10" help:"Divisions into ten folds. Figures are their means."`
 	Seed      uint64   `default:"1" help:"Seed of the divisions, and of generated data."`
-	SVG       string   `name:"svg" placeholder:"FILE" help:"Draw the picture of a table that has one: fig-2.8, fig-2.11, fig-3.3, fig-4.4, fig-5.1, spiral, checkerboard, xor, checkerboard-knowledge."`
+	SVG       string   `name:"svg" placeholder:"FILE" help:"Draw the picture of a table that has one: fig-2.7, fig-2.8, fig-2.11, fig-3.3, fig-4.4, fig-5.1, spiral, checkerboard, xor, checkerboard-knowledge."`
 	jsonFlag
 
 	tables, drawn []*reproduce.Table

@@ -47,12 +47,11 @@
 // Pseudorandom Number Generators", OOPSLA 2014), whose k-th word is
 // mix(key + kγ). It takes two multiplications a word and passes BigCrush. Philox has a
 // stronger argument behind it and costs five times as much. The key is a hash of the
-// seed. The 2^64 numbers k are cut into quarters: the
-// first for centres, roots, shares and plane (every draw of them 2^52 apart),
-// the second for the training points, the third for the test points. They therefore
-// share no word. Point i of n features owns words i·W to i·W + W − 1, where
-// W = 1 + ⌈n/2⌉. The first picks the centre by its upper 32 bits, each of the others
-// gives two normals, the lower half first.
+// seed. The 2^64 numbers k are cut into quarters: the first for centres, roots, shares and
+// plane (every draw of them 2^52 apart), the second for the training points, the third for
+// the test points, the fourth for the choices of a Drift. They therefore share no word.
+// Point i of n features owns words i·W to i·W + W − 1, where W = 1 + ⌈n/2⌉. The first picks
+// the centre by its upper 32 bits, each of the others gives two normals, the lower half first.
 //
 // A normal is the inverse of its distribution function at an odd multiple of
 // 2^-32, linear between knots: 128 in each octave of the smaller tail. It

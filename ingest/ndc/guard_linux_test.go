@@ -20,7 +20,7 @@ func TestNothingBeyondThePoints(t *testing.T) {
 			geometry := *g.geometry
 			geometry.centre = guarded(t, g.centre, atEnd)
 			geometry.roots = guarded(t, g.roots, atEnd)
-			s.g = &Generator{&geometry, g.expansion, g.key, g.normals}
+			s.g = &Generator{geometry: &geometry, expansion: g.expansion, key: g.key, normals: g.normals}
 			s.normals = guarded(t, s.normals, atEnd)
 			s.order = guarded(t, s.order, atEnd)
 			const most = 400

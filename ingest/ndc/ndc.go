@@ -19,6 +19,7 @@ type Config struct {
 	Features     int // n, 1 to MaxFeatures
 	Separability Separability
 	Seed         uint64
+	Drift        Drift
 }
 
 // Stream names one of the two sequences of points that share centres, roots,
@@ -40,6 +41,8 @@ type Generator struct {
 	expansion float64
 	key       uint64
 	normals   *segments
+	drift     Drift
+	next      *Generator // of the next seed, where there is a drift
 }
 
 // New draws the clusters. It fails if the configuration is out of bounds, or if no draw
@@ -49,7 +52,18 @@ func New(cfg Config) (*Generator, error) {
 	if n < 1 || n > MaxFeatures {
 		return nil, fmt.Errorf("ndc: %d features: 1 to %d can be made", n, MaxFeatures)
 	}
-	g := &Generator{key: mix(cfg.Seed + step), normals: normalTable()}
+	if err := cfg.Drift.Check(); err != nil {
+		return nil, err
+	}
+	g := &Generator{key: mix(cfg.Seed + step), normals: normalTable(), drift: cfg.Drift}
+	if cfg.Drift != (Drift{}) {
+		next := cfg
+		next.Seed, next.Drift = cfg.Seed+1, Drift{}
+		var err error
+		if g.next, err = New(next); err != nil {
+			return nil, err
+		}
+	}
 	if s := cfg.Separability; s.correctness == 0 {
 		g.expansion = s.factor()
 		if !(g.expansion > 0 && g.expansion*float64(n) <= maxReach) {

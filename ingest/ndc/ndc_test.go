@@ -528,3 +528,64 @@ func ExampleNew() {
 	// Output:
 	// 20000 rows at expansion factor 34.695
 }
+
+// A drift has the points of the two seeds, each in its place, and as many of the second as its
+// probability says. Ranges change nothing.
+func TestDrift(t *testing.T) {
+	const rows, first, last = 10_000, 2_000, 8_000
+	own := mustNew(t, Config{Features: 3, Seed: 4})
+	next := mustNew(t, Config{Features: 3, Seed: 5})
+	drift := mustNew(t, Config{Features: 3, Seed: 4, Drift: Drift{first, last}})
+	for _, stream := range []Stream{Train, Test} {
+		columns, codes := points(drift, stream, 0, rows)
+		ownColumns, ownCodes := points(own, stream, 0, rows)
+		nextColumns, nextCodes := points(next, stream, 0, rows)
+		same := func(i int, columns2 [][]float32, codes2 []int32) bool {
+			for j := range columns {
+				if columns[j][i] != columns2[j][i] {
+					return false
+				}
+			}
+			return codes[i] == codes2[i]
+		}
+		var early, late int // points of the next seed in either half of the drift
+		for i := range rows {
+			isOwn, isNext := same(i, ownColumns, ownCodes), same(i, nextColumns, nextCodes)
+			switch {
+			case !isOwn && !isNext, i < first && !isOwn, i >= last && !isNext:
+				t.Fatalf("stream %d: point %d is of neither seed, or of the wrong one", stream, i)
+			case !isOwn && i < (first+last)/2:
+				early++
+			case !isOwn && i < last:
+				late++
+			}
+		}
+		// A quarter and three quarters of 3000; the standard deviation is below 24.
+		if early < 650 || early > 850 || late < 2150 || late > 2350 {
+			t.Errorf("stream %d: %d and %d of 3000 points are of the next seed", stream, early, late)
+		}
+		sampler := drift.NewSampler()
+		for at := 0; at < rows; at += 777 {
+			b := sampler.Block(stream, int64(at), min(777, rows-at))
+			for i := range b.Codes {
+				if b.Codes[i] != codes[at+i] || float32(b.Columns[2].At(i)) != columns[2][at+i] {
+					t.Fatalf("stream %d: point %d depends on its range", stream, at+i)
+				}
+			}
+		}
+	}
+	for _, bad := range []Drift{{-1, 5}, {5, 5}, {7, 5}, {0, MaxPoints + 1}} {
+		if _, err := New(Config{Features: 3, Drift: bad}); err == nil {
+			t.Errorf("a drift of %v is taken", bad)
+		}
+	}
+	var read Drift
+	if err := read.UnmarshalText([]byte("1000:2000")); err != nil || read != (Drift{1000, 2000}) {
+		t.Errorf("%v, %v", read, err)
+	}
+	for _, bad := range []string{"", "5", "1:x", "1:2:3", "7:5", ":5"} {
+		if err := new(Drift).UnmarshalText([]byte(bad)); err == nil {
+			t.Errorf("the drift %q is taken", bad)
+		}
+	}
+}

@@ -11,6 +11,7 @@ const (
 	quarterGeometry uint64 = 0 << 62
 	quarterTrain    uint64 = 1 << 62
 	quarterTest     uint64 = 2 << 62
+	quarterDrift    uint64 = 3 << 62
 
 	drawStride = 1 << 52 // words that one draw of the geometry may use
 )

@@ -24,6 +24,8 @@ type Sampler struct {
 	groups  bool           // whether placeGroups makes the points
 	normals []float64      // of a centre's rows, one after another, or of a group
 
+	next *Sampler // of the next seed, where there is a drift
+
 	// The memory of Block.
 	block   incremental.Block
 	columns [][]float32
@@ -42,7 +44,7 @@ func (g *Generator) newSampler(groups bool) *Sampler {
 		// Nearly all groups are whole.
 		batch, normals = 4096, groupRows*(g.n+g.n%2)
 	}
-	return &Sampler{
+	s := &Sampler{
 		g:       g,
 		batch:   batch,
 		centre:  make([]uint8, batch),
@@ -52,6 +54,10 @@ func (g *Generator) newSampler(groups bool) *Sampler {
 		block:   incremental.Block{Classes: Classes(), Columns: make([]gram.Column, g.n)},
 		columns: make([][]float32, g.n),
 	}
+	if g.next != nil {
+		s.next = g.next.newSampler(groups)
+	}
+	return s
 }
 
 // Fill makes points first to first + len(codes) − 1 of a stream: coordinate j
@@ -70,14 +76,24 @@ func (s *Sampler) Fill(columns [][]float32, codes []int32, stream Stream, first 
 	if first < 0 || first > MaxPoints-int64(len(codes)) {
 		panic(fmt.Sprintf("ndc: %d points from %d: a stream has %d", len(codes), first, MaxPoints))
 	}
+	if stream > Test {
+		panic(fmt.Sprintf("ndc: stream %d", stream))
+	}
+	if s.next != nil {
+		s.drift(columns, codes, stream, first)
+		return
+	}
+	s.fill(columns, codes, stream, first)
+}
+
+// fill is Fill without a drift.
+func (s *Sampler) fill(columns [][]float32, codes []int32, stream Stream, first int64) {
 	var quarter uint64
 	switch stream {
 	case Train:
 		quarter = quarterTrain
 	case Test:
 		quarter = quarterTest
-	default:
-		panic(fmt.Sprintf("ndc: stream %d", stream))
 	}
 	perPoint := 1 + uint64(s.g.n+1)/2
 	from, stride := wordsAt(s.g.key, quarter+uint64(first)*perPoint), words(perPoint*step)

@@ -49,6 +49,8 @@ type Result struct {
 	PaperSupportVectors float64  `json:"paper_support_vectors,omitempty"`
 	Programs            float64  `json:"programs,omitempty"` // mathematical programs solved, mean over folds
 
+	Angle *float64 `json:"angle,omitempty"` // between the normal and the first one of the table, in degrees
+
 	Seconds      float64 `json:"seconds,omitempty"`       // training, of all folds of a division, on one core
 	TotalSeconds float64 `json:"total_seconds,omitempty"` // with tuning and testing
 	PaperSeconds float64 `json:"paper_seconds,omitempty"` // training, on the paper's machine
@@ -102,13 +104,14 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 	tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) { fmt.Fprintln(tab, "  "+strings.TrimRight(strings.Join(cells, "\t"), "\t")) }
 	head, heading := false, "ν"
-	counted := false // features and support vectors
+	counted, turning := false, false // features and support vectors, angles
 	for i := range r.Results {
 		x := &r.Results[i]
 		if x.Table == t.Name && x.Mu != 0 {
 			heading = "ν, μ"
 		}
 		counted = counted || x.Table == t.Name && (x.Used != nil || x.SupportVectors != nil)
+		turning = turning || x.Table == t.Name && x.Angle != nil
 	}
 	var remarks []string
 	remark := func(text string) {
@@ -130,6 +133,9 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 			cells := []string{"data set", "rows × n", "method", heading, "train", "paper", "test", "paper", "difference", "p", "paper", "seconds", "paper"}
 			if counted {
 				cells = append(cells, "used", "paper", "SVs", "paper", "programs")
+			}
+			if turning {
+				cells = append(cells, "angle")
 			}
 			row(cells...)
 		}
@@ -168,6 +174,9 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 		}
 		if counted {
 			cells = append(cells, number(x.Used), mean(x.PaperUsed), number(x.SupportVectors), mean(x.PaperSupportVectors), mean(x.Programs))
+		}
+		if turning {
+			cells = append(cells, number(x.Angle)+"°")
 		}
 		row(cells...)
 	}

@@ -63,6 +63,16 @@ var tables = []*Table{
 		run: table26.run,
 	},
 	{
+		Name:  "fig-2.7",
+		Title: "60 days of a million points, 30 at a time, one in and one out (Fung 2003, figure 2.7)",
+		Notes: []string{
+			fmt.Sprintf("The points are those of streamd replay ndc --rows 60000000 --drift %d000000:%d000000, where a day is a million points. The thesis has no figures.", driftBegin, driftEnd),
+			"Angles are between normals and the first one, up to 180 degrees. Tested on 100,000 other points of the last day.",
+		},
+		run:  drift{rows: 1_000_000}.run,
+		draw: drift{rows: 1_000_000}.draw,
+	},
+	{
 		Name:  "fig-2.8",
 		Title: "100 points, 85 to 15: plain, balanced, balanced and refined (Fung 2003, figures 2.8 to 2.10)",
 		Notes: []string{"The points are made after the thesis's pictures. Shares are of the training set.", balanceNote},

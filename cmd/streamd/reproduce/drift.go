@@ -1,0 +1,161 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+
+	"golang.org/x/sync/errgroup"
+
+	"streamd/cmd/streamd/plot"
+	"streamd/incremental"
+	"streamd/incremental/newton"
+	"streamd/ingest/ndc"
+)
+
+// drift is figure 2.7: days of points, of which a window holds 30. After them, every day one
+// comes and the oldest one goes. Meanwhile the points drift to other clusters.
+type drift struct{ rows int } // of a day
+
+const (
+	driftDays, driftWindow = 60, 30
+	// The days between these ends have points of both clusters.
+	driftBegin, driftEnd = 30, 32
+	driftFeatures        = 10
+	driftNu              = 0.1 // that of table 2.4
+	driftTest            = 100_000
+)
+
+// driftPlane is the plane of the window at the end of a day.
+type driftPlane struct {
+	day   int
+	model *incremental.Model
+	angle float64 // to the first plane, in degrees
+	test  float64 // correctness on other points of the day
+}
+
+// planes returns the planes at the ends of days 30 to 60, and the angle between the planes of
+// either cluster alone.
+func (d drift) planes(ctx context.Context, c *Config) (planes []driftPlane, between float64, err error) {
+	generator, err := ndc.New(ndc.Config{
+		Features: driftFeatures, Separability: ndc.Easy, Seed: c.Seed,
+		Drift: ndc.Drift{First: driftBegin * int64(d.rows), Last: driftEnd * int64(d.rows)},
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	days := make([]*incremental.Summary, driftDays)
+	group, ctx := errgroup.WithContext(ctx)
+	for worker := range c.workers() {
+		group.Go(func() error {
+			sampler := generator.NewSampler()
+			var z incremental.Summariser
+			for day := worker; day < driftDays; day += c.workers() {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				var err error
+				if days[day], err = z.Summarise(sampler.Block(ndc.Train, int64(day)*int64(d.rows), d.rows)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, 0, err
+	}
+	live := incremental.NewState(incremental.DefaultFeatures(generator.Features()))
+	sampler := generator.NewSampler()
+	for i, day := range days {
+		live.Add(day)
+		if i >= driftWindow {
+			live.Remove(days[i-driftWindow])
+		}
+		if i+1 < driftWindow {
+			continue
+		}
+		p := driftPlane{day: i + 1}
+		if p.model, err = live.Moments().Solve(incremental.Options{Nu: driftNu}); err != nil {
+			return nil, 0, err
+		}
+		test := sampler.Block(ndc.Test, int64(i)*int64(d.rows), driftTest)
+		p.test = correctness(p.model, newton.Blocks{test})
+		planes = append(planes, p)
+	}
+	for i := range planes {
+		planes[i].angle = angle(planes[0].model, planes[i].model)
+	}
+	first, last := incremental.NewState(live.Features()), incremental.NewState(live.Features())
+	for _, day := range days[:driftBegin] {
+		first.Add(day)
+	}
+	for _, day := range days[driftEnd:] {
+		last.Add(day)
+	}
+	from, err := first.Moments().Solve(incremental.Options{Nu: driftNu})
+	if err != nil {
+		return nil, 0, err
+	}
+	to, err := last.Moments().Solve(incremental.Options{Nu: driftNu})
+	if err != nil {
+		return nil, 0, err
+	}
+	return planes, angle(from, to), nil
+}
+
+// angle is the angle between the normals of two planes in degrees, from 0 to 180. The thesis
+// (section 2.3.1) takes the smaller angle between the lines, which is 90 at most.
+func angle(a, b *incremental.Model) float64 {
+	var ab, aa, bb float64
+	for j, v := range a.Planes[0].W {
+		u := b.Planes[0].W[j]
+		ab, aa, bb = ab+v*u, aa+v*v, bb+u*u
+	}
+	return math.Acos(max(-1, min(1, ab/math.Sqrt(aa*bb)))) * 180 / math.Pi
+}
+
+// run returns the planes of every fifth day, as in the thesis. All are checked.
+func (d drift) run(ctx context.Context, c *Config) ([]Result, error) {
+	planes, between, err := d.planes(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	const step, closeBy = 5, 5
+	var results []Result
+	var previous float64
+	var broken string
+	for i, p := range planes {
+		if p.angle < previous {
+			broken = fmt.Sprintf("the angle of day %d, %.1f°, is smaller than the day before", p.day, p.angle)
+		}
+		previous = p.angle
+		if i%step == 0 {
+			results = append(results, Result{
+				DataSet: fmt.Sprintf("Days %d to %d", p.day-driftWindow+1, p.day), Rows: driftWindow * d.rows, Features: driftFeatures,
+				Method: psvm.name, Nu: driftNu, Test: &p.test, Angle: &p.angle,
+			})
+		}
+	}
+	if broken == "" && math.Abs(previous-between) > closeBy {
+		broken = fmt.Sprintf("the last angle is more than %d° from that between the clusters", closeBy)
+	}
+	return append(results, Result{DataSet: "Either cluster alone", Method: psvm.name, Angle: &between, Broken: broken}), nil
+}
+
+// draw draws the angles of all days.
+func (d drift) draw(ctx context.Context, w io.Writer, c *Config) error {
+	planes, between, err := d.planes(ctx, c)
+	if err != nil {
+		return err
+	}
+	chart := plot.Chart{
+		Title: "Angle between the normals and the first one", X: "days that came and went", Y: "degrees", Height: 400,
+		Line: plot.XYs{{X: 0, Y: between}, {X: driftDays - driftWindow, Y: between}}, Note: "between the planes of either cluster",
+	}
+	for _, p := range planes {
+		chart.Points = append(chart.Points, plot.XY{X: float64(p.day - driftWindow), Y: p.angle})
+	}
+	return plot.Charts(w, chart)
+}

@@ -1,0 +1,43 @@
+package reproduce
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"streamd/incremental"
+	"streamd/ingest/ndc"
+)
+
+// The last plane, after 30 retirements, is to the bit that of the days that are left.
+func TestDrift(t *testing.T) {
+	const rows = 1000
+	planes, between, err := drift{rows}.planes(context.Background(), &Config{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	generator, err := ndc.New(ndc.Config{
+		Features: driftFeatures, Separability: ndc.Easy, Seed: 1, Drift: ndc.Drift{First: driftBegin * rows, Last: driftEnd * rows},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var z incremental.Summariser
+	left := incremental.NewState(incremental.DefaultFeatures(driftFeatures))
+	summary, err := z.Summarise(generator.NewSampler().Block(ndc.Train, driftWindow*rows, driftWindow*rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.Add(summary)
+	want, err := left.Moments().Solve(incremental.Options{Nu: driftNu})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := planes[len(planes)-1]
+	if got := last.model.Planes[0]; !slices.Equal(got.W, want.Planes[0].W) || got.Gamma != want.Planes[0].Gamma {
+		t.Errorf("the last plane is %v, %v, that of its days %v, %v", got.W, got.Gamma, want.Planes[0].W, want.Planes[0].Gamma)
+	}
+	if len(planes) != driftDays-driftWindow+1 || planes[0].angle != 0 || last.angle < between-10 || last.angle > between+10 {
+		t.Errorf("%d planes, from %v to %v degrees, of %v", len(planes), planes[0].angle, last.angle, between)
+	}
+}

@@ -269,6 +269,7 @@ func (l *loader) checkModel() {
 		is   bool
 	}{
 		{"model.standardise", m.Standardise == SwitchAuto}, {"model.balanced", m.Balanced == SwitchAuto}, {"model.refine", m.Refine == RefineAuto},
+		{"model.mu", m.Mu == NuAuto},
 	} {
 		if auto.is && m.Nu != NuAuto && !l.bad["model.nu"] {
 			l.fault(auto.name, "auto goes together with model.nu: auto")

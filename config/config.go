@@ -140,7 +140,7 @@ type Model struct {
 	ClassWeights   map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes. A class without one has weight 1. Not together with model.balanced."`
 	Standardise    Switch             `key:"standardise" default:"false" choices:"false|true|auto" help:"Solve with every feature scaled to mean 0 and variance 1. auto: the better of the two, chosen together with model.nu: auto."`
 	Knowledge      string             `key:"knowledge" help:"YAML file of rules beside the rows, such as {when: age >= 40, then: risk}: see config/README.md. Empty: none."`
-	Mu             float64            `key:"mu" default:"10" above:"0" help:"Weight μ > 0 of the slack of the rules of model.knowledge."`
+	Mu             Nu                 `key:"mu" default:"10" help:"Weight μ > 0 of the slack of the rules of model.knowledge. auto: the best of 0.01 to 10000, chosen together with model.nu: auto."`
 	SolveInterval  time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`
 	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks that they were not fitted on. A fold's sums are as large as the model's. 0: none."`
 	Method         Method             `key:"method" default:"psvm" choices:"psvm|means" help:"How planes are read off the sums: by least squares (psvm), or as the difference of the classes' means (means), which has no ν."`

@@ -117,10 +117,10 @@ func parseInt(text string, bits int) (int64, error) {
 	return n, nil
 }
 
-// Nu is a ν > 0, or NuAuto.
+// Nu is a weight ν or μ > 0, or NuAuto.
 type Nu float64
 
-// NuAuto stands for a ν that is chosen on held-out folds.
+// NuAuto stands for a weight that is chosen on held-out folds.
 const NuAuto Nu = 0
 
 // String writes the number, or auto.

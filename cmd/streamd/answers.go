@@ -96,7 +96,7 @@ func (t *table) tuning(a *model.Tuning) {
 	t.row("digest", a.Digest)
 	for _, f := range a.Finals {
 		t.row("in the end", fmt.Sprintf("nu %g%s: %s of held-out rows are right (balanced %s)",
-			f.Nu, describePlanes(f.Standardise, f.Balanced, f.Method), percent(f.Correctness), percent(f.BalancedCorrectness)))
+			f.Nu, describePlanes(f.Standardise, f.Balanced, f.Method, f.Mu), percent(f.Correctness), percent(f.BalancedCorrectness)))
 	}
 	t.row("NU", "LOSS", "BALANCED LOSS", "CORRECT", "BALANCED", "CHOSEN", "PLANES")
 	for _, curve := range a.Curves {
@@ -109,6 +109,9 @@ func (t *table) tuning(a *model.Tuning) {
 		}
 		if model.Refined(curve.Method) {
 			planes += ", refined (" + curve.Method + ")"
+		}
+		if curve.Mu > 0 {
+			planes += fmt.Sprintf(", mu %g", curve.Mu)
 		}
 		for _, p := range curve.Points {
 			mark := ""
@@ -126,11 +129,11 @@ func describeTuning(a *model.Tuning) string {
 		best = percent(a.Best)
 	}
 	text := fmt.Sprintf("nu %g by the %s of %s on %s", a.Nu, a.Criterion, best, counted(a.Folds, "fold"))
-	return text + describePlanes(a.Standardise, a.Balanced, a.Method)
+	return text + describePlanes(a.Standardise, a.Balanced, a.Method, a.Mu)
 }
 
 // describePlanes names the choices besides ν.
-func describePlanes(standardise, balanced bool, method string) (text string) {
+func describePlanes(standardise, balanced bool, method string, mu float64) (text string) {
 	if standardise {
 		text += ", standardised"
 	}
@@ -139,6 +142,9 @@ func describePlanes(standardise, balanced bool, method string) (text string) {
 	}
 	if model.Refined(method) {
 		text += ", refined (" + method + ")"
+	}
+	if mu > 0 {
+		text += fmt.Sprintf(", mu %g", mu)
 	}
 	return text
 }

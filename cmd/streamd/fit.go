@@ -351,6 +351,7 @@ func (f *fit) tune(ctx context.Context, c *fitCmd) (*tuningReport, error) {
 	y := study.New(p, study.Options{
 		Planes: f.options, AnyScale: c.Standardise == config.SwitchAuto, AnyBalance: c.Balanced == config.SwitchAuto,
 		Objective: f.objective, Refining: f.refining, Refine: f.refiner(f.in), AnyMethod: f.refining == study.Either,
+		Ways: f.ways(f.in),
 		Held: how,
 	})
 	t, err := y.Tune(ctx, rows)
@@ -360,6 +361,9 @@ func (f *fit) tune(ctx context.Context, c *fitCmd) (*tuningReport, error) {
 	if f.refining == study.Either {
 		f.method = y.RefinesBy()
 	}
+	if f.knowledge != nil {
+		f.knowledge.machine.Mu = model.MuOf(t.Ways[t.Chosen])
+	}
 	f.options, f.refining = y.Options(), study.Never
 	if y.Refines() {
 		f.refining = study.Always
@@ -367,7 +371,7 @@ func (f *fit) tune(ctx context.Context, c *fitCmd) (*tuningReport, error) {
 	r := model.NewTuning(t)
 	return &tuningReport{
 		Folds: r.Folds, Criterion: r.Criterion, Nu: r.Nu, Best: r.Best, Points: r.Curves[t.Chosen].Points,
-		Method: r.Method, Standardise: r.Standardise, Balanced: r.Balanced, Curves: r.Curves, Finals: r.Finals,
+		Method: r.Method, Standardise: r.Standardise, Balanced: r.Balanced, Mu: r.Mu, Curves: r.Curves, Finals: r.Finals,
 	}, nil
 }
 

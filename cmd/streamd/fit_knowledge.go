@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 
@@ -19,24 +19,20 @@ import (
 // knowledgeFlags ask for planes by rules and rows.
 type knowledgeFlags struct {
 	Knowledge string   `placeholder:"FILE" help:"Learn from rules, too: a YAML file that says of which class rows are. rules: [{when: tumor >= 4 and lymph >= 5, then: recur}] has comparisons that are linear in the features, and each rule may have a name and a weight. within: [0, 1] bounds the features that a rule does not name; one-of: [[red, green, blue]] lists features of which one is 1. The planes are those of the 1-norm SVM with these knowledge sets, by a program of all rows, in memory. With --nu 0 they are those of the rules alone. With --block-rows they have the squared loss of a daemon with model.knowledge."`
-	Mu        *float64 `placeholder:"MU" help:"Weight of the rules' slack against the size of the plane. At 1 and less, a rule that leaves features without bounds may cost less than a plane. (default: 10)"`
+	Mu        autoFlag `placeholder:"MU" help:"Weight of the rules' slack against the size of the plane. At 1 and less, a rule that leaves features without bounds may cost less than a plane. auto, with --nu auto, tries 0.01 to 10000 and takes the one that classifies best over the folds. (default: 10)"`
 }
-
-// defaultMu is above 1, where r of a rule without bounds costs less than the w that it takes the
-// place of (Fung 2003, 3.15): the plane would do without the rule's features.
-const defaultMu = 10
 
 // check refuses flags that do not go together.
 func (c *fitCmd) checkKnowledge() error {
 	switch {
-	case c.Knowledge == "" && c.Mu != nil:
+	case c.Knowledge == "" && c.Mu != autoFlag{}:
 		return errors.New("--mu: goes with --knowledge")
 	case c.Knowledge == "" && c.alone():
 		return errors.New("--nu 0: goes with --knowledge, since nothing is learned from the rows")
 	case c.Knowledge == "":
 		return nil
-	case c.Mu != nil && !(*c.Mu >= 0 && !math.IsInf(*c.Mu, 0)):
-		return fmt.Errorf("--mu %v: must be a finite number that is at least 0", *c.Mu)
+	case c.Mu.auto && !c.Nu.auto:
+		return errors.New("--mu auto: goes with --nu auto")
 	case c.Refine != config.RefineNone:
 		return errors.New("--knowledge: does not go with --refine, whose planes know no rules")
 	case c.Method != config.MethodPSVM:
@@ -58,7 +54,9 @@ func (c *fitCmd) alone() bool { return !c.Nu.auto && c.Nu.value == 0 }
 type knowledge struct {
 	rules   []config.Rule
 	machine svm.Knowledge
-	sums    *model.Rules // in place of the machine, as in a daemon; nil: planes are found on rows
+	anyMu   bool // μ is to be chosen
+	// sums are in place of the machine, as in a daemon. Nil: planes are found on rows.
+	sums *model.Rules
 
 	mutex sync.Mutex // guards held: planes are found at the same time
 	held  [][]svm.Grip
@@ -70,10 +68,7 @@ func (c *fitCmd) know(ctx context.Context, f *fit) error {
 	if err != nil {
 		return err
 	}
-	k := &knowledge{machine: svm.Knowledge{Mu: defaultMu, Alone: c.alone()}}
-	if c.Mu != nil {
-		k.machine.Mu = *c.Mu
-	}
+	k := &knowledge{machine: svm.Knowledge{Mu: cmp.Or(c.Mu.value, model.FirstMu), Alone: c.alone()}, anyMu: c.Mu.auto}
 	if k.rules, err = rules.Bind(ctx, f.data.features, f.sums.whole.Moments().Classes()); err != nil {
 		return err
 	}
@@ -89,13 +84,31 @@ func (c *fitCmd) know(ctx context.Context, f *fit) error {
 	return nil
 }
 
+// ways are those of every μ, for planes in some coordinates. There are none if μ is given.
+func (f *fit) ways(in *basis.Coordinates) (ways []study.Way) {
+	switch k := f.knowledge; {
+	case k == nil || !k.anyMu:
+	case k.sums != nil:
+		ways = k.sums.Ways()
+	default:
+		for _, mu := range model.Mus() {
+			ways = append(ways, study.Way{Refine: k.refiner(mu, in)})
+		}
+	}
+	return ways
+}
+
 // refiner is the method of refinement for planes in some coordinates.
 func (f *fit) refiner(in *basis.Coordinates) study.Refiner {
 	if f.knowledge == nil || f.knowledge.sums != nil {
 		return f.method
 	}
-	machine := f.knowledge.machine
-	if in != nil {
+	return f.knowledge.refiner(f.knowledge.machine.Mu, in)
+}
+
+func (k *knowledge) refiner(mu float64, in *basis.Coordinates) study.Refiner {
+	machine := k.machine
+	if machine.Mu = mu; in != nil {
 		machine.Map = in.Map
 	}
 	return svm.Refiner{Name: "knowledge", Machine: machine, Basis: in != nil}
@@ -140,9 +153,9 @@ type ruleReport struct {
 func (f *fit) reportRules(ctx context.Context) (*knowledgeReport, error) {
 	k := f.knowledge
 	r := &knowledgeReport{Mu: k.machine.Mu}
-	var solved *model.Knowledge
-	if k.sums != nil {
-		if solved = k.sums.Report(ctx, f.model); solved.Problem != "" {
+	solved := model.NewKnowledge(ctx, f.model)
+	if solved != nil {
+		if r.Mu = solved.Mu; solved.Problem != "" {
 			return nil, errors.New(solved.Problem)
 		}
 	}

@@ -62,12 +62,13 @@ type tuningReport struct {
 	Method      string              `json:"method"`
 	Standardise bool                `json:"standardise"`
 	Balanced    bool                `json:"balanced"`
+	Mu          float64             `json:"mu,omitempty"` // weight of the slack of rules
 	Curves      []model.TuningCurve `json:"curves"`
 	Finals      []model.TuningFinal `json:"finals,omitempty"`
 }
 
 func (r *tuningReport) describe() string {
-	text := fmt.Sprintf("%g%s, chosen by the %s of %s on %d folds", r.Nu, describePlanes(r.Standardise, r.Balanced, r.Method), r.Criterion, percent(r.Best), r.Folds)
+	text := fmt.Sprintf("%g%s, chosen by the %s of %s on %d folds", r.Nu, describePlanes(r.Standardise, r.Balanced, r.Method, r.Mu), r.Criterion, percent(r.Best), r.Folds)
 	for _, f := range r.Finals {
 		switch {
 		case f.Method == r.Method:

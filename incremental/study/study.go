@@ -22,6 +22,9 @@ type Options struct {
 	Planes incremental.Options
 	// AnyScale and AnyBalance let Tune choose Planes.Standardise and Planes.Balanced, too.
 	AnyScale, AnyBalance bool
+	// Ways are those that Tune chooses from in place of Planes.Solver and Refine, the preferred
+	// ones first. None: there is no choice.
+	Ways []Way
 	// Objective is the figure that Tune chooses by.
 	Objective tuning.Objective
 	// Others adds the curves of other options to a Tuning, where they take little time.
@@ -37,6 +40,12 @@ type Options struct {
 	Workers int // goroutines of a refinement; 0: GOMAXPROCS
 }
 
+// A Way is a method of finding planes.
+type Way struct {
+	Solver incremental.Solver // nil: the proximal planes
+	Refine Refiner            // nil: newton.Full
+}
+
 // A Refiner moves planes on rows: a newton.Method, or a machine of another package.
 type Refiner interface {
 	// String is the method's name.
@@ -48,6 +57,13 @@ type Refiner interface {
 	// Continues says whether the search begins at the planes of the model and ends, up to
 	// rounding, at the same planes wherever it begins.
 	Continues() bool
+}
+
+// use makes a way that of the planes.
+func (o *Options) use(w Way) {
+	if o.Planes.Solver, o.Refine = w.Solver, w.Refine; o.Refine == nil {
+		o.Refine = newton.Full
+	}
 }
 
 // Judging says how planes are judged on held-out rows.
@@ -86,9 +102,7 @@ func New(p *Problem, o Options) *Study {
 
 // Of begins a study of sums without folds.
 func Of(total *incremental.Moments, o Options) *Study {
-	if o.Refine == nil {
-		o.Refine = newton.Full
-	}
+	o.use(Way{o.Planes.Solver, o.Refine})
 	return &Study{problem: &Problem{}, options: o, total: total}
 }
 

@@ -153,6 +153,60 @@ func TestTuneByRowsFromElsewhere(t *testing.T) {
 	}
 }
 
+// still has the same planes whatever the rows, and refined ones, too.
+type still struct{ w, gamma float64 }
+
+func (still) String() string          { return "still" }
+func (still) Uses() (matrix, nu bool) { return false, false }
+func (s still) Plane(p *incremental.Program, _ float64) ([]float64, error) {
+	z := slices.Repeat([]float64{s.w}, len(p.Right))
+	z[len(p.Right)-1] = s.gamma
+	return z, nil
+}
+func (still) Continues() bool { return false }
+func (s still) Refine(_ context.Context, m *incremental.Model, _ newton.Rows, _ newton.Options) (*newton.Result, error) {
+	refined := *m
+	refined.Planes = slices.Clone(m.Planes)
+	for i := range refined.Planes {
+		refined.Planes[i].Gamma = s.gamma
+	}
+	return &newton.Result{Model: &refined}, nil
+}
+
+// Of several ways Tune takes the one whose held-out rows are most correct, and of equals the first.
+// It has the figures of a study that has no other way.
+func TestTuneChoosesTheWay(t *testing.T) {
+	l := newLive(t, overlapping(12, 60), 4, everyRow, nil)
+	psvm, bad, worse := Way{}, Way{Solver: still{0, 1}, Refine: still{0, 1}}, Way{Solver: still{0, 2}, Refine: still{0, 2}}
+	for _, refining := range []Refining{Never, Always, Either} {
+		for _, c := range []struct {
+			ways []Way
+			want int
+		}{{[]Way{bad, psvm, worse}, 1}, {[]Way{psvm, psvm}, 0}, {[]Way{worse, bad}, 0}} {
+			o := Options{Refining: refining, AnyScale: true, Others: true, Held: Judging{Values: everyRow}}
+			o.Ways = c.ways
+			s := New(&l.Problem, o)
+			got, err := s.Tune(t.Context(), l.sample())
+			if err != nil {
+				t.Fatal(err)
+			}
+			one := o
+			one.Ways, one.Planes.Solver, one.Refine = nil, c.ways[c.want].Solver, c.ways[c.want].Refine
+			alone := New(&l.Problem, one)
+			want, err := alone.Tune(t.Context(), l.sample())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got.Point, want.Point) || !reflect.DeepEqual(s.Options(), alone.Options()) || s.RefinesBy() != alone.RefinesBy() || s.Refines() != alone.Refines() {
+				t.Errorf("%v, %v: %+v by %v, alone %+v by %v", refining, c.ways, s.Options(), s.RefinesBy(), alone.Options(), alone.RefinesBy())
+			}
+			if !reflect.DeepEqual(got.Ways[got.Chosen].Solver, one.Planes.Solver) || len(got.Ways) != len(got.Curves) || len(got.Curves) <= len(want.Curves) {
+				t.Errorf("%v, %v: ways %v of %d curves, chosen %d", refining, c.ways, got.Ways, len(got.Curves), got.Chosen)
+			}
+		}
+	}
+}
+
 // The decision values of a fold's rows are those of planes that never saw them: of a
 // study of the other folds' blocks.
 func TestHeldOutRowsWereNotSeen(t *testing.T) {

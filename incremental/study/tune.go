@@ -15,6 +15,7 @@ import (
 // Tuning reports how the options were chosen.
 type Tuning struct {
 	Curves    []tuning.Curve // of the options to choose from, then of Options.Others
+	Ways      []Way          // of each curve
 	Chosen    int            // index of the chosen curve
 	Criterion tuning.Criterion
 	Point     tuning.Point // the choice
@@ -71,25 +72,28 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	}
 	t := &Tuning{}
 	var failed error
-	try := func(options []incremental.Options, curve func(incremental.Options) (tuning.Curve, error)) {
-		for _, o := range options {
-			c, err := curve(o)
-			if err != nil {
-				failed = errors.Join(failed, err)
-				continue
+	try := func(ways []Way, options []incremental.Options, curve func(Options) (tuning.Curve, error)) {
+		for _, w := range ways {
+			for _, o := range options {
+				c, err := curve(s.with(o, w))
+				if err != nil {
+					failed = errors.Join(failed, err)
+					continue
+				}
+				t.Curves, t.Ways = append(t.Curves, c), append(t.Ways, w)
 			}
-			t.Curves = append(t.Curves, c)
 		}
 	}
-	solved := func(o incremental.Options) (tuning.Curve, error) { return s.curve(ctx, o, rows) }
+	solved := func(o Options) (tuning.Curve, error) { return s.curve(ctx, o.Planes, rows) }
+	refined := func(o Options) (tuning.Curve, error) { return s.refinedCurve(ctx, o, of) }
 	if how != Always {
-		try(offered, solved)
+		try(s.ways(), offered, solved)
 	}
 	if how != Never {
-		try(offered, func(o incremental.Options) (tuning.Curve, error) { return s.refinedCurve(ctx, o, s.options.Refine, of) })
+		try(s.ways(), offered, refined)
 	}
 	if len(t.Curves) == 0 && how == Always { // solved planes are served where none can be refined
-		try(offered, solved)
+		try(s.ways(), offered, solved)
 	}
 	if len(t.Curves) == 0 {
 		return nil, failed
@@ -97,22 +101,16 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	scored := t.Curves[0].Rows
 	t.Criterion = tuning.For(s.options.Objective, scored > 0)
 	if how == Either && s.options.AnyMethod && s.options.Refine != newton.Logistic && s.few() {
-		best := t.Curves[tuning.Best(t.Criterion, t.Curves)].Options
-		try([]incremental.Options{best}, func(o incremental.Options) (tuning.Curve, error) {
-			return s.refinedCurve(ctx, o, newton.Logistic, of)
-		})
+		best := tuning.Best(t.Criterion, t.Curves)
+		w := Way{t.Ways[best].Solver, newton.Logistic}
+		try([]Way{w}, []incremental.Options{t.Curves[best].Options}, refined)
 	}
 	if err := s.choose(ctx, t, of); err != nil {
 		return nil, err
 	}
 	size := int64(len(s.total.Classes())*len(s.problem.Whole.Features())) * scored
 	if s.options.Others && rows != nil && size <= cheap {
-		for _, o := range others {
-			// Other options that cannot be solved are left out.
-			if c, err := solved(o); err == nil {
-				t.Curves = append(t.Curves, c)
-			}
-		}
+		try(t.Ways[t.Chosen:t.Chosen+1], others, solved) // those that cannot be solved are left out
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -121,25 +119,33 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	return t, nil
 }
 
+// ways are those to choose from, or the only one.
+func (s *Study) ways() []Way {
+	if s.options.Ways != nil {
+		return s.options.Ways
+	}
+	return []Way{{s.options.Planes.Solver, s.options.Refine}}
+}
+
+// with returns the study's options for some planes, found in a way.
+func (s *Study) with(planes incremental.Options, w Way) Options {
+	o := s.options
+	o.Planes = planes
+	o.use(w)
+	return o
+}
+
 // take makes the choice the study's options.
 func (s *Study) take(t *Tuning) {
 	c := &t.Curves[t.Chosen]
-	s.options.Planes = c.Options
+	s.options = s.with(c.Options, t.Ways[t.Chosen])
 	s.options.Planes.Nu = t.Point.Nu
 	if s.options.Refining == Either {
 		s.options.Refining = Never
 		if c.Method != "" {
-			s.options.Refining, s.options.Refine = Always, s.named(c.Method)
+			s.options.Refining = Always
 		}
 	}
-}
-
-// named is the method of that name among those that Tune tries.
-func (s *Study) named(method string) Refiner {
-	if method == newton.Logistic.String() {
-		return newton.Logistic
-	}
-	return s.options.Refine
 }
 
 // few reports whether the planes are few enough for newton.Logistic on as many rows as planes
@@ -180,7 +186,7 @@ func (s *Study) choose(ctx context.Context, t *Tuning, of *Sample) (err error) {
 		figure := 0.0
 		if len(curves) < len(t.Curves) {
 			final := &Final{Curve: at, Nu: point.Nu}
-			if final.Quality, err = s.judge(ctx, t.Curves[at], point.Nu, of); err != nil {
+			if final.Quality, err = s.judge(ctx, t, at, point.Nu, of); err != nil {
 				failed = errors.Join(failed, err)
 				continue
 			}
@@ -197,12 +203,11 @@ func (s *Study) choose(ctx context.Context, t *Tuning, of *Sample) (err error) {
 	return nil
 }
 
-// judge measures the planes of a point on held-out rows.
-func (s *Study) judge(ctx context.Context, c tuning.Curve, nu float64, of *Sample) (q Quality, err error) {
-	trial := &Study{problem: s.problem, options: s.options, total: s.total}
-	trial.options.Planes = c.Options
+// judge measures the planes of a point of a curve on held-out rows.
+func (s *Study) judge(ctx context.Context, t *Tuning, curve int, nu float64, of *Sample) (q Quality, err error) {
+	c := &t.Curves[curve]
+	trial := &Study{problem: s.problem, options: s.with(c.Options, t.Ways[curve]), total: s.total}
 	trial.options.Planes.Nu = nu
-	trial.options.Refine = s.named(c.Method)
 	if _, err = trial.Solve(); err == nil && c.Method != "" {
 		rows, standFor := of.All()
 		_, err = trial.Refine(ctx, rows, standFor)
@@ -241,7 +246,7 @@ func (s *Study) optionSets() (offered, others []incremental.Options) {
 	return offered, others
 }
 
-// curve tries every ν with one set of options.
+// curve tries every ν with the planes of one set of options.
 func (s *Study) curve(ctx context.Context, o incremental.Options, rows Parts) (c tuning.Curve, err error) {
 	t := tuning.New(o, tuning.GridOf(o), s.total.Classes())
 	for i, held := range s.problem.Folds {
@@ -275,14 +280,14 @@ func (s *Study) scored(ctx context.Context, t *tuning.Trial, rows Parts) (c tuni
 
 // refinedCurve is curve with refined planes. They are refined on some of the rows outside a
 // fold, and judged on all rows of the fold.
-func (s *Study) refinedCurve(ctx context.Context, o incremental.Options, by Refiner, of *Sample) (c tuning.Curve, err error) {
+func (s *Study) refinedCurve(ctx context.Context, o Options, of *Sample) (c tuning.Curve, err error) {
 	few, nus := of.some(refinedRows), refinedGrid()
 	models := make([][]*incremental.Model, len(s.problem.Folds))
 	for i := range models {
 		if len(of.in[i]) == 0 {
 			continue
 		}
-		if models[i], err = s.refinedPath(ctx, o, by, nus, i, few); err != nil {
+		if models[i], err = s.refinedPath(ctx, o, nus, i, few); err != nil {
 			return c, fmt.Errorf("refine without fold %d of %d: %w", i+1, len(models), err)
 		}
 		nus = nus[:len(models[i])]
@@ -290,17 +295,16 @@ func (s *Study) refinedCurve(ctx context.Context, o incremental.Options, by Refi
 	for i := range models {
 		models[i] = models[i][:min(len(models[i]), len(nus))]
 	}
-	return s.scored(ctx, tuning.Refined(o, nus, s.total.Classes(), models, by.String(), by == newton.Logistic), of)
+	return s.scored(ctx, tuning.Refined(o.Planes, nus, s.total.Classes(), models, o.Refine.String(), o.Refine == newton.Logistic), of)
 }
 
 // refinedPath refines planes without a fold for one ν after the other, ascending, if
 // possible from the planes of the ν before. The path ends before the first ν at which no planes
 // are found, and fails when there is none.
-func (s *Study) refinedPath(ctx context.Context, o incremental.Options, by Refiner, nus []float64, fold int, few *Sample) (path []*incremental.Model, err error) {
+func (s *Study) refinedPath(ctx context.Context, o Options, nus []float64, fold int, few *Sample) (path []*incremental.Model, err error) {
 	rest := s.without(fold)
 	rows, standFor := few.Without(fold)
-	trial := &Study{options: s.options, total: rest}
-	trial.options.Planes, trial.options.Refine = o, by
+	trial := &Study{options: o, total: rest}
 	for _, nu := range nus {
 		if !trial.Move(nu) {
 			_, err = trial.Solve()

@@ -15,7 +15,6 @@ import (
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/httpapi"
-	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/decision"
@@ -28,7 +27,6 @@ type core struct {
 	log     zerolog.Logger
 	logSalt [32]byte // salt of the hashes of keys in the log
 	options incremental.Options
-	rules   *model.Rules     // beside the rows; nil: there are none
 	prices  []decision.Price // of wrong answers
 	memory  *memory.Budget
 	metrics *httpapi.Metrics

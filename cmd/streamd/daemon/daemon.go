@@ -224,8 +224,11 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("model.knowledge: %w", err)
 		}
-		c.rules = model.NewRules(rules, cfg.Model.Mu)
-		c.options.Solver = c.rules
+		mu := float64(cfg.Model.Mu)
+		if cfg.Model.Mu == config.NuAuto {
+			mu = model.FirstMu
+		}
+		c.options.Solver = model.NewRules(rules, mu)
 	}
 	rand.Read(c.logSalt[:]) // never fails
 	p := &publisher{core: c}

@@ -81,16 +81,16 @@ func (p *publisher) solve(now time.Time) {
 	of, fixed, features := p.study, p.live.Target().Features, p.live.Features().Names()
 	p.solving = p.begin(false, func(ctx context.Context) func() {
 		from := time.Now()
-		model, hat, err := moments.SolveWithHat(options)
+		planes, hat, err := moments.SolveWithHat(options)
 		p.metrics.SolveSeconds.Observe(time.Since(from).Seconds())
 		if err != nil {
-			model, err = p.rules.Alone(err, features, options)
+			planes, err = model.Alone(err, features, options)
 		}
 		if err != nil {
 			next.Problem = err.Error()
 		} else {
-			next.Model, next.Hat = model, hat
-			next.Knowledge = p.rules.Report(ctx, model)
+			next.Model, next.Hat = planes, hat
+			next.Knowledge = model.NewKnowledge(ctx, planes)
 		}
 		adopt(next, of)
 		return func() { p.endSolve(next, of, in, fixed) }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -66,7 +67,7 @@ func content(t *testing.T, s *model.Served) string {
 		c := *quality
 		c.MeasuredAt, quality = time.Time{}, &c
 	}
-	parts, err := json.Marshal([]any{tuning, refinement, quality, s.Calibration, s.Absent})
+	parts, err := json.Marshal([]any{tuning, refinement, quality, s.Knowledge, s.Calibration, s.Absent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,8 +110,15 @@ func weightedBlocks(t *testing.T, blocks int) (messages []message, all []*increm
 func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 	const blocks, staying = 60, 30
 	messages, _ := weightedBlocks(t, blocks)
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	err := os.WriteFile(rules, []byte("rules: [{when: a <= -1, then: one, within: [-200, 400]}, {name: far, when: a >= 3 and b + c <= 150, then: three}]"), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, flags := range []map[string]string{
 		{},
+		{"model.knowledge": rules, "model.standardise": "true"},
+		{"model.knowledge": rules, "model.nu": "auto", "model.mu": "auto", "model.folds": "2", "sample.rows": "300"},
 		{"model.nu": "auto", "model.standardise": "auto", "model.calibration": "isotonic", "sample.rows": "1000"},
 		{"model.nu": "auto", "model.balanced": "true", "model.refine": "full", "sample.rows": "400", "sample.balanced": "true"},
 		{"model.refine": "line", "model.standardise": "true", "model.calibration": "none"},
@@ -131,8 +139,14 @@ func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 			want := content(t, served)
 			if served.Quality == nil || served.Quality.Rows == 0 ||
 				(served.Calibration == nil) != (flags["model.calibration"] == "none") ||
-				(served.Refinement == nil) != (flags["model.refine"] == "") || (served.Tuning == nil) != (flags["model.nu"] == "") {
+				(served.Refinement == nil) != (flags["model.refine"] == "") || (served.Knowledge == nil) != (flags["model.knowledge"] == "") || (served.Tuning == nil) != (flags["model.nu"] == "") {
 				t.Fatalf("not all of it is there: %s", want)
+			}
+			if flags["model.mu"] == "auto" {
+				c := served.Tuning.Curves
+				if served.Tuning.Method != "knowledge" || served.Tuning.Mu != served.Knowledge.Mu || c[0].Mu != 1e4 || c[6].Mu != 0.01 || c[6].Method != "knowledge" {
+					t.Errorf("the choice of μ is not told: %s", want)
+				}
 			}
 			d.stop()
 			if s := d.publisher.study; s.sums.Whole != nil || s.sums.Folds != nil || s.sample != nil {

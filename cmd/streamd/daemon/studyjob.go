@@ -16,9 +16,13 @@ import (
 func (s *studyJob) make(ctx context.Context) {
 	d, out := s.core, s.served
 	m := d.cfg.Model
+	var ways []study.Way
+	if rules, ok := s.options.Solver.(*model.Rules); ok && m.Mu == config.NuAuto {
+		ways = rules.Ways()
+	}
 	y := study.New(&s.sums, study.Options{
 		Planes: s.options, AnyScale: m.Standardise == config.SwitchAuto, AnyBalance: m.Balanced == config.SwitchAuto,
-		Objective: model.Objective(m.Objective), Others: true,
+		Ways: ways, Objective: model.Objective(m.Objective), Others: true,
 		Refining: model.Refining(m.Refine), Refine: model.Refiner(m.Refine, s.in != nil), AnyMethod: m.Refine == config.RefineAuto, Workers: 1,
 		Held: s.judging(),
 	})
@@ -42,8 +46,8 @@ func (s *studyJob) make(ctx context.Context) {
 	s.refines = y.Refines()
 	planes, hat, err := y.SolveWithHat()
 	if err != nil {
-		if out.Model, err = d.rules.Alone(err, s.features, s.options); err == nil {
-			out.Knowledge = d.rules.Report(ctx, out.Model)
+		if out.Model, err = model.Alone(err, s.features, s.options); err == nil {
+			out.Knowledge = model.NewKnowledge(ctx, out.Model)
 			return
 		}
 		out.Problem = err.Error()
@@ -56,7 +60,7 @@ func (s *studyJob) make(ctx context.Context) {
 		return
 	}
 	out.Model, out.Hat = planes, hat
-	out.Knowledge = d.rules.Report(ctx, planes)
+	out.Knowledge = model.NewKnowledge(ctx, planes)
 	switch {
 	case s.refines:
 		s.refine(ctx, y, rows, complete)

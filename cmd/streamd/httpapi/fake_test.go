@@ -265,7 +265,7 @@ func (f *fake) answers(t testing.TB) {
 	unscored := curve
 	unscored.Options.Standardise, unscored.Rows = true, 0
 	f.served.Tuning = model.NewTuning(&study.Tuning{
-		Curves: []tuning.Curve{curve, unscored}, Criterion: tuning.Correctness, Point: curve.Points[1],
+		Curves: []tuning.Curve{curve, unscored}, Ways: make([]study.Way, 2), Criterion: tuning.Correctness, Point: curve.Points[1],
 		Finals: []study.Final{{Nu: 1, Quality: study.Quality{Figures: confusion.Figures{Correctness: 0.875, BalancedCorrectness: 0.75}}}},
 	})
 	f.served.Tuning.Digest, f.served.Tuning.ChosenAt = "d1", testTime

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"fmt"
 	"html/template"
 	"math"
 	"slices"
@@ -77,6 +78,9 @@ func curveName(c *model.TuningCurve, in string) string {
 	}
 	if model.Refined(c.Method) {
 		name += ", refined (" + c.Method + ")"
+	}
+	if c.Mu > 0 {
+		name += fmt.Sprintf(", rules of μ %g", c.Mu)
 	}
 	return name
 }

@@ -450,7 +450,7 @@ func (f *fake) explain(k int) {
 		}
 		curves[i].Points[3].Correctness = math.NaN()
 	}
-	f.served.Quality, f.served.Tuning = quality, model.NewTuning(&study.Tuning{Curves: curves, Criterion: tuning.Correctness, Point: curves[0].Points[25]})
+	f.served.Quality, f.served.Tuning = quality, model.NewTuning(&study.Tuning{Curves: curves, Ways: make([]study.Way, 2), Criterion: tuning.Correctness, Point: curves[0].Points[25]})
 	f.served.Tuning.ChosenAt, f.served.Tuning.Folds = testTime, 10
 	f.served.Refinement = &model.Refinement{
 		Method: "full", Digest: f.served.Digest, MadeAt: testTime, Seconds: 1.75, Source: "sample",

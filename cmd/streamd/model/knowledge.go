@@ -10,6 +10,7 @@ import (
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/incremental/study"
 	"streamd/kernels/svm"
 )
 
@@ -36,17 +37,52 @@ type Rule struct {
 // Rules solve for planes with knowledge sets by svm.KnownSums, in whatever features and classes
 // the rows have. Rules of a class without rows do not count until it has some.
 type Rules struct {
-	file *config.Rules
-	mu   float64
+	Mu float64 // weight μ of the slack
+	*binding
+}
 
-	mutex    sync.Mutex // guards the last binding
+// binding is the rules of a file for the features of the last rows.
+type binding struct {
+	file *config.Rules
+
+	mutex    sync.Mutex // guards the rest
 	features []string
 	bound    []config.Rule
 	err      error
 }
 
 // NewRules makes Rules with the weight μ of their slack.
-func NewRules(file *config.Rules, mu float64) *Rules { return &Rules{file: file, mu: mu} }
+func NewRules(file *config.Rules, mu float64) *Rules { return &Rules{mu, &binding{file: file}} }
+
+// FirstMu is μ until one is chosen, and where none can be chosen. It is above 1, where the slack
+// of a rule without bounds costs less than the w that it takes the place of (Fung 2003, 3.15): the
+// plane would do without the rule's features.
+const FirstMu = 10
+
+// Mus are the values of μ to choose from. Of equals the first is taken: rules may speak of rows
+// that there are none of, so they count unless the rows say otherwise.
+func Mus() []float64 { return []float64{1e4, 1e3, 100, 10, 1, 0.1, 0.01} }
+
+// Ways are those of Mus.
+func (r *Rules) Ways() (ways []study.Way) {
+	for _, mu := range Mus() {
+		ways = append(ways, study.Way{Solver: &Rules{mu, r.binding}})
+	}
+	return ways
+}
+
+// MuOf is the weight μ of the rules of a way. It is 0 without rules.
+func MuOf(w study.Way) float64 {
+	if r, ok := w.Solver.(*Rules); ok {
+		return r.Mu
+	}
+	if r, ok := w.Refine.(svm.Refiner); ok {
+		if k, ok := r.Machine.(svm.Knowledge); ok {
+			return k.Mu
+		}
+	}
+	return 0
+}
 
 // String implements incremental.Solver.
 func (r *Rules) String() string { return (*svm.KnownSums)(nil).String() }
@@ -61,14 +97,15 @@ func (r *Rules) Plane(p *incremental.Program, nu float64) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (&svm.KnownSums{Sets: sets(rules), Mu: r.mu}).Plane(p, nu)
+	return (&svm.KnownSums{Sets: sets(rules), Mu: r.Mu}).Plane(p, nu)
 }
 
-// Alone returns the model of the rules without rows, for features; without any, for those that the
-// rules name. It returns the problem that there is no model of rows if the rules have none
-// either.
-func (r *Rules) Alone(problem error, features []string, o incremental.Options) (*incremental.Model, error) {
-	if r == nil || !errors.Is(problem, incremental.ErrClasses) {
+// Alone returns the model of the options' rules without rows, for features; without any, for those
+// that the rules name. It returns the problem that there is no model of rows if there are no rules
+// or these have none either.
+func Alone(problem error, features []string, o incremental.Options) (*incremental.Model, error) {
+	r, ok := o.Solver.(*Rules)
+	if !ok || !errors.Is(problem, incremental.ErrClasses) {
 		return nil, problem
 	}
 	classes := r.file.Classes()
@@ -108,7 +145,7 @@ func sets(rules []config.Rule) (sets []svm.Set) {
 }
 
 // bind returns the rules of the classes, over features.
-func (r *Rules) bind(features, classes []string) ([]config.Rule, error) {
+func (r *binding) bind(features, classes []string) ([]config.Rule, error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	if r.features == nil || !slices.Equal(features, r.features) {
@@ -125,12 +162,13 @@ func (r *Rules) bind(features, classes []string) ([]config.Rule, error) {
 	return known, r.err
 }
 
-// Report says what became of the rules in a model's planes. It is nil without rules.
-func (r *Rules) Report(ctx context.Context, m *incremental.Model) *Knowledge {
-	if r == nil {
+// NewKnowledge reports what became of the rules in a model's planes. It is nil without rules.
+func NewKnowledge(ctx context.Context, m *incremental.Model) *Knowledge {
+	r, ok := m.Options.Solver.(*Rules)
+	if !ok {
 		return nil
 	}
-	report := &Knowledge{Method: r.String(), Mu: r.mu, Rules: []Rule{}}
+	report := &Knowledge{Method: r.String(), Mu: r.Mu, Rules: []Rule{}}
 	rules, err := r.bind(m.Features, m.Classes)
 	if err != nil {
 		report.Problem = err.Error()

@@ -25,7 +25,7 @@ func TestRulesAlone(t *testing.T) {
 	r := rules(t, "rules: [{when: b >= 5, then: yes}, {when: b <= 0, then: no}, {name: third, when: a >= 1, then: maybe}]")
 	o := incremental.Options{Nu: 1, Solver: r}
 	for _, features := range [][]string{nil, {"z", "b", "a"}} {
-		m, err := r.Alone(incremental.ErrClasses, features, o)
+		m, err := Alone(incremental.ErrClasses, features, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,26 +35,26 @@ func TestRulesAlone(t *testing.T) {
 		if !slices.Equal(m.Features, features) || !slices.Equal(m.Classes, []string{"maybe", "no", "yes"}) || len(m.Planes) != 3 {
 			t.Errorf("%v: features %v, classes %v, %d planes", features, m.Features, m.Classes, len(m.Planes))
 		}
-		report := r.Report(t.Context(), m)
+		report := NewKnowledge(t.Context(), m)
 		if report.Problem != "" || len(report.Rules) != 3 || report.Rules[2].Name != "third" {
 			t.Errorf("%+v", report)
 		}
 	}
 	other := errors.New("another problem")
-	if m, err := r.Alone(other, nil, o); m != nil || !errors.Is(err, other) {
+	if m, err := Alone(other, nil, o); m != nil || !errors.Is(err, other) {
 		t.Errorf("%v, %v", m, err)
 	}
 	one := rules(t, "rules: [{when: b >= 5, then: yes}]")
-	if _, err := one.Alone(incremental.ErrClasses, nil, o); !errors.Is(err, incremental.ErrClasses) {
+	if _, err := Alone(incremental.ErrClasses, nil, incremental.Options{Nu: 1, Solver: one}); !errors.Is(err, incremental.ErrClasses) {
 		t.Errorf("rules of one class: %v", err)
 	}
-	if _, err := (*Rules)(nil).Alone(incremental.ErrClasses, nil, o); !errors.Is(err, incremental.ErrClasses) {
+	if _, err := Alone(incremental.ErrClasses, nil, incremental.Options{Nu: 1}); !errors.Is(err, incremental.ErrClasses) {
 		t.Errorf("no rules: %v", err)
 	}
-	if _, err := r.Alone(incremental.ErrClasses, []string{"c"}, o); err == nil || !strings.Contains(err.Error(), "rules.yaml:1:16: rules[1].when: no feature has the name") {
+	if _, err := Alone(incremental.ErrClasses, []string{"c"}, o); err == nil || !strings.Contains(err.Error(), "rules.yaml:1:16: rules[1].when: no feature has the name") {
 		t.Errorf("an unknown feature: %v", err)
 	}
-	if report := (*Rules)(nil).Report(t.Context(), nil); report != nil {
+	if report := NewKnowledge(t.Context(), &incremental.Model{}); report != nil {
 		t.Errorf("a report of no rules: %v", report)
 	}
 }

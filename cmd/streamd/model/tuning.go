@@ -21,11 +21,12 @@ type Tuning struct {
 	Folds     int    `json:"folds"`
 	Criterion string `json:"criterion"` // loss, balanced loss, correctness or balanced correctness
 
-	Nu          float64 `json:"nu"`          // ν chosen
-	Method      string  `json:"method"`      // method of the planes that ν is for: psvm or that of a refinement
-	Standardise bool    `json:"standardise"` // whether ν is for standardised features
-	Balanced    bool    `json:"balanced"`    // whether ν is for balanced classes
-	Best        float64 `json:"best"`        // value of the criterion at this ν
+	Nu          float64 `json:"nu"`           // ν chosen
+	Method      string  `json:"method"`       // method of the planes that ν is for: psvm or that of a refinement
+	Standardise bool    `json:"standardise"`  // whether ν is for standardised features
+	Balanced    bool    `json:"balanced"`     // whether ν is for balanced classes
+	Mu          float64 `json:"mu,omitempty"` // weight of the slack of the rules that ν is for; chosen, too, with model.mu: auto
+	Best        float64 `json:"best"`         // value of the criterion at this ν
 
 	Curves []TuningCurve `json:"curves"` // one for each set of options tried
 	// Finals are the best planes of each method, judged like the served ones: the best of them
@@ -40,17 +41,19 @@ type TuningFinal struct {
 	Method              string  `json:"method"`               // method of the planes: psvm or that of a refinement
 	Standardise         bool    `json:"standardise"`          // whether features were standardised
 	Balanced            bool    `json:"balanced"`             // whether classes were balanced
+	Mu                  float64 `json:"mu,omitempty"`         // weight of the slack of rules
 	Correctness         float64 `json:"correctness"`          // share of held-out rows classified right
 	BalancedCorrectness float64 `json:"balanced_correctness"` // mean of the classes' shares classified right
 }
 
 // TuningCurve has the results of every ν on held-out folds, for one set of options.
 type TuningCurve struct {
-	Method      string        `json:"method"`      // method of the planes: psvm or that of a refinement
-	Standardise bool          `json:"standardise"` // whether features were standardised
-	Balanced    bool          `json:"balanced"`    // whether classes were balanced
-	Rows        int64         `json:"scored_rows"` // rows that correctness was measured on; 0: none
-	Points      []TuningPoint `json:"points"`      // in ascending order of ν
+	Method      string        `json:"method"`       // method of the planes: psvm or that of a refinement
+	Standardise bool          `json:"standardise"`  // whether features were standardised
+	Balanced    bool          `json:"balanced"`     // whether classes were balanced
+	Mu          float64       `json:"mu,omitempty"` // weight of the slack of rules
+	Rows        int64         `json:"scored_rows"`  // rows that correctness was measured on; 0: none
+	Points      []TuningPoint `json:"points"`       // in ascending order of ν
 }
 
 // TuningPoint has the results of one ν on the held-out folds. A figure that was not
@@ -67,7 +70,7 @@ type TuningPoint struct {
 
 // Chose reports whether the choice is on a curve.
 func (t *Tuning) Chose(c *TuningCurve) bool {
-	return c.Method == t.Method && c.Standardise == t.Standardise && c.Balanced == t.Balanced
+	return c.Method == t.Method && c.Standardise == t.Standardise && c.Balanced == t.Balanced && c.Mu == t.Mu
 }
 
 // NewTuning reports a choice of ν. The caller adds the digest and the times.
@@ -81,7 +84,7 @@ func NewTuning(of *study.Tuning) *Tuning {
 	o := of.Curves[of.Chosen].Options
 	t := &Tuning{
 		Criterion: of.Criterion.String(), Nu: of.Point.Nu, Method: method(of.Chosen),
-		Standardise: o.Standardise, Balanced: o.Balanced, Best: of.Criterion.Of(&of.Point),
+		Standardise: o.Standardise, Balanced: o.Balanced, Mu: MuOf(of.Ways[of.Chosen]), Best: of.Criterion.Of(&of.Point),
 	}
 	for _, loss := range of.Point.FoldLoss {
 		if !math.IsNaN(loss) { // NaN: the fold has no rows
@@ -89,7 +92,7 @@ func NewTuning(of *study.Tuning) *Tuning {
 		}
 	}
 	for i, c := range of.Curves {
-		curve := TuningCurve{Method: method(i), Standardise: c.Options.Standardise, Balanced: c.Options.Balanced, Rows: c.Rows}
+		curve := TuningCurve{Method: method(i), Standardise: c.Options.Standardise, Balanced: c.Options.Balanced, Mu: MuOf(of.Ways[i]), Rows: c.Rows}
 		for _, p := range c.Points {
 			point := TuningPoint{Nu: p.Nu, Loss: number(p.Loss), BalancedLoss: number(p.BalancedLoss)}
 			if c.Rows > 0 {
@@ -102,7 +105,7 @@ func NewTuning(of *study.Tuning) *Tuning {
 	for _, f := range of.Finals {
 		c := of.Curves[f.Curve].Options
 		t.Finals = append(t.Finals, TuningFinal{
-			Nu: f.Nu, Method: method(f.Curve), Standardise: c.Standardise, Balanced: c.Balanced,
+			Nu: f.Nu, Method: method(f.Curve), Standardise: c.Standardise, Balanced: c.Balanced, Mu: MuOf(of.Ways[f.Curve]),
 			Correctness: f.Quality.Correctness, BalancedCorrectness: f.Quality.BalancedCorrectness,
 		})
 	}

@@ -94,16 +94,25 @@ const leastFewerPoints, minimalTolerance = 0.9, 2
 
 // fold tunes and tests the minimal kernel classifier, or the SVM of the full kernel, in a fold.
 func (t minimalTable) fold(ctx context.Context, f *fold, share float64, full bool) (score, error) {
+	return f.inKernels(ctx, t.kernels, share, t.tuningPoints, full, func(mu float64) ([]candidate, error) {
+		return t.candidates(mu, full)
+	})
+}
+
+// inKernels tunes and tests candidates of each μ in a fold. A share of the training rows is the
+// kernel's columns, while tuning at most as many as tuningPoints. Of a full kernel the best
+// candidate is taken, else the one with the fewest points among those that are nearly as good.
+func (f *fold) inKernels(ctx context.Context, mus exponents, share, tuningPoints float64, full bool, among func(mu float64) ([]candidate, error)) (score, error) {
 	began := time.Now()
 	var all []tried
-	for _, mu := range t.kernels.ascending() {
-		candidates, err := t.candidates(mu, full)
+	for _, mu := range mus.ascending() {
+		candidates, err := among(mu)
 		if err != nil {
 			return score{}, err
 		}
 		var sets []tuning
 		for _, split := range f.splits() {
-			few := min(share, t.tuningPoints/float64(joined(split.rest).Rows()))
+			few := min(share, tuningPoints/float64(joined(split.rest).Rows()))
 			learned, _, tune, err := inKernel(mu, few, full, split.rest, split.tune)
 			if err != nil {
 				return score{}, err

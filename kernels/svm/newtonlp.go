@@ -32,8 +32,8 @@ import (
 // and doubles α, at first 10³, after each. That leaves it far from the solution: with a large α
 // a step ends at the first row that comes to u = 0. Here a step goes to the minimum along its
 // direction, and α is doubled when an undamped step leaves all rows and features on their
-// side of their bounds. Short steps raise δ for the next ones. An ε below 0.1 is reached from
-// 0.1, each time by a quarter. Then by (4.41)
+// side of their bounds. Short steps raise δ for the next ones. An ε below 0.1·max{1, ν} is
+// reached from there, each time by a quarter. Then by (4.41)
 //
 //	w = ((A'Du − e)₊ − (−A'Du − e)₊)/ε,   γ = −e'Du/ε
 //
@@ -73,7 +73,7 @@ const (
 	maxIdleSteps   = 200 // steps without a smaller gap
 	// A step shorter than shortStep makes the next one's δ larger, up to maxDamping.
 	shortStep  = 0.1
-	maxDamping = 0.1
+	maxDamping = 0.01
 )
 
 func (n NewtonLP) convex() {}
@@ -96,7 +96,7 @@ func (n NewtonLP) Fit(ctx context.Context, rows *Rows, nu float64) (*Plane, erro
 		return nil, fmt.Errorf("svm: ε is %v and δ is %v; both must be positive", n.Epsilon, n.Delta)
 	}
 	p := newPenalty(n, rows, nu)
-	if err := p.minimise(ctx); err != nil {
+	if err := p.minimise(ctx, nu); err != nil {
 		return nil, err
 	}
 	plane := &Plane{
@@ -166,11 +166,11 @@ func newPenalty(n NewtonLP, rows *Rows, nu float64) *penalty {
 	return p
 }
 
-// minimise comes to a small ε from larger ones, whose solutions have nearly the same rows and
-// features at their bounds.
-func (p *penalty) minimise(ctx context.Context) error {
+// minimise comes to an ε that is small beside ν from larger ones, whose solutions have nearly
+// the same rows and features at their bounds.
+func (p *penalty) minimise(ctx context.Context, nu float64) error {
 	last := p.Epsilon
-	for p.Epsilon = max(defaultEpsilon, last); p.Epsilon > last; p.Epsilon = max(p.Epsilon/4, last) {
+	for p.Epsilon = max(defaultEpsilon*max(1, nu), last); p.Epsilon > last; p.Epsilon = max(p.Epsilon/4, last) {
 		if err := p.descend(ctx, coarseGap); err != nil {
 			return err
 		}
@@ -350,9 +350,9 @@ func (p *penalty) step() bool {
 	}
 	undamped := p.damping <= p.Delta
 	if lambda < shortStep {
-		p.damping = min(4*p.damping, max(maxDamping, p.Delta))
+		p.damping = min(2*p.damping, max(maxDamping, p.Delta))
 	} else if lambda > 0.5 {
-		p.damping = max(p.damping/8, p.Delta)
+		p.damping = max(p.damping/16, p.Delta)
 	}
 	if same && undamped {
 		p.alpha = min(2*p.alpha, maxAlpha)

@@ -52,6 +52,23 @@ func TestNewtonLPComesToTheLinearProgram(t *testing.T) {
 	}
 }
 
+// A large ν takes not many more steps than a small one. Many rows are at their bounds then.
+func TestNewtonLPSteps(t *testing.T) {
+	for _, size := range newtonSizes {
+		rows := ringnorm(36, size[0], size[1], true)
+		for nu := 1. / 4096; nu <= 4096; nu *= 8 {
+			p, err := NewtonLP{}.Fit(t.Context(), rows, nu)
+			if err != nil {
+				t.Errorf("%v, ν = %v: %v", size, nu, err)
+				continue
+			}
+			if p.Steps > 300 || p.Gap > 1e-8*p.Objective {
+				t.Errorf("%v, ν = %v: %d steps to a gap of %.2g of %v", size, nu, p.Steps, p.Gap, p.Objective)
+			}
+		}
+	}
+}
+
 // The objective and the gap are those of program (4.37) and its dual, by plain loops.
 func TestNewtonLPCertificate(t *testing.T) {
 	const epsilon, nu = 0.1, 0.7

@@ -245,6 +245,9 @@ func (l *loader) checkModel() {
 	if m.Refine.Program() && m.Rows == RowsLog && !l.bad["model.refine"] && !l.bad["model.rows"] {
 		l.fault("model.rows", "log goes with model.refine: line, full or logistic; the program of %s needs its rows in memory, as those of the sample are", m.Refine)
 	}
+	if b := l.config.Blocks.Unlabelled; m.Refine == RefineUnlabelled && b != UnlabelledKeep && !l.bad["model.refine"] && !l.bad["blocks.unlabelled"] {
+		l.fault("model.refine", "unlabelled goes together with blocks.unlabelled: keep, since it learns from rows without a label, too")
+	}
 	noFolds, noSample := m.Folds == 0, l.config.Sample.Rows == 0
 	needs("model.nu", "auto", "model.folds", m.Nu == NuAuto && noFolds)
 	needs("model.refine", string(m.Refine), "sample.rows", m.Refine != RefineNone && m.Rows == RowsSample && noSample)

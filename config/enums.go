@@ -125,6 +125,8 @@ const (
 	RefineMinimal  Refine = "minimal"
 	RefineFeatures Refine = "features"
 	RefineNLP      Refine = "nlp"
+	// RefineUnlabelled learns from rows without a label, too.
+	RefineUnlabelled Refine = "unlabelled"
 )
 
 // Program says whether planes are found by the program of a machine of package svm, which

@@ -74,6 +74,9 @@ func describeRefined(p *model.PlaneRefinement) string {
 
 func describeRefinement(r *model.Refinement) string {
 	text := fmt.Sprintf("%s, on %d of %d rows from the %s", r.Method, r.Rows, r.Live, r.Source)
+	if r.Unlabelled > 0 {
+		text += fmt.Sprintf(", %d without a label", r.Unlabelled)
+	}
 	if !r.Complete {
 		text += ", which was incomplete"
 	}

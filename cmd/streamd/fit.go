@@ -52,7 +52,7 @@ type fitCmd struct {
 	EpsilonSV    *float64           `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
 	BlockRows    *int               `placeholder:"ROWS" help:"Learn the same as a daemon that reads the file from streamd replay file with as many --block-rows. Then folds have whole blocks, and nu, the refinement and a kernel go by the rows of the --sample."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
-	Refine       config.Refine      `enum:"none,line,full,logistic,auto,hinge,sparse,minimal,features,nlp" default:"none" placeholder:"HOW" help:"Refine the planes on the rows. By Newton's method and the squared errors of the rows within the margin or wrong: line moves and stretches planes, without the weights of --balanced, full turns them, too. logistic moves the planes of all classes together, by the logistic loss. auto, with --nu auto: the best of none, full and logistic. Each of a few dozen steps reads the file. By programs of all rows, in memory: hinge, the SVM with the hinge loss; sparse, the 1-norm SVM, with few features; minimal with few support vectors; features with fewest features; nlp like sparse, by a Newton method for tens of thousands of features. nu is chosen on the rows of the --sample."`
+	Refine       config.Refine      `enum:"none,line,full,logistic,auto,hinge,sparse,minimal,features,nlp,unlabelled" default:"none" placeholder:"HOW" help:"Refine the planes on the rows. By Newton's method and the squared errors of the rows within the margin or wrong: line moves and stretches planes, without the weights of --balanced, full turns them, too. logistic moves the planes of all classes together, by the logistic loss. auto, with --nu auto: the best of none, full and logistic. Each of a few dozen steps reads the file. By programs of all rows, in memory: hinge, the SVM with the hinge loss; sparse, the 1-norm SVM, with few features; minimal with few support vectors; features with fewest features; nlp like sparse, by a Newton method for tens of thousands of features; unlabelled, VS3VM, from rows without a label, too. nu is chosen on the rows of the --sample."`
 	knowledgeFlags
 	kernelFlags
 	decisionFlags
@@ -95,6 +95,9 @@ func (c *fitCmd) Validate() error {
 	}
 	if r := c.Refine; r != config.RefineNone && r != config.RefineHinge && c.Regulariser == config.RegulariserKernel {
 		return fmt.Errorf("--refine %s: goes with --regulariser identity", r)
+	}
+	if c.Refine == config.RefineUnlabelled && c.Unlabelled != "keep" {
+		return errors.New("--refine unlabelled: goes with --unlabelled keep, since it learns from rows without a label, too")
 	}
 	if c.Method != config.MethodPSVM && (c.LOO || c.EpsilonSV != nil) {
 		return fmt.Errorf("--method %s: does not go with --loo and --epsilon-sv, which are of psvm", c.Method)
@@ -179,7 +182,7 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 		if f.sums, err = f.sum(ctx, nil, true); err != nil {
 			return err
 		}
-		f.rows = f.blocks.chosen(f.sums.whole)
+		f.rows = f.blocks.chosen(f.sums.whole, f.method.Unlabelled())
 	}
 	if c.Kernel != "" {
 		// Features are scaled on their way into the kernel, coordinates are not.
@@ -192,6 +195,9 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 		if f.sums, err = f.sum(ctx, f.in, true); err != nil {
 			return err
 		}
+	}
+	if f.method.Unlabelled() && f.sums.whole.Unlabelled().Rows == 0 {
+		return fmt.Errorf("learn from %s: --refine unlabelled learns from rows without a label, and all rows have one: name the text that means none by --unlabelled-text, or take --refine sparse, the same machine without such rows", f.data.path)
 	}
 	for class := range f.options.ClassWeights {
 		if !f.sums.whole.Has(class) {
@@ -342,7 +348,7 @@ func (f *fit) tune(ctx context.Context, c *fitCmd) (*tuningReport, error) {
 		}
 	}
 	if f.blocks != nil || f.refining != study.Never {
-		rows = study.NewSample(f.rows.random().view(f.in), p.Whole.Totals(), p.Folds)
+		rows = f.rows.random().study(f.in, p.Whole, p.Folds)
 	}
 	how, err := c.judging(f.objective)
 	if err != nil {
@@ -433,10 +439,10 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	if f.refining == study.Never {
 		return m, nil, nil
 	}
-	var rows newton.Rows = &rereading{f, in, fold}
+	var rows newton.Rows = &rereading{f, in, fold, o.Refine.Unlabelled()}
 	var standFor map[string]float64
 	if f.blocks != nil {
-		rows, standFor = study.NewSample(f.rows.without(fold).view(in), whole.Totals(), nil).All()
+		rows, standFor = f.rows.without(fold).study(in, whole, nil).All()
 	}
 	result, err := y.Refine(ctx, rows, standFor)
 	if err != nil {

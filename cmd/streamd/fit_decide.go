@@ -82,7 +82,7 @@ func (f *fit) decideOn(ctx context.Context, c *decisionFlags, r *fitReport) (auc
 	y := study.New(p, study.Options{Planes: f.options, Refine: f.refiner(f.in)})
 	y.Use(f.model, f.refining == study.Always)
 	demanded := c.Decision == decision.Cost || c.Calibration != config.CalibrationAuto && c.Calibration != config.CalibrationNone
-	h, err := y.HoldOut(ctx, study.NewSample(rows.view(f.in), p.Whole.Totals(), p.Folds), mostValues)
+	h, err := y.HoldOut(ctx, rows.study(f.in, p.Whole, p.Folds), mostValues)
 	if err != nil {
 		if demanded || ctx.Err() != nil {
 			return nil, "", err
@@ -131,7 +131,7 @@ func (f *fit) decided(ctx context.Context) (*rowSample, error) {
 		return f.rows, nil
 	}
 	limit := max(1, min(mostDecided, mostNumbers/max(1, len(f.data.features))))
-	of := &fit{s: f.s, data: f.data, folds: f.folds, seed: f.seed}
+	of := &fit{s: f.s, data: f.data, folds: f.folds, seed: f.seed, method: f.method}
 	if err := of.sample(ctx, limit); err != nil {
 		return nil, err
 	}

@@ -230,14 +230,23 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags, tuned bool) (*basisRep
 
 // sample takes a sample of up to so many rows, and deals them to the folds like all rows.
 func (f *fit) sample(ctx context.Context, rows int) (err error) {
-	if f.rows, err = sampleRows(ctx, f.s, f.data, rows, f.seed); err != nil || f.folds == 0 {
-		return err
+	if f.rows, err = f.draw(ctx, rows, false); err == nil && f.method.Unlabelled() {
+		f.rows.unlabelled, err = f.draw(ctx, rows, true)
+	}
+	return err
+}
+
+// draw is sample of the rows with a label, or of those without.
+func (f *fit) draw(ctx context.Context, rows int, unlabelled bool) (*rowSample, error) {
+	drawn, err := sampleRows(ctx, f.s, f.data, rows, f.seed, unlabelled)
+	if err != nil || f.folds == 0 {
+		return drawn, err
 	}
 	deal := newDealer(f.folds, f.seed)
-	for _, number := range f.rows.numbers {
-		f.rows.fold = append(f.rows.fold, int32(deal.of(number)))
+	for _, number := range drawn.numbers {
+		drawn.fold = append(drawn.fold, int32(deal.of(number)))
 	}
-	return nil
+	return drawn, nil
 }
 
 // problem has the sample without a fold, or all of it for none. Features are scaled by all

@@ -204,7 +204,7 @@ func TestSampleIsTheLeastHashes(t *testing.T) {
 	slices.SortFunc(all, func(a, b row) int { return cmp.Compare(a.hash, b.hash) })
 	all = all[:limit]
 	slices.SortFunc(all, func(a, b row) int { return a.number - b.number })
-	sample, err := sampleRows(context.Background(), quiet(), data, limit, seed)
+	sample, err := sampleRows(context.Background(), quiet(), data, limit, seed, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/sample"
+	"streamd/incremental/study"
 	"streamd/kernels/basis"
 )
 
@@ -127,9 +128,10 @@ const none = -1
 
 // rereading reads the rows of the file outside a fold again, or all rows for none.
 type rereading struct {
-	f       *fit
-	in      *basis.Coordinates
-	without int
+	f          *fit
+	in         *basis.Coordinates
+	without    int
+	unlabelled bool // with the rows that have no label
 }
 
 // Pass implements newton.Rows.
@@ -141,7 +143,10 @@ func (r *rereading) Pass(ctx context.Context, visit func(*incremental.Block) err
 			if r.without != none {
 				b = z.without(b, firstRow, r.without)
 			}
-			return nothing, visit(z.enter(b, r.in))
+			if !r.unlabelled {
+				b = b.Labelled()
+			}
+			return nothing, visit(z.enterAll(b, r.in))
 		},
 		func(struct{}) error { return nil })
 }
@@ -153,6 +158,8 @@ type rowSample struct {
 	order   []int                    // a random order of the rows; nil: they are in one
 	fold    []int32                  // of each row; nil: there are no folds
 	totals  []incremental.ClassTotal // of the rows that the sample stands for; nil: for itself
+
+	unlabelled *rowSample // rows without a label, or nil
 }
 
 // without leaves out a fold, if not none.
@@ -166,7 +173,11 @@ func (r *rowSample) without(fold int) *rowSample {
 			rows = append(rows, i)
 		}
 	}
-	return &rowSample{Block: r.Pick(rows)}
+	out := &rowSample{Block: r.Pick(rows)}
+	if r.unlabelled != nil {
+		out.unlabelled = r.unlabelled.without(fold)
+	}
+	return out
 }
 
 // random has the rows in a random order, so that the first of them are a sample, too.
@@ -178,6 +189,9 @@ func (r *rowSample) random() *rowSample {
 	for _, i := range r.order {
 		out.fold = append(out.fold, r.fold[i])
 	}
+	if r.unlabelled != nil {
+		out.unlabelled = r.unlabelled.random()
+	}
 	return out
 }
 
@@ -187,9 +201,18 @@ func (r *rowSample) view(in *basis.Coordinates) *sample.View {
 	return &sample.View{Block: b, Fold: r.fold}
 }
 
-// sampleRows reads a sample of up to limit rows of weight > 0. The rows have the least
-// hashes of seed and number, and so are the same however the file is read.
-func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, seed uint64) (*rowSample, error) {
+// study has the rows, in some coordinates, for a study of sums with folds or without.
+func (r *rowSample) study(in *basis.Coordinates, whole *incremental.State, folds []*incremental.State) *study.Sample {
+	out := study.NewSample(r.view(in), whole.Totals(), folds)
+	if r.unlabelled != nil {
+		out.AddUnlabelled(r.unlabelled.view(in), whole.Unlabelled())
+	}
+	return out
+}
+
+// sampleRows reads a sample of up to limit rows of weight > 0, with a label or without. The rows
+// have the least hashes of seed and number, and so are the same however the file is read.
+func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, seed uint64, unlabelled bool) (*rowSample, error) {
 	type candidate struct {
 		hash   uint64
 		number int64
@@ -216,7 +239,7 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 			for i, code := range b.Codes {
 				c := candidate{number: firstRow + int64(i), class: b.Classes[code], weight: b.Weight(i)}
 				c.hash = mix(key + uint64(c.number))
-				if c.weight == 0 || c.class == incremental.Unlabelled || c.hash > bound {
+				if c.weight == 0 || (c.class == incremental.Unlabelled) != unlabelled || c.hash > bound {
 					continue
 				}
 				c.x = make([]float64, len(b.Columns))

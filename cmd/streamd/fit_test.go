@@ -101,7 +101,7 @@ func TestFitRefinesFewRowsByTheDual(t *testing.T) {
 		t.Fatal(err)
 	}
 	primal := func(m *incremental.Model, without int) *newton.Result {
-		result, err := newton.Refine(t.Context(), m, &rereading{f, nil, without}, newton.Options{})
+		result, err := newton.Refine(t.Context(), m, &rereading{f, nil, without, false}, newton.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

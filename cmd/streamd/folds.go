@@ -95,10 +95,17 @@ func (p *blocks) add(s *incremental.Summary, rows *sample.Part) {
 // of is the fold of a row.
 func (p *blocks) of(row int64) int { return p.folds[row/int64(p.rows)] }
 
-// chosen returns the sample of all blocks. It needs their sums.
-func (p *blocks) chosen(sums *incremental.State) *rowSample {
-	view := p.sample.Snapshot(sums, p.k).View()
-	return &rowSample{Block: view.Block, fold: view.Fold, totals: view.Totals}
+// chosen returns the sample of all blocks, with the rows without a label if wanted. It needs the
+// sums of the blocks.
+func (p *blocks) chosen(sums *incremental.State, unlabelled bool) *rowSample {
+	snap := p.sample.Snapshot(sums, p.k)
+	view := snap.View()
+	rows := &rowSample{Block: view.Block, fold: view.Fold, totals: view.Totals}
+	if unlabelled {
+		without := snap.Unlabelled()
+		rows.unlabelled = &rowSample{Block: without.Block, fold: without.Fold}
+	}
+	return rows
 }
 
 // tools belong to one worker in one reading of the file.

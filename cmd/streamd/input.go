@@ -59,7 +59,7 @@ func (f *missingFlags) treatment() (m wire.Missing, err error) {
 
 // unlabelledFlags choose the treatment of rows without a label.
 type unlabelledFlags struct {
-	Unlabelled     string `enum:"reject,keep" default:"reject" help:"Rows without a label: refuse the file, or keep them. Kept rows count in the rows and the digest, but change no plane and no accuracy."`
+	Unlabelled     string `enum:"reject,keep" default:"reject" help:"Rows without a label: refuse the file, or keep them. Kept rows count in the rows and the digest, but only --refine unlabelled learns from them, and no accuracy counts them."`
 	UnlabelledText string `placeholder:"TEXT" help:"Label that means a row has none, such as ? or -1. An empty label always does."`
 }
 

@@ -49,7 +49,7 @@ func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
 		if err != nil {
 			return err
 		}
-		rows, err := sampleRows(ctx, s, data, mostDrawn, 0)
+		rows, err := sampleRows(ctx, s, data, mostDrawn, 0, false)
 		if err != nil {
 			return err
 		}

@@ -45,6 +45,9 @@ func (m Method) Refine(ctx context.Context, model *incremental.Model, rows Rows,
 // rounding, at the same planes wherever it begins.
 func (m Method) Continues() bool { return m == Full || m == Logistic }
 
+// Unlabelled says that no method takes rows without a label.
+func (m Method) Unlabelled() bool { return false }
+
 // Options say how to refine. The model's own options and the method determine the
 // objective.
 type Options struct {
@@ -71,7 +74,9 @@ type Result struct {
 	Model  *incremental.Model
 	Planes []Report // one per plane
 	Rows   int64    // rows of weight > 0
-	Passes int      // passes over the rows, summed over groups of planes
+	// Unlabelled counts those of Rows without a label, which other methods than Newton's take.
+	Unlabelled int64
+	Passes     int // passes over the rows, summed over groups of planes
 }
 
 const (

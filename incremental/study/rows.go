@@ -2,6 +2,7 @@ package study
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 
@@ -26,6 +27,8 @@ type Sample struct {
 	totals []incremental.ClassTotal // of all rows
 	apart  []*incremental.State     // the sums of each fold
 	parts  []*incremental.Block     // the weighted rows of each fold, once Parts was called
+
+	unlabelled *Sample // the rows without a label, or nil
 }
 
 // NewSample makes a Sample of a view in the coordinates of the sums, with the totals of
@@ -41,9 +44,23 @@ func NewSample(view *sample.View, totals []incremental.ClassTotal, folds []*incr
 	return s
 }
 
+// AddUnlabelled adds rows without a label to those of All and Without, for a Refiner that takes
+// them. They are not judged. total counts all such rows.
+func (s *Sample) AddUnlabelled(view *sample.View, total incremental.ClassTotal) {
+	s.unlabelled = NewSample(view, []incremental.ClassTotal{total}, s.apart)
+}
+
 // some returns about so many of the rows, or all. Every class has its share of them, and at
-// least its part of half of them: the rows of rare classes cost little.
+// least its part of half of them: the rows of rare classes cost little. Those without a label
+// are about so many more.
 func (s *Sample) some(rows int) *Sample {
+	if s.unlabelled != nil {
+		few := *s
+		few.unlabelled = nil
+		few = *few.some(rows)
+		few.unlabelled = s.unlabelled.some(rows)
+		return &few
+	}
 	if s.block.Rows() <= rows {
 		return s
 	}
@@ -104,11 +121,28 @@ func (s *Sample) Parts(ctx context.Context, visit func(fold int, part *increment
 
 // All returns all rows and, by class, the number of rows that a row stands for.
 func (s *Sample) All() (rows newton.Rows, standFor map[string]float64) {
-	return newton.Blocks{s.block}, sample.StandFor(s.block, s.totals)
+	return s.standing(func(s *Sample) (*incremental.Block, []incremental.ClassTotal) { return s.block, s.totals })
 }
 
 // Without returns the same for the rows outside a fold.
 func (s *Sample) Without(fold int) (rows newton.Rows, standFor map[string]float64) {
+	return s.standing(func(s *Sample) (*incremental.Block, []incremental.ClassTotal) { return s.without(fold) })
+}
+
+// standing returns the rows of some, and of s.unlabelled, with what they stand for.
+func (s *Sample) standing(some func(*Sample) (*incremental.Block, []incremental.ClassTotal)) (newton.Blocks, map[string]float64) {
+	b, totals := some(s)
+	rows, standFor := newton.Blocks{b}, sample.StandFor(b, totals)
+	if s.unlabelled != nil {
+		more, of := s.unlabelled.standing(some)
+		rows = append(rows, more...)
+		maps.Copy(standFor, of)
+	}
+	return rows, standFor
+}
+
+// without returns the rows outside a fold, with the totals that they stand for.
+func (s *Sample) without(fold int) (*incremental.Block, []incremental.ClassTotal) {
 	var rest []int
 	for i, in := range s.in {
 		if i != fold {
@@ -116,8 +150,7 @@ func (s *Sample) Without(fold int) (rows newton.Rows, standFor map[string]float6
 		}
 	}
 	slices.Sort(rest)
-	b := s.block.Pick(rest)
-	less := map[string]float64{}
+	less := map[string]float64{incremental.Unlabelled: s.apart[fold].Unlabelled().Weight}
 	for _, t := range s.apart[fold].Totals() {
 		less[t.Label] = t.Weight
 	}
@@ -125,5 +158,5 @@ func (s *Sample) Without(fold int) (rows newton.Rows, standFor map[string]float6
 	for i := range totals {
 		totals[i].Weight -= less[totals[i].Label]
 	}
-	return newton.Blocks{b}, sample.StandFor(b, totals)
+	return s.block.Pick(rest), totals
 }

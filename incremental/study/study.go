@@ -54,6 +54,9 @@ type Refiner interface {
 	// costs C_i of package newton. The model's options determine these, and whether rows are
 	// standardised. The result depends only on the set of the rows, and not on o.Workers.
 	Refine(ctx context.Context, model *incremental.Model, rows newton.Rows, o newton.Options) (*newton.Result, error)
+	// Unlabelled says whether rows may be of the class incremental.Unlabelled. They then count,
+	// too. Others get rows with a label alone.
+	Unlabelled() bool
 	// Continues says whether the search begins at the planes of the model and ends, up to
 	// rounding, at the same planes wherever it begins.
 	Continues() bool

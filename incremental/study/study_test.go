@@ -23,7 +23,8 @@ type live struct {
 	blocks []*incremental.Block
 	fold   []int // of each block
 	Problem
-	view *sample.View
+	view       *sample.View
+	unlabelled *sample.Unlabelled
 }
 
 // newLive takes in blocks, those aside that are not wanted; nil: all are.
@@ -42,16 +43,17 @@ func newLive(t testing.TB, blocks []*incremental.Block, folds, rows int, wanted 
 		if err != nil {
 			t.Fatal(err)
 		}
-		fold := sample.Fold(s.Digest(), folds)
+		fold := sample.Fold(s.LabelledDigest(), folds)
 		if wanted != nil && !wanted(fold) {
 			continue
 		}
 		l.Whole.Add(s)
 		l.Folds[fold].Add(s)
 		l.blocks, l.fold = append(l.blocks, b), append(l.fold, fold)
-		held.Add(fmt.Sprint(i), taker.Take(b, s.Digest(), s.Totals(), held.Levels()))
+		held.Add(fmt.Sprint(i), taker.Take(b, s.LabelledDigest(), s.Totals(), held.Levels()))
 	}
-	l.view = held.Snapshot(l.Whole, folds).View()
+	snap := held.Snapshot(l.Whole, folds)
+	l.view, l.unlabelled = snap.View(), snap.Unlabelled()
 	return l
 }
 
@@ -163,7 +165,8 @@ func (s still) Plane(p *incremental.Program, _ float64) ([]float64, error) {
 	z[len(p.Right)-1] = s.gamma
 	return z, nil
 }
-func (still) Continues() bool { return false }
+func (still) Continues() bool  { return false }
+func (still) Unlabelled() bool { return false }
 func (s still) Refine(_ context.Context, m *incremental.Model, _ newton.Rows, _ newton.Options) (*newton.Result, error) {
 	refined := *m
 	refined.Planes = slices.Clone(m.Planes)
@@ -556,5 +559,130 @@ func TestSomeRowsAreOfAllClasses(t *testing.T) {
 	}
 	if all.some(l.view.Block.Rows()) != all {
 		t.Error("some of as many rows as there are is a copy")
+	}
+}
+
+// spy is a Refiner that notes what rows stand for, by class, and leaves the planes.
+type spy struct {
+	newton.Method
+	seen []map[string]float64 // of each call
+}
+
+func (*spy) Unlabelled() bool { return true }
+
+func (*spy) Continues() bool { return false }
+
+func (s *spy) Refine(ctx context.Context, model *incremental.Model, rows newton.Rows, o newton.Options) (*newton.Result, error) {
+	weight := map[string]float64{}
+	err := rows.Pass(ctx, func(b *incremental.Block) error {
+		for i, code := range b.Codes {
+			label := b.Classes[code]
+			weight[label] += b.Weight(i) * o.Multipliers[label]
+		}
+		return nil
+	})
+	s.seen = append(s.seen, weight)
+	return &newton.Result{Model: model}, err
+}
+
+// A Refiner that takes rows without a label gets those of the sample, which stand for all such
+// rows outside a fold. They are in no score, and change none of other planes.
+func TestUnlabelledRowsOfASample(t *testing.T) {
+	const folds = 4
+	blocks := overlapping(20, 60)
+	for i, b := range blocks {
+		b.Classes = append(b.Classes, incremental.Unlabelled)
+		for row := range b.Codes {
+			if (row+i)%3 > 0 {
+				b.Codes[row] = 3
+			}
+		}
+	}
+	for _, rows := range []int{everyRow, 100} {
+		l := newLive(t, blocks, folds, rows, nil)
+		with := l.sample()
+		with.AddUnlabelled(&l.unlabelled.View, l.Whole.Unlabelled())
+		watching := new(spy)
+		o := Options{Planes: incremental.Options{Nu: 1}, Refining: Always, Refine: watching}
+		run := func(o Options, of *Sample) (*Tuning, *HeldOut) {
+			s := New(&l.Problem, o)
+			tuned, err := s.Tune(t.Context(), of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Solve(); err != nil {
+				t.Fatal(err)
+			}
+			standing, standFor := of.All()
+			if _, err := s.Refine(t.Context(), standing, standFor); err != nil {
+				t.Fatal(err)
+			}
+			held, err := s.HoldOut(t.Context(), of, everyRow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return tuned, held
+		}
+		tuned, held := run(o, with)
+		if want := folds*len(refinedGrid()) + 1 + folds; len(watching.seen) != want {
+			t.Fatalf("%d refinements, not %d", len(watching.seen), want)
+		}
+		for i, seen := range watching.seen {
+			of, where := l.Whole, "all rows"
+			if tail := i - folds*len(refinedGrid()); tail != 0 { // refined without a fold
+				fold := i / len(refinedGrid())
+				if tail > 0 {
+					fold = tail - 1
+				}
+				of, where = l.Whole.Without(l.Folds[fold]), fmt.Sprintf("without fold %d", fold)
+			}
+			totals := append(of.Totals(), of.Unlabelled())
+			if len(seen) != len(totals) || len(totals) != 4 {
+				t.Fatalf("%s: %v, not %v", where, seen, totals)
+			}
+			for _, total := range totals {
+				if got := seen[total.Label]; !(math.Abs(got-total.Weight) < 1e-9*total.Weight) {
+					t.Errorf("%s: rows of class %q stand for %v, not %v", where, total.Label, got, total.Weight)
+				}
+			}
+		}
+		alone, heldAlone := run(o, l.sample())
+		if !reflect.DeepEqual(tuned, alone) || !reflect.DeepEqual(held, heldAlone) || len(held.codes) != l.view.Block.Rows() {
+			t.Error("rows without a label change the scores of the same planes")
+		}
+	}
+}
+
+// Some rows of a sample are some of each kind.
+func TestSomeUnlabelledRows(t *testing.T) {
+	blocks := overlapping(20, 60)
+	for _, b := range blocks {
+		b.Classes = append(b.Classes, incremental.Unlabelled)
+		for row := range b.Codes {
+			if row%2 > 0 {
+				b.Codes[row] = 3
+			}
+		}
+	}
+	l := newLive(t, blocks, 4, everyRow, nil)
+	of := l.sample()
+	of.AddUnlabelled(&l.unlabelled.View, l.Whole.Unlabelled())
+	few := of.some(60)
+	rows, standFor := few.All()
+	counts, stand := map[string]int{}, map[string]float64{}
+	for _, b := range rows.(newton.Blocks) {
+		for i, code := range b.Codes {
+			counts[b.Classes[code]]++
+			stand[b.Classes[code]] += b.Weight(i) * standFor[b.Classes[code]]
+		}
+	}
+	if n := counts[incremental.Unlabelled]; n != 60 {
+		t.Errorf("%d rows without a label, not 60", n)
+	}
+	if total := l.Whole.Unlabelled().Weight; math.Abs(stand[incremental.Unlabelled]-total) > 1e-9*total {
+		t.Errorf("they stand for %v, not %v", stand[incremental.Unlabelled], total)
+	}
+	if n := counts["one"] + counts["two"] + counts["three"]; n < 60 || n > 63 {
+		t.Errorf("%d rows with a label", n)
 	}
 }

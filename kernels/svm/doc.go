@@ -15,8 +15,9 @@
 //	          with a basis: ν c's(E) + e's(|w|)             Fung 2003, (4.26)
 //	features  Features    ν c'E + e's(|w|)                  Fung 2003, (4.11)
 //	nlp       NewtonLP    ν c'E + ‖w‖₁, of least 2-norm     Fung 2003, (4.37), algorithm 4.1
-//	          Knowledge   ν c'E + ‖w‖₁ + μ Σ slack of sets  Fung 2003, (3.15), with a basis (3.36)
+//	unlabelled
 //	          Unlabelled  ν c'E + ‖w‖₁ + μ c'min{r, s}      Fung 2003, (5.1), algorithm 5.1.1
+//	          Knowledge   ν c'E + ‖w‖₁ + μ Σ slack of sets  Fung 2003, (3.15), with a basis (3.36)
 //	          SMO         ν c'E + ½w'K(A, A)w               Fan, Chen and Lin 2005
 //
 // s(x) = x + μ(1 − ε^(−αx)), which costs nearly μ for not being zero.

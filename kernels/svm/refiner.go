@@ -22,7 +22,8 @@ import (
 //
 // as the cost of a row i of class c: the costs of package newton, with the model's ν, class
 // weights a_c and balance, the number u_c of rows that a sampled row stands for, and the row's
-// weight v_i. A model with Standardise has w in the coordinates (x − μ)/σ in the program, and
+// weight v_i. The cost of a row without a label is C_i = ν·u·v_i, and it is such a row in the
+// problem of every class. A model with Standardise has w in the coordinates (x − μ)/σ in the program, and
 // in the features' own in its planes. The model's own planes are of no account.
 //
 // Refine holds all rows in memory, ordered by their contents, so that the result depends on the
@@ -44,11 +45,20 @@ func (r Refiner) String() string { return r.Name }
 // Continues implements study.Refiner: a program begins anew.
 func (r Refiner) Continues() bool { return false }
 
+// Unlabelled implements study.Refiner.
+func (r Refiner) Unlabelled() bool {
+	_, ok := r.Machine.(partly)
+	return ok
+}
+
+// partly marks machines that learn from rows without a label, too.
+type partly interface{ partly() }
+
 // Refine implements study.Refiner. Its errors are those of rows, of the machine,
 // *incremental.RowError for a number that is not finite, and errors that name a class without
 // rows or a row without a class.
 func (r Refiner) Refine(ctx context.Context, model *incremental.Model, rows newton.Rows, o newton.Options) (*newton.Result, error) {
-	g := gathering{model: model, columns: make([][]float64, len(model.Features))}
+	g := gathering{model: model, partly: r.Unlabelled(), columns: make([][]float64, len(model.Features))}
 	if err := rows.Pass(ctx, g.add); err != nil {
 		return nil, err
 	}
@@ -67,6 +77,11 @@ func (r Refiner) Refine(ctx context.Context, model *incremental.Model, rows newt
 	refined := *model
 	refined.Planes = make([]incremental.Plane, k)
 	out := &newton.Result{Model: &refined, Planes: make([]newton.Report, k), Rows: int64(len(g.class)), Passes: 1}
+	for _, class := range g.class {
+		if class == noClass {
+			out.Unlabelled++
+		}
+	}
 	err = parallel.For(workers, k, func(i int) error {
 		label := model.Planes[i].Class
 		problem := g.problem(slices.Index(model.Classes, label), cost)
@@ -120,13 +135,17 @@ func (r Refiner) leaveOneOut(p *Plane) float64 {
 
 // gathering is the rows of weight > 0 of all blocks.
 type gathering struct {
-	model *incremental.Model
+	model  *incremental.Model
+	partly bool // rows may have no label
 
 	mutex   sync.Mutex  // guards the rows during a pass
 	columns [][]float64 // n × m
-	class   []int       // of the model
+	class   []int       // of the model, or noClass
 	weight  []float64
 }
+
+// noClass is the class of rows without a label.
+const noClass = -1
 
 // add copies the rows of a block.
 func (g *gathering) add(b *incremental.Block) error {
@@ -149,7 +168,7 @@ func (g *gathering) add(b *incremental.Block) error {
 		switch {
 		case v == 0:
 			continue
-		case class[code] < 0:
+		case class[code] < 0 && !(g.partly && b.Classes[code] == incremental.Unlabelled):
 			return fmt.Errorf("refine on block %v: row %d is of class %q, which the model does not have", b.Position, i, b.Classes[code])
 		}
 		g.class, g.weight = append(g.class, class[code]), append(g.weight, v)
@@ -206,7 +225,7 @@ func ordered[T any](values []T, order []int) []T {
 
 // costs are those of rows, and of classes.
 type costs struct {
-	row  []float64 // a·u·v
+	row  []float64 // a·u·v; without a label u·v
 	side []float64 // u Σv of each class
 }
 
@@ -220,8 +239,16 @@ func (g *gathering) costs(multipliers map[string]float64) (c costs, err error) {
 			u[i] = multiplier
 		}
 	}
+	without := 1.0
+	if multiplier, ok := multipliers[incremental.Unlabelled]; ok {
+		without = multiplier
+	}
 	c.side, c.row = make([]float64, k), make([]float64, len(g.class))
 	for i, class := range g.class {
+		if class == noClass {
+			c.row[i] = without * g.weight[i]
+			continue
+		}
 		c.side[class] += float64(u[class] * g.weight[i])
 		c.row[i] = a[class] * u[class] * g.weight[i]
 	}
@@ -248,8 +275,13 @@ func (g *gathering) problem(class int, of costs) *Rows {
 	}
 	rows := &Rows{D: make([]float64, len(g.class)), Costs: make([]float64, len(g.class))}
 	for i, c := range g.class {
-		if rows.D[i], rows.Costs[i] = -1, of.row[i]/rest; c == class {
+		switch c {
+		case class:
 			rows.D[i], rows.Costs[i] = 1, of.row[i]/own
+		case noClass:
+			rows.Costs[i] = of.row[i]
+		default:
+			rows.D[i], rows.Costs[i] = -1, of.row[i]/rest
 		}
 	}
 	for _, column := range g.columns {

@@ -63,10 +63,23 @@ func solved(t *testing.T, blocks newton.Blocks, o incremental.Options) (*increme
 	return model, n
 }
 
+// unlabelledBlock returns a block of rows like those of three, none of which has a label.
+func unlabelledBlock(seed uint64, m int) *incremental.Block {
+	b := *three(seed, 3*m)[1].Slice(0, m)
+	b.Classes, b.Codes = []string{"none", incremental.Unlabelled}, slices.Repeat([]int32{1}, m)
+	return &b
+}
+
 // The planes are those of the machine on rows that are written down by the documented formula.
 func TestRefinerFormula(t *testing.T) {
-	blocks := three(1, 150)
-	weights, standFor := map[string]float64{"y": 3}, map[string]float64{"x": 2, "z": 5}
+	t.Run("sparse", func(t *testing.T) { testRefinerFormula(t, Sparse{}, three(1, 150)) })
+	t.Run("unlabelled", func(t *testing.T) {
+		testRefinerFormula(t, Unlabelled{}, append(three(1, 150), unlabelledBlock(7, 90)))
+	})
+}
+
+func testRefinerFormula(t *testing.T, machine Machine, blocks newton.Blocks) {
+	weights, standFor := map[string]float64{"y": 3}, map[string]float64{"x": 2, "z": 5, incremental.Unlabelled: 4}
 	for _, o := range []incremental.Options{
 		{Nu: 0.01},
 		{Nu: 0.3, Standardise: true},
@@ -75,12 +88,12 @@ func TestRefinerFormula(t *testing.T) {
 	} {
 		model, n := solved(t, blocks, o)
 		n.Multipliers = standFor
-		got, err := (Refiner{Name: "sparse", Machine: Sparse{}}).Refine(t.Context(), model, blocks, n)
+		got, err := (Refiner{Name: "a name", Machine: machine}).Refine(t.Context(), model, blocks, n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for p, plane := range model.Planes {
-			rows, m := &Rows{}, 0
+			rows, m, unlabelled := &Rows{}, 0, int64(0)
 			columns := make([][]float64, 3)
 			var own, rest float64
 			each := func(visit func(b *incremental.Block, i int, label string, u float64)) {
@@ -98,9 +111,13 @@ func TestRefinerFormula(t *testing.T) {
 				}
 			}
 			each(func(b *incremental.Block, i int, label string, u float64) {
-				if m++; label == plane.Class {
+				m++
+				switch label {
+				case plane.Class:
 					own += u * b.Weights[i]
-				} else {
+				case incremental.Unlabelled:
+					unlabelled++
+				default:
 					rest += u * b.Weights[i]
 				}
 			})
@@ -111,6 +128,9 @@ func TestRefinerFormula(t *testing.T) {
 				}
 				if o.Balanced {
 					cost *= (own + rest) / 2 / side
+				}
+				if label == incremental.Unlabelled {
+					d, cost = 0, u*b.Weights[i]
 				}
 				rows.D, rows.Costs = append(rows.D, d), append(rows.Costs, cost)
 				for j, c := range b.Columns {
@@ -124,12 +144,12 @@ func TestRefinerFormula(t *testing.T) {
 			for _, c := range columns {
 				rows.Columns = append(rows.Columns, gram.ColumnOf(c))
 			}
-			want, err := Sparse{}.Fit(t.Context(), rows, o.Nu)
+			want, err := machine.Fit(t.Context(), rows, o.Nu)
 			if err != nil {
 				t.Fatal(err)
 			}
 			report, q := got.Planes[p], got.Model.Planes[p]
-			if math.Abs(report.Objective-want.Objective) > 1e-9*want.Objective || got.Rows != int64(m) || report.Class != plane.Class || q.Class != plane.Class {
+			if math.Abs(report.Objective-want.Objective) > 1e-9*want.Objective || got.Rows != int64(m) || got.Unlabelled != unlabelled || report.Class != plane.Class || q.Class != plane.Class {
 				t.Errorf("%+v, plane %d: objective %v of %d rows, not %v of %d", o, p, report.Objective, got.Rows, want.Objective, m)
 			}
 			for i := range 3 { // values at three rows
@@ -147,7 +167,7 @@ func TestRefinerFormula(t *testing.T) {
 					t.Errorf("%+v, plane %d: a row has the value %v, not %v", o, p, v, w)
 				}
 			}
-			if want.Features() != q.Features() || report.SupportVectors == 0 || report.Programs != 1 || !(math.Abs(report.Gap) <= 1e-8*report.Objective) {
+			if want.Features() != q.Features() || report.SupportVectors == 0 || report.Programs != want.Programs || !(math.Abs(report.Gap) <= 1e-8*report.Objective) {
 				t.Errorf("%+v, plane %d: report %+v of a plane of %d features", o, p, report, q.Features())
 			}
 		}
@@ -172,19 +192,29 @@ func TestRefinerSet(t *testing.T) {
 		all.Columns[j] = gram.ColumnOf(c)
 	}
 	all.Codes, all.Weights = slices.Concat(blocks[0].Codes, blocks[1].Codes), slices.Concat(blocks[0].Weights, blocks[1].Weights)
+	all.Classes = append(all.Classes, incremental.Unlabelled)
+	labelled := all.Codes
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, name := range Names() {
 		machine, _ := Named(name)
 		refiner := Refiner{Name: name, Machine: machine}
+		if all.Codes = labelled; refiner.Unlabelled() {
+			all.Codes = slices.Clone(labelled)
+			for i := range all.Codes {
+				if i%3 > 0 {
+					all.Codes[i] = 3
+				}
+			}
+		}
 		want, err := refiner.Refine(t.Context(), model, newton.Blocks{&all}, n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for workers := range 3 {
 			shuffled := all.Pick(r.Perm(300))
-			shuffled.Classes = []string{"z", "none", "y", "x"} // other codes of the same labels
+			shuffled.Classes = []string{"z", "", "y", "x"} // other codes of the same labels
 			for i, code := range shuffled.Codes {
-				shuffled.Codes[i] = [3]int32{3, 2, 0}[code]
+				shuffled.Codes[i] = [4]int32{3, 2, 0, 1}[code]
 			}
 			n.Workers = workers
 			got, err := refiner.Refine(t.Context(), model, newton.Blocks{shuffled.Slice(0, 70), shuffled.Slice(70, 70), shuffled.Slice(70, 300)}, n)
@@ -261,6 +291,7 @@ func TestRefinerErrors(t *testing.T) {
 		{change(func(b *incremental.Block) { b.Columns = b.Columns[:2] }), "it has 2 features, the model 3"},
 		{change(func(b *incremental.Block) { b.Features = []string{"a", "c", "b"} }), "its features are not the model's"},
 		{change(func(b *incremental.Block) { b.Classes[1] = "w" }), `row 1 is of class "w"`},
+		{append(newton.Blocks{unlabelledBlock(3, 9)}, blocks...), `row 0 is of class ""`},
 		{change(func(b *incremental.Block) { b.Columns[1] = gram.ColumnOf(append(make([]float64, 19), math.NaN())) }), `row 19: feature "b": the value is NaN`},
 		{newton.Blocks{blocks[0].Pick([]int{1, 2, 3, 5, 6})}, ""},
 		{newton.Blocks{blocks[0].Pick([]int{1, 6})}, `class "x" has no rows`},

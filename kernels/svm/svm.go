@@ -77,6 +77,7 @@ var machines = []struct {
 	{"minimal", Minimal{}},
 	{"features", Features{}},
 	{"nlp", NewtonLP{}},
+	{"unlabelled", Unlabelled{}},
 }
 
 // Names lists the names of the machines.

@@ -35,6 +35,8 @@ type Unlabelled struct {
 
 const maxPrograms = 100
 
+func (u Unlabelled) partly() {}
+
 // Fit implements Machine. A label of 0 is none.
 func (u Unlabelled) Fit(ctx context.Context, rows *Rows, nu float64) (*Plane, error) {
 	if err := rows.check(nu, true); err != nil {

@@ -11,9 +11,6 @@ import (
 	"streamd/incremental/gram"
 )
 
-// With labels alone the machine keeps the promises of all machines.
-func TestUnlabelled(t *testing.T) { testMachine(t, Unlabelled{}) }
-
 // unlabel takes the labels off all rows but every nth.
 func unlabel(rows *Rows, n int) *Rows {
 	out := *rows

@@ -36,6 +36,9 @@ func (s *studyJob) make(ctx context.Context) {
 		view := s.in.View(inFeatures)
 		s.lacking, complete = view.Lacking, view.Complete()
 		rows = study.NewSample(view, s.sums.Whole.Totals(), s.sums.Folds)
+		if y.RefinesBy().Unlabelled() {
+			rows.AddUnlabelled(s.in.View(&s.sample.Unlabelled().View), s.sums.Whole.Unlabelled())
+		}
 	}
 	if d.tunes() {
 		s.tune(ctx, y, rows)
@@ -121,7 +124,7 @@ func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sampl
 		return
 	}
 	out.MadeAt, out.Seconds = time.Now().UTC(), took
-	out.Rows, out.Planes = result.Rows, model.PlaneRefinements(result)
+	out.Rows, out.Unlabelled, out.Planes = result.Rows, result.Unlabelled, model.PlaneRefinements(result)
 	s.served.Model = result.Model
 	s.served.Refinement, s.served.Absent.Refinement = out, ""
 }

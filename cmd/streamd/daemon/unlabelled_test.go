@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -296,5 +297,103 @@ func TestNoLabelRequests(t *testing.T) {
 			t.Errorf("sample.rows %s: %d: %s", rows, status, body)
 		}
 		d.stop()
+	}
+}
+
+// unlabel takes the labels off all rows of blocks but every third.
+func unlabel(t *testing.T, all []*incremental.Block) (messages []message) {
+	t.Helper()
+	for _, b := range all {
+		b.Classes = append(slices.Clone(b.Classes), incremental.Unlabelled)
+		for i := range b.Codes {
+			if i%3 > 0 {
+				b.Codes[i] = 3
+			}
+		}
+		payload, err := wire.Encode(nil, wire.Arrow, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		messages = append(messages, message{value: payload, contentType: wire.Arrow.ContentType()})
+	}
+	return messages
+}
+
+// Planes that learn from rows without a label are a function of the live set, with the figures
+// that judge them: in any order, after retirements and a restart. Without such rows they are
+// those of the 1-norm machine.
+func TestPlanesOfUnlabelledRowsAreAFunctionOfTheLiveSet(t *testing.T) {
+	const blocks = 20
+	for name, flags := range map[string]map[string]string{
+		"all rows": {},
+		"a sample": {"sample.rows": "150", "model.standardise": "true", "model.balanced": "true"},
+		"a kernel": {"kernel.function": "gaussian(gamma=0.1)", "kernel.basis": "6", "kernel.rows": "200"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, all := weightedBlocks(t, blocks)
+			messages := unlabel(t, all)
+			flags := maps.Clone(flags)
+			flags["format.weight"], flags["blocks.unlabelled"], flags["model.refine"] = "weight", "keep", "unlabelled"
+			flags["model.refine_interval"] = "50ms"
+			run := func(file string, flags map[string]string, messages []message, gone ...string) *model.Served {
+				name := topic(t, 3)
+				produce(t, name, messages...)
+				d := start(t, name, file, flags)
+				d.waitForOffsetsRead(int64(len(messages)))
+				for _, block := range gone {
+					d.retire(strings.ReplaceAll(block, "TOPIC", name))
+				}
+				d.rowsAndFolds() // the sample may need rows from the log
+				s := d.settledAnywhere(flags)
+				d.stop()
+				d = start(t, name, file, flags)
+				d.waitForOffsetsRead(int64(len(messages)))
+				if again := d.settledAnywhere(flags); content(t, again) != content(t, s) {
+					t.Errorf("after a restart\n%s\nbefore\n%s", content(t, again), content(t, s))
+				}
+				d.stop()
+				return s
+			}
+			dir := t.TempDir()
+			want := run(filepath.Join(dir, "one.db"), flags, messages)
+			r := want.Refinement
+			if r == nil || r.Method != "unlabelled" || r.Unlabelled == 0 || r.Unlabelled >= r.Rows || !r.Complete || want.Quality == nil {
+				t.Fatalf("refined: %+v, judged: %v, %+v", r, want.Quality != nil, want.Absent)
+			}
+			var others []message
+			for n, at := range rand.New(rand.NewPCG(5, 5)).Perm(blocks) {
+				m := messages[at]
+				if m.partition = n % 3; n == 1 {
+					gone := messages[(at+3)%blocks]
+					gone.partition = 0
+					others = append(others, gone)
+				}
+				others = append(others, m)
+			}
+			got := run(filepath.Join(dir, "two.db"), flags, others, "TOPIC/0/1")
+			if content(t, got) != content(t, want) || got.Digest != want.Digest {
+				t.Errorf("in another order\n%.900s\nwant\n%.900s", content(t, got), content(t, want))
+			}
+			if name != "all rows" {
+				return
+			}
+			flags["model.refine"] = "sparse"
+			sparse := run(filepath.Join(dir, "sparse.db"), flags, messages)
+			if planes(sparse) == planes(want) {
+				t.Error("rows without a label change no plane")
+			}
+			for i, b := range all { // of the rows with a label
+				payload, err := wire.Encode(nil, wire.Arrow, b.Labelled())
+				if err != nil {
+					t.Fatal(err)
+				}
+				messages[i].value = payload
+			}
+			flags["model.refine"] = "unlabelled"
+			if labelled := run(filepath.Join(dir, "labelled.db"), flags, messages); planes(labelled) != planes(sparse) || labelled.Refinement.Unlabelled != 0 {
+				t.Error("where all rows have a label, the planes are not those of the 1-norm machine")
+			}
+		})
 	}
 }

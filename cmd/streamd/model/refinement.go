@@ -14,7 +14,9 @@ type Refinement struct {
 	Seconds float64   `json:"seconds"`      // time it took
 	Source  string    `json:"source"`       // source of the rows: sample or log
 	Rows    int64     `json:"rows"`         // rows used
-	Live    int64     `json:"live_rows"`    // live rows at that time
+	// Rows without a label among the rows used, which only the method unlabelled takes.
+	Unlabelled int64 `json:"unlabelled_rows,omitempty"`
+	Live       int64 `json:"live_rows"` // live rows at that time
 	// Whether the source had all of its rows. It is false for a sample that waits for
 	// rows to be read again.
 	Complete bool              `json:"complete"`

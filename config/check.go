@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"streamd/ingest/wire"
+	"streamd/kernels/reduce"
 )
 
 var (
@@ -198,10 +199,15 @@ func (l *loader) checkKernel() {
 	if c.Model.Standardise == SwitchAuto && !l.bad["model.standardise"] {
 		l.fault("model.standardise", "auto does not go together with a kernel: features are scaled before they get to it, or not")
 	}
+	k, auto := c.Kernel.Function.Kernel()
+	semidefinite := auto || k.Semidefinite()
+	if reduce.NeedsSemidefinite(string(c.Kernel.Reduce)) && !semidefinite && !l.bad["kernel.reduce"] {
+		l.fault("kernel.reduce", "%s does not go together with %s, which is not positive semidefinite", c.Kernel.Reduce, c.Kernel.Function)
+	}
 	if c.Kernel.Regulariser != RegulariserKernel {
 		return
 	}
-	if k, auto := c.Kernel.Function.Kernel(); !auto && !k.Semidefinite() {
+	if !semidefinite {
 		l.fault("kernel.regulariser", "%s is not positive semidefinite, so that u'K(Z,Z)u is no size", c.Kernel.Function)
 	}
 	if c.Model.Method != MethodPSVM && !l.bad["model.method"] {

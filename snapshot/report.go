@@ -14,7 +14,7 @@ type Reduction struct {
 	Basis    string    `json:"basis"`         // SHA-256, in hex
 	Kernel   string    `json:"kernel"`        // with its parameters
 	Points   int       `json:"points"`        // of the basis
-	Method   string    `json:"method"`        // cs, random, stratified, kmeans or kmedian
+	Method   string    `json:"method"`        // of kernel.reduce
 	Digest   string    `json:"state_digest"`  // of the live rows that it was chosen for, in hex
 	Rows     int       `json:"rows"`          // of the sample that it was chosen from
 	Live     int64     `json:"live_rows"`     // that there were

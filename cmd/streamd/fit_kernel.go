@@ -23,7 +23,7 @@ type kernelFlags struct {
 	Kernel      string             `placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, polynomial for (gamma x·z + 1)^3, sigmoid for tanh(gamma x·z), or a kernel in full, such as polynomial(a=1,b=1,degree=2). With --standardise the features are scaled before they get to the kernel."`
 	Gamma       autoFlag           `placeholder:"VALUE" help:"The kernel's gamma. For a Gaussian, auto takes the one that classifies held-out rows of the sample best: it tries powers of four times the median heuristic, then twice and half the best of them. For other kernels auto is 1 over the number of features. (default: auto)"`
 	Basis       *int               `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
-	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: cs (chunking-synthetic), kmeans or kmedian (centres of each class), stratified or random (rows), none (all rows, of a small file). (default: kmeans)"`
+	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: kmeans or kmedian (centres of each class); stratified, random, lda (forward selection) or cholesky (independent rows) for rows; cs (chunking-synthetic), slmc (sparse large margin), rs (reduced set) or skfd (sparse Fisher) for points that need not be rows; none (all rows, of a small file). (default: kmeans)"`
 	Regulariser config.Regulariser `placeholder:"R" help:"Quantity to keep small beside the errors: identity for the coefficients, kernel for u'K(Z,Z)u. (default: identity)"`
 	Sample      *int               `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from, and nu for refined planes. (default: 10000; without a kernel 50000)"`
 }
@@ -77,6 +77,9 @@ func (c *kernelFlags) check(sampled bool) error {
 	}
 	if c.Regulariser == config.RegulariserKernel && !kernel.Semidefinite() {
 		return fmt.Errorf("--regulariser kernel: %s is not positive semidefinite", c.Kernel)
+	}
+	if reduce.NeedsSemidefinite(c.Reduce) && !kernel.Semidefinite() {
+		return fmt.Errorf("--reduce %s: %s is not positive semidefinite; take another --reduce", c.Reduce, c.Kernel)
 	}
 	return nil
 }

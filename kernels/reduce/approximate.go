@@ -34,7 +34,7 @@ func newApproximation(kernel kernels.Kernel, n int, c, u []float64, t int) *appr
 	for i, ui := range u {
 		a.unitW = max(a.unitW, math.Abs(ui))
 		for k, uk := range u {
-			a.norm = math.FMA(float64(ui*uk), kernel.Value(a.argument(a.point(c, i), a.point(c, k))), a.norm)
+			a.norm = math.FMA(float64(ui*uk), kernel.Value(argument(kernel, a.point(c, i), a.point(c, k))), a.norm)
 		}
 	}
 	mean := make([]float64, n)
@@ -59,8 +59,8 @@ func newApproximation(kernel kernels.Kernel, n int, c, u []float64, t int) *appr
 func (a *approximation) point(z []float64, i int) []float64 { return z[i*a.n:][:a.n] }
 
 // argument is the kernel's argument, in four independent sums for speed.
-func (a *approximation) argument(x, z []float64) float64 {
-	if !a.kernel.Radial() {
+func argument(kernel kernels.Kernel, x, z []float64) float64 {
+	if !kernel.Radial() {
 		return dot(x, z)
 	}
 	var s0, s1, s2, s3 float64
@@ -91,7 +91,7 @@ func (a *approximation) evaluate(v, g []float64) float64 {
 		clear(a.towards)
 		// ∂/∂z_l = 2w_l (Σ_k w_k ∂K(z_k,z_l)/∂z_l − Σ_i u_i ∂K(c_i,z_l)/∂z_l)
 		add := func(x []float64, coefficient float64) float64 {
-			s := a.argument(x, z)
+			s := argument(a.kernel, x, z)
 			k, derivative := a.kernel.ValueAndDerivative(s)
 			gw = math.FMA(2*coefficient, k, gw)
 			slope := 2 * a.w[l] * coefficient * derivative
@@ -142,7 +142,7 @@ func (a *approximation) solve(ctx context.Context, w, z []float64, alpha float64
 		v[a.t+i] = z[i] / a.unitZ
 		lo[a.t+i], hi[a.t+i] = math.Inf(-1), math.Inf(1)
 	}
-	d := minimise(ctx, a.evaluate, v, lo, hi, reducedGradient, iterations)
+	d := minimise(ctx, a.evaluate, v, lo, hi, reducedGradient, 0, iterations)
 	for l := range w {
 		w[l] = v[l] * a.unitW
 	}

@@ -108,12 +108,12 @@ func TestMinimise(t *testing.T) {
 		{[2]float64{-2, -2}, [2]float64{-1, 0.5}, [2]float64{-1, 0.5}},
 	} {
 		x := []float64{-1.2, 1}
-		d := minimise(context.Background(), rosenbrock, x, c.lo[:], c.hi[:], 1e-8, 1000)
+		d := minimise(context.Background(), rosenbrock, x, c.lo[:], c.hi[:], 1e-8, 0, 1000)
 		if !d.converged || math.Abs(x[0]-c.want[0]) > 1e-4 || math.Abs(x[1]-c.want[1]) > 1e-4 {
 			t.Errorf("in %v to %v it ends at %v, not %v: %+v", c.lo, c.hi, x, c.want, d)
 		}
 	}
-	if d := minimise(context.Background(), rosenbrock, []float64{-1.2, 1}, []float64{-inf, -inf}, []float64{inf, inf}, 1e-8, 3); d.converged {
+	if d := minimise(context.Background(), rosenbrock, []float64{-1.2, 1}, []float64{-inf, -inf}, []float64{inf, inf}, 1e-8, 0, 3); d.converged {
 		t.Errorf("three iterations: %+v", d)
 	}
 }
@@ -142,7 +142,7 @@ func TestMinimiseQuadraticInABox(t *testing.T) {
 	for i := range lo {
 		lo[i], hi[i] = -0.5, 0.5
 	}
-	d := minimise(context.Background(), f, x, lo, hi, 1e-7, 5000)
+	d := minimise(context.Background(), f, x, lo, hi, 1e-7, 0, 5000)
 	f(x, g)
 	held := 0
 	for i := range x {

@@ -119,13 +119,7 @@ func (c ChunkingSynthetic) Reduce(ctx context.Context, p *Problem) (*Result, err
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	sides := make([]*side, len(s.planes))
-	for k, class := range s.planes {
-		sides[k] = &side{class: class, rank: k, points: p.Points / len(s.planes)}
-		if k < p.Points%len(s.planes) {
-			sides[k].points++
-		}
-	}
+	sides := s.sides()
 	var chunks []Chunk
 	for _, chunk := range c.Chunks {
 		if chunk.Rows < len(s.live) {
@@ -169,7 +163,7 @@ func (r *Result) assemble(sides []*side) {
 	for _, side := range sides {
 		u := make([]float64, r.Points)
 		for i, ui := range side.best.u {
-			u[place[keyOf(side.best.z[i*n:][:n])]] = ui
+			u[place[keyOf(side.best.z[i*n:][:n])]] += ui
 		}
 		r.Planes = append(r.Planes, Plane{Class: side.class, U: u, Gamma: side.best.gamma})
 	}

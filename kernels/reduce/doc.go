@@ -9,11 +9,17 @@
 //     algorithm 5.3.1), each of five rows or more.
 //   - ChunkingSynthetic: points that need not be rows (González-Castaño and
 //     Meyer, "Chunking-Synthetic Approaches to Large-Scale Kernel Machines").
+//   - Direct: points that are moved until the margin of a classifier on them is large, until they
+//     approximate a support vector machine, or for Fisher's discriminant (Wu, Schölkopf and
+//     Bakır 2006).
+//   - Discriminant and Cholesky: rows that tell the classes apart, and rows that are linearly
+//     independent in the kernel's space (Iwamura and Abe 2009).
 //
 // Representatives takes rows of the k-median clusters of all rows, as rows to be labelled.
 //
 // A basis is part of a model, so readers of the model see its points. Every point of
-// Subset is a row. A point of ChunkingSynthetic is a row if (b) below needs no (c), as it
+// Subset, Discriminant and Cholesky is a row. A point of Direct is a row if no descent moves it. A
+// point of ChunkingSynthetic is a row if (b) below needs no (c), as it
 // does in a sample that is smaller than the first chunk and needs few points. A mean of
 // Clusters is a row only if rows are equal. Each number of a median is that of some row.
 //
@@ -28,9 +34,9 @@
 //
 // With two classes there is one plane, with the second class on its positive
 // side. With k > 2 there are k one-vs-rest planes (Fung 2003, 2.46–2.49) on one basis.
-// Subset and Clusters choose the basis for all planes together. ChunkingSynthetic chooses
-// ⌊t/k⌋ or ⌈t/k⌉ points for each plane, and a plane's coefficients are 0 for the other
-// planes' points; planes that are fitted anew on the whole basis are better. Classes
+// Subset, Clusters and Cholesky choose the basis for all planes together. The others choose
+// ⌊t/k⌋ or ⌈t/k⌉ points for each plane. A plane's coefficients of ChunkingSynthetic and Direct
+// are 0 for the other planes' points; planes that are fitted anew on the whole basis are better. Classes
 // without rows of positive weight are ignored.
 //
 // # Chunking-synthetic
@@ -76,6 +82,7 @@
 // # Memory
 //
 // Each worker's run holds its chunk as float64 and its kernel matrix: 8m(n+|C|) bytes.
-// The last stage, Subset and Clusters hold the kernel matrix of all rows. No reference to
+// The last stage and the other reducers hold the kernel matrix of all rows, and Discriminant that
+// of its candidates, before the points are chosen. No reference to
 // the problem is kept after Reduce has returned.
 package reduce

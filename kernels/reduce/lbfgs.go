@@ -24,10 +24,10 @@ type descent struct {
 // It is L-BFGS (Nocedal and Wright 2006, algorithm 7.4) in the variables that
 // the gradient does not hold at a bound, with a backtracking search along the
 // path projected onto the box (Bertsekas 1982). It has converged when no
-// component of the projected gradient P(x − g) − x is above tolerance, or when rounding
-// leaves no decrease even along the gradient. An iteration costs slightly more than one
-// evaluation.
-func minimise(ctx context.Context, f func(x, g []float64) float64, x, lo, hi []float64, tolerance float64, limit int) descent {
+// component of the projected gradient P(x − g) − x is above tolerance, when ten iterations
+// together lower the value by less than the share decrease of it, or when rounding leaves no
+// decrease even along the gradient. An iteration costs slightly more than one evaluation.
+func minimise(ctx context.Context, f func(x, g []float64) float64, x, lo, hi []float64, tolerance, decrease float64, limit int) descent {
 	n := len(x)
 	for i := range x {
 		x[i] = min(max(x[i], lo[i]), hi[i])
@@ -36,7 +36,13 @@ func minimise(ctx context.Context, f func(x, g []float64) float64, x, lo, hi []f
 	var latest []*pair // in reverse order
 	var held []int
 	value := f(x, g)
+	var past [10]float64 // values of the latest iterations
 	for iteration := 0; ; iteration++ {
+		if at := iteration % len(past); iteration < len(past) || past[at]-value > decrease*math.Abs(value) {
+			past[at] = value
+		} else if decrease > 0 {
+			return descent{value, true}
+		}
 		largest := 0.0
 		held = held[:0]
 		for i := range x {

@@ -1,24 +1,50 @@
 package reduce
 
-// Names lists the users' names of the reducers.
-func Names() []string { return []string{"cs", "random", "stratified", "kmeans", "kmedian"} }
+// named lists the reducers that users can name, in the order of Names. Their programs have ν = 1:
+// callers that keep only the points find better coefficients.
+var named = []struct {
+	name         string
+	semidefinite bool // refuses kernels that are not positive semidefinite
+	reducer      func(points int) Reducer
+}{
+	{"cs", false, func(points int) Reducer { return ChunkingSynthetic{Synthetic: points} }},
+	{"random", false, func(int) Reducer { return Subset{Nu: 1} }},
+	{"stratified", false, func(int) Reducer { return Subset{Nu: 1, Stratified: true} }},
+	{"kmeans", false, func(int) Reducer { return Clusters{Nu: 1, Norm: TwoNorm} }},
+	{"kmedian", false, func(int) Reducer { return Clusters{Nu: 1, Norm: OneNorm} }},
+	{"slmc", true, func(int) Reducer { return Direct{Machine: LargeMargin{Nu: 1}, Means: true} }},
+	{"rs", true, func(int) Reducer { return Direct{Machine: ReducedSet{Nu: 1}, Means: true, Nu: 1} }},
+	{"skfd", true, func(int) Reducer { return Direct{Machine: Fisher{Mu: 1e-3}, Means: true, Nu: 1} }},
+	{"lda", false, func(int) Reducer { return Discriminant{Nu: 1} }},
+	{"cholesky", true, func(int) Reducer { return Cholesky{Nu: 1} }},
+}
 
-// Named returns the reducer of one of Names for a basis of that many points. The ν of its
-// 1-norm program for the coefficients is 1 (for ChunkingSynthetic its default), so it is
-// for callers that need only the points.
+// Names lists the users' names of the reducers.
+func Names() (names []string) {
+	for _, r := range named {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// Named returns the reducer of one of Names for a basis of that many points, for callers that need
+// only the points.
 func Named(name string, points int) Reducer {
-	const nu = 1
-	switch name {
-	case "cs":
-		return ChunkingSynthetic{Synthetic: points}
-	case "random":
-		return Subset{Nu: nu}
-	case "stratified":
-		return Subset{Nu: nu, Stratified: true}
-	case "kmeans":
-		return Clusters{Nu: nu, Norm: TwoNorm}
-	case "kmedian":
-		return Clusters{Nu: nu, Norm: OneNorm}
+	for _, r := range named {
+		if r.name == name {
+			return r.reducer(points)
+		}
 	}
 	panic("reduce: no reducer is called " + name)
+}
+
+// NeedsSemidefinite reports whether a reducer of Names refuses kernels that are not positive
+// semidefinite.
+func NeedsSemidefinite(name string) bool {
+	for _, r := range named {
+		if r.name == name {
+			return r.semidefinite
+		}
+	}
+	return false
 }

@@ -177,6 +177,14 @@ type rows struct {
 	weights []float64 // nil: 1 each
 }
 
+// side is 1 for row i on the positive side, and 0 otherwise.
+func (r *rows) side(i int) int {
+	if r.d[i] > 0 {
+		return 1
+	}
+	return 0
+}
+
 // take returns some rows with their sides. It copies them unless they are all rows.
 func (s *sample) take(which []int, class int) rows {
 	var r rows

@@ -30,7 +30,7 @@ type Background struct {
 	Work       []string      `default:"refine,reduce" enum:"refine,reduce" help:"Kinds of work: studies with refinement in full (refine), or the choice of another basis and the rebuild after it (reduce)."`
 	Total      int64         `name:"rows" default:"60000000" help:"Points to read while studies run."`
 	ReduceRows int64         `default:"60000000" help:"Points to read while a reduction and its rebuild run. A quarter as many more are live before that."`
-	Method     config.Reduce `default:"kmeans" enum:"cs,random,stratified,kmeans,kmedian" help:"Method that chooses the basis: ${enum}."`
+	Method     config.Reduce `default:"kmeans" enum:"cs,random,stratified,kmeans,kmedian,slmc,rs,skfd,lda,cholesky" help:"Method that chooses the basis: ${enum}."`
 	Basis      int           `default:"50" help:"Points of the basis, at most."`
 	Points
 	Through

@@ -12,7 +12,7 @@ type Reduction struct {
 	Basis   string    `json:"basis"`            // id of the basis
 	Kernel  string    `json:"kernel"`           // kernel with its parameters
 	Points  int       `json:"points"`           // points of the basis
-	Method  string    `json:"method"`           // method: cs, random, stratified, kmeans or kmedian
+	Method  string    `json:"method"`           // method of kernel.reduce
 	Digest  string    `json:"state_digest"`     // digest of the live rows it was chosen for
 	Rows    int       `json:"rows"`             // rows of the sample that it was chosen from
 	Live    int64     `json:"live_rows"`        // live rows at that time

@@ -233,11 +233,8 @@ func (l *loader) checkModel() {
 		if m.Method != MethodPSVM && !l.bad["model.method"] {
 			l.fault("model.knowledge", "does not go together with model.method: %s, whose planes know no rules", m.Method)
 		}
-		if m.Refine != RefineNone && !l.bad["model.refine"] {
-			l.fault("model.knowledge", "does not go together with model.refine: %s, whose planes know no rules", m.Refine)
-		}
-		if f := l.config.Kernel.Function; f != KernelNone && !l.bad["kernel.function"] {
-			l.fault("model.knowledge", "does not go together with a kernel, in whose coordinates the rules are no polyhedra")
+		if m.Refine != RefineNone && m.Refine != RefineSparse && !l.bad["model.refine"] {
+			l.fault("model.knowledge", "does not go together with model.refine: %s, whose planes know no rules: use none or sparse", m.Refine)
 		}
 	}
 	if m.Folds == 1 {

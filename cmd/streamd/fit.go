@@ -150,7 +150,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 			Solver: model.Solver(c.Method),
 		},
 		objective: model.Objective(c.Objective),
-		refining:  model.Refining(c.Refine), method: model.Refiner(c.Refine, c.Kernel != ""),
+		refining:  model.Refining(c.Refine), method: model.Refiner(c.Refine, nil, c.Kernel != ""),
 	}
 	if c.alone() {
 		f.options.Nu = 1 // of planes whose place those of the rules take
@@ -424,7 +424,7 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	if fold != none {
 		from = fmt.Sprintf("%s without fold %d of %d", f.data.path, fold+1, f.folds)
 	}
-	o := study.Options{Planes: f.options, Refine: f.refiner(in)}
+	o := study.Options{Planes: f.optionsIn(in), Refine: f.refiner(in)}
 	if fold == none {
 		o.Refine = f.reporting(in)
 	}

@@ -18,7 +18,7 @@ import (
 
 // knowledgeFlags ask for planes by rules and rows.
 type knowledgeFlags struct {
-	Knowledge string   `placeholder:"FILE" help:"Learn from rules, too: a YAML file that says of which class rows are. rules: [{when: tumor >= 4 and lymph >= 5, then: recur}] has comparisons that are linear in the features, and each rule may have a name and a weight. within: [0, 1] bounds the features that a rule does not name; one-of: [[red, green, blue]] lists features of which one is 1. The planes are those of the 1-norm SVM with these knowledge sets, by a program of all rows, in memory. With --nu 0 they are those of the rules alone. With --block-rows they have the squared loss of a daemon with model.knowledge."`
+	Knowledge string   `placeholder:"FILE" help:"Learn from rules, too: a YAML file that says of which class rows are. rules: [{when: tumor >= 4 and lymph >= 5, then: recur}] has comparisons that are linear in the features, and each rule may have a name and a weight. within: [0, 1] bounds the features that a rule does not name; one-of: [[red, green, blue]] lists features of which one is 1. The planes are those of the 1-norm SVM with these knowledge sets, by a program of all rows, in memory. With --nu 0 they are those of the rules alone. With --block-rows they have the squared loss of a daemon with model.knowledge, and with --refine sparse, too, the errors of the rows of the --sample."`
 	Mu        autoFlag `placeholder:"MU" help:"Weight of the rules' slack against the size of the plane. At 1 and less, a rule that leaves features without bounds may cost less than a plane. auto, with --nu auto, tries 0.01 to 10000 and takes the one that classifies best over the folds. (default: 10)"`
 }
 
@@ -33,16 +33,18 @@ func (c *fitCmd) checkKnowledge() error {
 		return nil
 	case c.Mu.auto && !c.Nu.auto:
 		return errors.New("--mu auto: goes with --nu auto")
-	case c.Refine != config.RefineNone:
-		return errors.New("--knowledge: does not go with --refine, whose planes know no rules")
+	case c.Refine != config.RefineNone && c.Refine != config.RefineSparse:
+		return fmt.Errorf("--knowledge: does not go with --refine %s, whose planes know no rules", c.Refine)
+	case c.Refine == config.RefineSparse && c.BlockRows == nil:
+		return errors.New("--knowledge: has the planes of --refine sparse with rules, unless --block-rows asks for those of a daemon")
 	case c.Method != config.MethodPSVM:
 		return fmt.Errorf("--knowledge: does not go with --method %s, whose planes know no rules", c.Method)
 	case c.LOO || c.EpsilonSV != nil:
 		return errors.New("--knowledge: does not go with --loo and --epsilon-sv, which are of solved planes")
-	case c.Regulariser == config.RegulariserKernel:
+	case c.BlockRows == nil && c.Regulariser == config.RegulariserKernel:
 		return errors.New("--knowledge: goes with --regulariser identity")
-	case c.BlockRows != nil && (c.Kernel != "" || c.alone()):
-		return errors.New("--knowledge: with --block-rows, as in a daemon, it goes with neither --kernel nor --nu 0")
+	case c.BlockRows != nil && c.alone():
+		return errors.New("--knowledge: with --block-rows, as in a daemon, it does not go with --nu 0")
 	}
 	return nil
 }
@@ -55,8 +57,10 @@ type knowledge struct {
 	rules   []config.Rule
 	machine svm.Knowledge
 	anyMu   bool // μ is to be chosen
-	// sums are in place of the machine, as in a daemon. Nil: planes are found on rows.
-	sums *model.Rules
+	// sums says that the planes are those of model.Rules, as in a daemon, and refined by refine.
+	// Else the machine finds them on rows.
+	sums   bool
+	refine config.Refine
 
 	mutex sync.Mutex // guards held: planes are found at the same time
 	held  [][]svm.Grip
@@ -79,17 +83,27 @@ func (c *fitCmd) know(ctx context.Context, f *fit) error {
 		f.refining = study.Always
 		return nil
 	}
-	k.sums = model.NewRules(rules, k.machine.Mu)
-	f.options.Solver = k.sums
+	k.sums, k.refine = true, c.Refine
+	f.options.Solver = model.NewRules(rules, k.machine.Mu)
+	f.options = f.optionsIn(f.in)
 	return nil
+}
+
+// optionsIn are the options of planes in some coordinates.
+func (f *fit) optionsIn(in *basis.Coordinates) incremental.Options {
+	o := f.options
+	if rules, ok := o.Solver.(*model.Rules); ok && in != nil {
+		o.Solver = rules.In(in.Map, f.data.features)
+	}
+	return o
 }
 
 // ways are those of every μ, for planes in some coordinates. There are none if μ is given.
 func (f *fit) ways(in *basis.Coordinates) (ways []study.Way) {
 	switch k := f.knowledge; {
 	case k == nil || !k.anyMu:
-	case k.sums != nil:
-		ways = k.sums.Ways()
+	case k.sums:
+		ways = f.optionsIn(in).Solver.(*model.Rules).Ways(k.refine)
 	default:
 		for _, mu := range model.Mus() {
 			ways = append(ways, study.Way{Refine: k.refiner(mu, in)})
@@ -100,10 +114,14 @@ func (f *fit) ways(in *basis.Coordinates) (ways []study.Way) {
 
 // refiner is the method of refinement for planes in some coordinates.
 func (f *fit) refiner(in *basis.Coordinates) study.Refiner {
-	if f.knowledge == nil || f.knowledge.sums != nil {
+	switch k := f.knowledge; {
+	case k == nil:
 		return f.method
+	case k.sums:
+		return model.Refiner(k.refine, f.optionsIn(in).Solver, in != nil)
+	default:
+		return k.refiner(k.machine.Mu, in)
 	}
-	return f.knowledge.refiner(f.knowledge.machine.Mu, in)
 }
 
 func (k *knowledge) refiner(mu float64, in *basis.Coordinates) study.Refiner {

@@ -102,13 +102,8 @@ func (k Knowledge) Solve(ctx context.Context, rows *Rows, nu float64) (*Plane, [
 		return nil, nil, fmt.Errorf("svm: μ is %v, not a finite number that is at least 0", k.Mu)
 	}
 	n := len(rows.Columns)
-	if k.Map != nil {
-		n = len(k.Map.Point(0))
-	}
-	for i := range k.Sets {
-		if err := k.Sets[i].check(n); err != nil {
-			return nil, nil, fmt.Errorf("svm: set %d: %w", i, err)
-		}
+	if err := k.check(n); err != nil {
+		return nil, nil, err
 	}
 	if k.Map == nil {
 		if free := k.free(n); len(free) > fewFeatures {
@@ -117,6 +112,22 @@ func (k Knowledge) Solve(ctx context.Context, rows *Rows, nu float64) (*Plane, [
 	}
 	p, grips, _, err := k.solve(ctx, rows, nu)
 	return p, grips, err
+}
+
+// check returns an error for a set that is none of the features, for planes of n coordinates.
+func (k *Knowledge) check(n int) error {
+	if k.Map != nil {
+		if n != k.Map.Points() {
+			panic(fmt.Sprintf("svm: %d coordinates of a basis of %d points", n, k.Map.Points()))
+		}
+		n = len(k.Map.Point(0))
+	}
+	for i := range k.Sets {
+		if err := k.Sets[i].check(n); err != nil {
+			return fmt.Errorf("svm: set %d: %w", i, err)
+		}
+	}
+	return nil
 }
 
 // side is d of a set.
@@ -150,10 +161,8 @@ func (k *Knowledge) solve(ctx context.Context, rows *Rows, nu float64) (*Plane, 
 // Hold returns the hold of a plane on each set.
 func (k Knowledge) Hold(ctx context.Context, w []float64, gamma float64) ([]Grip, error) {
 	n := len(w)
-	for i := range k.Sets {
-		if err := k.Sets[i].check(n); err != nil {
-			return nil, fmt.Errorf("svm: set %d: %w", i, err)
-		}
+	if err := k.check(n); err != nil {
+		return nil, err
 	}
 	empty := slices.Repeat([]gram.Column{gram.ColumnOf([]float64{})}, n)
 	program := lp.Program{Columns: empty, Penalties: make([]float64, n)}

@@ -10,6 +10,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
+	"streamd/kernels"
 	"streamd/kernels/lp"
 )
 
@@ -135,6 +136,102 @@ func TestKnownSums(t *testing.T) {
 				t.Errorf("standardised %v: a plane at %v costs %v, less than %v", standardise, step, other, best)
 			}
 		}
+	}
+}
+
+// The program without the multipliers that it can do without has the optimum of the printed one,
+// with (3.13) and (3.15), and (3.36) in the coordinates of a basis, with R = I or K(Z, Z).
+func TestKnownSumsLiteral(t *testing.T) {
+	bases := 0
+	for seed := range uint64(90) {
+		r := rand.New(rand.NewPCG(seed, 36))
+		n := 1 + r.IntN(5)
+		rows := clouds(seed+1, 5+r.IntN(40), n)
+		nu := []float64{0.1, 1, 30}[r.IntN(3)]
+		known := Knowledge{Positive: "a", Mu: math.Exp(2 * r.NormFloat64()), Sets: drawSets(r, n)}
+		p := &incremental.Program{Class: "a"}
+		if seed%3 != 0 {
+			var z []float64
+			for range 6 * n {
+				z = append(z, r.NormFloat64())
+			}
+			kernel, _ := kernels.Gaussian(0.5)
+			var err error
+			if known.Map, err = kernels.NewMap(kernel, n, z); err != nil {
+				t.Fatal(err)
+			}
+			if rows.Columns = kernels.NewMapper(known.Map).Map(rows.Columns); seed%3 == 1 {
+				p.Regulariser = known.Map.Gram()
+			}
+			bases++
+		}
+		width := len(rows.Columns) + 1
+		at := func(i, j int) float64 {
+			if j == width-1 {
+				return -1
+			}
+			return rows.Columns[j].At(i)
+		}
+		p.Matrix, p.Right = make([]float64, gram.PackedLen(width)), make([]float64, width)
+		for i, d := range rows.D {
+			for j := range width {
+				p.Right[j] += d * at(i, j)
+				for l := range j + 1 {
+					p.Matrix[gram.PackedLen(j)+l] += at(i, j) * at(i, l)
+				}
+			}
+		}
+		z, held, err := (&KnownSums{Sets: known.Sets, Mu: known.Mu, Map: known.Map}).Solve(p, nu)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		printed := known.literal(&Rows{Columns: slices.Repeat([]gram.Column{gram.ColumnOf([]float64{})}, width-1)}, 0)
+		printed.Quadratic, printed.Linear = slices.Clone(p.Matrix), make([]float64, width)
+		var got float64
+		for j := range width {
+			printed.Linear[j] = -p.Right[j]
+			got -= p.Right[j] * z[j]
+			for l := range j + 1 {
+				q := &printed.Quadratic[gram.PackedLen(j)+l]
+				switch {
+				case p.Regulariser != nil && j < width-1:
+					*q += p.Regulariser[gram.PackedLen(j)+l] / nu
+				case j == l:
+					*q += 1 / nu
+				}
+				if half := *q * z[j] * z[l] / 2; l < j {
+					got += 2 * half
+				} else {
+					got += half
+				}
+			}
+		}
+		for i := range held {
+			got += known.Mu * known.Sets[i].Weight * held[i].Slack
+		}
+		want, err := printed.Solve(t.Context(), 1)
+		if err != nil {
+			t.Fatalf("seed %d: as printed: %v", seed, err)
+		}
+		// K(Z, Z) of points on a line is nearly singular.
+		if math.Abs(got-want.Objective) > 1e-6*(1+math.Abs(want.Objective)) {
+			t.Errorf("seed %d: n = %d, ν = %v, μ = %v: objective %v, as printed %v", seed, n, nu, known.Mu, got, want.Objective)
+		}
+		// The hold of the plane alone has no more slack, and no less.
+		of, err := known.Hold(t.Context(), z[:width-1], z[width-1])
+		if err != nil {
+			t.Fatalf("seed %d: hold: %v", seed, err)
+		}
+		var sum, least float64
+		for i := range held {
+			sum, least = sum+known.Sets[i].Weight*held[i].Slack, least+known.Sets[i].Weight*of[i].Slack
+		}
+		if math.Abs(sum-least) > 1e-6*(1+least) {
+			t.Errorf("seed %d: slack %v, of the plane alone %v", seed, sum, least)
+		}
+	}
+	if bases != 60 {
+		t.Errorf("%d programs in the coordinates of a basis", bases)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -213,6 +214,11 @@ func TestGammaOfTheStream(t *testing.T) {
 // and a restart make no difference.
 func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 	const blocks = 30
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	text := []byte("rules: [{when: x1 <= -1 and x2 <= 0, then: -1, within: [-4, 4]}, {when: x1 + x2 >= 2, then: 1, within: [-4, 4]}]")
+	if err := os.WriteFile(rules, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, flags := range map[string]map[string]string{
 		"kmeans":           {"kernel.function": "gaussian", "kernel.basis": "7", "model.refine": "line"},
 		"γ and ν":          {"kernel.function": "gaussian", "kernel.basis": "5", "kernel.regulariser": "kernel", "model.standardise": "true", "model.nu": "auto", "sample.balanced": "true"},
@@ -224,6 +230,8 @@ func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 		"lda":              {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "lda", "kernel.basis": "7", "model.standardise": "true", "model.folds": "0"},
 		"cholesky":         {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "cholesky", "kernel.basis": "7", "model.standardise": "true", "model.folds": "0"},
 		"sigmoid, kmedian": {"kernel.function": "sigmoid(a=0.01,b=0)", "kernel.reduce": "kmedian", "kernel.basis": "5", "model.folds": "0"},
+		"rules":            {"kernel.function": "gaussian(gamma=0.1)", "kernel.basis": "6", "model.knowledge": rules},
+		"rules, sparse":    {"kernel.function": "gaussian(gamma=0.1)", "kernel.basis": "6", "model.knowledge": rules, "model.refine": "sparse", "model.standardise": "true"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -280,6 +288,9 @@ func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 			}
 			if comparable(got) != comparable(want) {
 				t.Errorf("served\n%.400s\nwant\n%.400s", comparable(got), comparable(want))
+			}
+			if k := got.Knowledge; flags["model.knowledge"] != "" && (k == nil || k.Problem != "" || len(k.Rules) != 2 || fmt.Sprint(k) != fmt.Sprint(want.Knowledge)) {
+				t.Errorf("the rules are %+v, want %+v", k, want.Knowledge)
 			}
 			if got.Basis.Map.Points() < 2 {
 				t.Errorf("a basis of %d points", got.Basis.Map.Points())

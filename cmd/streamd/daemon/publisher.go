@@ -162,6 +162,9 @@ func (p *publisher) warn(q *model.Quality) {
 func (p *publisher) optionsIn(c *live.Coordinates) incremental.Options {
 	o := p.options
 	o.Standardise = o.Standardise && c == nil
+	if rules, ok := o.Solver.(*model.Rules); ok && c != nil {
+		o.Solver = rules.In(c.Map, p.live.Features().Names())
+	}
 	if c == nil {
 		missing := model.MissingOf(p.cfg.Format)
 		o.Mean = missing.Means(p.live.Features().Names())

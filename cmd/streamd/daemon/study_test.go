@@ -119,6 +119,7 @@ func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 		{},
 		{"model.knowledge": rules, "model.standardise": "true"},
 		{"model.knowledge": rules, "model.nu": "auto", "model.mu": "auto", "model.folds": "2", "sample.rows": "300"},
+		{"model.knowledge": rules, "model.refine": "sparse", "model.standardise": "true", "sample.rows": "300"},
 		{"model.nu": "auto", "model.standardise": "auto", "model.calibration": "isotonic", "sample.rows": "1000"},
 		{"model.nu": "auto", "model.balanced": "true", "model.refine": "full", "sample.rows": "400", "sample.balanced": "true"},
 		{"model.refine": "line", "model.standardise": "true", "model.calibration": "none"},

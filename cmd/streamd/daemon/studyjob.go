@@ -18,12 +18,12 @@ func (s *studyJob) make(ctx context.Context) {
 	m := d.cfg.Model
 	var ways []study.Way
 	if rules, ok := s.options.Solver.(*model.Rules); ok && m.Mu == config.NuAuto {
-		ways = rules.Ways()
+		ways = rules.Ways(m.Refine)
 	}
 	y := study.New(&s.sums, study.Options{
 		Planes: s.options, AnyScale: m.Standardise == config.SwitchAuto, AnyBalance: m.Balanced == config.SwitchAuto,
 		Ways: ways, Objective: model.Objective(m.Objective), Others: true,
-		Refining: model.Refining(m.Refine), Refine: model.Refiner(m.Refine, s.in != nil), AnyMethod: m.Refine == config.RefineAuto, Workers: 1,
+		Refining: model.Refining(m.Refine), Refine: model.Refiner(m.Refine, s.options.Solver, s.in != nil), AnyMethod: m.Refine == config.RefineAuto, Workers: 1,
 		Held: s.judging(),
 	})
 	var rows *study.Sample
@@ -126,6 +126,7 @@ func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sampl
 	out.MadeAt, out.Seconds = time.Now().UTC(), took
 	out.Rows, out.Unlabelled, out.Planes = result.Rows, result.Unlabelled, model.PlaneRefinements(result)
 	s.served.Model = result.Model
+	s.served.Knowledge = model.NewKnowledge(ctx, result.Model)
 	s.served.Refinement, s.served.Absent.Refinement = out, ""
 }
 

@@ -46,7 +46,7 @@ func TestPageEscapes(t *testing.T) {
 // The page shows the slack of each rule, and not more rules than anybody reads.
 func TestPageOfKnowledge(t *testing.T) {
 	f := newFake()
-	f.served.Knowledge = &model.Knowledge{Method: "knowledge", Mu: 2}
+	f.served.Knowledge = &model.Knowledge{Mu: 2}
 	for i := range 60 {
 		f.served.Knowledge.Rules = append(f.served.Knowledge.Rules, model.Rule{
 			Name: fmt.Sprintf("<b>%d", i), Class: "spam", Weight: 1, Slack: 0.125, Support: slices.Repeat([]string{"x >= 2"}, 9),

@@ -10,13 +10,14 @@ import (
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/incremental/newton"
 	"streamd/incremental/study"
+	"streamd/kernels"
 	"streamd/kernels/svm"
 )
 
 // Knowledge reports the rules that the planes keep to, beside the rows.
 type Knowledge struct {
-	Method  string  `json:"method"`            // method of the planes
 	Mu      float64 `json:"mu"`                // weight of the slack
 	Rules   []Rule  `json:"rules"`             // rules of classes that have rows
 	Problem string  `json:"problem,omitempty"` // reason why the slack is not known
@@ -39,20 +40,30 @@ type Rule struct {
 type Rules struct {
 	Mu float64 // weight μ of the slack
 	*binding
+
+	in       *kernels.Map // basis of the planes' coordinates; nil: the features
+	features []string     // of the rows in these coordinates
 }
 
 // binding is the rules of a file for the features of the last rows.
 type binding struct {
 	file *config.Rules
 
-	mutex    sync.Mutex // guards the rest
-	features []string
-	bound    []config.Rule
-	err      error
+	mutex sync.Mutex // guards the rest
+	of    []string
+	bound []config.Rule
+	err   error
 }
 
 // NewRules makes Rules with the weight μ of their slack.
-func NewRules(file *config.Rules, mu float64) *Rules { return &Rules{mu, &binding{file: file}} }
+func NewRules(file *config.Rules, mu float64) *Rules {
+	return &Rules{Mu: mu, binding: &binding{file: file}}
+}
+
+// In returns the Rules for planes in the coordinates of a basis, of rows with these features.
+func (r *Rules) In(m *kernels.Map, features []string) *Rules {
+	return &Rules{r.Mu, r.binding, m, features}
+}
 
 // FirstMu is μ until one is chosen, and where none can be chosen. It is above 1, where the slack
 // of a rule without bounds costs less than the w that it takes the place of (Fung 2003, 3.15): the
@@ -63,10 +74,11 @@ const FirstMu = 10
 // that there are none of, so they count unless the rows say otherwise.
 func Mus() []float64 { return []float64{1e4, 1e3, 100, 10, 1, 0.1, 0.01} }
 
-// Ways are those of Mus.
-func (r *Rules) Ways() (ways []study.Way) {
+// Ways are those of Mus, with a refinement.
+func (r *Rules) Ways(how config.Refine) (ways []study.Way) {
 	for _, mu := range Mus() {
-		ways = append(ways, study.Way{Solver: &Rules{mu, r.binding}})
+		at := &Rules{mu, r.binding, r.in, r.features}
+		ways = append(ways, study.Way{Solver: at, Refine: Refiner(how, at, r.in != nil)})
 	}
 	return ways
 }
@@ -97,11 +109,27 @@ func (r *Rules) Plane(p *incremental.Program, nu float64) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (&svm.KnownSums{Sets: sets(rules), Mu: r.Mu}).Plane(p, nu)
+	return (&svm.KnownSums{Sets: sets(rules), Mu: r.Mu, Map: r.in}).Plane(p, nu)
 }
 
-// Alone returns the model of the options' rules without rows, for features; without any, for those
-// that the rules name. It returns the problem that there is no model of rows if there are no rules
+// rulesByRows is a Refiner whose machine is svm.Knowledge with the rules of a model.
+type rulesByRows struct {
+	svm.Refiner
+	rules *Rules
+}
+
+// Refine implements study.Refiner. Its errors are those of Rules.Plane and of svm.Refiner.
+func (r rulesByRows) Refine(ctx context.Context, m *incremental.Model, rows newton.Rows, o newton.Options) (*newton.Result, error) {
+	rules, err := r.rules.bind(m.Features, m.Classes)
+	if err != nil {
+		return nil, err
+	}
+	r.Machine = svm.Knowledge{Sets: sets(rules), Mu: r.rules.Mu, Map: r.rules.in}
+	return r.Refiner.Refine(ctx, m, rows, o)
+}
+
+// Alone returns the model of the options' rules without rows, for features, or in the coordinates
+// of the rules; without any features, for those that the rules name. It returns the problem that there is no model of rows if there are no rules
 // or these have none either.
 func Alone(problem error, features []string, o incremental.Options) (*incremental.Model, error) {
 	r, ok := o.Solver.(*Rules)
@@ -112,7 +140,10 @@ func Alone(problem error, features []string, o incremental.Options) (*incrementa
 	if len(classes) < 2 {
 		return nil, problem
 	}
-	if len(features) == 0 {
+	switch {
+	case r.in != nil:
+		features = r.in.Names()
+	case len(features) == 0:
 		features = r.file.Features()
 	}
 	n, k := len(features), len(classes)
@@ -144,22 +175,27 @@ func sets(rules []config.Rule) (sets []svm.Set) {
 	return sets
 }
 
-// bind returns the rules of the classes, over features.
-func (r *binding) bind(features, classes []string) ([]config.Rule, error) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	if r.features == nil || !slices.Equal(features, r.features) {
-		r.features = slices.Clone(features)
+// bind returns the rules of the classes, for planes of some coordinates.
+func (r *Rules) bind(coordinates, classes []string) ([]config.Rule, error) {
+	features := coordinates
+	if r.in != nil {
+		features = r.features
+	}
+	b := r.binding
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	if b.of == nil || !slices.Equal(features, b.of) {
+		b.of = slices.Clone(features)
 		// Binding takes a moment, which is bounded by the limits of a file.
-		r.bound, r.err = r.file.Bind(context.Background(), features, nil)
+		b.bound, b.err = b.file.Bind(context.Background(), features, nil)
 	}
 	var known []config.Rule
-	for _, rule := range r.bound {
+	for _, rule := range b.bound {
 		if slices.Contains(classes, rule.Class) {
 			known = append(known, rule)
 		}
 	}
-	return known, r.err
+	return known, b.err
 }
 
 // NewKnowledge reports what became of the rules in a model's planes. It is nil without rules.
@@ -168,13 +204,13 @@ func NewKnowledge(ctx context.Context, m *incremental.Model) *Knowledge {
 	if !ok {
 		return nil
 	}
-	report := &Knowledge{Method: r.String(), Mu: r.Mu, Rules: []Rule{}}
+	report := &Knowledge{Mu: r.Mu, Rules: []Rule{}}
 	rules, err := r.bind(m.Features, m.Classes)
 	if err != nil {
 		report.Problem = err.Error()
 		return report
 	}
-	k := svm.Knowledge{Sets: sets(rules), Mu: 1}
+	k := svm.Knowledge{Sets: sets(rules), Mu: 1, Map: r.in}
 	scaled := m.Options.Standardise && m.Deviation != nil
 	sigma := slices.Clone(m.Deviation)
 	for j, s := range sigma {

@@ -9,6 +9,7 @@ import (
 
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/kernels"
 )
 
 func rules(t *testing.T, text string) *Rules {
@@ -39,6 +40,19 @@ func TestRulesAlone(t *testing.T) {
 		if report.Problem != "" || len(report.Rules) != 3 || report.Rules[2].Name != "third" {
 			t.Errorf("%+v", report)
 		}
+	}
+	z, err := kernels.NewMap(kernels.Linear(), 2, []float64{5, 0, 0, 5, 1, 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := incremental.Options{Nu: 1, Solver: r.In(z, []string{"a", "b"})}
+	m, err := Alone(incremental.ErrClasses, []string{"a", "b"}, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := NewKnowledge(t.Context(), m)
+	if !slices.Equal(m.Features, []string{"z1", "z2", "z3"}) || report.Problem != "" || len(report.Rules) != 3 {
+		t.Errorf("in a basis: features %v, %+v", m.Features, report)
 	}
 	other := errors.New("another problem")
 	if m, err := Alone(other, nil, o); m != nil || !errors.Is(err, other) {

@@ -153,8 +153,6 @@ func (s *Served) Method() string {
 	switch {
 	case s.Refinement != nil:
 		return s.Refinement.Method
-	case s.Knowledge != nil:
-		return s.Knowledge.Method
 	case s.Model != nil:
 		return SolvedBy(s.Model.Options)
 	}

@@ -250,3 +250,36 @@ func TestBenchPeers(t *testing.T) {
 		}
 	}
 }
+
+// Streamd forgets without the loss of a digit. So do the installed tools that fit again, and
+// subtraction loses some where what is retired was larger. A tool that is not there is named.
+func TestBenchForget(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("there is no python3 to run the other tools with")
+	}
+	var got struct {
+		Results []struct {
+			Tool, Missing string
+			RetiredScale  int     `json:"retired_scale"`
+			Retired       int     `json:"retired"`
+			Seconds       float64 `json:"seconds"`
+			Digits        float64 `json:"digits_lost"`
+			Share         float64 `json:"retired_share"`
+		}
+	}
+	reported(t, &got, "bench", "forget", "--json", "--blocks", "200", "--rounds", "1", "--python", python)
+	if len(got.Results) != 16 {
+		t.Fatalf("%d results", len(got.Results))
+	}
+	for _, r := range got.Results {
+		exact := r.Tool == "streamd" || strings.HasPrefix(r.Tool, "scikit-learn")
+		loses := r.Tool == "numpy, subtraction of sums" && r.RetiredScale == 1000 && r.Retired == 100
+		switch {
+		case r.Missing != "" && r.Tool != "streamd":
+			t.Logf("%s: missing %q", r.Tool, r.Missing)
+		case r.Missing != "" || r.Seconds <= 0 || exact && r.Digits != 0 || loses && r.Digits < 3 || r.Retired == 100 && r.Share != 1:
+			t.Errorf("%+v", r)
+		}
+	}
+}

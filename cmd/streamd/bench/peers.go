@@ -233,18 +233,25 @@ func (p *workshop) peer(ctx context.Context, script, source string) (toolRun, er
 
 // python runs a script.
 func (p *workshop) python(ctx context.Context, script string, args ...string) (r toolRun, err error) {
-	cmd := exec.CommandContext(ctx, p.Python, append([]string{filepath.Join(p.dir, script)}, args...)...)
+	err = runPython(ctx, p.Python, p.dir, &r, script, args...)
+	return r, err
+}
+
+// runPython runs a script of the folder peers, of which dir has a copy, and reads the JSON that it
+// prints.
+func runPython(ctx context.Context, python, dir string, into any, script string, args ...string) error {
+	cmd := exec.CommandContext(ctx, python, append([]string{filepath.Join(dir, script)}, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		err = fmt.Errorf("run %s with %s: %w", script, p.Python, err)
+		err = fmt.Errorf("run %s with %s: %w", script, python, err)
 		if text := strings.TrimSpace(stderr.String()); text != "" {
 			err = fmt.Errorf("%w: %s", err, text[strings.LastIndexByte(text, '\n')+1:])
 		}
-		return r, err
+		return err
 	}
-	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
-		return r, fmt.Errorf("%s printed %q: %w", script, stdout.String(), err)
+	if err := json.Unmarshal(stdout.Bytes(), into); err != nil {
+		return fmt.Errorf("%s printed %q: %w", script, stdout.String(), err)
 	}
-	return r, nil
+	return nil
 }

@@ -1,0 +1,320 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/ingest/ndc"
+	"streamd/retire"
+)
+
+// Forget compares ways to take rows out of a model: streamd's, and those that Python offers.
+// Out of as many blocks one is retired, and half of them. Each time ends with a new plane.
+//
+// digits_lost compares the plane with the same tool's fit of the rows that are left: it is
+// log10 of the largest difference, relative to the largest coefficient and to 2^-52, at least 0
+// and at most all digits. With retired_scale 1000 the values of the retired half are a thousand
+// times as large as the others', as when a producer's unit was wrong.
+type Forget struct {
+	Blocks int           `default:"1000000" help:"Live blocks."`
+	Python string        `default:"python3" placeholder:"PROGRAM" help:"Python with numpy and scikit-learn. A tool that is not installed is reported as missing."`
+	Budget time.Duration `default:"60s" help:"Time after which a tool that is still forgetting half of the blocks stops. retired_share is what it has done."`
+	Points forgetPoints  `embed:""`
+	Repeats
+}
+
+// forgetPoints are Points in blocks that are small, as a customer's rows are.
+type forgetPoints struct {
+	Features  int    `default:"10" help:"Features of a point."`
+	BlockRows int    `default:"10" help:"Rows of a block."`
+	Seed      uint64 `default:"1" help:"Seed of clusters and points."`
+}
+
+// forgetScales are the factors of the values of the half that is retired.
+var forgetScales = []int{1, 1000}
+
+// Check implements Benchmark.
+func (c Forget) Check() error {
+	if c.Budget <= 0 {
+		return fmt.Errorf("--budget %v: must be positive", c.Budget)
+	}
+	return cmp.Or(
+		Within("blocks", 6, 10_000_000, c.Blocks), Within("block-rows", 1, 1000, c.Points.BlockRows),
+		Within("features", 1, maxFeatures, c.Points.Features), c.Repeats.check())
+}
+
+// forgetTools are the ways to forget beside streamd's, each a mode of forget.py.
+var forgetTools = []struct{ name, mode string }{
+	{"numpy, subtraction of sums", "subtract"},
+	{"numpy, rank-one downdates", "downdate"},
+	{"scikit-learn, refitting", "refit"},
+}
+
+// forgotten is the output of the script, and the same for streamd.
+type forgotten struct {
+	Version, Missing string
+	One, Half        struct {
+		Seconds, Digits, Share float64 // Share of the blocks that were to go
+	}
+}
+
+// Measure implements Benchmark. An operation is one retirement.
+func (c Forget) Measure(ctx context.Context, run *Run) error {
+	dir, err := os.MkdirTemp("", "streamd-forget-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	scripts, err := fs.Sub(peerScripts, "peers")
+	if err != nil {
+		return err
+	}
+	if err := os.CopyFS(dir, scripts); err != nil {
+		return err
+	}
+	run.plan(c.Repeats, 0, len(forgetScales))
+	run.cold = true
+	for _, scale := range forgetScales {
+		w := &forgetting{Forget: c, dir: dir}
+		if err := w.make(scale); err != nil {
+			return err
+		}
+		tools := []string{"streamd"}
+		last := make([]forgotten, 1+len(forgetTools))
+		var ones [][]float64
+		sides := []side{{"streamd", func(ctx context.Context, _ time.Duration) (s Sample, err error) {
+			last[0], err = w.streamd(ctx)
+			ones[0] = append(ones[0], last[0].One.Seconds)
+			return Sample{Ops: 1, Rows: w.half() * int64(c.Points.BlockRows), Seconds: last[0].Half.Seconds}, err
+		}}}
+		for i, tool := range forgetTools {
+			tools = append(tools, tool.name)
+			sides = append(sides, side{tool.name, func(ctx context.Context, _ time.Duration) (s Sample, err error) {
+				last[1+i], err = w.python(ctx, tool.mode)
+				r := &last[1+i]
+				if r.Missing != "" || err != nil {
+					return Sample{}, err
+				}
+				ones[1+i] = append(ones[1+i], r.One.Seconds)
+				return Sample{Ops: 1, Rows: int64(r.Half.Share * float64(w.half()*int64(c.Points.BlockRows))), Seconds: r.Half.Seconds}, nil
+			}})
+		}
+		ones = make([][]float64, len(sides))
+		samples, err := run.alternate(ctx, "forget", sides...)
+		if err != nil {
+			return err
+		}
+		for i, tool := range tools {
+			parameters := func(retired int64) []Parameter {
+				return []Parameter{
+					{"blocks", c.Blocks}, {"rows", c.Points.BlockRows}, {"features", c.Points.Features},
+					{"retired_scale", scale}, {"retired", retired}, {"tool", tool},
+				}
+			}
+			one, half := Result{Benchmark: "forget", Parameters: parameters(1)}, Result{Benchmark: "forget", Parameters: parameters(w.half())}
+			if missing := last[i].Missing; missing != "" {
+				one.Details, half.Details = []Parameter{{"missing", missing}}, []Parameter{{"missing", missing}}
+			} else {
+				if v := last[i].Version; v != "" {
+					one.Details, half.Details = []Parameter{{"version", v}}, []Parameter{{"version", v}}
+				}
+				for _, seconds := range ones[i] {
+					one.Samples = append(one.Samples, Sample{Ops: 1, Rows: int64(c.Points.BlockRows), Seconds: seconds})
+				}
+				half.Samples = samples[i]
+				one.addSeconds()
+				half.addSeconds()
+				one.set("digits_lost", last[i].One.Digits)
+				half.set("digits_lost", last[i].Half.Digits)
+				half.set("retired_share", last[i].Half.Share)
+			}
+			for _, r := range []Result{one, half} {
+				if err := run.Add(r); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// forgetting has the rows of one case.
+type forgetting struct {
+	Forget
+	dir     string
+	columns [][]float32
+	codes   []int32
+}
+
+func (w *forgetting) half() int64 { return int64(w.Blocks / 2) }
+
+// make makes the rows, the first half of which is scaled, and writes them for the script.
+func (w *forgetting) make(scale int) error {
+	generator, err := ndc.New(ndc.Config{Features: w.Points.Features, Separability: ndc.Easy, Seed: w.Points.Seed})
+	if err != nil {
+		return err
+	}
+	m := w.Blocks * w.Points.BlockRows
+	w.columns, w.codes = make([][]float32, w.Points.Features), make([]int32, m)
+	for j := range w.columns {
+		w.columns[j] = make([]float32, m)
+	}
+	generator.NewSampler().Fill(w.columns, w.codes, ndc.Train, 0)
+	for _, column := range w.columns {
+		for i := range column {
+			column[i] /= 10 // sums of whole numbers would be exact in float64, too
+		}
+		for i := range column[:int(w.half())*w.Points.BlockRows] {
+			column[i] *= float32(scale)
+		}
+	}
+	file, err := os.Create(filepath.Join(w.dir, "rows"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	const piece = 1 << 16
+	var b []byte
+	for _, column := range w.columns {
+		for part := range slices.Chunk(column, piece) {
+			b = b[:0]
+			for _, v := range part {
+				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+			}
+			if _, err := file.Write(b); err != nil {
+				return err
+			}
+		}
+	}
+	for part := range slices.Chunk(w.codes, piece) {
+		b = b[:0]
+		for _, code := range part {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(2*code-1)))
+		}
+		if _, err := file.Write(b); err != nil {
+			return err
+		}
+	}
+	return file.Close()
+}
+
+// python forgets by one of the script's ways.
+func (w *forgetting) python(ctx context.Context, mode string) (r forgotten, err error) {
+	err = runPython(ctx, w.Python, w.dir, &r, "forget.py", mode, filepath.Join(w.dir, "rows"),
+		"--features", strconv.Itoa(w.Points.Features), "--blocks", strconv.Itoa(w.Blocks), "--block-rows", strconv.Itoa(w.Points.BlockRows),
+		"--nu", strconv.FormatFloat(Nu, 'g', -1, 64), "--seconds", strconv.FormatFloat(w.Budget.Seconds(), 'g', -1, 64))
+	if err == nil && r.Missing == "" && (!(r.One.Seconds > 0) || !(r.Half.Seconds > 0)) {
+		err = fmt.Errorf("forget.py %s: %v and %v s", mode, r.One.Seconds, r.Half.Seconds)
+	}
+	return r, err
+}
+
+// streamd forgets as the daemon does: blocks leave the ledger, and their summaries, in the
+// bytes of the snapshot, the sums.
+func (w *forgetting) streamd(ctx context.Context) (r forgotten, err error) {
+	set := forgettable{
+		n: w.Points.Features, ledger: retire.NewLedger(retire.Policy{}), state: incremental.NewState(incremental.DefaultFeatures(w.Points.Features)),
+		entries: make([]retire.Entry, w.Blocks), encoded: make([][]byte, w.Blocks),
+	}
+	all := &incremental.Block{Classes: ndc.Classes(), Codes: w.codes}
+	for _, column := range w.columns {
+		all.Columns = append(all.Columns, gram.ColumnOf(column))
+	}
+	var z incremental.Summariser
+	for i := range set.entries {
+		if i%1024 == 0 && ctx.Err() != nil {
+			return r, ctx.Err()
+		}
+		summary, err := z.Summarise(slice(all, i*w.Points.BlockRows, (i+1)*w.Points.BlockRows))
+		if err != nil {
+			return r, err
+		}
+		set.entries[i], set.encoded[i] = entry(i, summary), summary.AppendBinary(nil)
+		set.state.Add(summary)
+		set.ledger.Add(set.entries[i])
+	}
+	// The first is retired to warm up, the second alone, and then the others of the first half.
+	forget := func(from, to int) (seconds, digits float64, err error) {
+		began := time.Now()
+		plane, err := set.retire(from, to)
+		seconds = time.Since(began).Seconds()
+		if err != nil {
+			return 0, 0, err
+		}
+		want, err := set.left(to)
+		return seconds, digitsLost(plane, want), err
+	}
+	r.One.Share, r.Half.Share = 1, 1
+	if _, err := set.retire(0, 1); err != nil {
+		return r, err
+	}
+	if r.One.Seconds, r.One.Digits, err = forget(1, 2); err != nil {
+		return r, err
+	}
+	r.Half.Seconds, r.Half.Digits, err = forget(2, int(w.half()))
+	return r, err
+}
+
+// forgettable is a live set.
+type forgettable struct {
+	n       int
+	ledger  *retire.Ledger
+	state   *incremental.State
+	entries []retire.Entry
+	encoded [][]byte // summaries
+}
+
+// retire retires blocks from one number to another, which is not included, and returns w and γ.
+func (f *forgettable) retire(from, to int) ([]float64, error) {
+	for i := from; i < to; i++ {
+		summary, err := incremental.DecodeSummary(f.encoded[i])
+		if err != nil {
+			return nil, err
+		}
+		f.ledger.Remove(f.entries[i].ID)
+		f.state.Remove(summary)
+	}
+	return plane(f.state)
+}
+
+// left returns the plane of a state that has seen no other blocks than those from a number on.
+func (f *forgettable) left(from int) ([]float64, error) {
+	state := incremental.NewState(incremental.DefaultFeatures(f.n))
+	for _, b := range f.encoded[from:] {
+		summary, err := incremental.DecodeSummary(b)
+		if err != nil {
+			return nil, err
+		}
+		state.Add(summary)
+	}
+	return plane(state)
+}
+
+func plane(state *incremental.State) ([]float64, error) {
+	model, err := state.Moments().Solve(incremental.Options{Nu: Nu})
+	if err != nil {
+		return nil, err
+	}
+	return append(slices.Clone(model.Planes[0].W), model.Planes[0].Gamma), nil
+}
+
+// digitsLost is the number of decimal digits in which two planes differ.
+func digitsLost(z, want []float64) float64 {
+	var far, size float64
+	for j, v := range want {
+		far, size = max(far, math.Abs(z[j]-v)), max(size, math.Abs(v))
+	}
+	const ulp = 0x1p-52
+	return min(max(math.Log10(far/size/ulp), 0), -math.Log10(ulp))
+}

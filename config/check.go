@@ -211,7 +211,7 @@ func (l *loader) checkKernel() {
 		l.fault("kernel.regulariser", "%s is not positive semidefinite, so that u'K(Z,Z)u is no size", c.Kernel.Function)
 	}
 	if c.Model.Method != MethodPSVM && !l.bad["model.method"] {
-		l.fault("kernel.regulariser", "kernel does not go together with model.method: %s, which solves no linear system", c.Model.Method)
+		l.fault("kernel.regulariser", "kernel does not go together with model.method: %s, which has a size of its own", c.Model.Method)
 	}
 	if r := c.Model.Refine; r != RefineNone && r != RefineHinge && !l.bad["model.refine"] {
 		l.fault("kernel.regulariser", "kernel does not go together with model.refine: %s, which has a size of its own", c.Model.Refine)

@@ -107,6 +107,7 @@ type Method string
 const (
 	MethodPSVM  Method = "psvm"
 	MethodMeans Method = "means"
+	MethodLasso Method = "lasso"
 )
 
 // Refine is the method of refinement.

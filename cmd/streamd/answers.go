@@ -11,6 +11,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
+	"streamd/incremental"
 )
 
 // refineCmd makes the daemon refine its planes.
@@ -51,6 +52,19 @@ func (c *refineCmd) Run(ctx context.Context, s *surroundings) error {
 				fmt.Sprint(p.Features), fmt.Sprint(p.SupportVectors), known(p.LeaveOneOut, "at most %.4g"))
 		}
 	})
+}
+
+// describeWeights says how many weights of each plane are not 0.
+func describeWeights(planes []model.PlaneJSON) string {
+	var counts []string
+	for _, p := range planes {
+		count := fmt.Sprint((&incremental.Plane{W: p.W}).Features())
+		if len(planes) > 1 {
+			count = p.Class + " " + count
+		}
+		counts = append(counts, count)
+	}
+	return fmt.Sprintf("%s of %d are not 0", strings.Join(counts, ", "), len(planes[0].W))
 }
 
 // describeRefined describes a refined plane.

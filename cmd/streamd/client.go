@@ -21,6 +21,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
+	"streamd/kernels/svm"
 )
 
 // daemonFlags name the daemon and identify the caller.
@@ -242,6 +243,9 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 	t.row("digest", m.Digest)
 	t.row("classes", countedClasses(m.Classes, m.ClassRows))
 	t.row("options", describeOptions(m.Options))
+	if m.Method == (svm.Lasso{}).String() {
+		t.row("weights", describeWeights(m.Planes))
+	}
 	if m.Tuning != nil {
 		t.row("tuned", describeTuning(m.Tuning))
 	}

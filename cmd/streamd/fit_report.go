@@ -9,6 +9,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
+	"streamd/kernels/svm"
 )
 
 // fitReport is the output of fit. Features, classes, planes, options and method have their
@@ -145,6 +146,9 @@ func (c *fitCmd) print(w io.Writer, r *fitReport) error {
 	p.row("options", describeOptions(r.Options))
 	if r.Basis != nil {
 		r.Reduction.print(p, r.Basis)
+	}
+	if r.Method == (svm.Lasso{}).String() {
+		p.row("weights", describeWeights(r.Planes))
 	}
 	if r.Condition != nil {
 		p.row("condition", fmt.Sprintf("%.3g", *r.Condition))

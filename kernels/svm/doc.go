@@ -18,12 +18,14 @@
 //	unlabelled
 //	          Unlabelled  ν c'E + ‖w‖₁ + μ c'min{r, s}      Fung 2003, (5.1), algorithm 5.1.1
 //	          Knowledge   ν c'E + ‖w‖₁ + μ Σ slack of sets  Fung 2003, (3.15), with a basis (3.36)
+//	          Lasso       ‖w‖₁ + (ν/2) c'(e − D(Aw − eγ))²  Tibshirani 1996
 //	          SMO         ν c'E + ½w'K(A, A)w               Fan, Chen and Lin 2005
 //
 // s(x) = x + μ(1 − ε^(−αx)), which costs nearly μ for not being zero.
 //
 // Each machine's own comment says more. Named returns the machine of a name. Knowledge has none:
-// it is nothing without its sets. Nor has SMO, whose w has a number for each row.
+// it is nothing without its sets. Nor has SMO, whose w has a number for each row, nor Lasso, which
+// is an incremental.Solver and reads sums.
 //
 // # Adding a machine
 //

@@ -28,6 +28,7 @@ import (
 	"streamd/incremental/decision"
 	"streamd/ingest/wire"
 	"streamd/kernels"
+	"streamd/kernels/svm"
 )
 
 // Served is the model that the daemon serves, or the reason why there is none. It is
@@ -125,8 +126,11 @@ const MethodPSVM = "psvm"
 
 // Solver reads planes off the sums by a method. It is nil for MethodPSVM.
 func Solver(m config.Method) incremental.Solver {
-	if m == config.MethodMeans {
+	switch m {
+	case config.MethodMeans:
 		return incremental.Means{}
+	case config.MethodLasso:
+		return svm.Lasso{}
 	}
 	return nil
 }
@@ -142,7 +146,7 @@ func SolvedBy(o incremental.Options) string {
 // Refined reports whether a method is one of refinement, and not of SolvedBy.
 func Refined(method string) bool {
 	switch method {
-	case MethodPSVM, incremental.Means{}.String(), (*Rules)(nil).String():
+	case MethodPSVM, incremental.Means{}.String(), svm.Lasso{}.String(), (*Rules)(nil).String():
 		return false
 	}
 	return true

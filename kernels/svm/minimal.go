@@ -92,11 +92,15 @@ func (p *priced) minimise(ctx context.Context) (*Plane, error) {
 		return nil, err
 	}
 	program.Nu = p.nu
-	plane := &Plane{W: make([]float64, len(r.Columns)), Programs: 1, Steps: v.Passes + v.Pivots}
+	plane := &Plane{
+		W: make([]float64, len(r.Columns)), Programs: 1, Steps: v.Passes + v.Pivots,
+		held: make([]bool, len(r.D)), entered: make([]bool, len(r.Columns)),
+	}
+	plane.hold(v)
 	var columns []int
 	for j, w := range v.U {
 		if w != 0 {
-			columns = append(columns, j)
+			columns, plane.entered[j] = append(columns, j), true
 		}
 	}
 	program.Columns = make([]gram.Column, len(columns))
@@ -125,6 +129,7 @@ func (p *priced) minimise(ctx context.Context) (*Plane, error) {
 		}
 		plane.Programs++
 		plane.Steps += next.Passes + next.Pivots
+		plane.hold(next)
 		if settles = last-next.Objective <= settled*last; settles {
 			plane.Alpha, plane.Gap = next.Alpha, last-(next.Objective-next.Gap)
 		} else {
@@ -140,6 +145,13 @@ func (p *priced) minimise(ctx context.Context) (*Plane, error) {
 	}
 	plane.Gamma = v.Gamma
 	return plane, nil
+}
+
+// hold marks the rows with α > 0.
+func (p *Plane) hold(v *lp.Solution) {
+	for i, alpha := range v.Alpha {
+		p.held[i] = p.held[i] || alpha > 0
+	}
 }
 
 // step is s(x, μ) = x + μ(1 − ε^(−αx)), for x ≥ 0 (Fung 2003, 4.25).

@@ -121,16 +121,30 @@ type convex interface{ convex() }
 
 // leaveOneOut is the bound (4.14) of Fung 2003 on the share of rows that planes made without
 // them have on the wrong side. A row can be such only if its α > 0 or, with a basis of rows, if
-// its coordinate is used.
+// its coordinate is used. For successive programs it is so in any of them.
 func (r Refiner) leaveOneOut(p *Plane) float64 {
-	if _, ok := r.Machine.(convex); !ok || len(p.Alpha) == 0 {
+	held, entered := count(p.held), count(p.entered)
+	if _, ok := r.Machine.(convex); ok {
+		held, entered = p.SupportVectors(), p.Features()
+	} else if p.held == nil {
 		return math.NaN()
 	}
-	count := p.SupportVectors()
-	if r.Basis {
-		count += p.Features()
+	if len(p.Alpha) == 0 {
+		return math.NaN()
 	}
-	return min(1, float64(count)/float64(len(p.Alpha)))
+	if r.Basis {
+		held += entered
+	}
+	return min(1, float64(held)/float64(len(p.Alpha)))
+}
+
+func count(marked []bool) (sum int) {
+	for _, is := range marked {
+		if is {
+			sum++
+		}
+	}
+	return sum
 }
 
 // gathering is the rows of weight > 0 of all blocks.

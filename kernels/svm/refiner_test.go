@@ -311,3 +311,69 @@ func TestRefinerErrors(t *testing.T) {
 		t.Errorf("after the end of the context the error is %v", err)
 	}
 }
+
+// Successive programs end at the same plane without a row that none of them holds, or a
+// coordinate that none of them uses.
+func TestLeaveOneOutOfSuccessivePrograms(t *testing.T) {
+	same := func(p, q *Plane) bool {
+		for j := range p.W {
+			if !(math.Abs(p.W[j]-q.W[j]) <= 1e-8) {
+				return false
+			}
+		}
+		return math.Abs(p.Gamma-q.Gamma) <= 1e-8
+	}
+	for _, c := range []struct {
+		machine Machine
+		rows    *Rows
+		nu      float64
+	}{
+		{Minimal{Begin: 0.1}, planeRows(), 1},
+		{Features{}, planeRows(), 0.1},
+		{Minimal{Begin: 1}, boardRows(), 10},
+	} {
+		p, err := c.machine.Fit(t.Context(), c.rows, c.nu)
+		if err != nil {
+			t.Fatal(err)
+		}
+		free := 0
+		for i, d := range c.rows.D {
+			if p.held[i] {
+				continue
+			}
+			free++
+			without := *c.rows
+			without.Costs = ones(len(c.rows.D))
+			without.Costs[i] = 0
+			q, err := c.machine.Fit(t.Context(), &without, c.nu)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !same(p, q) || d*c.rows.value(q, i) < 1-1e-8 {
+				t.Errorf("%T: row %d, which no program holds, has the value %v without it", c.machine, i, d*c.rows.value(q, i))
+			}
+		}
+		for j, entered := range p.entered {
+			if entered {
+				continue
+			}
+			free++
+			without := *c.rows
+			without.Columns = slices.Clone(without.Columns)
+			without.Columns[j] = gram.ColumnOf(make([]float64, len(c.rows.D)))
+			q, err := c.machine.Fit(t.Context(), &without, c.nu)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !same(p, q) {
+				t.Errorf("%T: without coordinate %d, which no program uses, the plane is another", c.machine, j)
+			}
+		}
+		m := len(c.rows.D)
+		bound := Refiner{Machine: c.machine, Basis: true}.leaveOneOut(p)
+		if want := float64(m+len(p.W)-free) / float64(m); bound != min(1, want) || bound <= float64(p.SupportVectors())/float64(m) || bound > 0.9 {
+			t.Errorf("%T: the bound is %v, of %d rows %d may be missed", c.machine, bound, m, m+len(p.W)-free)
+		}
+		t.Logf("%T: bound %.3f, %d of %d support vectors", c.machine, bound, p.SupportVectors(), m)
+	}
+}

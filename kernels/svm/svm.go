@@ -35,6 +35,11 @@ type Plane struct {
 	Objective, Gap float64
 	Programs       int // programs solved
 	Steps          int // their iterations
+
+	// held are the rows with α > 0, and entered the coordinates with w ≠ 0, in any of successive
+	// programs. Each program has the same solution without the other rows and coordinates, and so
+	// do all.
+	held, entered []bool
 }
 
 // Features is the number of coordinates that the plane uses, w ≠ 0.

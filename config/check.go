@@ -213,7 +213,7 @@ func (l *loader) checkKernel() {
 	if c.Model.Method != MethodPSVM && !l.bad["model.method"] {
 		l.fault("kernel.regulariser", "kernel does not go together with model.method: %s, which has a size of its own", c.Model.Method)
 	}
-	if r := c.Model.Refine; r != RefineNone && r != RefineHinge && !l.bad["model.refine"] {
+	if r := c.Model.Refine; r != RefineNone && r != RefineHinge && r != RefineFull && !l.bad["model.refine"] {
 		l.fault("kernel.regulariser", "kernel does not go together with model.refine: %s, which has a size of its own", c.Model.Refine)
 	}
 }

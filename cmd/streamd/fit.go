@@ -93,7 +93,7 @@ func (c *fitCmd) Validate() error {
 	if c.Refine != config.RefineNone && (c.LOO || c.EpsilonSV != nil) {
 		return errors.New("--refine: does not go with --loo and --epsilon-sv, which are of solved planes")
 	}
-	if r := c.Refine; r != config.RefineNone && r != config.RefineHinge && c.Regulariser == config.RegulariserKernel {
+	if r := c.Refine; r != config.RefineNone && r != config.RefineHinge && r != config.RefineFull && c.Regulariser == config.RegulariserKernel {
 		return fmt.Errorf("--refine %s: goes with --regulariser identity", r)
 	}
 	if c.Refine == config.RefineUnlabelled && c.Unlabelled != "keep" {

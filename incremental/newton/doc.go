@@ -14,6 +14,8 @@
 // coordinates (x − μ)/σ. Without balance, weights and scaling this is LIBLINEAR's
 // L2-loss problem (-s 2 -B 1) with C = ν/2.
 //
+// With Options.Regulariser, R, w'Rw stands for ‖w‖² and in R for I below. Only Full takes it.
+//
 // # Methods
 //
 // Full is Newton's method in w and γ. f is piecewise quadratic and strongly
@@ -72,7 +74,7 @@
 // more step. A plane is done when the decrement is at most 2⁻⁵³ of f after an undamped
 // full step, and either the step left the set of active rows unchanged or the
 // decrement was that small before it too. It is also done when ½‖g‖², which bounds
-// f − min f, is at most 2⁻⁵³ of f. Logistic is done when the decrement is at most 2⁻⁵³ of f;
+// f − min f unless there is another regulariser, is at most 2⁻⁵³ of f. Logistic is done when the decrement is at most 2⁻⁵³ of f;
 // ½‖g‖² is its duality gap, too, with the dual variables C (y − p). The dual is done when h(u) = 0 and the gap between f
 // and the dual objective is at most 2⁻³³ of f, or when the gap is at most 2⁻⁴⁶ of f.
 //

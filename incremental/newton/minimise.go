@@ -483,17 +483,53 @@ func (p *plane) collect(seen scaling) {
 		hi, _ := p.sums.Split(i)
 		return hi
 	}
-	p.objective = (value(0) + square(p.point)) / 2
-	p.gradient = make([]float64, n+1)
+	p.objective = (value(0) + p.size.of(p.point)) / 2
+	p.gradient = slices.Clone(p.size.times(p.point))
 	for j := range n {
-		p.gradient[j] = p.point[j] - value(1+j)/seen.sigma[p.low+j]
+		p.gradient[j] -= value(1+j) / seen.sigma[p.low+j]
 	}
-	p.gradient[n] = p.point[n] + value(1+n)
+	p.gradient[n] += value(1 + n)
 	if p.base != nil {
 		for h := range p.halved {
 			p.halved[h] = value(n + 2 + h)
 		}
 	}
+}
+
+// A size is R of w'Rw + γ², a packed lower triangle; nil: I.
+type size []float64
+
+// of is w'Rw + γ².
+func (r size) of(z []float64) float64 {
+	if r == nil {
+		return square(z)
+	}
+	var sum float64
+	for j, x := range r.times(z) {
+		sum += float64(x * z[j])
+	}
+	return sum
+}
+
+// times is [Rw; γ].
+func (r size) times(z []float64) []float64 {
+	if r == nil {
+		return z
+	}
+	n := len(z) - 1
+	out := make([]float64, n+1)
+	out[n] = z[n]
+	at := 0
+	for j := range n {
+		for k := range j {
+			out[j] += float64(r[at] * z[k])
+			out[k] += float64(r[at] * z[j])
+			at++
+		}
+		out[j] += float64(r[at] * z[j])
+		at++
+	}
+	return out
 }
 
 func square(x []float64) (sum float64) {
@@ -529,7 +565,7 @@ func (s *solver) advance(p *plane) error {
 	p.decrement = -p.slope / 2
 	p.settled = p.damped == 0 && p.decrement <= tolerance*p.baseObjective
 	switch {
-	case p.norm*p.norm/2 <= tolerance*p.baseObjective,
+	case p.size == nil && p.norm*p.norm/2 <= tolerance*p.baseObjective,
 		p.settled && same,
 		p.settled && wasSettled && full:
 		p.done = true
@@ -552,7 +588,7 @@ func (s *solver) advance(p *plane) error {
 func (p *plane) damp() {
 	switch {
 	case p.scale < 1:
-		p.damping += -p.slope * (1/p.scale - 1) / square(p.direction)
+		p.damping += -p.slope * (1/p.scale - 1) / p.size.of(p.direction)
 	case p.changed == 0 || p.damping < dampingLeast:
 		p.damping = 0
 	default:
@@ -598,7 +634,7 @@ func (s *solver) shorten(p *plane) error {
 	for _, loss := range p.halved {
 		scale /= 2
 		p.step(scale)
-		if f := (loss + square(p.point)) / 2; f < least && p.descends(f, scale) {
+		if f := (loss + p.size.of(p.point)) / 2; f < least && p.descends(f, scale) {
 			best, least = scale, f
 		}
 	}
@@ -613,7 +649,7 @@ func (s *solver) shorten(p *plane) error {
 	return nil
 }
 
-// factorise adds 1 + μ to the Hessian's diagonal, scales it to a diagonal near 1 and
+// factorise adds 1 + μ times the regulariser to the Hessian, scales it to a diagonal near 1 and
 // factorises it. It reports whether the matrix is positive definite.
 func (p *plane) factorise(seen scaling) bool {
 	n := p.high - p.low + 1
@@ -624,9 +660,15 @@ func (p *plane) factorise(seen scaling) bool {
 	for j := range n {
 		for k := range j + 1 {
 			data[k*n+j] = float64(p.entries[at]) * p.common * unit[j] * unit[k]
+			if p.size != nil && j < n-1 {
+				data[k*n+j] += (1 + p.damping) * p.size[at]
+			}
 			at++
 		}
-		d := data[j*n+j] + 1 + p.damping
+		d := data[j*n+j]
+		if p.size == nil || j == n-1 {
+			d = d + 1 + p.damping
+		}
 		_, exponent := math.Frexp(d)
 		p.equil[j] = math.Ldexp(1, -exponent/2)
 		for k := range j {

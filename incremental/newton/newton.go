@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"streamd/incremental"
+	"streamd/incremental/gram"
 )
 
 // Method is the search method: see the package's documentation.
@@ -58,8 +59,8 @@ type Options struct {
 	// Multipliers are u_c, the number of rows that a row of class c stands for. A
 	// class that is not named has 1.
 	Multipliers map[string]float64
-	// Regulariser is R of w'Rw in place of ‖w‖², as of Moments.WithRegulariser; nil: I. The
-	// methods of this package refuse another.
+	// Regulariser is R of w'Rw in place of ‖w‖², as of Moments.WithRegulariser; nil: I. Of the
+	// methods of this package only Full takes another.
 	Regulariser []float64
 	// Workers bounds the goroutines that process Blocks; 0 means GOMAXPROCS.
 	Workers int
@@ -98,7 +99,10 @@ func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options)
 	if n := len(model.Features); model.Options.Standardise != (o.Mean != nil) || len(o.Mean) != len(o.Sigma) || o.Mean != nil && len(o.Mean) != n {
 		panic(fmt.Sprintf("newton: %d means and %d deviations for a model of %d features, standardised: %v", len(o.Mean), len(o.Sigma), n, model.Options.Standardise))
 	}
-	if o.Regulariser != nil {
+	if r, n := o.Regulariser, len(model.Features); r != nil && len(r) != gram.PackedLen(n) {
+		panic(fmt.Sprintf("newton: %d numbers of a regulariser of %d features", len(r), n))
+	}
+	if o.Regulariser != nil && o.Method != Full {
 		return nil, fmt.Errorf("the refinement %v measures planes by ‖w‖² and has no other regulariser", o.Method)
 	}
 	if o.limit == 0 {
@@ -133,7 +137,7 @@ func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options)
 
 func newSolver(model *incremental.Model, rows Rows, o Options) *solver {
 	n := len(model.Features)
-	s := &solver{rows: rows, model: model, multipliers: o.Multipliers, limit: o.limit, workers: o.Workers, scaling: scaling{mean: o.Mean, sigma: o.Sigma}, width: n}
+	s := &solver{rows: rows, model: model, multipliers: o.Multipliers, limit: o.limit, workers: o.Workers, size: o.Regulariser, scaling: scaling{mean: o.Mean, sigma: o.Sigma}, width: n}
 	if o.Mean == nil {
 		s.scaling = identity(n)
 	}
@@ -142,7 +146,7 @@ func newSolver(model *incremental.Model, rows Rows, o Options) *solver {
 
 // add adds a plane of the model.
 func (s *solver) add(p *incremental.Plane) {
-	next := &plane{class: slices.Index(s.model.Classes, p.Class), label: p.Class, low: 0, high: s.width, gap: math.NaN()}
+	next := &plane{class: slices.Index(s.model.Classes, p.Class), label: p.Class, low: 0, high: s.width, size: s.size, gap: math.NaN()}
 	next.point = s.enter(p.W, p.Gamma)
 	s.planes = append(s.planes, next)
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/optimize"
 	"pgregory.net/rapid"
 
@@ -669,6 +670,69 @@ func TestFewActiveRows(t *testing.T) {
 	}
 }
 
+// With R = CC', rows x and planes w are those of the rows y = C⁻¹x and the planes C'w with I.
+// Also where long steps are damped.
+func TestRegulariser(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		m, n, k int
+		options incremental.Options
+	}{
+		{"balanced", 400, 6, 3, incremental.Options{Nu: 20, Balanced: true, ClassWeights: map[string]float64{"c1": 3}}},
+		{"few active rows", 300, 30, 2, incremental.Options{Nu: 1e4}},
+	} {
+		r := rand.New(rand.NewPCG(24, uint64(c.n)))
+		y := clouds(r, c.m, c.n, c.k).weighted(r)
+		factor := mat.NewTriDense(c.n, mat.Lower, nil)
+		for i := range c.n {
+			for j := range i {
+				factor.SetTri(i, j, r.NormFloat64()/4)
+			}
+			factor.SetTri(i, i, math.Exp(r.NormFloat64()))
+		}
+		x := y
+		x.x = nil
+		for _, row := range y.x {
+			var v mat.VecDense
+			v.MulVec(factor, mat.NewVecDense(c.n, row))
+			x.x = append(x.x, v.RawVector().Data)
+		}
+		var product mat.Dense
+		product.Mul(factor, factor.T())
+		var with Options
+		for i := range c.n {
+			with.Regulariser = append(with.Regulariser, product.RawRowView(i)[:i+1]...)
+		}
+		start, _ := proximal(t, y.cut(150), c.options)
+		want := refine(t, start, y.cut(150), Options{})
+		model, err := moments(t, x.cut(150)).WithRegulariser(with.Regulariser).Solve(c.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, rows := range map[string]Rows{"memory": x.cut(150), "stream": stream{x.cut(150), r}} {
+			got := refine(t, model, rows, with)
+			for i, p := range got.Model.Planes {
+				var w mat.VecDense
+				w.MulVec(factor.T(), mat.NewVecDense(c.n, p.W))
+				q := want.Model.Planes[i]
+				tolerance := 1e-7 * norm(q.W)
+				for j, v := range q.W {
+					if math.Abs(w.AtVec(j)-v) > tolerance {
+						t.Errorf("%s, %s: C'w = %v, not %v", c.name, name, w.RawVector().Data, q.W)
+						break
+					}
+				}
+				if math.Abs(p.Gamma-q.Gamma) > tolerance {
+					t.Errorf("%s, %s: γ = %v, not %v", c.name, name, p.Gamma, q.Gamma)
+				}
+				if g, h := got.Planes[i], want.Planes[i]; !near(g.Objective, h.Objective, 1e-12) || g.SupportVectors != h.SupportVectors || g.Iterations > 2*h.Iterations+5 {
+					t.Errorf("%s, %s: %+v, not %+v", c.name, name, g, h)
+				}
+			}
+		}
+	}
+}
+
 // Data at the edge of what can be separated or solved has a minimum or an error.
 func TestExtremes(t *testing.T) {
 	r := rand.New(rand.NewPCG(16, 17))
@@ -801,6 +865,8 @@ func TestErrors(t *testing.T) {
 		{"no blocks in a stream", nil, stream{nil, r}, Options{}, `class "c0" has no rows`},
 		{"narrow", nil, narrow, Options{}, "2 features, the model 3"},
 		{"other order", nil, swapped, Options{}, "another order"},
+		{"line with a regulariser", nil, blocks, Options{Method: Line, Regulariser: make([]float64, 6)}, "line measures planes by ‖w‖² and has no other regulariser"},
+		{"logistic with a regulariser", nil, blocks, Options{Method: Logistic, Regulariser: make([]float64, 6)}, "logistic measures planes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.ctx == nil {

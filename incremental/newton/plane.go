@@ -20,6 +20,7 @@ type plane struct {
 	low, high int
 	cost      []float64 // ν·a_c·u_c of each class, the same for all planes
 	own, rest float64   // balance divides costs by own for the plane's class, and by rest for the others
+	size      size
 
 	lineSearch
 	evaluation

@@ -57,6 +57,7 @@ type solver struct {
 	scaling               // the scaling of the rows' features
 	direction [][]float64 // Line: the feature of each plane, in scaled coordinates
 	width     int         // the number of columns of a chunk
+	size      size        // of planes
 	seen      scaling     // the scaling of a chunk's columns
 	together  bool        // Logistic: planes are on their way together
 

@@ -11,7 +11,9 @@ import (
 	"streamd/kernels/lp"
 )
 
-// A knowledgeProgram is the linear program of a Knowledge while it is built.
+// A knowledgeProgram is the linear program of a Knowledge while it is built. Variables that sets
+// share take the place of a set's own, and features that stay 0 are not in it, so the solver need
+// not eliminate any: its width is less than twice that of the features, with any number of rules.
 type knowledgeProgram struct {
 	lp.Program
 	below []int          // by feature: the shared variable q for (−w)₊; 0: none

@@ -459,8 +459,8 @@ func TestTunesForThePlanesThatAreServed(t *testing.T) {
 				Refining: Either, Refine: method, AnyMethod: method == newton.Full, Held: Judging{Values: everyRow},
 			}
 			curves, finals := 8, 2
-			if o.AnyMethod { // the last curve is that of Logistic
-				curves, finals = 9, 3
+			if o.AnyMethod { // the last curves are those of Logistic
+				curves, finals = 10, 3
 			}
 			s := New(&l.Problem, o)
 			got, err := s.Tune(t.Context(), l.sample())
@@ -483,10 +483,10 @@ func TestTunesForThePlanesThatAreServed(t *testing.T) {
 			}
 			for i, c := range got.Curves[4:] {
 				by := method
-				if i == 4 {
+				if i >= 4 {
 					by = newton.Logistic
 				}
-				for _, at := range []int{0, 9, 20} {
+				for _, at := range []int{0, len(c.Points) / 2, len(c.Points) - 1} {
 					p := c.Points[at]
 					one := o
 					one.Planes, one.Planes.Nu, one.Refine = c.Options, p.Nu, by
@@ -624,13 +624,13 @@ func TestUnlabelledRowsOfASample(t *testing.T) {
 			return tuned, held
 		}
 		tuned, held := run(o, with)
-		if want := folds*len(refinedGrid()) + 1 + folds; len(watching.seen) != want {
+		if want := folds*len(refinedGrid(watching)) + 1 + folds; len(watching.seen) != want {
 			t.Fatalf("%d refinements, not %d", len(watching.seen), want)
 		}
 		for i, seen := range watching.seen {
 			of, where := l.Whole, "all rows"
-			if tail := i - folds*len(refinedGrid()); tail != 0 { // refined without a fold
-				fold := i / len(refinedGrid())
+			if tail := i - folds*len(refinedGrid(watching)); tail != 0 { // refined without a fold
+				fold := i / len(refinedGrid(watching))
 				if tail > 0 {
 					fold = tail - 1
 				}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"streamd/incremental"
@@ -42,12 +43,16 @@ const (
 	mostTogether = 1024
 )
 
-// refinedGrid is the grid of ν for refined planes, every other ν of tuning.Grid. Each ν
-// takes a refinement without each fold.
-func refinedGrid() []float64 {
+// refinedGrid is the grid of ν for refined planes, every other ν of tuning.Grid, and every
+// fourth for Logistic, which takes more time. Each ν takes a refinement without each fold.
+func refinedGrid(by Refiner) []float64 {
 	const span = 20
+	step := 2
+	if by == newton.Logistic {
+		step = 4
+	}
 	var nus []float64
-	for i := -span; i <= span; i += 2 {
+	for i := -span; i <= span; i += step {
 		nus = append(nus, math.Ldexp(1, i))
 	}
 	return nus
@@ -57,7 +62,7 @@ func refinedGrid() []float64 {
 // the choice is what classifies held-out rows best by Options.Objective, of the planes that
 // will be served, be they solved or refined. Of equals it is the first, solved before
 // refined, and within a curve that of least loss. Logistic takes more time than other methods,
-// and is tried with the options of the best of these.
+// and is tried with the balance of the best other refined planes.
 //
 // Without rows (nil) the squared loss decides. Planes are refined only on a Sample: on other
 // rows solved planes decide.
@@ -89,6 +94,7 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	if how != Always {
 		try(s.ways(), offered, solved)
 	}
+	first := len(t.Curves) // of refined planes
 	if how != Never {
 		try(s.ways(), offered, refined)
 	}
@@ -100,10 +106,10 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	}
 	scored := t.Curves[0].Rows
 	t.Criterion = tuning.For(s.options.Objective, scored > 0)
-	if how == Either && s.options.AnyMethod && s.options.Refine != newton.Logistic && s.few() {
-		best := tuning.Best(t.Criterion, t.Curves)
-		w := Way{t.Ways[best].Solver, newton.Logistic}
-		try([]Way{w}, []incremental.Options{t.Curves[best].Options}, refined)
+	if how == Either && s.options.AnyMethod && s.options.Refine != newton.Logistic && s.few() && first < len(t.Curves) {
+		best := first + tuning.Best(t.Criterion, t.Curves[first:])
+		offered = slices.DeleteFunc(offered, func(o incremental.Options) bool { return o.Balanced != t.Curves[best].Options.Balanced })
+		try([]Way{{t.Ways[best].Solver, newton.Logistic}}, offered, refined)
 	}
 	if err := s.choose(ctx, t, of); err != nil {
 		return nil, err
@@ -281,7 +287,7 @@ func (s *Study) scored(ctx context.Context, t *tuning.Trial, rows Parts) (c tuni
 // refinedCurve is curve with refined planes. They are refined on some of the rows outside a
 // fold, and judged on all rows of the fold.
 func (s *Study) refinedCurve(ctx context.Context, o Options, of *Sample) (c tuning.Curve, err error) {
-	few, nus := of.some(refinedRows), refinedGrid()
+	few, nus := of.some(refinedRows), refinedGrid(o.Refine)
 	models := make([][]*incremental.Model, len(s.problem.Folds))
 	for i := range models {
 		if len(of.in[i]) == 0 {

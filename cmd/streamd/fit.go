@@ -258,7 +258,11 @@ func (c *fitCmd) measure(ctx context.Context, f *fit, test *dataset, r *fitRepor
 		if t.weight == 0 {
 			return fmt.Errorf("%s has no row that weighs anything", c.Test)
 		}
-		r.TestAccuracy, r.Test = new(t.accuracy()), f.answers(t, nil)
+		areas, err := f.areas(&t.scores)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Test, err)
+		}
+		r.TestAccuracy, r.Test = new(t.accuracy()), f.answers(t, areas)
 	}
 	if c.LOO {
 		t, err := f.leaveOneOut(ctx)
@@ -473,7 +477,8 @@ func (t *tally) add(o tally) {
 func (t *tally) accuracy() float64 { return t.right / t.weight }
 
 // score classifies all rows by the model, and each row by the model without its fold. A row
-// of a class that a model does not know counts as wrong.
+// of a class that a model does not know counts as wrong. Of rows other than the fit's, the
+// decision values are kept.
 func (f *fit) score(ctx context.Context, d *dataset, task string, foldModels []*incremental.Model) (all judgement, folds []judgement, err error) {
 	all, folds = f.newJudgement(), make([]judgement, len(foldModels))
 	for fold := range folds {
@@ -484,13 +489,13 @@ func (f *fit) score(ctx context.Context, d *dataset, task string, foldModels []*
 		func(worker int, b *incremental.Block, firstRow int64) ([]judgement, error) {
 			z := &tools[worker]
 			judged := make([]judgement, 1+len(foldModels))
-			judged[0] = f.judge(f.model, none, z.enter(b, f.in))
+			judged[0] = f.judge(f.model, none, z.enter(b, f.in), d != f.data)
 			if len(foldModels) == 0 {
 				return judged, nil
 			}
 			for fold, part := range z.parts(b, firstRow) {
 				if m := foldModels[fold]; m != nil {
-					judged[1+fold] = f.judge(m, fold, z.enter(part, f.without(fold)))
+					judged[1+fold] = f.judge(m, fold, z.enter(part, f.without(fold)), false)
 				}
 			}
 			return judged, nil

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/calibration"
 	"streamd/incremental/confusion"
 	"streamd/incremental/decision"
 	"streamd/incremental/study"
@@ -142,6 +144,7 @@ func (f *fit) decided(ctx context.Context) (*rowSample, error) {
 type judgement struct {
 	tally
 	matrix *confusion.Matrix // of the classes of the model of all rows
+	scores
 }
 
 func (f *fit) newJudgement() judgement { return judgement{matrix: confusion.New(len(f.model.Classes))} }
@@ -149,6 +152,47 @@ func (f *fit) newJudgement() judgement { return judgement{matrix: confusion.New(
 func (j *judgement) merge(o judgement) {
 	j.add(o.tally)
 	j.matrix.Merge(o.matrix)
+	j.append(o.scores)
+}
+
+// scores are rows' decision values, one of each plane, for the areas under the ROC curves.
+type scores struct {
+	values  []float64
+	codes   []int // classes of the model of all rows; −1: another
+	weights []float64
+	cut     bool // there were more than mostValues
+}
+
+func (s *scores) append(o scores) {
+	if s.cut = s.cut || len(s.values)+len(o.values) > mostValues; s.cut {
+		*s = scores{cut: true}
+		return
+	}
+	s.values, s.codes, s.weights = append(s.values, o.values...), append(s.codes, o.codes...), append(s.weights, o.weights...)
+}
+
+// areas are the areas under the ROC curves of the classes, nil where rows have too many values.
+func (f *fit) areas(s *scores) ([]float64, error) {
+	if s.cut {
+		return nil, nil
+	}
+	planes := f.model.Planes
+	auc, values, positive := make([]float64, len(f.model.Classes)), make([]float64, len(s.codes)), make([]bool, len(s.codes))
+	for c, class := range f.model.Classes {
+		sign, plane := 1.0, slices.IndexFunc(planes, func(p incremental.Plane) bool { return p.Class == class })
+		if plane < 0 { // the other class of one plane
+			sign, plane = -1, 0
+		}
+		for row, code := range s.codes {
+			values[row], positive[row] = sign*s.values[row*len(planes)+plane], code == c
+		}
+		o, err := calibration.NewOutcomes(values, positive, s.weights)
+		if err != nil {
+			return nil, err
+		}
+		auc[c] = o.AUC()
+	}
+	return auc, nil
 }
 
 // answers reports a judgement. It is nil where no row weighs anything.
@@ -161,8 +205,8 @@ func (f *fit) answers(j judgement, auc []float64) *model.Answers {
 }
 
 // judge counts the labels of a block by a model, with the rule of all rows or that without a
-// fold.
-func (f *fit) judge(m *incremental.Model, fold int, b *incremental.Block) judgement {
+// fold. keep says whether to keep the decision values.
+func (f *fit) judge(m *incremental.Model, fold int, b *incremental.Block, keep bool) judgement {
 	j := f.newJudgement()
 	class, values := make([]int32, b.Rows()), make([]float64, b.Rows()*len(m.Planes))
 	m.Classify(class, values, b.Columns)
@@ -178,9 +222,16 @@ func (f *fit) judge(m *incremental.Model, fold int, b *incremental.Block) judgem
 	for i, code := range b.Codes {
 		said := at[class[i]]
 		j.count(b, i, of[code] == said)
-		if weight := b.Weight(i); weight > 0 {
+		weight := b.Weight(i)
+		if weight > 0 {
 			j.matrix.Add(int32(of[code]), int32(said), weight)
 		}
+		if keep {
+			j.codes, j.weights = append(j.codes, of[code]), append(j.weights, weight)
+		}
+	}
+	if keep {
+		j.values = values
 	}
 	return j
 }

@@ -330,17 +330,15 @@ func (d *descent) round() {
 
 // missed counts the hard rows that do not hold.
 func (d *descent) missed() int {
-	count := 0
+	count, top := 0, 1+maxAbs(d.x)
 	for k := d.a.m; k < d.a.terms(); k++ {
-		r := d.residual[k]
-		if r > d.slackOf(k) && math.IsInf(d.hi[k], 1) || r < -d.slackOf(k) && math.IsInf(d.lo[k], -1) {
+		r, slack := d.residual[k], feasibility*(math.Abs(d.b[k])+top)
+		if r > slack && math.IsInf(d.hi[k], 1) || r < -slack && math.IsInf(d.lo[k], -1) {
 			count++
 		}
 	}
 	return count
 }
-
-func (d *descent) slackOf(k int) float64 { return feasibility * (1 + math.Abs(d.b[k]) + maxAbs(d.x)) }
 
 // search takes kinks in their order along the direction until the slope, which grows by
 // curvature per step and jumps at each kink, becomes positive. It returns the length of

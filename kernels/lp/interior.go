@@ -233,6 +233,7 @@ type interior struct {
 	dx, rhs, rd    []float64 // rd = f + Qx − A'β
 	qx             []float64
 	factor, normal []float64
+	head           []int // the first column of each row of the factor that is not 0
 	pieces         []piece
 	first          float64 // the objective before the first step
 	best           float64 // the gap when it last halved
@@ -262,6 +263,7 @@ func (s *solver) interior(ctx context.Context) error {
 	}
 	in.normal = make([]float64, gram.PackedLen(s.n))
 	in.factor = make([]float64, gram.PackedLen(s.n))
+	in.head = make([]int, s.n)
 	s.start()
 	in.begin()
 	for s.passes < maxPasses && !in.converged() && s.passes-in.since <= patience {
@@ -503,7 +505,7 @@ func (in *interior) direction() bool {
 	for j := range in.dx {
 		in.dx[j] = in.rhs[j] - in.rd[j]
 	}
-	solveCholesky(in.factor, in.dx)
+	in.solve(in.dx)
 	return finite(maxAbs(in.dx))
 }
 
@@ -553,20 +555,39 @@ func (in *interior) directionOf(c int, sum *piece, from, to int, predictor bool)
 	sum.stepX, sum.stepBeta = stepX, stepBeta
 }
 
-// factorise sets factor to the Cholesky factor of Q + A'ΘA. A pivot that is rounding error
+// factorise sets factor to the Cholesky factor LL' of Q + A'ΘA. A pivot that is rounding error
 // belongs to a direction without effect (a column that is zero, or depends on others).
 // It is replaced by a huge one, so that nothing moves in that direction.
+//
+// Where there are extra variables, L has the variables from the last to the first. Each row is
+// taken from its first number that is not 0. So variables that only neighbours are in rows with,
+// like the multipliers of one knowledge set, are eliminated without filling L.
 func (in *interior) factorise() {
 	l := in.factor
-	copy(l, in.normal)
+	if last := in.n - 1; in.backward() {
+		clear(l)
+		for i := range in.n {
+			for j, v := range in.normal[gram.PackedLen(i):][:i+1] {
+				if v != 0 {
+					l[gram.PackedLen(last-j)+last-i] = v
+				}
+			}
+		}
+	} else {
+		copy(l, in.normal)
+	}
 	for i := range in.n {
 		row := l[gram.PackedLen(i):][:i+1]
-		diagonal := row[i]
-		for j := range i {
-			other := l[gram.PackedLen(j):][:j+1]
-			row[j] = (row[j] - dot(row[:j], other[:j])) / other[j]
+		head, diagonal := 0, row[i]
+		for head < i && row[head] == 0 {
+			head++
 		}
-		pivot := diagonal - dot(row[:i], row[:i])
+		in.head[i] = head
+		for j := head; j < i; j++ {
+			other, from := l[gram.PackedLen(j):][:j+1], max(head, in.head[j])
+			row[j] = (row[j] - dot(row[from:j], other[from:j])) / other[j]
+		}
+		pivot := diagonal - dot(row[head:i], row[head:i])
 		if !(pivot > 1e-15*diagonal) {
 			pivot = 1e128
 		}
@@ -574,16 +595,23 @@ func (in *interior) factorise() {
 	}
 }
 
-// solveCholesky replaces x by the solution of LL'y = x.
-func solveCholesky(l, x []float64) {
-	for i := range x {
-		row := l[gram.PackedLen(i):][:i+1]
-		x[i] = (x[i] - dot(row[:i], x[:i])) / row[i]
+// backward says whether the factor has the variables from the last to the first.
+func (in *interior) backward() bool { return in.n > in.a.t+1 }
+
+// solve replaces x by (Q + A'ΘA)⁻¹x.
+func (in *interior) solve(x []float64) {
+	if in.backward() {
+		slices.Reverse(x)
+		defer slices.Reverse(x)
+	}
+	for i, head := range in.head {
+		row := in.factor[gram.PackedLen(i):][:i+1]
+		x[i] = (x[i] - dot(row[head:i], x[head:i])) / row[i]
 	}
 	for i := len(x) - 1; i >= 0; i-- {
-		row := l[gram.PackedLen(i):][:i+1]
+		row, head := in.factor[gram.PackedLen(i):][:i+1], in.head[i]
 		x[i] /= row[i]
-		addTo(x[:i], -x[i], row[:i])
+		addTo(x[head:i], -x[i], row[head:i])
 	}
 }
 

@@ -245,7 +245,7 @@ func (a *matrix) normal(product, rhs, theta, h []float64) {
 	}
 	for j := range a.n {
 		row := product[gram.PackedLen(j):]
-		for k := range j + 1 {
+		for k := range min(j, t) + 1 {
 			row[k] /= a.scale[j] * a.scale[k]
 		}
 		row[j] += theta[a.m+j]

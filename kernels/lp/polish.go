@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 
 	"streamd/incremental/gram"
@@ -182,7 +184,7 @@ func (v *face) refactor() error {
 				off.SetVec(i, s.b[k]+v.shifts[k]-dot(v.row, s.x))
 			}
 			var step mat.VecDense
-			_ = off.SolveVec(v.r.T(), off) // a bad condition shows in x
+			blas64.Trsv(blas.Trans, v.r.RawTriangular(), off.RawVector()) // a bad condition shows in x
 			step.MulVec(v.y, off)
 			for i, j := range v.free {
 				s.x[j] += step.AtVec(i)
@@ -383,7 +385,7 @@ func (v *face) solve() (slope float64) {
 		}
 		beta := mat.NewVecDense(len(v.rows), nil)
 		beta.MulVec(v.y.T(), y)
-		_ = beta.SolveVec(v.r, beta)
+		blas64.Trsv(blas.NoTrans, v.r.RawTriangular(), beta.RawVector())
 		for i, k := range v.rows {
 			s.beta[k] = beta.AtVec(i)
 			v.a.addRow(left, k, -s.beta[k])

@@ -189,7 +189,7 @@ func (s *solver) solution(p *Program) (sol *Solution, allowed float64) {
 			sol.Objective += row.Cost * math.Abs(sol.Slack[k])
 		}
 		dual += row.Bound * sol.Beta[k]
-		size += math.Abs(row.Bound * sol.Beta[k])
+		size += (math.Abs(row.Bound) + 1e-3) * math.Abs(sol.Beta[k]) // a bound near 0 is rounding
 	}
 	sol.Gap = sol.Objective - dual
 	return sol, gapTolerance*math.Abs(sol.Objective) + 1e-12*size

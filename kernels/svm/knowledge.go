@@ -189,6 +189,9 @@ func (k *Knowledge) run(ctx context.Context, program lp.Program, fixed []float64
 		p := &knowledgeProgram{Program: program, below: make([]int, len(program.Columns)), rows: map[int]int{}, leads: map[string]int{}}
 		p.Penalties = slices.Clone(program.Penalties)
 		held := make([]setRows, len(k.Sets))
+		if k.Map == nil {
+			k.share(p, own)
+		}
 		for i := range k.Sets {
 			s := &k.Sets[i]
 			if d, cost := k.side(s), k.Mu*s.Weight; k.Map != nil {
@@ -228,6 +231,19 @@ func (k *Knowledge) run(ctx context.Context, program lp.Program, fixed []float64
 		}
 		if done {
 			return v, held, programs, nil
+		}
+	}
+}
+
+// share adds the variables that sets share for their bounds. They come before those of one set
+// alone, which package lp then eliminates apart from each other.
+func (k *Knowledge) share(p *knowledgeProgram, own []map[int]bool) {
+	for i := range k.Sets {
+		grouped := slices.Concat(k.Sets[i].OneOf...)
+		for j, v := range k.Sets[i].intervals(len(p.Columns)) {
+			if v.bounded() && v.low < v.high && !own[i][j] && !slices.Contains(grouped, j) {
+				p.beneath(j)
+			}
 		}
 	}
 }

@@ -31,29 +31,14 @@ func (r rows) room(m int) rows {
 	return rows{words: make([]uint32, m*r.stride()), n: r.n, flags: r.flags, low: top}
 }
 
-// stride is the number of words of a row.
-func (r *rows) stride() int {
-	if r.flags&isWide != 0 {
-		return r.numbers() + 2*int(r.n)
-	}
-	return r.numbers() + int(r.n)
-}
+// stride is the number of words of a row. It is asked for each row, and so it has no branches.
+func (r *rows) stride() int { return r.numbers() + int(r.n)<<(r.flags&isWide/isWide) }
 
 // weights is the offset of a row's weight, in words.
-func (r *rows) weights() int {
-	if r.flags&hasPlaces != 0 {
-		return head + 1
-	}
-	return head
-}
+func (r *rows) weights() int { return head + int(r.flags&hasPlaces/hasPlaces) }
 
 // numbers is the offset of a row's numbers, in words.
-func (r *rows) numbers() int {
-	if r.flags&hasWeights != 0 {
-		return r.weights() + 2
-	}
-	return r.weights()
-}
+func (r *rows) numbers() int { return r.weights() + int(r.flags&hasWeights/hasWeights)<<1 }
 
 func (r *rows) len() int { return len(r.words) / r.stride() }
 

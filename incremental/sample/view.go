@@ -124,16 +124,15 @@ func (s *Snapshot) choose(unlabelled bool) []chosen {
 		if p == nil {
 			continue
 		}
-		z := streamOf(p.seed, &p.digest)
+		z, none := streamOf(p.seed, &p.digest), p.unlabelled()
 		for piece := range p.pieces {
 			r := &p.pieces[piece]
 			for i := range r.len() {
-				level := r.level(i)
-				label := p.labels[r.code(i)]
-				if (label == incremental.Unlabelled) != unlabelled {
+				code := r.code(i)
+				if (code == none) != unlabelled {
 					continue
 				}
-				name := s.settings.stratum(label)
+				level, name := r.level(i), s.settings.stratum(p.labels[code])
 				if level >= s.limits[name].level {
 					c := chosen{z.hash(r.index(i), level), int32(block), place{int32(piece), int32(i)}}
 					strata[name] = append(strata[name], c)

@@ -14,7 +14,8 @@
 //	         Decide (package decision), and the Quality of the rule's answers
 //
 // Tune and Refine take rows in memory (Sample), or all rows in passes. A row of a sample
-// stands for a number of rows of its class (sample.StandFor), and has their weight.
+// stands for a number of rows of its class (sample.StandFor), and has their weight. Rows without
+// a label reach only a Refiner that takes them, and nothing is judged on them.
 //
 // # Same bits
 //

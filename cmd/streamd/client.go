@@ -183,12 +183,17 @@ type question struct {
 
 // show asks the daemon and prints the answer: unchanged with --json, else by print.
 func show[Answer any](ctx context.Context, s *surroundings, q question, print func(t *table, a *Answer)) error {
+	return showSent(ctx, s, q, payload{}, print)
+}
+
+// showSent is show with a body.
+func showSent[Answer any](ctx context.Context, s *surroundings, q question, send payload, print func(t *table, a *Answer)) error {
 	daemon, err := q.client(s)
 	if err != nil {
 		return err
 	}
 	a := new(Answer)
-	body, err := daemon.call(ctx, q.method, q.path, q.timeout, a)
+	body, err := daemon.send(ctx, q.method, q.path, send, q.timeout, a)
 	if err != nil {
 		return err
 	}
@@ -314,7 +319,7 @@ func (t *table) decision(d *model.DecisionJSON, planes []model.PlaneJSON) {
 // blocksCmd lists and retires live blocks.
 type blocksCmd struct {
 	List   blocksListCmd   `cmd:"" help:"List the live blocks."`
-	Retire blocksRetireCmd `cmd:"" help:"Take a block out of the model, as if it had never been in, and print the receipt."`
+	Retire blocksRetireCmd `cmd:"" help:"Take a block out of the model, as if it had never been in, and print the receipt. For several blocks at once, see streamd retire."`
 }
 
 type blocksListCmd struct {
@@ -377,15 +382,7 @@ func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
 	err := show(ctx, s, q, func(t *table, receipt *httpapi.Receipt) {
 		t.row("retired", receipt.Block.ID)
 		t.row("rows", fmt.Sprint(receipt.Block.Rows))
-		t.row("at", receipt.RetiredAt.Local().Format(time.DateTime))
-		t.row("digest before", receipt.DigestBefore)
-		t.row("digest after", receipt.DigestAfter)
-		for _, place := range receipt.Remains {
-			t.row("may remain in", place)
-		}
-		if receipt.InBasis {
-			t.row("basis", "a basis was chosen from it: its numbers may be among the points until a later one is in use (streamd epoch)")
-		}
+		t.receipt(receipt.RetiredAt, receipt.DigestBefore, receipt.DigestAfter, receipt.Remains, receipt.InBasis)
 	})
 	if known, ok := errors.AsType[*httpapi.ErrorDetail](err); ok && known.Code == httpapi.CodeNotFound && c.id() != c.Block {
 		return fmt.Errorf("%w: %q is not the id of a block, and no live block has it for a key; streamd blocks list shows ids and keys", err, c.Block)

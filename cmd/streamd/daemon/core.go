@@ -78,7 +78,7 @@ func (c *core) isFlushed() bool { _, ok := c.flushRuns(); return ok }
 // dropLost retires a block that the log does not return, unless it is no longer lost when
 // its open run has ended. ok is false when the daemon has failed.
 func (c *core) dropLost(id string, isLost func() bool) (dropped, ok bool) {
-	err := c.intake.EndBlock(c.background, id)
+	_, err := c.intake.EndBlocks(c.background, func(open string) bool { return open == id })
 	if err == nil {
 		if !isLost() {
 			return false, true

@@ -25,6 +25,7 @@
 //	reread.go      the loop takes blocks that were read again
 //	recording.go   samples of the status go into the history of the page
 //	service.go     the calls of HTTP
+//	retiring.go    blocks are retired on request
 //	settings.go    the configuration in the words of the other packages
 //
 // Workers decode and summarise records side by side (package intake). The loop, one

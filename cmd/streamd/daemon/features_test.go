@@ -11,7 +11,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
@@ -327,7 +326,7 @@ func TestBasisOfAFileWithoutBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := at.retire(incremental.Position{Topic: name}.String(), access.Caller{}); err != nil || at.live.InUse().Coordinates == nil {
+	if _, err := at.retireOne(incremental.Position{Topic: name}.String()); err != nil || at.live.InUse().Coordinates == nil {
 		t.Fatalf("%v; basis %v", err, at.live.InUse().Coordinates)
 	}
 	at.serving.listener.Close()

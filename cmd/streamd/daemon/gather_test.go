@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"streamd/cmd/streamd/access"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/retire"
@@ -210,7 +209,7 @@ func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
 		t.Errorf("nothing is said of it: %q", o.board.status.Problems)
 	}
 	for _, id := range live {
-		if _, err := o.retire(id, access.Caller{}); err != nil {
+		if _, err := o.retireOne(id); err != nil {
 			t.Fatal(err)
 		}
 	}

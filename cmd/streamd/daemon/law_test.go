@@ -114,6 +114,12 @@ func (o *offline) named() map[int]int64 {
 	return out
 }
 
+// receipt is a retirement with the ids of all its blocks.
+type receipt struct {
+	httpapi.Retirement
+	ids []string
+}
+
 // logHistory is a log and the blocks that were retired explicitly.
 type logHistory struct {
 	r        *rand.Rand
@@ -121,7 +127,7 @@ type logHistory struct {
 	log      [][]kafka.Record
 	plain    [][]kafka.Record // the same rows with their fields in order and without signs of zero
 	others   bool             // some rows have other features, which are accepted while no block is live
-	receipts []httpapi.Receipt
+	receipts []receipt
 }
 
 const lawEpoch = 1_700_000_000_000
@@ -284,12 +290,12 @@ func (h *logHistory) fresh(t *testing.T, to map[int]int64) *offline {
 			to[each.Partition] = each.Next
 		}
 		read(to)
-		again, err := o.retire(receipt.Block.ID, access.Caller{})
+		again, err := o.retire(httpapi.Selector{IDs: receipt.ids}, false, access.Caller{})
 		if err != nil {
-			t.Fatalf("at %v: retire %s: %v", receipt.Offsets, receipt.Block.ID, err)
+			t.Fatalf("at %v: retire %s: %v", receipt.Offsets, receipt.ids, err)
 		}
 		if again.DigestBefore != receipt.DigestBefore || again.DigestAfter != receipt.DigestAfter {
-			t.Fatalf("the receipt of %s names other digests than those of the offsets %v", receipt.Block.ID, receipt.Offsets)
+			t.Fatalf("the receipt of %s names other digests than those of the offsets %v", receipt.ids, receipt.Offsets)
 		}
 	}
 	read(to)
@@ -372,16 +378,7 @@ func (h *logHistory) run(t *testing.T) {
 				h.check(t, o, "after a restart")
 			}
 		case k < 18:
-			o.flushRuns() // may retire some
-			live := o.live.Page(retire.Lowest, math.MaxInt)
-			if len(live) == 0 {
-				continue
-			}
-			receipt, err := o.retire(live[r.IntN(len(live))].ID, access.Caller{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			h.receipts = append(h.receipts, receipt)
+			h.retire(t, o)
 		default:
 			h.check(t, o, "on the way")
 		}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
@@ -17,10 +16,7 @@ import (
 	"streamd/retire"
 )
 
-var (
-	errStopping       = fmt.Errorf("the daemon is stopping: %w", httpapi.ErrUnavailable)
-	errRetiredUnsaved = fmt.Errorf("it is retired, but that could not be saved yet; the next snapshot will have it: %w", httpapi.ErrUnavailable)
-)
+var errStopping = fmt.Errorf("the daemon is stopping: %w", httpapi.ErrUnavailable)
 
 // Served implements httpapi.Service.
 func (d *Daemon) Served() (*model.Served, <-chan struct{}) {
@@ -89,72 +85,6 @@ func blockInfo(e retire.Entry) httpapi.BlockInfo {
 		}
 	}
 	return b
-}
-
-// Retire implements httpapi.Service.
-func (d *Daemon) Retire(ctx context.Context, id string) (httpapi.Receipt, error) {
-	return inLoop(ctx, d.jobs, func() (httpapi.Receipt, error) {
-		receipt, err := d.retire(id, access.CallerOf(ctx))
-		if err != nil {
-			return receipt, fmt.Errorf("retire block %s: %w", id, err)
-		}
-		return receipt, nil
-	})
-}
-
-// retire retires a live block and saves. The log names the caller.
-func (d *Daemon) retire(id string, by access.Caller) (httpapi.Receipt, error) {
-	var none httpapi.Receipt
-	if d.failure != nil {
-		return none, errStopping
-	}
-	if !d.isFlushed() { // so that the receipt's digests include everything read so far
-		return none, errStopping
-	}
-	e, ok := d.live.Get(id)
-	if !ok {
-		if d.live.IsGone(id) { // a crash could make it live again
-			if d.saver.save(); d.saver.problem != nil {
-				return none, errRetiredUnsaved
-			}
-		}
-		// A key is easily mistaken for an id.
-		byKey := intake.KeyPrefix + url.PathEscape(id)
-		if _, ok := d.live.Get(byKey); ok {
-			return none, fmt.Errorf("%w: the live block of the key %q has the id %s", httpapi.ErrNotLive, id, byKey)
-		}
-		return none, httpapi.ErrNotLive
-	}
-	if err := d.intake.EndBlock(d.background, id); err != nil {
-		d.fail(err)
-		return none, err
-	}
-	receipt := httpapi.Receipt{Block: blockInfo(e), DigestBefore: d.live.Digest(), InBasis: d.live.InBasis(id)}
-	if err := d.live.Retire(id); err != nil {
-		d.fail(err)
-		return none, err
-	}
-	d.intake.CountRetired(1)
-	d.publisher.changed = true
-	if d.refines() {
-		d.studying.want()
-	}
-	receipt.DigestAfter = d.live.Digest()
-	receipt.Offsets = d.intake.Applied()
-	d.publisher.sayStale()
-	d.saver.save()
-	// The caller may have disconnected before the answer.
-	log, says := d.log.Info, "block retired"
-	if d.saver.problem != nil {
-		log, says = d.log.Warn, "block retired, but that is not saved yet: a crash now would make it live again"
-	}
-	log().Stringer("by", by).Str("remote", by.Remote).Str("block", d.logged(id)).Int64("rows", e.Rows).
-		Str("state_digest_before", receipt.DigestBefore).Str("state_digest_after", receipt.DigestAfter).Msg(says)
-	if d.saver.problem != nil {
-		return none, errRetiredUnsaved
-	}
-	receipt.RetiredAt, receipt.Remains = time.Now().UTC(), d.remains(receipt.InBasis)
-	return receipt, nil
 }
 
 // Status implements httpapi.Service.
@@ -391,30 +321,4 @@ func (d *Daemon) Epoch(ctx context.Context) (*httpapi.EpochAnswer, error) {
 		}
 		return a, nil
 	})
-}
-
-// remains says where the rows of a block that is being retired can still be, for the
-// receipt.
-func (d *Daemon) remains(inBasis bool) []string {
-	remains := []string{
-		fmt.Sprintf("the log of topic %s, until retention or compaction drops the records", d.cfg.Kafka.Topic),
-	}
-	if inBasis {
-		remains = append(remains, "the points of a basis, until a later one is in use (/v1/epoch)")
-	}
-	if d.cfg.DeadLetters.Policy == config.DeadLettersQueue {
-		remains = append(remains, fmt.Sprintf("dead letters in topic %s, if records of the block were refused", d.cfg.DeadLetters.Topic))
-	}
-	if d.refeaturing != nil {
-		remains = append(remains, fmt.Sprintf("free pages of %s, until the change of features is complete", d.refeaturing.path))
-	}
-	until := "until it is compacted on request (snapshot.scrub is 0)"
-	if scrub := d.cfg.Snapshot.Scrub; scrub > 0 {
-		until = fmt.Sprintf("until it is compacted, within %s", scrub)
-	}
-	return append(remains,
-		"free pages of the snapshot file, "+until,
-		"copies and backups of the snapshot file, and blocks of the disk that it had before",
-		"models, bases and predictions that were handed out before",
-	)
 }

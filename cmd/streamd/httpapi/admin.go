@@ -1,9 +1,18 @@
 package httpapi
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"reflect"
+	"slices"
+	"strings"
 	"time"
+
+	"streamd/ingest/wire"
+	"streamd/retire"
 )
 
 const (
@@ -26,6 +35,10 @@ var (
 		name: "limit", kind: wholeNumber, otherwise: defaultPage,
 		meaning: fmt.Sprintf("Blocks on a page. More than %d counts as %[1]d.", maxPage),
 	}
+	dryRunQuery = &parameter[bool]{
+		name: "dry_run", kind: trueOrFalse,
+		meaning: "Whether to change nothing, and only to say which blocks would be retired.",
+	}
 	compactQuery = &parameter[bool]{
 		name: "compact", kind: trueOrFalse,
 		meaning: "Whether to compact the file afterwards, so that it keeps nothing of retired or replaced blocks. It takes as long as writing the whole file.",
@@ -41,12 +54,114 @@ func (s *Server) blocks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) retire(w http.ResponseWriter, r *http.Request) error {
-	receipt, err := s.service.Retire(r.Context(), r.PathValue("id"))
+	done, err := s.service.Retire(r.Context(), Selector{IDs: []string{r.PathValue("id")}}, false)
 	if err != nil {
 		return err
 	}
-	receipt.Offsets, receipt.Remains = listed(receipt.Offsets), listed(receipt.Remains)
-	return answerJSON(w, receipt)
+	return answerJSON(w, Receipt{
+		Block: done.First[0], Offsets: listed(done.Offsets), DigestBefore: done.DigestBefore, DigestAfter: done.DigestAfter,
+		InBasis: done.InBasis, RetiredAt: *done.RetiredAt, Remains: listed(done.Remains),
+	})
+}
+
+// retireChosen retires the blocks that the body chooses.
+func (s *Server) retireChosen(w http.ResponseWriter, r *http.Request) error {
+	if !takesSelector(r.Header.Get("Content-Type")) {
+		return fail(CodeUnsupportedMediaType, "Content-Type %q: want %s", r.Header.Get("Content-Type"), selectorTypes[0])
+	}
+	zipped, err := isZipped(r)
+	if err != nil {
+		return err
+	}
+	memory := &share{memory: s.memory, most: s.config.Memory}
+	defer memory.shrink(0)
+	content, err := s.content(r, zipped, memory)
+	if err != nil {
+		return err
+	}
+	if len(content) > shortBody { // a short id takes eight times its text
+		if err := memory.grow(r.Context(), 8*int64(len(content))); err != nil {
+			return err
+		}
+	}
+	chosen, err := selectorOf(content)
+	if err != nil {
+		return err
+	}
+	done, err := s.service.Retire(r.Context(), chosen, dryRunQuery.of(r))
+	if err != nil {
+		return err
+	}
+	done.Positions, done.First, done.NotLiveIDs, done.Offsets = listed(done.Positions), listed(done.First), listed(done.NotLiveIDs), listed(done.Offsets)
+	return answerJSON(w, done)
+}
+
+// selectorTypes are the content types of a selector: JSON, also under the type that curl
+// sends by default.
+var selectorTypes = []string{wire.JSON.ContentType(), formType}
+
+func takesSelector(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	return media == "" || slices.Contains(selectorTypes, media)
+}
+
+// selectorOf reads a selector. Nothing in it is ignored, and a part that is empty is refused:
+// with a mistake in it, a selector must not choose more than was meant.
+func selectorOf(content []byte) (s Selector, err error) {
+	type part struct {
+		into any
+		want string
+	}
+	const texts, moment = "a list of texts", "a time such as 2026-01-02T03:04:05Z"
+	parts := map[string]part{
+		"ids": {&s.IDs, texts}, "keys": {&s.Keys, texts}, "positions": {&s.Positions, texts + " such as orders/3/100-199"},
+		"from": {&s.From, moment}, "to": {&s.To, moment},
+	}
+	all := len(parts)
+	bad := func(format string, args ...any) (Selector, error) {
+		return Selector{}, fail(CodeBadRequest, "the selector: "+format, args...)
+	}
+	const example = `an object such as {"from":"2026-01-02T00:00:00Z","to":"2026-01-03T00:00:00Z"}`
+	from := json.NewDecoder(bytes.NewReader(content))
+	if opening, err := from.Token(); err != nil || opening != json.Delim('{') {
+		return bad("want %s", example)
+	}
+	for from.More() {
+		name, err := from.Token() // within an object it is a text
+		if err != nil {
+			return bad("want a whole object: %v", err)
+		}
+		p, known := parts[name.(string)]
+		if !known {
+			return bad("%.100q is unknown or given twice: it may have ids, keys, positions, from and to", name)
+		}
+		delete(parts, name.(string))
+		if err := from.Decode(p.into); err != nil {
+			return bad("%s: %v; want %s", name, err, p.want)
+		}
+		switch v := reflect.ValueOf(p.into).Elem(); {
+		case v.IsNil():
+			return bad("%s is null: leave it out, or say which blocks it chooses", name)
+		case v.Kind() == reflect.Slice && v.Len() == 0:
+			return bad("%s is empty: leave it out, or say which blocks it chooses", name)
+		}
+	}
+	if _, err := from.Token(); err != nil {
+		return bad("want a whole object: %v", err)
+	}
+	if _, err := from.Token(); err != io.EOF {
+		return bad("there is more behind it")
+	}
+	switch {
+	case len(parts) == all:
+		return bad("it chooses nothing: want %s", example)
+	case slices.Contains(s.IDs, ""), slices.Contains(s.Keys, ""), slices.Contains(s.Positions, retire.Range{}):
+		return bad("one of its ids, keys or positions is empty")
+	case s.From != nil && s.To != nil && !s.From.Before(*s.To):
+		return bad("from is not before to: no event time lies between them")
+	}
+	return s, nil
 }
 
 // compactPatience bounds how long the caller waits for a compaction.

@@ -79,7 +79,7 @@ func TestRoutesWantRoles(t *testing.T) {
 			f := newFake()
 			f.ids = append(f.ids, "page.css")
 			s := New(Config{Access: guard(t, anonymous)}, f, NewMetrics(), zerolog.Nop())
-			code := do(s, r.method, target, body(r), append(headers, "Content-Type: text/csv")...).Code
+			code := do(s, r.method, target, body(r), append(headers, mediaOf(r))...).Code
 			if code == 401 || code == 403 {
 				return code
 			}
@@ -125,6 +125,7 @@ func FuzzAuthorise(f *testing.F) {
 		{"DELETE", "/v1/blocks/orders/3/7", "bearer  " + readToken, "localhost"},
 		{"POST", "/v1/snapshot", "Bearer " + adminToken, "127.0.0.1:80"},
 		{"GET", "/v1/blocks?limit=1", "Bearer " + adminToken[1:], "example.com"},
+		{"POST", "/v1/retire", "Bearer " + retireToken, "example.com"},
 		{"POST", "//v1/../v1/refine", "Basic " + adminToken, "[::1]"},
 		{"GET", "/v1/model", "", "evil.example"},
 	} {
@@ -179,9 +180,13 @@ func (r *recorder) Blocks(ctx context.Context, after string, limit int) ([]Block
 	return r.fake.Blocks(ctx, after, limit)
 }
 
-func (r *recorder) Retire(ctx context.Context, id string) (Receipt, error) {
-	r.roles = append(r.roles, config.RoleRetire)
-	return r.fake.Retire(ctx, id)
+func (r *recorder) Retire(ctx context.Context, s Selector, dryRun bool) (Retirement, error) {
+	role := config.RoleAdmin
+	if _, one := s.Single(); one {
+		role = config.RoleRetire
+	}
+	r.roles = append(r.roles, role)
+	return r.fake.Retire(ctx, s, dryRun)
 }
 
 func (r *recorder) Snapshot(ctx context.Context, compact bool) (SnapshotInfo, error) {

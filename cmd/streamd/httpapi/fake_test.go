@@ -37,6 +37,7 @@ type fake struct {
 	replaced chan struct{}
 	status   Status
 	ids      []string // live blocks, sorted
+	selector Selector // of the last retirement
 	err      error    // of every call that can fail
 	panics   bool
 	slow     time.Duration // duration of a snapshot
@@ -187,16 +188,34 @@ func (f *fake) Blocks(_ context.Context, after string, limit int) (page []BlockI
 	return page, "", nil
 }
 
-func (f *fake) Retire(_ context.Context, id string) (Receipt, error) {
+// Retire goes by ids alone.
+func (f *fake) Retire(_ context.Context, s Selector, dryRun bool) (Retirement, error) {
+	f.selector = s
 	if f.err != nil {
-		return Receipt{}, f.err
+		return Retirement{}, f.err
 	}
-	i := slices.Index(f.ids, id)
-	if i < 0 {
-		return Receipt{}, fmt.Errorf("retire block %q: %w", id, ErrNotLive)
+	r := Retirement{DryRun: dryRun, Earliest: testTime, Latest: testTime, DigestBefore: "d1"}
+	for _, id := range s.IDs {
+		if i := slices.Index(f.ids, id); i < 0 {
+			r.NotLive++
+			r.NotLiveIDs = append(r.NotLiveIDs, id)
+		} else {
+			r.Blocks++
+			r.First = append(r.First, BlockInfo{ID: id, Rows: 14})
+			if !dryRun {
+				f.ids = slices.Delete(f.ids, i, i+1)
+			}
+		}
 	}
-	f.ids = slices.Delete(f.ids, i, i+1)
-	return Receipt{Block: BlockInfo{ID: id, Rows: 14}, DigestBefore: "d1", DigestAfter: "d2", RetiredAt: testTime}, nil
+	if id, one := s.Single(); r.Blocks == 0 && one {
+		return r, fmt.Errorf("retire block %q: %w", id, ErrNotLive)
+	} else if r.Blocks == 0 {
+		return r, fmt.Errorf("retire blocks: %w", ErrNoneChosen)
+	}
+	if !dryRun {
+		r.DigestAfter, r.RetiredAt = "d2", &testTime
+	}
+	return r, nil
 }
 
 func (f *fake) Snapshot(ctx context.Context, compact bool) (SnapshotInfo, error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +14,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/klauspost/compress/gzip"
 	"github.com/rs/zerolog"
 	"pgregory.net/rapid"
 
@@ -22,6 +25,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
+	"streamd/retire"
 )
 
 func TestEndpoints(t *testing.T) {
@@ -118,6 +122,20 @@ func TestEndpoints(t *testing.T) {
 		{method: "DELETE", target: "/v1/blocks/orders/3/1841", headers: []string{admin, "Sec-Fetch-Site: cross-site"}, status: 403, code: CodeForbidden},
 		{method: "DELETE", target: "/v1/blocks/orders/3/1841", headers: []string{admin, "Origin: https://evil.example"}, status: 403, code: CodeForbidden},
 
+		{method: "POST", target: "/v1/retire", headers: []string{admin}, body: `{"ids":["orders/3/1841"]}`, status: 200,
+			want: `"dry_run":false,"blocks":1,"rows":0,`},
+		{method: "POST", target: "/v1/retire", headers: []string{admin, form}, body: ` {"ids":["orders/3/1841","x"]} `, status: 200, want: `"not_live":1,"not_live_ids":["x"],"offsets":[],"state_digest_before":"d1","state_digest_after":"d2"`},
+		{method: "POST", target: "/v1/retire?dry_run=true", headers: []string{admin}, body: `{"ids":["orders/3/1841"]}`, status: 200, want: `"not_live":0,"not_live_ids":[],"offsets":[],"state_digest_before":"d1","in_basis":false}`},
+		{method: "POST", target: "/v1/retire?dry_run=yes", headers: []string{admin}, body: `{"ids":["orders/3/1841"]}`, status: 400, code: CodeBadRequest, want: "true or false"},
+		{method: "POST", target: "/v1/retire", headers: []string{admin}, body: `{"ids":["x"]}`, status: 404, code: CodeNotFound, want: "not a live block"},
+		{method: "POST", target: "/v1/retire", headers: []string{admin}, body: `{"keys":["x"]}`, status: 404, code: CodeNotFound, want: "chooses no live block"},
+		{method: "POST", target: "/v1/retire", headers: []string{admin, "Content-Encoding: br"}, body: `{"ids":["x"]}`, status: 415, code: CodeUnsupportedMediaType, want: "br"},
+		{method: "POST", target: "/v1/retire", headers: []string{admin, csv}, body: "orders/3/1841", status: 415, code: CodeUnsupportedMediaType, want: "application/json"},
+		{method: "POST", target: "/v1/retire", headers: []string{admin}, body: strings.Repeat(" ", MaxBodyBytes+1), status: 413, code: CodeTooLarge},
+		{method: "POST", target: "/v1/retire", body: `{"ids":["orders/3/1841"]}`, status: 401, code: CodeUnauthorized},
+		{method: "POST", target: "/v1/retire", headers: []string{"Authorization: Bearer " + retireToken}, body: `{"ids":["orders/3/1841"]}`, status: 403, code: CodeForbidden, want: "admin"},
+		{method: "GET", target: "/v1/retire", status: 405, code: CodeMethodNotAllowed, want: "POST"},
+
 		{method: "POST", target: "/v1/snapshot", headers: []string{admin}, status: 200, want: `"state_digest":"d1"`},
 		{method: "POST", target: "/v1/snapshot", status: 401, code: CodeUnauthorized},
 		{method: "GET", target: "/v1/snapshot", status: 405, code: CodeMethodNotAllowed},
@@ -184,6 +202,68 @@ func TestEndpoints(t *testing.T) {
 				t.Errorf("headers %v lack the guards", w.Header())
 			}
 		})
+	}
+}
+
+// A selector is read to the end, or refused with what is wrong.
+func TestSelectors(t *testing.T) {
+	s := newServer(newFake())
+	for body, want := range map[string]string{
+		"":                          "want an object such as {",
+		"orders/3/1841":             "want an object",
+		`["orders/3/1841"]`:         "want an object",
+		"null":                      "want an object",
+		"{}":                        "chooses nothing",
+		`{"ids":["a"]`:              "want a whole object",
+		`{"ids":["a"]} {}`:          "more behind it",
+		`{"ids":["a"]}x`:            "more behind it",
+		`{"ids":["a"],"ids":["b"]}`: `"ids" is unknown or given twice`,
+		`{"id":["a"]}`:              `"id" is unknown`,
+		`{"IDS":["a"]}`:             `"IDS" is unknown`,
+		`{"ids":"a"}`:               "ids: json: cannot unmarshal string",
+		`{"ids":[7]}`:               "want a list of texts",
+		`{"ids":null,"to":"2026-01-02T03:04:05Z"}`:                           "ids is null",
+		`{"keys":[],"to":"2026-01-02T03:04:05Z"}`:                            "keys is empty",
+		`{"from":null,"ids":["a"]}`:                                          "from is null",
+		`{"ids":["a",""]}`:                                                   "one of its ids, keys or positions is empty",
+		`{"keys":[null]}`:                                                    "one of its ids, keys or positions is empty",
+		`{"positions":[null]}`:                                               "one of its ids, keys or positions is empty",
+		`{"positions":["orders/3/1841"]}`:                                    "want TOPIC/PARTITION/FIRST-LAST, such as orders/3/100-199",
+		`{"positions":["orders/3/9-8"]}`:                                     "the first offset is above the last one",
+		`{"from":"yesterday"}`:                                               "want a time such as 2026-01-02T03:04:05Z",
+		`{"from":1767322800}`:                                                "want a time such as",
+		`{"from":"2026-01-02T03:04:05Z","to":"2026-01-02T03:04:05Z"}`:        "from is not before to",
+		`{"from":"2026-01-02T03:04:05Z","to":"2026-01-02T04:04:05.5+01:00"}`: "",
+	} {
+		w := do(s, "POST", "/v1/retire", body)
+		if want == "" {
+			if w.Code != 404 {
+				t.Errorf("%s: status %d: %s", body, w.Code, w.Body)
+			}
+			continue
+		}
+		e := decodeJSON[ErrorAnswer](t, w).Error
+		if w.Code != 400 || e.Code != CodeBadRequest || !strings.Contains(e.Message, want) {
+			t.Errorf("%s: status %d, %+v, want %q", body, w.Code, e, want)
+		}
+	}
+
+	f := newFake()
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	io.WriteString(z, `{"ids":["orders/3/1841"],"keys":["ann/1"],"positions":["orders/3/5-7"],"from":"2026-01-02T03:04:05.5Z","to":"2026-01-03T03:04:05+02:00"}`)
+	z.Close()
+	if w := do(newServer(f), "POST", "/v1/retire", zipped.String(), "Content-Encoding: gzip"); w.Code != 200 {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	from, to := time.Date(2026, 1, 2, 3, 4, 5, 5e8, time.UTC), time.Date(2026, 1, 3, 1, 4, 5, 0, time.UTC)
+	got := f.selector
+	if !got.From.Equal(from) || !got.To.Equal(to) {
+		t.Errorf("from %v to %v", got.From, got.To)
+	}
+	got.From, got.To = nil, nil
+	if want := (Selector{IDs: []string{"orders/3/1841"}, Keys: []string{"ann/1"}, Positions: []retire.Range{{Topic: "orders", Partition: 3, First: 5, Last: 7}}}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

@@ -45,7 +45,7 @@ func (s *share) grow(ctx context.Context, n int64) error {
 	return nil
 }
 
-var errTooMany = fail(CodeUnavailable, "too many predictions at a time")
+var errTooMany = fail(CodeUnavailable, "too many calls with a body at a time")
 
 // shrink gives back all but n bytes.
 func (s *share) shrink(n int64) {

@@ -257,6 +257,15 @@ func (g *generator) operation(t *testing.T, r *route) object {
 			"Without a Content-Type, and with the one that curl sends by default, the first bytes tell the format: an Arrow stream by its opening, JSON by a bracket, LIBSVM by a comment or a pair index:value; all else is CSV. " +
 			"CSV and LIBSVM with curl's default must have a line end, because `curl -d @FILE` drops them."}
 	}
+	if r.chooses {
+		content, selector := object{}, g.schema(t, Selector{})
+		for _, media := range selectorTypes {
+			content[media] = object{"schema": object{"type": "string"}}
+		}
+		content[wire.JSON.ContentType()] = object{"schema": selector}
+		o["requestBody"] = object{"required": true, "content": content, "description": "The selector, as it is or compressed with gzip (Content-Encoding). " +
+			"It has at least one part, and none is null or empty."}
+	}
 	if r.role != "" {
 		o["description"] = strings.TrimSpace(r.notes + " Role: `" + string(r.role) + "`.")
 		o["security"] = []object{{}, {"token": []string{}}, {"certificate": []string{}}}
@@ -461,7 +470,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	unavailable := failing(fmt.Errorf("stopping: %w", ErrUnavailable))
 	busy := failing(fmt.Errorf("refining: %w", ErrBusy))
 	json, csv, known := "Content-Type: application/json", "Content-Type: text/csv", `If-None-Match: *`
-	stranger := "Sec-Fetch-Site: cross-site"
+	stranger, form := "Sec-Fetch-Site: cross-site", "Content-Type: "+formType
 
 	dialogues := []dialogue{
 		{method: "GET", target: "/v1/model", status: 200},
@@ -550,6 +559,14 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "DELETE", target: "/v1/blocks/orders/3/1841", headers: []string{stranger}, status: 403},
 		{method: "DELETE", target: "/v1/blocks/orders/3/1842", status: 404},
 		{method: "DELETE", target: "/v1/blocks/orders/3/1841", daemon: unavailable, status: 503},
+		{method: "POST", target: "/v1/retire", headers: []string{json}, body: `{"ids":["orders/3/1841","orders/3/1842"],"positions":["orders/3/0-9","orders/3/5-7"],"from":"2026-01-02T03:04:05Z"}`, status: 200},
+		{method: "POST", target: "/v1/retire?dry_run=true", body: `{"ids":["orders/3/1841"],"to":"2026-01-02T03:04:05Z"}`, headers: []string{form}, status: 200},
+		{method: "POST", target: "/v1/retire", headers: []string{json}, body: `{"ids":[]}`, status: 400},
+		{method: "POST", target: "/v1/retire", headers: []string{json, stranger}, body: `{"ids":["orders/3/1841"]}`, status: 403},
+		{method: "POST", target: "/v1/retire", headers: []string{json}, body: `{"keys":["alice"]}`, status: 404},
+		{method: "POST", target: "/v1/retire", headers: []string{json}, body: strings.Repeat(" ", MaxBodyBytes+1), status: 413},
+		{method: "POST", target: "/v1/retire", headers: []string{csv}, body: "orders/3/1841", status: 415},
+		{method: "POST", target: "/v1/retire", headers: []string{json}, body: `{"keys":["alice"]}`, daemon: unavailable, status: 503},
 		{method: "POST", target: "/v1/snapshot", status: 200},
 		{method: "POST", target: "/v1/snapshot", body: "now", status: 400},
 		{method: "POST", target: "/v1/snapshot", headers: []string{stranger}, status: 403},
@@ -672,7 +689,7 @@ func TestQueriesAreKnown(t *testing.T) {
 				onBasis(t, f)
 				f.ids = append(f.ids, "page.css")
 				f.served.Basis = nil // a model in the features has contributions
-				return do(newServer(f), r.method, target+"?"+query, body(r), "Content-Type: text/csv", "If-None-Match: *")
+				return do(newServer(f), r.method, target+"?"+query, body(r), mediaOf(r), "If-None-Match: *")
 			}
 			refused := func(query string, wants ...string) {
 				t.Helper()
@@ -704,7 +721,7 @@ func TestQueriesAreKnown(t *testing.T) {
 					if w.Code == 400 && !strings.Contains(w.Body.String(), fmt.Sprintf("%s=\\\"%s\\\"", name, text)) {
 						t.Errorf("%s %s: %s=%q: %s", r.method, target, name, text, w.Body)
 					}
-					d := &dialogue{method: r.method, target: target + "?" + query.Encode(), body: body(r), headers: []string{"Content-Type: text/csv"}}
+					d := &dialogue{method: r.method, target: target + "?" + query.Encode(), body: body(r), headers: []string{mediaOf(r)}}
 					if err := openapi3filter.ValidateRequest(t.Context(), describedBy(t, spec, d)); err != nil && w.Code != 400 {
 						t.Errorf("%s %s: %s=%q is taken (%d), but not as described: %v", r.method, target, name, text, w.Code, err)
 					}
@@ -720,17 +737,28 @@ func TestQueriesAreKnown(t *testing.T) {
 
 // body is a body that the route takes.
 func body(r *route) string {
-	if r.rows {
+	switch {
+	case r.rows:
 		return "2,0.5\n"
+	case r.chooses:
+		return `{"ids":["page.css"]}`
 	}
 	return ""
+}
+
+// mediaOf is the header with the content type of body.
+func mediaOf(r *route) string {
+	if r.chooses {
+		return "Content-Type: " + selectorTypes[0]
+	}
+	return "Content-Type: text/csv"
 }
 
 // A body where none is taken is an error.
 func TestBodiesAreKnown(t *testing.T) {
 	for i := range routes {
 		r := &routes[i]
-		if r.rows {
+		if r.rows || r.chooses {
 			continue
 		}
 		target := wildcard.ReplaceAllString(documented(r.path), "page.css")

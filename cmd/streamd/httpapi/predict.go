@@ -145,13 +145,9 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	if !takesRows(contentType) {
 		return fail(CodeUnsupportedMediaType, "Content-Type %q: want one of %s", contentType, strings.Join(rowTypes, ", "))
 	}
-	coding := strings.ToLower(r.Header.Get("Content-Encoding"))
-	switch coding {
-	case "identity":
-		coding = ""
-	case "", "gzip":
-	default:
-		return fail(CodeUnsupportedMediaType, "Content-Encoding %q: want gzip or none", coding)
+	zipped, err := isZipped(r)
+	if err != nil {
+		return err
 	}
 	ask, err := askedOf(r, served)
 	if err != nil {
@@ -159,7 +155,7 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	}
 	memory := &share{memory: s.memory, most: s.config.Memory}
 	defer memory.shrink(0)
-	answer, err := s.answerTo(r, served, ask, coding != "", memory)
+	answer, err := s.answerTo(r, served, ask, zipped, memory)
 	if err != nil {
 		return err
 	}
@@ -228,6 +224,18 @@ func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, zipp
 	}
 	memory.shrink(left)
 	return p, nil
+}
+
+// isZipped says whether the body is compressed with gzip.
+func isZipped(r *http.Request) (bool, error) {
+	switch coding := strings.ToLower(r.Header.Get("Content-Encoding")); coding {
+	case "gzip":
+		return true, nil
+	case "", "identity":
+		return false, nil
+	default:
+		return false, fail(CodeUnsupportedMediaType, "Content-Encoding %q: want gzip or none", coding)
+	}
 }
 
 // content reads the body and decompresses it.

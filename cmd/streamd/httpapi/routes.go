@@ -24,7 +24,8 @@ type route struct {
 	signsIn  bool        // a caller without the role gets a page that asks for a token
 	wildcard string      // meaning of the {…} in the path
 	query    []described // all parameters that it takes
-	rows     bool        // the body is rows; otherwise there must be no body
+	rows     bool        // the body is rows
+	chooses  bool        // the body is a Selector; otherwise, and without rows, there must be no body
 	tagged   bool        // its answers have an ETag, and If-None-Match can give 304
 	named    bool        // its answers have a header that names the model
 
@@ -138,6 +139,15 @@ var routes = []route{
 		codes:    []Code{CodeNotFound, CodeUnavailable},
 	},
 	{
+		method: "POST", path: "/v1/retire", handle: (*Server).retireChosen, role: config.RoleAdmin,
+		summary: "Retire blocks by id, key, position or event time",
+		notes: "All chosen blocks are retired in one transaction, or none. With the answer, they are out of the state durably. The model follows. " +
+			"Blocks that come later are not affected. With `dry_run=true` the answer says which blocks would go.",
+		query: []described{dryRunQuery}, chooses: true,
+		replies: []reply{{200, "The receipt, or the forecast of a dry run.", Retirement{}, ""}},
+		codes:   []Code{CodeNotFound, CodeTooLarge, CodeUnsupportedMediaType, CodeUnavailable},
+	},
+	{
 		method: "POST", path: "/v1/snapshot", handle: (*Server).snapshot, role: config.RoleAdmin,
 		summary: "Save the state now",
 		query:   []described{compactQuery},
@@ -212,7 +222,7 @@ func (s *Server) call(route *route, w http.ResponseWriter, r *http.Request) erro
 	if err := checkQuery(r, route.query); err != nil {
 		return err
 	}
-	if !route.rows {
+	if !route.rows && !route.chooses {
 		if err := noBody(r); err != nil {
 			return err
 		}

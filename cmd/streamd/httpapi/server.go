@@ -101,7 +101,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var known *failure
 	switch {
 	case errors.As(err, &known):
-	case errors.Is(err, ErrNotLive):
+	case errors.Is(err, ErrNotLive), errors.Is(err, ErrNoneChosen):
 		known = &failure{CodeNotFound, err.Error()}
 	case errors.Is(err, ErrBadID):
 		known = &failure{CodeBadRequest, err.Error()}

@@ -6,17 +6,19 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/model"
+	"streamd/retire"
 )
 
 // Errors of a Service with an error code of their own. Wrap them with the operation and
 // the identity: their text goes to the client. The text of any other error stays in the
 // log.
 var (
-	ErrNotLive     = errors.New("not a live block")      // 404 not_found
-	ErrBadID       = errors.New("not the id of a block") // 400 bad_request
-	ErrUnavailable = errors.New("not available now")     // 503 unavailable: starting, stopping
-	ErrBusy        = errors.New("under way already")     // 409 conflict
-	ErrOff         = errors.New("off by configuration")  // 409 conflict
+	ErrNotLive     = errors.New("not a live block")                   // 404 not_found
+	ErrNoneChosen  = errors.New("the selector chooses no live block") // 404 not_found
+	ErrBadID       = errors.New("not the id of a block")              // 400 bad_request
+	ErrUnavailable = errors.New("not available now")                  // 503 unavailable: starting, stopping
+	ErrBusy        = errors.New("under way already")                  // 409 conflict
+	ErrOff         = errors.New("off by configuration")               // 409 conflict
 )
 
 // Service is the daemon as seen from HTTP. Its methods are safe for concurrent use.
@@ -37,10 +39,11 @@ type Service interface {
 	// is the after of the next page, "" at the end. ErrBadID: after cannot be an id.
 	Blocks(ctx context.Context, after string, limit int) (page []BlockInfo, next string, err error)
 
-	// Retire takes a block out of the live set and returns once that is durable: the
-	// receipt holds after a crash. If ctx ends first, the block may still be retired.
-	// ErrNotLive, ErrBadID, ErrUnavailable.
-	Retire(ctx context.Context, id string) (Receipt, error)
+	// Retire takes the chosen blocks out of the live set, all or none, and returns once
+	// that is durable: the answer holds after a crash. If ctx ends first, they may still
+	// be retired. A dry run changes nothing and says which blocks would go. ErrNotLive for
+	// a selector of one id and nothing else, ErrNoneChosen for another, ErrUnavailable.
+	Retire(ctx context.Context, s Selector, dryRun bool) (Retirement, error)
 
 	// Snapshot saves the state and returns once that is durable. With compact the file
 	// then has nothing else; compaction goes on when ctx ends first. ErrUnavailable.
@@ -135,7 +138,45 @@ type BlockInfo struct {
 	Rows      int64     `json:"rows"`          // rows of weight above 0
 }
 
-// Receipt proves a retirement: adding the block to the state of the later digest gives the
+// Selector chooses live blocks to retire. It names blocks by ids or keys, or leaves them
+// out, and then chooses among all live blocks. Positions and times narrow the choice.
+type Selector struct {
+	IDs       []string       `json:"ids,omitempty"`       // ids of blocks, as GET /v1/blocks gives them
+	Keys      []string       `json:"keys,omitempty"`      // keys of blocks, where keys name blocks; a key that is no UTF-8 goes by its id
+	Positions []retire.Range `json:"positions,omitempty"` // ranges TOPIC/PARTITION/FIRST-LAST of offsets, both ends included: a block goes if one has an offset between its first and its last record
+	From      *time.Time     `json:"from,omitempty"`      // only blocks of this event time or later
+	To        *time.Time     `json:"to,omitempty"`        // only blocks of an event time before this
+}
+
+// Single returns the id of a selector that has one id and nothing else.
+func (s *Selector) Single() (id string, ok bool) {
+	if len(s.IDs) == 1 && s.Keys == nil && s.Positions == nil && s.From == nil && s.To == nil {
+		return s.IDs[0], true
+	}
+	return "", false
+}
+
+// Retirement proves that blocks were retired together: adding them to the state of the later
+// digest gives the state of the earlier one. That of a dry run says which blocks would go.
+type Retirement struct {
+	DryRun       bool           `json:"dry_run"`                      // whether nothing was retired
+	Blocks       int            `json:"blocks"`                       // number of blocks
+	Rows         int64          `json:"rows"`                         // number of their rows
+	Earliest     time.Time      `json:"earliest"`                     // event time of the first of them
+	Latest       time.Time      `json:"latest"`                       // event time of the last of them
+	Positions    []retire.Range `json:"positions"`                    // first and last offset of them in each partition
+	First        []BlockInfo    `json:"first"`                        // the first hundred of them by event time
+	NotLive      int            `json:"not_live"`                     // number of the selector's ids and keys that are not those of live blocks
+	NotLiveIDs   []string       `json:"not_live_ids"`                 // the first hundred of these, keys as the ids of their blocks
+	Offsets      []model.Offset `json:"offsets"`                      // offsets of both states: they have the records below, and none beyond
+	DigestBefore string         `json:"state_digest_before"`          // digest of the state with the blocks
+	DigestAfter  string         `json:"state_digest_after,omitempty"` // digest of the state without them; absent from a dry run
+	InBasis      bool           `json:"in_basis"`                     // whether one of them is a source of the basis in use or of the next one: its numbers may be among the points until a later basis is in use (see /v1/epoch)
+	RetiredAt    *time.Time     `json:"retired_at,omitempty"`         // time when the retirement was durable; absent from a dry run
+	Remains      []string       `json:"remains,omitempty"`            // other places that may still have the rows, for people to read; absent from a dry run
+}
+
+// Receipt proves the retirement of one block: adding the block to the state of the later digest gives the
 // state of the earlier one.
 type Receipt struct {
 	Block        BlockInfo      `json:"block"`               // retired block

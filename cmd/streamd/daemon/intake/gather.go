@@ -302,20 +302,22 @@ func (in *Intake) Flush(ctx context.Context) (all bool, err error) {
 	return all, nil
 }
 
-// EndBlock ends a live block that is still growing. Later records begin another one.
-func (in *Intake) EndBlock(ctx context.Context, id string) error {
+// EndBlocks ends the live blocks that are still growing and whose ids are among these.
+// Later records begin other ones. ended is false if none of them was growing.
+func (in *Intake) EndBlocks(ctx context.Context, among func(id string) bool) (ended bool, err error) {
 	for _, p := range in.partitions {
 		switch {
-		case p.rereads() && p.unfinished == id:
+		case p.rereads() && among(p.unfinished):
 			in.skipReread(p) // its records do not rebuild it
-		case p.open != nil && p.open.first.String() == id:
-			p.moved = true
+			ended = true
+		case p.open != nil && among(p.open.first.String()):
+			p.moved, ended = true, true
 			if err := in.closeRun(ctx, p); err != nil {
-				return err
+				return ended, err
 			}
 		}
 	}
-	return nil
+	return ended, nil
 }
 
 // Jump continues after a gap in the log of a partition.

@@ -34,6 +34,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -87,6 +88,10 @@ func (l *Set) Get(id string) (retire.Entry, bool) { return l.ledger.Get(id) }
 
 // Page lists up to limit live blocks above a rank, by ascending rank.
 func (l *Set) Page(above retire.Rank, limit int) []retire.Entry { return l.ledger.Page(above, limit) }
+
+// Select yields the live blocks that s chooses, by ascending rank. The set must not change
+// meanwhile.
+func (l *Set) Select(s *retire.Selection) iter.Seq[retire.Entry] { return l.ledger.Select(s) }
 
 // IDs yields the ids of the live blocks, in no order.
 func (l *Set) IDs(yield func(string) bool) { l.ledger.IDs(yield) }

@@ -98,6 +98,9 @@ func (l *Set) Waiting() int64 {
 // IsGone reports whether a block has left the live set while the file may still have it.
 func (l *Set) IsGone(id string) bool { _, ok := l.gone[id]; return ok }
 
+// HasGone reports whether any block is.
+func (l *Set) HasGone() bool { return len(l.gone) > 0 }
+
 // UnsavedMemory is the usual room, in bytes, for blocks that wait for a save. The room is
 // larger where the sums are, since a save writes these as well, and smaller where memory
 // is scarce.

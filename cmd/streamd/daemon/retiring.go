@@ -1,0 +1,228 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/retire"
+)
+
+var errRetiredUnsaved = fmt.Errorf("it is retired, but that could not be saved yet; the next snapshot will have it: %w", httpapi.ErrUnavailable)
+
+// Retire implements httpapi.Service.
+func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (httpapi.Retirement, error) {
+	return inLoop(ctx, d.jobs, func() (httpapi.Retirement, error) {
+		r, err := d.retire(s, dryRun, access.CallerOf(ctx))
+		if id, one := s.Single(); err != nil && one {
+			return r, fmt.Errorf("retire block %s: %w", id, err)
+		} else if err != nil {
+			return r, fmt.Errorf("retire blocks: %w", err)
+		}
+		return r, nil
+	})
+}
+
+// retire retires the live blocks that s chooses, and saves them in one transaction. The log
+// names the caller. A dry run only says which blocks these are.
+func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (httpapi.Retirement, error) {
+	var none httpapi.Retirement
+	if d.failure != nil {
+		return none, errStopping
+	}
+	if err := d.flushAll(); err != nil { // so that the digests include everything read so far
+		return none, err
+	}
+	r, ids := d.choose(s)
+	if !dryRun {
+		ended, err := d.intake.EndBlocks(d.background, func(id string) bool { return slices.Contains(ids, id) })
+		if err != nil {
+			d.fail(err)
+			return none, err
+		}
+		if ended { // a block whose log has changed may be another one now
+			r, ids = d.choose(s)
+		}
+	}
+	if len(ids) == 0 {
+		return none, d.noneLive(s, dryRun)
+	}
+	r.Offsets, r.DigestBefore = d.intake.Applied(), d.live.Digest()
+	r.InBasis = slices.ContainsFunc(ids, d.live.InBasis)
+	if r.DryRun = dryRun; dryRun {
+		return r, nil
+	}
+	for _, id := range ids {
+		if err := d.live.Retire(id); err != nil {
+			d.fail(err) // nothing is saved any more, so a restart has all of them
+			return none, err
+		}
+	}
+	r.DigestAfter = d.live.Digest()
+	d.intake.CountRetired(len(ids))
+	d.publisher.changed = true
+	if d.refines() {
+		d.studying.want()
+	}
+	d.publisher.sayStale()
+	d.saver.save()
+	d.logRetirement(&r, by) // the caller may have disconnected before the answer
+	if d.saver.problem != nil {
+		return none, errRetiredUnsaved
+	}
+	now := time.Now().UTC()
+	r.RetiredAt, r.Remains = &now, d.remains(r.InBasis)
+	return r, nil
+}
+
+// flushAll makes the rows of all open runs live, and saves whenever they have no room
+// before.
+func (d *Daemon) flushAll() error {
+	for {
+		all, ok := d.flushRuns()
+		if !ok {
+			return errStopping
+		}
+		if all {
+			return nil
+		}
+		if d.saver.save(); d.saver.problem != nil {
+			return fmt.Errorf("the rows read last have no room before the next snapshot, which could not be saved: %w", httpapi.ErrUnavailable)
+		}
+	}
+}
+
+// listedNames bounds the blocks, and the ids, that a retirement lists.
+const listedNames = 100
+
+// choose finds the live blocks that s chooses, by ascending rank, and describes them.
+func (d *Daemon) choose(s httpapi.Selector) (r httpapi.Retirement, ids []string) {
+	by := retire.Selection{IDs: namesOf(s), Ranges: s.Positions, From: timeOf(s.From), To: timeOf(s.To)}
+	for _, id := range by.IDs {
+		if _, live := d.live.Get(id); !live {
+			if r.NotLive++; len(r.NotLiveIDs) < listedNames {
+				r.NotLiveIDs = append(r.NotLiveIDs, id)
+			}
+		}
+	}
+	spans := map[int]*retire.Range{} // of the partitions
+	for e := range d.live.Select(&by) {
+		if len(ids) < listedNames {
+			r.First = append(r.First, blockInfo(e))
+		}
+		ids = append(ids, e.ID)
+		r.Rows += e.Rows
+		r.Latest = retire.NearestTime(e.Time).UTC()
+		p := e.Position
+		span := spans[p.Partition]
+		if span == nil {
+			span = &retire.Range{Topic: p.Topic, Partition: p.Partition, First: p.Offset, Last: e.Last}
+			spans[p.Partition] = span
+		}
+		span.First, span.Last = min(span.First, p.Offset), max(span.Last, e.Last)
+	}
+	if len(ids) > 0 {
+		r.Earliest = r.First[0].Time
+	}
+	for _, span := range spans {
+		r.Positions = append(r.Positions, *span)
+	}
+	slices.SortFunc(r.Positions, func(a, b retire.Range) int { return a.Partition - b.Partition })
+	r.Blocks = len(ids)
+	return r, ids
+}
+
+// namesOf lists the ids that a selector names, by id or by key. It is nil if the selector
+// names none.
+func namesOf(s httpapi.Selector) []string {
+	names := slices.Clone(s.IDs)
+	for _, key := range s.Keys {
+		names = append(names, intake.KeyPrefix+url.PathEscape(key))
+	}
+	return names
+}
+
+// timeOf is the time that t points to, or zero.
+func timeOf(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
+// noneLive is the error for a selector that chooses no live block. Before an answer says
+// so, the blocks that have gone are saved: a crash could make them live again.
+func (d *Daemon) noneLive(s httpapi.Selector, dryRun bool) error {
+	names := namesOf(s)
+	if !dryRun && (names == nil && d.live.HasGone() || slices.ContainsFunc(names, d.live.IsGone)) {
+		if d.saver.save(); d.saver.problem != nil {
+			if names == nil {
+				return fmt.Errorf("none is live, but those that have gone could not all be saved yet; the next snapshot will have it: %w", httpapi.ErrUnavailable)
+			}
+			return errRetiredUnsaved
+		}
+	}
+	id, one := s.Single()
+	if !one {
+		return httpapi.ErrNoneChosen
+	}
+	// A key is easily mistaken for an id.
+	byKey := intake.KeyPrefix + url.PathEscape(id)
+	if _, ok := d.live.Get(byKey); ok {
+		return fmt.Errorf("%w: the live block of the key %q has the id %s", httpapi.ErrNotLive, id, byKey)
+	}
+	return httpapi.ErrNotLive
+}
+
+// logRetirement writes a line about a retirement that the saver has tried to save. Of many
+// blocks it names the first ones.
+func (d *Daemon) logRetirement(r *httpapi.Retirement, by access.Caller) {
+	line, what, unsaved := d.log.Info(), "block", ""
+	if d.saver.problem != nil {
+		line, unsaved = d.log.Warn(), ", but that is not saved yet: a crash now would make it live again"
+	}
+	line = line.Stringer("by", by).Str("remote", by.Remote)
+	if r.Blocks == 1 {
+		line = line.Str("block", d.logged(r.First[0].ID))
+	} else {
+		var first []string
+		for _, b := range r.First[:min(len(r.First), 10)] {
+			first = append(first, d.logged(b.ID))
+		}
+		line, what = line.Int("blocks", r.Blocks).Strs("first", first), "blocks"
+	}
+	line.Int64("rows", r.Rows).Str("state_digest_before", r.DigestBefore).Str("state_digest_after", r.DigestAfter).
+		Msg(what + " retired" + unsaved)
+}
+
+// remains says where the rows of a block that is being retired can still be, for the
+// receipt.
+func (d *Daemon) remains(inBasis bool) []string {
+	remains := []string{
+		fmt.Sprintf("the log of topic %s, until retention or compaction drops the records", d.cfg.Kafka.Topic),
+	}
+	if inBasis {
+		remains = append(remains, "the points of a basis, until a later one is in use (/v1/epoch)")
+	}
+	if d.cfg.DeadLetters.Policy == config.DeadLettersQueue {
+		remains = append(remains, fmt.Sprintf("dead letters in topic %s, if records of the block were refused", d.cfg.DeadLetters.Topic))
+	}
+	if d.refeaturing != nil {
+		remains = append(remains, fmt.Sprintf("free pages of %s, until the change of features is complete", d.refeaturing.path))
+	}
+	until := "until it is compacted on request (snapshot.scrub is 0)"
+	if scrub := d.cfg.Snapshot.Scrub; scrub > 0 {
+		until = fmt.Sprintf("until it is compacted, within %s", scrub)
+	}
+	return append(remains,
+		"free pages of the snapshot file, "+until,
+		"copies and backups of the snapshot file, and blocks of the disk that it had before",
+		"models, bases and predictions that were handed out before",
+	)
+}

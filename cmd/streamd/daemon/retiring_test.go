@@ -1,0 +1,262 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/retire"
+)
+
+// randomSelector chooses some of the blocks. chosen is the ids of these, found by looking at
+// every block.
+func randomSelector(r *rand.Rand, unit string, blocks []retire.Entry) (s httpapi.Selector, chosen []string) {
+	kinds := r.IntN(8)
+	if len(blocks) == 0 {
+		kinds = 1
+	}
+	named := map[string]bool{}
+	if kinds < 4 { // one or some by name
+		s.IDs = []string{"t/9/9"}
+		if len(blocks) > 0 && r.IntN(2) == 0 {
+			s.IDs = nil
+		}
+		for range min(len(blocks), 1+r.IntN(4)) {
+			id := blocks[r.IntN(len(blocks))].ID
+			named[id] = true
+			if unit == "key" && r.IntN(2) == 0 {
+				s.Keys = append(s.Keys, strings.TrimPrefix(id, intake.KeyPrefix)) // the keys need no escapes
+			} else {
+				s.IDs = append(s.IDs, id)
+			}
+		}
+	}
+	if kinds == 3 || 4 <= kinds && kinds < 7 {
+		for range 1 + r.IntN(3) {
+			first := r.Int64N(60)
+			s.Positions = append(s.Positions, retire.Range{Topic: "t", Partition: r.IntN(3), First: first, Last: first + r.Int64N(10)})
+		}
+	}
+	if kinds >= 6 {
+		from := blocks[r.IntN(len(blocks))].Time
+		to := from.Add(time.Duration(1+r.IntN(8000)) * time.Millisecond)
+		s.From, s.To = &from, &to
+		if k := r.IntN(8); k == 0 {
+			s.From = nil
+		} else if k == 1 {
+			s.To = nil
+		}
+	}
+	for _, e := range blocks {
+		inRange := s.Positions == nil
+		for _, p := range s.Positions {
+			inRange = inRange || e.Position.Partition == p.Partition && e.Position.Offset <= p.Last && p.First <= e.Last
+		}
+		if inRange && (kinds >= 4 || named[e.ID]) && (s.From == nil || !e.Time.Before(*s.From)) && (s.To == nil || e.Time.Before(*s.To)) {
+			chosen = append(chosen, e.ID)
+		}
+	}
+	return s, chosen
+}
+
+// retire retires blocks by a random selector, after a dry run. The digest is then that of
+// the sums of the other blocks.
+func (h *logHistory) retire(t *testing.T, o *offline) {
+	t.Helper()
+	o.flushRuns() // may retire some
+	before := o.live.Page(retire.Lowest, math.MaxInt)
+	s, want := randomSelector(h.r, h.flags["blocks.unit"], before)
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, horizon := o.live.Digest(), o.live.Horizon()
+	forecast, err := o.retire(s, true, access.Caller{})
+	if len(want) == 0 {
+		_, again := o.retire(s, false, access.Caller{})
+		for _, err := range []error{err, again} {
+			if !errors.Is(err, httpapi.ErrNoneChosen) && !errors.Is(err, httpapi.ErrNotLive) {
+				t.Fatalf("%s chooses nothing: %v", text, err)
+			}
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("dry run of %s: %v", text, err)
+	}
+	if !slices.Equal(o.live.Page(retire.Lowest, math.MaxInt), before) || o.live.Digest() != digest || o.live.Horizon() != horizon {
+		t.Fatalf("the dry run of %s has changed something", text)
+	}
+	done, err := o.retire(s, false, access.Caller{})
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	var first []string
+	var rows int64
+	for _, b := range done.First {
+		first, rows = append(first, b.ID), rows+b.Rows
+	}
+	if done.Blocks != len(want) || !slices.Equal(first, want[:min(len(want), listedNames)]) || len(want) <= listedNames && done.Rows != rows {
+		t.Fatalf("%s retires %+v, want %v", text, done, want)
+	}
+	predicted := done
+	predicted.DryRun, predicted.DigestAfter, predicted.RetiredAt, predicted.Remains = true, "", nil, nil
+	if !reflect.DeepEqual(forecast, predicted) {
+		t.Fatalf("%s retires\n%+v, forecast\n%+v", text, done, forecast)
+	}
+	left := slices.DeleteFunc(before, func(e retire.Entry) bool { return slices.Contains(want, e.ID) })
+	if !slices.Equal(o.live.Page(retire.Lowest, math.MaxInt), left) {
+		t.Fatalf("after %s live are %v, want %v", text, o.ids(), left)
+	}
+	state := incremental.NewState(o.live.Features().Total().Features())
+	moment := o.live.Moment(left)
+	for _, e := range left {
+		summary, err := moment.Summary(e.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state.Add(summary)
+	}
+	if want := live.DigestOf(state); done.DigestAfter != want || o.live.Digest() != want || done.DigestBefore != digest {
+		t.Fatalf("after %s the digest is %s, in the receipt %s, of the other blocks %s", text, o.live.Digest(), done.DigestAfter, want)
+	}
+	h.receipts = append(h.receipts, receipt{done, want})
+}
+
+// retire sends a selector and returns the status and the answer, or an error.
+func (p *process) retire(s httpapi.Selector) (status int, r httpapi.Retirement, err error) {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return 0, r, err
+	}
+	res, err := http.Post("http://"+p.addr+"/v1/retire", "application/json", bytes.NewReader(body))
+	if err != nil {
+		return 0, r, err
+	}
+	defer res.Body.Close()
+	return res.StatusCode, r, json.NewDecoder(res.Body).Decode(&r)
+}
+
+// A daemon is killed (kill -9) at moments before, during and after the retirement of fifty
+// blocks. The next process has all fifty or none, and none after an answer.
+func TestKillWhileBlocksAreRetired(t *testing.T) {
+	const rounds, chunk = 12, 50
+	name := topic(t, 1)
+	var messages []message
+	var rows [][]int
+	for i := range rounds * chunk {
+		rows = append(rows, []int{i % 2, i, i * i % 7})
+		messages = append(messages, message{value: jsonRow(rows[i][0], rows[i][1:]...)})
+	}
+	produce(t, name, messages...)
+	flags := map[string]string{
+		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "kafka.group": "g1",
+		"http.listen": "127.0.0.1:0", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms", "model.solve_interval": "10ms",
+	}
+	p := spawn(t, flags)
+	answered := 0
+	for round := range rounds {
+		first := round * chunk
+		with := live.DigestOf(stateOf(t, rows...))
+		without := live.DigestOf(stateOf(t, rowsWithout(rows, first, chunk)...))
+		at := ""
+		p.until(t, "all records", func() bool {
+			digest, _, seen, err := p.model()
+			at = digest
+			return err == nil && seen == int64(len(messages))
+		})
+		if at != with {
+			t.Fatalf("round %d begins with digest %s, want %s", round, at, with)
+		}
+		ended := make(chan bool, 1)
+		go func() {
+			status, r, err := p.retire(httpapi.Selector{Positions: []retire.Range{{Topic: name, First: int64(first), Last: int64(first + chunk - 1)}}})
+			if err == nil && (status != http.StatusOK || r.Blocks != chunk || r.DigestBefore != with || r.DigestAfter != without) {
+				t.Errorf("round %d: status %d, %+v", round, status, r)
+			}
+			ended <- err == nil
+		}()
+		durable := false
+		if round == rounds-1 {
+			durable = <-ended
+			p.kill()
+		} else {
+			time.Sleep(time.Duration(round) * 1500 * time.Microsecond)
+			p.kill()
+			durable = <-ended
+		}
+		flags["kafka.group"] = fmt.Sprintf("g%d", round+2) // the killed member stays in the group for a while
+		p = spawn(t, flags)
+		p.until(t, "all records again", func() bool {
+			digest, _, seen, err := p.model()
+			at = digest
+			return err == nil && seen == int64(len(messages))
+		})
+		switch {
+		case at == without:
+			rows = rowsWithout(rows, first, chunk)
+		case at != with:
+			t.Fatalf("round %d: after kill -9 some of the blocks are retired: digest %s, with all %s, without them %s", round, at, with, without)
+		case durable:
+			t.Fatalf("round %d: the blocks were retired durably, and are live again", round)
+		}
+		if durable {
+			answered++
+		}
+	}
+	if answered == 0 {
+		t.Error("no retirement was answered")
+	}
+	t.Logf("%d of %d retirements were answered before the kill", answered, rounds)
+}
+
+// rowsWithout is rows without those of a chunk, by their second number.
+func rowsWithout(rows [][]int, first, chunk int) [][]int {
+	return slices.DeleteFunc(slices.Clone(rows), func(row []int) bool { return first <= row[1] && row[1] < first+chunk })
+}
+
+// Retiring many blocks writes one line to the log, with keys hashed.
+func TestLogOfRetirements(t *testing.T) {
+	var log bytes.Buffer
+	d, err := newDaemon(Options{Config: load(t, offlineFlags(t, map[string]string{"blocks.unit": "key"})), Log: zerolog.New(&log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.cfg.Blocks.Unit != config.UnitKey {
+		t.Fatal("keys do not name blocks")
+	}
+	r := &httpapi.Retirement{Blocks: 30, Rows: 60, DigestBefore: "a", DigestAfter: "b"}
+	for i := range 30 {
+		r.First = append(r.First, httpapi.BlockInfo{ID: fmt.Sprintf("key:customer%d", i)})
+	}
+	d.logRetirement(r, access.Caller{Name: "ops", Remote: "192.0.2.1:7"})
+	var line struct {
+		Message, By string
+		Blocks      int
+		First       []string
+	}
+	if err := json.Unmarshal(log.Bytes(), &line); err != nil {
+		t.Fatalf("%v: %s", err, log.Bytes())
+	}
+	if line.Message != "blocks retired" || line.Blocks != 30 || len(line.First) != 10 || line.First[0] != d.logged("key:customer0") || strings.Contains(log.String(), "customer") {
+		t.Errorf("%s", log.Bytes())
+	}
+}

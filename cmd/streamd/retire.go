@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/ingest/wire"
+	"streamd/retire"
+)
+
+// retireCmd retires the blocks that its flags choose.
+type retireCmd struct {
+	IDs       string         `name:"ids" placeholder:"FILE" help:"File with the ids of blocks, one in a line, as streamd blocks list shows them. - is standard input."`
+	Key       []string       `sep:"none" placeholder:"KEY" help:"Key of a block, where keys name blocks. May be given many times."`
+	Positions []retire.Range `sep:"none" placeholder:"TOPIC/PARTITION/FIRST-LAST" help:"Only blocks with an offset of this range between their first and last record, both ends included. May be given many times: one range is enough."`
+	From      *time.Time     `placeholder:"TIME" help:"Only blocks of this event time or later, such as 2026-01-02T00:00:00Z."`
+	To        *time.Time     `placeholder:"TIME" help:"Only blocks of an event time before this."`
+	DryRun    bool           `help:"Change nothing, and show which blocks would be retired."`
+	daemonFlags
+	jsonFlag
+}
+
+// Help is called by kong.
+func (c *retireCmd) Help() string {
+	return "A block is chosen if all that is given applies to it: --ids and --key name blocks, and --positions, --from and --to narrow the choice. " +
+		"Without names it is among all live blocks. All chosen blocks are retired together, or none. To retire one block by id or key with the role retire alone, use streamd blocks retire."
+}
+
+// Validate implements kong's interface.
+func (c *retireCmd) Validate() error {
+	switch {
+	case c.IDs == "" && c.Key == nil && c.Positions == nil && c.From == nil && c.To == nil:
+		return errors.New("nothing says which blocks: give --ids, --key, --positions, --from or --to")
+	case c.From != nil && c.To != nil && !c.From.Before(*c.To):
+		return fmt.Errorf("--from %s is not before --to %s", c.From.Format(time.RFC3339Nano), c.To.Format(time.RFC3339Nano))
+	}
+	return nil
+}
+
+func (c *retireCmd) Run(ctx context.Context, s *surroundings) error {
+	chosen := httpapi.Selector{Keys: c.Key, Positions: c.Positions, From: c.From, To: c.To}
+	if c.IDs != "" {
+		ids, err := readIDs(c.IDs, s.stdin)
+		if err != nil {
+			return fmt.Errorf("--ids %s: %w", c.IDs, err)
+		}
+		chosen.IDs = ids
+	}
+	body, err := json.Marshal(&chosen)
+	if err != nil {
+		return err
+	}
+	path := "/v1/retire"
+	if c.DryRun {
+		path += "?dry_run=true"
+	}
+	q := question{c.daemonFlags, c.jsonFlag, http.MethodPost, path, adminTimeout}
+	return showSent(ctx, s, q, payload{wire.JSON.ContentType(), body}, (*table).retirement)
+}
+
+// readIDs reads ids, one a line. Blank lines are passed over.
+func readIDs(path string, stdin io.Reader) (ids []string, err error) {
+	from := stdin
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, errors.Unwrap(err) // the caller names the file
+		}
+		defer file.Close()
+		from = file
+	}
+	lines, read := bufio.NewScanner(from), 0
+	lines.Buffer(nil, httpapi.MaxBodyBytes)
+	for lines.Scan() {
+		if read += len(lines.Bytes()); read > httpapi.MaxBodyBytes {
+			return nil, fmt.Errorf("there are more than %d bytes of ids: retire them in parts", httpapi.MaxBodyBytes)
+		}
+		if id := strings.TrimSpace(lines.Text()); id != "" {
+			ids = append(ids, id)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if ids == nil {
+		return nil, errors.New("there is no id in it")
+	}
+	return ids, nil
+}
+
+// shownBlocks bounds the blocks that a retirement shows to people.
+const shownBlocks = 10
+
+func (t *table) retirement(r *httpapi.Retirement) {
+	done := "retired"
+	if r.DryRun {
+		done = "would retire"
+	}
+	t.row(done, fmt.Sprintf("%s in %s", counted(r.Rows, "row"), counted(r.Blocks, "block")))
+	t.row("event times", r.Earliest.Local().Format(time.DateTime)+" to "+r.Latest.Local().Format(time.DateTime))
+	for _, p := range r.Positions {
+		t.row("positions", p.String())
+	}
+	for _, b := range r.First[:min(len(r.First), shownBlocks)] {
+		t.row("block", b.ID)
+	}
+	if more := r.Blocks - shownBlocks; more > 0 {
+		t.row("", fmt.Sprintf("and %d more", more))
+	}
+	if r.NotLive > 0 {
+		t.row("not live", fmt.Sprintf("%d of the ids and keys, the first %s", r.NotLive, r.NotLiveIDs[0]))
+	}
+	if r.RetiredAt == nil { // a dry run
+		t.row("digest", r.DigestBefore)
+		return
+	}
+	t.receipt(*r.RetiredAt, r.DigestBefore, r.DigestAfter, r.Remains, r.InBasis)
+}
+
+// receipt prints the proof of a retirement.
+func (t *table) receipt(at time.Time, before, after string, remains []string, inBasis bool) {
+	t.row("at", at.Local().Format(time.DateTime))
+	t.row("digest before", before)
+	t.row("digest after", after)
+	for _, place := range remains {
+		t.row("may remain in", place)
+	}
+	if inBasis {
+		t.row("basis", "a basis was chosen from these rows: their numbers may be among the points until a later one is in use (streamd epoch)")
+	}
+}

@@ -50,6 +50,8 @@ const (
 	spare    = 8        // 1/spare is left for garbage that is not freed yet
 	perBlock = 512      // of the ledger, of the sample and of spaces, beside summaries
 
+	perProgramRow = 20 // numbers that a program of package lp has for a row, beside its columns
+
 	codeAndFiles = 32 << 20 // of the program, which the runtime does not count
 
 	// judgedValues bounds the decision values of a study (512 MiB). A row has one for
@@ -171,6 +173,13 @@ func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 			rows *= 2 // as many without a label
 		}
 		total += 5 * rows * 8 * n
+		if how := c.Model.Refine; how.Program() {
+			programmed := float64(c.Sample.Rows)
+			if how == config.RefineUnlabelled {
+				programmed *= 3 // rows without a label are there with either label
+			}
+			total += programmed * 8 * (2*n + perProgramRow)
+		}
 	}
 	return total
 }

@@ -47,6 +47,19 @@ func TestPricesGrow(t *testing.T) {
 	if m.Price([]Shape{least}, 11) <= base {
 		t.Error("a block costs nothing")
 	}
+	last := base
+	for _, flags := range []map[string]string{
+		{"blocks.unlabelled": "keep"},
+		{"blocks.unlabelled": "keep", "model.refine": "hinge"},
+		{"blocks.unlabelled": "keep", "model.refine": "unlabelled"},
+	} {
+		flags["kafka.topic"], flags["blocks.unit"] = "none", "offsets"
+		price := roomy(load(t, flags)).Price([]Shape{least}, 10)
+		if price <= last {
+			t.Errorf("%v costs %v, no more than %v", flags, price, last)
+		}
+		last = price
+	}
 	huge := m.Price([]Shape{{Features: math.MaxInt32, Classes: math.MaxInt32}}, math.MaxInt)
 	if !(huge > 1e30) {
 		t.Errorf("what cannot be costs %v", huge)

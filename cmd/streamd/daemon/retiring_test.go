@@ -23,6 +23,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/ingest/kafka"
 	"streamd/retire"
 )
 
@@ -139,6 +140,28 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 		t.Fatalf("after %s the digest is %s, in the receipt %s, of the other blocks %s", text, o.live.Digest(), done.DigestAfter, want)
 	}
 	h.receipts = append(h.receipts, receipt{done, want})
+}
+
+// A selector chooses among all rows that have been read, also those of open runs for which
+// there is no room before the next save.
+func TestRetireRunsWithoutRoom(t *testing.T) {
+	const partitions = 3
+	o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "offsets", "blocks.offsets": "100"}), false)
+	defer o.store.Close()
+	var s httpapi.Selector
+	for p := range partitions {
+		o.deliver(p, []kafka.Record{after(0, 0), after(1, 0)}, 2)
+		s.Positions = append(s.Positions, retire.Range{Topic: "t", Partition: p, First: 1, Last: 1})
+	}
+	o.memory.Limit = 0
+	o.deliver(0, nil, 2) // grants the room that is left
+	if all, _ := o.flushRuns(); all || o.live.Blocks() != 1 {
+		t.Fatalf("%d runs had room", o.live.Blocks())
+	}
+	done, err := o.retire(s, false, access.Caller{})
+	if err != nil || done.Blocks != partitions || done.Rows != 2*partitions || o.live.Blocks() != 0 {
+		t.Errorf("%+v, %v; %d blocks are left", done, err, o.live.Blocks())
+	}
 }
 
 // retire sends a selector and returns the status and the answer, or an error.

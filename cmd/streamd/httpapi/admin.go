@@ -79,8 +79,10 @@ func (s *Server) retireChosen(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if len(content) > shortBody { // a short id takes eight times its text
-		if err := memory.grow(r.Context(), 8*int64(len(content))); err != nil {
+	if len(content) > shortBody {
+		// A name of one letter takes four bytes of the body, and eighty in the lists of
+		// names while they grow.
+		if err := memory.grow(r.Context(), 20*int64(len(content))); err != nil {
 			return err
 		}
 	}

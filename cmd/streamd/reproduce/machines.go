@@ -3,6 +3,7 @@ package reproduce
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -106,13 +107,17 @@ type tried struct {
 	used        int // features or points of the planes
 }
 
-// try tunes on sets.
+// try tunes on sets. A candidate that does not converge on one of them is not right at all.
 func try(ctx context.Context, sets []tuning, candidates []candidate) ([]tried, error) {
 	all := make([]tried, len(candidates))
 	for i, c := range candidates {
 		all[i].candidate = c
 		for _, s := range sets {
 			p, err := c.Fit(ctx, s.rest, c.nu)
+			if errors.Is(err, svm.ErrNotConverged) {
+				all[i].right = -1
+				break
+			}
 			if err != nil {
 				return nil, fmt.Errorf("%T: ν = %g: %w", c.Machine, c.nu, err)
 			}

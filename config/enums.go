@@ -168,9 +168,6 @@ const (
 	DecisionCost        Decision = "cost"
 )
 
-// Reduce is the method that chooses a basis: see reduce.Named.
-type Reduce string
-
 // Regulariser is the size of a kernel classifier.
 type Regulariser string
 

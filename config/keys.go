@@ -126,6 +126,8 @@ func typeName(t reflect.Type) string {
 		return "number or auto"
 	case t == functionType:
 		return "kernel"
+	case t == reduceType:
+		return "reducer"
 	case t == rolesType:
 		return "roles"
 	}

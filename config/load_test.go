@@ -116,6 +116,8 @@ func drawText(rt *rapid.T, k *key, label string) string {
 	switch k.Type {
 	case "kernel":
 		return fmt.Sprintf("gaussian(gamma=%d)", n)
+	case "reducer":
+		return fmt.Sprintf("slmc(nu=%d)", n)
 	case "string":
 		return word.Draw(rt, label)
 	case "list":
@@ -598,9 +600,27 @@ func TestExample(t *testing.T) {
 	}
 }
 
-func TestReduceChoices(t *testing.T) {
-	if choices := byName["kernel.reduce"].choices; !slices.Equal(choices, reduce.Names()) {
-		t.Errorf("%v are not the reducers %v", choices, reduce.Names())
+// The help of the key names every reducer, and settings are checked when they are read.
+func TestReduce(t *testing.T) {
+	k := byName["kernel.reduce"]
+	for _, name := range reduce.Names() {
+		if !strings.Contains(k.Help, name) {
+			t.Errorf("the help %q lacks %s", k.Help, name)
+		}
+	}
+	with := func(function, value string) Sources {
+		return Sources{Flags: map[string]string{"kafka.topic": "t", "kernel.function": function, "kernel.reduce": value}}
+	}
+	c := load(t, with("gaussian", "cs(fresh=300,nu=6)"))
+	if got, ok := c.Kernel.Reduce.Reducer(20).(reduce.ChunkingSynthetic); !ok || got.Fresh != 300 || got.Nu != 6 || got.Synthetic != 20 {
+		t.Errorf("%+v", got)
+	}
+	for _, bad := range []struct{ function, value, want string }{
+		{"gaussian", "best", "none of cs"}, {"gaussian", "slmc(nu=0)", "positive"}, {"sigmoid(a=1,b=0)", "slmc(nu=2)", "not positive semidefinite"},
+	} {
+		if all := problems(t, with(bad.function, bad.value)); !strings.Contains(all[0].String(), bad.want) {
+			t.Errorf("%s: %v", bad.value, all)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"streamd/kernels"
+	"streamd/kernels/reduce"
 )
 
 // Size is a number of bytes.
@@ -180,6 +181,23 @@ func parseFunction(text string) (Function, error) {
 	return Function(k.String()), nil
 }
 
+// Reduce is the method that chooses a basis, as text: see reduce.Parse.
+type Reduce string
+
+// Reducer returns the method for a basis of that many points.
+func (r Reduce) Reducer(points int) reduce.Reducer {
+	reducer, err := reduce.Parse(string(r), points)
+	if err != nil {
+		panic(err) // parseReduce checked it
+	}
+	return reducer
+}
+
+func parseReduce(text string) (Reduce, error) {
+	_, err := reduce.Parse(text, 1)
+	return Reduce(text), err
+}
+
 // Roles are names of roles in the order of their constants, joined by +. Empty: none.
 type Roles string
 
@@ -235,6 +253,7 @@ func parseNumber(text string) (float64, error) {
 var (
 	rolesType    = reflect.TypeFor[Roles]()
 	functionType = reflect.TypeFor[Function]()
+	reduceType   = reflect.TypeFor[Reduce]()
 	nuType       = reflect.TypeFor[Nu]()
 	durationType = reflect.TypeFor[time.Duration]()
 	sizeType     = reflect.TypeFor[Size]()
@@ -255,6 +274,8 @@ func parseScalar(t reflect.Type, text string) (reflect.Value, error) {
 		value, err = parseNu(text)
 	case t == functionType:
 		value, err = parseFunction(text)
+	case t == reduceType:
+		value, err = parseReduce(text)
 	case t == rolesType:
 		value, err = ParseRoles(text)
 	case t.Kind() == reflect.String:

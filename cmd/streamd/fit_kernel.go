@@ -23,7 +23,7 @@ type kernelFlags struct {
 	Kernel      string             `placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, polynomial for (gamma x·z + 1)^3, sigmoid for tanh(gamma x·z), or a kernel in full, such as polynomial(a=1,b=1,degree=2). With --standardise the features are scaled before they get to the kernel."`
 	Gamma       autoFlag           `placeholder:"VALUE" help:"The kernel's gamma. For a Gaussian, auto takes the one that classifies held-out rows of the sample best: it tries powers of four times the median heuristic, then twice and half the best of them. For other kernels auto is 1 over the number of features. (default: auto)"`
 	Basis       *int               `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
-	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: kmeans or kmedian (centres of each class); stratified, random, lda (forward selection) or cholesky (independent rows) for rows; cs (chunking-synthetic), slmc (sparse large margin), rs (reduced set) or skfd (sparse Fisher) for points that need not be rows; none (all rows, of a small file). (default: kmeans)"`
+	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: kmeans or kmedian (centres of each class); stratified, random, lda (forward selection) or cholesky (independent rows) for rows; cs (chunking-synthetic), slmc (sparse large margin), rs (reduced set) or skfd (sparse Fisher) for points that need not be rows; none (all rows, of a small file). With settings where they are wanted, such as cs(fresh=300,nu=6) or slmc(nu=10): see kernels/README.md. (default: kmeans)"`
 	Regulariser config.Regulariser `placeholder:"R" help:"Quantity to keep small beside the errors: identity for the coefficients, kernel for u'K(Z,Z)u. (default: identity)"`
 	Sample      *int               `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from, and nu for refined planes. (default: 10000; without a kernel 50000)"`
 }
@@ -50,8 +50,10 @@ func (c *kernelFlags) check(sampled bool) error {
 		}
 		return nil
 	}
-	if err := anyOf("--reduce", c.Reduce, append(reduce.Names(), "none")...); err != nil {
-		return err
+	if c.Reduce != "" && c.Reduce != "none" {
+		if _, err := reduce.Parse(c.Reduce, 1); err != nil {
+			return fmt.Errorf("--reduce: %w; none takes all rows", err)
+		}
 	}
 	if err := anyOf("--regulariser", string(c.Regulariser), string(config.RegulariserIdentity), string(config.RegulariserKernel)); err != nil {
 		return err
@@ -260,12 +262,12 @@ func (f *fit) problem(c *kernelFlags, without int) (*basis.Problem, error) {
 		Rows: rows.Block, Order: rows.order, Totals: rows.totals, Seed: f.seed,
 		Objective: f.objective, Gram: c.Regulariser == config.RegulariserKernel, Points: given(c.Basis, defaultBasis),
 	}
+	var err error
 	if c.Reduce == "none" {
 		p.Points = rows.Rows()
-	} else {
-		p.Reducer = reduce.Named(cmp.Or(c.Reduce, defaultReduce), p.Points)
+	} else if p.Reducer, err = reduce.Parse(cmp.Or(c.Reduce, defaultReduce), p.Points); err != nil {
+		return nil, err
 	}
-	var err error
 	switch {
 	case f.scaled && f.blocks == nil:
 		p.Mean, p.Sigma, err = basis.Scale(rows.Block)

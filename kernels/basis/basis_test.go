@@ -113,7 +113,7 @@ func TestChoicesAreFunctionsOfTheProblem(t *testing.T) {
 	mean, sigma := summed(t, b.Features, b).Moments().Scale()
 	p := Problem{
 		Rows: b, Mean: mean, Sigma: sigma, Planes: incremental.Options{Nu: 10}, Points: 12,
-		Reducer: reduce.Named("kmeans", 12), Seed: 3, Workers: 1,
+		Reducer: reduce.Clusters{Nu: 1}, Seed: 3, Workers: 1,
 	}
 	gamma, err := p.Gamma(t.Context())
 	if err != nil || gamma.Unjudged != nil || len(gamma.Trials) != 12 {

@@ -1,22 +1,48 @@
 package reduce
 
-// named lists the reducers that users can name, in the order of Names. Their programs have ν = 1:
-// callers that keep only the points find better coefficients.
-var named = []struct {
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// entry is a reducer that users can name.
+type entry struct {
 	name         string
 	semidefinite bool // refuses kernels that are not positive semidefinite
-	reducer      func(points int) Reducer
-}{
-	{"cs", false, func(points int) Reducer { return ChunkingSynthetic{Synthetic: points} }},
-	{"random", false, func(int) Reducer { return Subset{Nu: 1} }},
-	{"stratified", false, func(int) Reducer { return Subset{Nu: 1, Stratified: true} }},
-	{"kmeans", false, func(int) Reducer { return Clusters{Nu: 1, Norm: TwoNorm} }},
-	{"kmedian", false, func(int) Reducer { return Clusters{Nu: 1, Norm: OneNorm} }},
-	{"slmc", true, func(int) Reducer { return Direct{Machine: LargeMargin{Nu: 1}, Means: true} }},
-	{"rs", true, func(int) Reducer { return Direct{Machine: ReducedSet{Nu: 1}, Means: true, Nu: 1} }},
-	{"skfd", true, func(int) Reducer { return Direct{Machine: Fisher{Mu: 1e-3}, Means: true, Nu: 1} }},
-	{"lda", false, func(int) Reducer { return Discriminant{Nu: 1} }},
-	{"cholesky", true, func(int) Reducer { return Cholesky{Nu: 1} }},
+	reducer      func(s *settings, points int) Reducer
+}
+
+// named lists the reducers in the order of Names.
+var named = []entry{
+	{"cs", false, func(s *settings, points int) Reducer {
+		return ChunkingSynthetic{
+			Runs: s.count("runs", 10), Synthetic: s.count("points", points), Candidates: s.count("candidates", 100),
+			Nu: s.positive("nu", 12), Alpha: s.positive("alpha", 1.25), Starts: s.count("starts", 1),
+			Unite: s.truth("union", false), Fresh: s.count("fresh", 0), Chunks: s.chunks("stages"),
+		}
+	}},
+	{"random", false, func(*settings, int) Reducer { return Subset{Nu: 1} }},
+	{"stratified", false, func(*settings, int) Reducer { return Subset{Nu: 1, Stratified: true} }},
+	{"kmeans", false, func(*settings, int) Reducer { return Clusters{Nu: 1, Norm: TwoNorm} }},
+	{"kmedian", false, func(*settings, int) Reducer { return Clusters{Nu: 1, Norm: OneNorm} }},
+	{"slmc", true, func(s *settings, _ int) Reducer {
+		return s.direct(LargeMargin{Nu: s.positive("nu", 1)})
+	}},
+	{"rs", true, func(s *settings, _ int) Reducer {
+		return s.direct(ReducedSet{Nu: s.positive("nu", 1)})
+	}},
+	{"skfd", true, func(s *settings, _ int) Reducer {
+		return s.direct(Fisher{Mu: s.positive("mu", 1e-3)})
+	}},
+	{"lda", false, func(s *settings, _ int) Reducer {
+		return Discriminant{Nu: 1, Eta: s.share("eta", defaultEta), Candidates: s.count("candidates", selectionRows)}
+	}},
+	{"cholesky", true, func(s *settings, _ int) Reducer {
+		return Cholesky{Nu: 1, Eta: s.share("eta", defaultEta)}
+	}},
 }
 
 // Names lists the users' names of the reducers.
@@ -27,24 +53,152 @@ func Names() (names []string) {
 	return names
 }
 
-// Named returns the reducer of one of Names for a basis of that many points, for callers that need
-// only the points.
-func Named(name string, points int) Reducer {
-	for _, r := range named {
-		if r.name == name {
-			return r.reducer(points)
+// Parse returns the reducer of a text for a basis of that many points: one of Names, and perhaps
+// settings in parentheses, in any order.
+//
+//	cs(runs=10,points=…,candidates=100,nu=12,alpha=1.25,starts=1,union=false,fresh=0,
+//	   stages=500:1.4/1000:1.6/2000:3/4000:6)
+//	slmc(nu=1,starts=1,means=true)  rs(nu=1,starts=1,means=true)  skfd(mu=0.001,starts=1,means=true)
+//	lda(eta=0.001,candidates=2000)  cholesky(eta=0.001)
+//
+// These are the defaults; that of points, t in the stages before the last of cs, is the size of the
+// basis. A stage is its rows and ν. union is algorithm (5).
+//
+// The planes of the reducers' own 1-norm programs have ν = 1: callers that keep the points alone find
+// better ones.
+func Parse(text string, points int) (Reducer, error) {
+	name, list, parentheses := strings.Cut(text, "(")
+	i := slices.IndexFunc(named, func(e entry) bool { return e.name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("%q is none of %s", name, strings.Join(Names(), ", "))
+	}
+	s := &settings{given: map[string]string{}}
+	if parentheses {
+		list, closed := strings.CutSuffix(list, ")")
+		if !closed {
+			return nil, fmt.Errorf("%q: a closing parenthesis is missing", text)
+		}
+		for _, setting := range strings.Split(list, ",") {
+			key, value, ok := strings.Cut(setting, "=")
+			if _, twice := s.given[key]; !ok || twice {
+				return nil, fmt.Errorf("%q: a setting=value is wanted where it has %q, and each setting once", text, setting)
+			}
+			s.given[key] = value
 		}
 	}
-	panic("reduce: no reducer is called " + name)
+	r := named[i].reducer(s, points)
+	for key := range s.given {
+		if !slices.Contains(s.known, key) {
+			s.fail("%s has no setting %s; it has %s", name, key, strings.Join(s.known, ", "))
+			if len(s.known) == 0 {
+				s.err = fmt.Errorf("%s has no settings", name)
+			}
+		}
+	}
+	if s.err != nil {
+		return nil, fmt.Errorf("%q: %w", text, s.err)
+	}
+	return r, nil
 }
 
-// NeedsSemidefinite reports whether a reducer of Names refuses kernels that are not positive
+// NeedsSemidefinite reports whether the reducer of a text refuses kernels that are not positive
 // semidefinite.
-func NeedsSemidefinite(name string) bool {
-	for _, r := range named {
-		if r.name == name {
-			return r.semidefinite
-		}
+func NeedsSemidefinite(text string) bool {
+	name, _, _ := strings.Cut(text, "(")
+	return slices.ContainsFunc(named, func(e entry) bool { return e.name == name && e.semidefinite })
+}
+
+// settings reads the settings of a reducer's text, and notes the first fault.
+type settings struct {
+	given map[string]string
+	known []string
+	err   error
+}
+
+func (s *settings) fail(format string, arguments ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf(format, arguments...)
+	}
+}
+
+// text returns the value of a setting, and whether it is given.
+func (s *settings) text(key string) (string, bool) {
+	s.known = append(s.known, key)
+	value, ok := s.given[key]
+	return value, ok
+}
+
+// mostCount bounds runs, starts and rows.
+const mostCount = 1 << 20
+
+func (s *settings) count(key string, otherwise int) int {
+	text, ok := s.text(key)
+	if !ok {
+		return otherwise
+	}
+	least := 1
+	if otherwise == 0 {
+		least = 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > mostCount {
+		s.fail("%s is %q, not a whole number from %d to %d", key, text, least, mostCount)
+	}
+	return n
+}
+
+func (s *settings) positive(key string, otherwise float64) float64 {
+	text, ok := s.text(key)
+	if !ok {
+		return otherwise
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(x > 0) || math.IsInf(x, 0) {
+		s.fail("%s is %q, not a positive number", key, text)
+	}
+	return x
+}
+
+func (s *settings) share(key string, otherwise float64) float64 {
+	x := s.positive(key, otherwise)
+	if x >= 1 {
+		s.fail("%s is %v, not below 1", key, x)
+	}
+	return x
+}
+
+func (s *settings) truth(key string, otherwise bool) bool {
+	switch text, ok := s.text(key); {
+	case !ok:
+		return otherwise
+	case text == "true":
+		return true
+	case text != "false":
+		s.fail("%s is %q, neither true nor false", key, text)
 	}
 	return false
+}
+
+// chunks reads stages such as 500:1.4/1000:1.6.
+func (s *settings) chunks(key string) []Chunk {
+	text, ok := s.text(key)
+	if !ok {
+		return nil
+	}
+	chunks := []Chunk{}
+	for _, stage := range strings.Split(text, "/") {
+		rows, nu, _ := strings.Cut(stage, ":")
+		one := &settings{given: map[string]string{"rows": rows, "nu": nu}}
+		chunks = append(chunks, Chunk{Rows: one.count("rows", 1), Nu: one.positive("nu", 1)})
+		if one.err != nil {
+			s.fail("%s are %q, not ROWS:NU/…, such as 500:1.4/1000:1.6", key, text)
+		}
+	}
+	return chunks
+}
+
+// direct is the direct method with the settings that its machines share. The hinge loss gives the
+// points their coefficients.
+func (s *settings) direct(machine Marginal) Reducer {
+	return Direct{Machine: machine, Means: s.truth("means", true), Starts: s.count("starts", 1), Nu: 1}
 }

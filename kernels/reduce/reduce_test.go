@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -85,11 +86,45 @@ func decide(r *Result, p *Problem, i int) int {
 func TestNames(t *testing.T) {
 	called := map[string]string{}
 	for _, name := range Names() {
-		is := fmt.Sprintf("%#v", Named(name, 5))
+		r, err := Parse(name, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is := fmt.Sprintf("%#v", r)
 		if other, ok := called[is]; ok {
 			t.Errorf("%s and %s are one: %s", name, other, is)
 		}
 		called[is] = name
+	}
+}
+
+// Settings reach the reducer, and faults in them are told.
+func TestSettings(t *testing.T) {
+	for text, want := range map[string]Reducer{
+		"kmeans": Clusters{Nu: 1},
+		"cs(runs=3,points=7,candidates=30,nu=2,alpha=1.5,starts=4,union=true,fresh=50,stages=60:1/120:1.5)": ChunkingSynthetic{
+			Runs: 3, Synthetic: 7, Candidates: 30, Nu: 2, Alpha: 1.5, Starts: 4, Unite: true, Fresh: 50, Chunks: []Chunk{{60, 1}, {120, 1.5}},
+		},
+		"cs(fresh=300)":             ChunkingSynthetic{Runs: 10, Synthetic: 9, Candidates: 100, Nu: 12, Alpha: 1.25, Starts: 1, Fresh: 300},
+		"slmc(means=false,nu=2)":    Direct{Machine: LargeMargin{Nu: 2}, Starts: 1, Nu: 1},
+		"rs(starts=3)":              Direct{Machine: ReducedSet{Nu: 1}, Means: true, Starts: 3, Nu: 1},
+		"skfd(mu=0.5)":              Direct{Machine: Fisher{Mu: 0.5}, Means: true, Starts: 1, Nu: 1},
+		"lda(eta=0.1,candidates=8)": Discriminant{Nu: 1, Eta: 0.1, Candidates: 8},
+		"cholesky(eta=1e-4)":        Cholesky{Nu: 1, Eta: 1e-4},
+	} {
+		if r, err := Parse(text, 9); err != nil || !reflect.DeepEqual(r, want) {
+			t.Errorf("%s is %+v, %v", text, r, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"best": "none of cs, random", "": "none of cs", "cs(": "closing", "cs()": "setting=value", "cs(runs)": "setting=value", "cs(runs=1,runs=2)": "once",
+		"cs(runs=0)": "from 1", "cs(fresh=-1)": "from 0", "cs(runs=x)": "whole number", "cs(points=9999999)": "1048576", "cs(nu=-1)": "positive",
+		"cs(stages=)": "ROWS:NU", "cs(stages=500)": "ROWS:NU", "cs(union=yes)": "neither true nor false", "slmc(nu=NaN)": "positive", "slmc(eta=1)": "no setting eta; it has nu, means, starts",
+		"kmeans(nu=1)": "kmeans has no settings", "lda(eta=1)": "not below 1", "skfd(mu=Inf)": "positive",
+	} {
+		if r, err := Parse(text, 9); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v", text, r, err)
+		}
 	}
 }
 

@@ -148,7 +148,7 @@ func (r *rebuilding) reduce(ctx context.Context, work *reduction, snap *sample.S
 	k := &r.cfg.Kernel
 	p := &basis.Problem{
 		Rows: view.Block, Totals: view.Totals, Planes: r.options, Objective: model.Objective(r.cfg.Model.Objective), Gram: k.Regulariser == config.RegulariserKernel,
-		Points: k.Basis, Reducer: reduce.Named(string(k.Reduce), k.Basis), Seed: uint64(r.cfg.Sample.Seed),
+		Points: k.Basis, Reducer: k.Reduce.Reducer(k.Basis), Seed: uint64(r.cfg.Sample.Seed),
 		Workers: max(1, runtime.GOMAXPROCS(0)-1),
 		Progress: func(s reduce.Stage) {
 			work.mu.Lock()

@@ -224,7 +224,7 @@ func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 		"γ and ν":          {"kernel.function": "gaussian", "kernel.basis": "5", "kernel.regulariser": "kernel", "model.standardise": "true", "model.nu": "auto", "sample.balanced": "true"},
 		"cs, scaled, ν":    {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "cs", "kernel.basis": "4", "model.standardise": "true", "model.nu": "auto"},
 		"polynomial":       {"kernel.function": "polynomial(a=0.01,b=1,degree=2)", "kernel.reduce": "stratified", "kernel.basis": "9", "kernel.regulariser": "kernel", "model.refine": "full"},
-		"slmc":             {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "slmc", "kernel.basis": "4", "model.standardise": "true", "model.refine": "hinge"},
+		"slmc":             {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "slmc(nu=3,starts=2,means=false)", "kernel.basis": "4", "model.standardise": "true", "model.refine": "hinge"},
 		"rs":               {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "rs", "kernel.basis": "4", "model.standardise": "true", "model.folds": "0"},
 		"skfd":             {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "skfd", "kernel.basis": "4", "model.standardise": "true", "model.folds": "0"},
 		"lda":              {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "lda", "kernel.basis": "7", "model.standardise": "true", "model.folds": "0"},

@@ -17,6 +17,7 @@ import (
 
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
+	"streamd/incremental/newton"
 	"streamd/ingest/wire"
 	"streamd/kernels"
 )
@@ -32,7 +33,7 @@ func kernelFit(t *testing.T, lines []string, folds int, flags kernelFlags, block
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fit{s: quiet(), data: data, folds: folds, seed: 1, options: incremental.Options{Nu: 2}}
+	f := &fit{s: quiet(), data: data, folds: folds, seed: 1, options: incremental.Options{Nu: 2}, method: newton.Full}
 	c := &fitCmd{kernelFlags: flags}
 	f.options.Standardise = len(blockRows) > 0
 	for _, rows := range blockRows {

@@ -69,7 +69,7 @@ func trained(t *testing.T, path string, k int, seed uint64) *fit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fit{s: quiet(), data: data, folds: k, seed: seed, options: incremental.Options{Nu: 1}}
+	f := &fit{s: quiet(), data: data, folds: k, seed: seed, options: incremental.Options{Nu: 1}, method: newton.Full}
 	if f.sums, err = f.sum(t.Context(), nil, true); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestFitNamesTheRowOfTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fit{s: quiet(), data: data, options: incremental.Options{Nu: 1}}
+	f := &fit{s: quiet(), data: data, options: incremental.Options{Nu: 1}, method: newton.Full}
 	_, err = f.sum(t.Context(), nil, true)
 	row := (*incremental.RowError)(nil)
 	if !errors.As(err, &row) || row.Row != good || row.Feature != "x2" || !strings.HasPrefix(err.Error(), "read "+path) {

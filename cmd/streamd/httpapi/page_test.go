@@ -63,6 +63,26 @@ func TestPageOfKnowledge(t *testing.T) {
 	}
 }
 
+// The page says how many rows of a refinement have no label, if there are any.
+func TestPageOfUnlabelledRows(t *testing.T) {
+	f := newFake()
+	f.served.Refinement = testRefinement()
+	f.served.Refinement.Rows, f.served.Refinement.Unlabelled = 421, 345
+	section := func() string {
+		_, rest, _ := strings.Cut(do(newServer(f), "GET", "/", "").Body.String(), `<section id="refinement">`)
+		section, _, _ := strings.Cut(rest, "</section>")
+		return section
+	}
+	const want = ", from the sample, 345 without a label"
+	if text := section(); !strings.Contains(text, want) {
+		t.Errorf("%q is not in %s", want, text)
+	}
+	f.served.Refinement.Unlabelled = 0
+	if text := section(); !strings.Contains(text, ", from the sample<") || strings.Contains(text, "label") {
+		t.Errorf("rows without a label are in %s", text)
+	}
+}
+
 // The header and the title say what is shown, and "ready" does not stand beside a problem.
 func TestPageHeader(t *testing.T) {
 	f := newFake()

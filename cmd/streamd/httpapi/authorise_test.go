@@ -112,7 +112,7 @@ func TestRoutesWantRoles(t *testing.T) {
 			}
 		}
 	}
-	if wanted[config.RoleRead] < 7 || wanted[config.RolePredict] != 1 || wanted[config.RoleRetire] != 1 || wanted[config.RoleAdmin] < 4 || wanted[""] > 4 {
+	if wanted[config.RoleRead] < 7 || wanted[config.RolePredict] != 1 || wanted[config.RoleRetire] != 2 || wanted[config.RoleAdmin] < 4 || wanted[""] > 4 {
 		t.Errorf("routes by role: %v", wanted)
 	}
 }

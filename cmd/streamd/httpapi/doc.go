@@ -13,7 +13,7 @@
 //	DELETE /v1/reduce          give up a basis under way (admin)   [EpochAnswer]
 //	GET    /v1/blocks          the live blocks, page by page       [BlocksAnswer]
 //	DELETE /v1/blocks/{id}     retire a block (retire)             [Receipt]
-//	POST   /v1/retire          retire blocks by id, key, position or event time; ?dry_run=true says which (admin) [Retirement]
+//	POST   /v1/retire          retire blocks by id, key, position or event time; ?dry_run=true says which (retire) [Retirement]
 //	POST   /v1/snapshot        save the state now; ?compact=true also compacts the file (admin) [SnapshotInfo]
 //	POST   /v1/refine          refine the planes now (admin)       [RefineAnswer]
 //	GET    /v1/openapi.json    this API as an OpenAPI 3.1 document
@@ -112,7 +112,7 @@
 // narrow the choice. An empty or unknown part is 400 bad_request, so that a mistake does not
 // widen it. A selector that chooses no live block is 404 not_found, as a block that is not
 // live. Where it names some blocks that are not live, the others are retired, and the answer
-// counts the former. DELETE /v1/blocks/{id} is the same for one block, with the role retire.
+// counts the former. DELETE /v1/blocks/{id} is the same for one block.
 //
 // # Errors
 //

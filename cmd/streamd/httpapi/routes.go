@@ -139,7 +139,7 @@ var routes = []route{
 		codes:    []Code{CodeNotFound, CodeUnavailable},
 	},
 	{
-		method: "POST", path: "/v1/retire", handle: (*Server).retireChosen, role: config.RoleAdmin,
+		method: "POST", path: "/v1/retire", handle: (*Server).retireChosen, role: config.RoleRetire,
 		summary: "Retire blocks by id, key, position or event time",
 		notes: "All chosen blocks are retired in one transaction, or none. With the answer, they are out of the state durably. The model follows. " +
 			"Blocks that come later are not affected. With `dry_run=true` the answer says which blocks would go.",

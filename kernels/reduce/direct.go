@@ -320,13 +320,15 @@ func (v *mover) solve(z []float64) (*optimum, error) {
 	if !ok {
 		return nil, fmt.Errorf("K(Z, Z) of %d points is not positive definite", v.t)
 	}
+	f.ridge = v.ridge
 	return v.program.solve(kernels.NewMapper(k).Map(v.columns), f)
 }
 
 // A factor is the Cholesky factor L of a positive definite matrix of order t, packed.
 type factor struct {
-	l []float64
-	t int
+	l     []float64
+	t     int
+	ridge float64 // that is in the diagonal of the matrix
 }
 
 func newFactor(a []float64, t int) (*factor, bool) {
@@ -368,7 +370,8 @@ func (f *factor) back(b []float64) {
 }
 
 // whiten turns the coordinates ψ(x) of the rows into L⁻¹ψ(x), those in an orthonormal basis of
-// the span of φ(Z) (41). It overwrites them.
+// the span of φ(Z) (41). It overwrites them. A coordinate whose squares are all below the ridge, as
+// that of a point far from all rows, is 0: programs would look for its plane among rounding errors.
 func (f *factor) whiten(psi []gram.Column) []gram.Column {
 	white := make([]gram.Column, len(psi))
 	done := make([][]float64, len(psi))
@@ -381,8 +384,13 @@ func (f *factor) whiten(psi []gram.Column) []gram.Column {
 		for k, earlier := range done[:l] {
 			axpy(-r[k], earlier, v)
 		}
+		largest := 0.0
 		for i := range v {
 			v[i] /= r[l]
+			largest = max(largest, math.Abs(v[i]))
+		}
+		if largest*largest <= f.ridge {
+			clear(v)
 		}
 		done[l], white[l] = v, gram.ColumnOf(v)
 	}

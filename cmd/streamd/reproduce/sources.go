@@ -16,8 +16,12 @@ type source struct {
 const (
 	uci    = "https://archive.ics.uci.edu/dataset/"
 	libsvm = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
+	ida    = "http://ida.first.fraunhofer.de/projects/bench/benchmarks.htm"
 	usps   = "https://hastie.su.domains/ElemStatLearn/data.html"
 )
+
+// idaMade is about all benchmarks of the IDA repository.
+const idaMade = "all rows once; and beside it NAME.splits.json.gz, or NAME.splits-regenerated.json.gz: [{\"train\": [row, …], \"test\": [row, …]}, …], the ten first divisions with rows from 0"
 
 // sources are in the order of the files' names.
 var sources = []source{
@@ -28,6 +32,19 @@ var sources = []source{
 	{"cleveland", uci + "45/heart+disease", "processed.cleveland.data without its 6 incomplete rows; 1 for num > 0, else -1"},
 	{"glass", uci + "42/glass+identification", "without the row numbers"},
 	{"housing", "http://lib.stat.cmu.edu/datasets/boston", "1 for MEDV > 21, else -1"},
+	{"ida-banana", ida, idaMade},
+	{"ida-breast-cancer", ida, idaMade},
+	{"ida-diabetes", ida, idaMade},
+	{"ida-flare-solar", ida, idaMade},
+	{"ida-german", ida, idaMade},
+	{"ida-heart", ida, idaMade},
+	{"ida-image", ida, idaMade},
+	{"ida-ringnorm", ida, idaMade},
+	{"ida-splice", ida, idaMade},
+	{"ida-thyroid", ida, idaMade},
+	{"ida-titanic", ida, idaMade},
+	{"ida-twonorm", ida, idaMade},
+	{"ida-waveform", ida, idaMade},
 	{"ionosphere", uci + "52/ionosphere", "1 for g, -1 for b"},
 	{"iris", uci + "53/iris", "classes 0, 1, 2"},
 	{"mushroom", uci + "73/mushroom", "1 for edible, -1 for poisonous; each attribute's values numbered from 1 in the order of agaricus-lepiota.names, ? last"},

@@ -858,6 +858,9 @@ func TestSources(t *testing.T) {
 			files[e.file] = true
 		}
 	}
+	for _, of := range tableIwamura.sets {
+		files[of.file] = true
+	}
 	for _, s := range sources {
 		if !files[s.name] || s.from == "" || s.made == "" {
 			t.Errorf("%+v is of no table, or says too little", s)

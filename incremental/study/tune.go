@@ -61,8 +61,8 @@ func refinedGrid(by Refiner) []float64 {
 // Tune chooses ν, and what else the options leave to it, by one fold or more and their rows:
 // the choice is what classifies held-out rows best by Options.Objective, of the planes that
 // will be served, be they solved or refined. Of equals it is the first, solved before
-// refined, and within a curve that of least loss. Logistic takes more time than other methods,
-// and is tried with the balance of the best other refined planes.
+// refined and standardised before not, and within a curve that of least loss. Logistic takes
+// more time than other methods, and is tried with the balance of the best other refined planes.
 //
 // Without rows (nil) the squared loss decides. Planes are refined only on a Sample: on other
 // rows solved planes decide.
@@ -236,8 +236,12 @@ func (s *Study) judge(ctx context.Context, t *Tuning, curve int, nu float64, of 
 // compare with.
 func (s *Study) optionSets() (offered, others []incremental.Options) {
 	planes := s.options.Planes
+	scales := []bool{planes.Standardise, !planes.Standardise}
+	if s.options.AnyScale { // without scaling, the penalty of a weight is a matter of its feature's unit
+		scales = []bool{true, false}
+	}
 	for _, balanced := range []bool{planes.Balanced, !planes.Balanced} {
-		for _, scaled := range []bool{planes.Standardise, !planes.Standardise} {
+		for _, scaled := range scales {
 			o := planes
 			o.Balanced, o.Standardise = balanced, scaled
 			switch {

@@ -28,7 +28,8 @@ func TestDirectTable(t *testing.T) {
 	writeDivisions(t, c.Data, "rings.splits.json.gz", 180)
 	table := directTable{methods: []directMethod{
 		{name: "SVM"},
-		{"SLMC", 0.3, slmc(false), 5}, {"SLMC, k-means", 0.3, slmc(true), 5},
+		{"SLMC", 0.3, slmc(false), false, 5}, {"SLMC, k-means", 0.3, slmc(true), false, 5},
+		{"RS", 0.3, reducedSet(false), false, 5}, {"MRS", 0.3, reducedSet(true), false, 5},
 	}}
 	table.sets = []directSet{{benchmark{"Rings", "rings", false}, 10, 1, make([]float64, len(table.methods)), 30}, {benchmark: benchmark{"Gone", "gone", false}, width: 1}}
 	results := anyWorkers(t, table.run, c)
@@ -42,7 +43,7 @@ func TestDirectTable(t *testing.T) {
 		}
 	}
 	// No classifier has 120 % right.
-	table.sets[0].errors = []float64{-20, -20, -20}
+	table.sets[0].errors = []float64{-20, -20, -20, -20, -20}
 	results = anyWorkers(t, table.run, c)
 	for _, r := range results[:len(table.methods)] {
 		if r.Fault() == "" {

@@ -133,7 +133,8 @@ func TestEndpoints(t *testing.T) {
 		{method: "POST", target: "/v1/retire", headers: []string{admin, csv}, body: "orders/3/1841", status: 415, code: CodeUnsupportedMediaType, want: "application/json"},
 		{method: "POST", target: "/v1/retire", headers: []string{admin}, body: strings.Repeat(" ", MaxBodyBytes+1), status: 413, code: CodeTooLarge},
 		{method: "POST", target: "/v1/retire", body: `{"ids":["orders/3/1841"]}`, status: 401, code: CodeUnauthorized},
-		{method: "POST", target: "/v1/retire", headers: []string{"Authorization: Bearer " + retireToken}, body: `{"ids":["orders/3/1841"]}`, status: 403, code: CodeForbidden, want: "admin"},
+		{method: "POST", target: "/v1/retire", headers: []string{"Authorization: Bearer " + retireToken}, body: `{"ids":["orders/3/1841"]}`, status: 200, want: `"blocks":1`},
+		{method: "POST", target: "/v1/retire", headers: []string{"Authorization: Bearer " + readToken}, body: `{"ids":["orders/3/1841"]}`, status: 403, code: CodeForbidden, want: "retire"},
 		{method: "GET", target: "/v1/retire", status: 405, code: CodeMethodNotAllowed, want: "POST"},
 
 		{method: "POST", target: "/v1/snapshot", headers: []string{admin}, status: 200, want: `"state_digest":"d1"`},

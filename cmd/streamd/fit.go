@@ -71,6 +71,12 @@ func (c *fitCmd) Validate() error {
 	if err := c.checkKnowledge(); err != nil {
 		return err
 	}
+	if c.full() {
+		if c.BlockRows != nil {
+			return errors.New("--block-rows: does not go with --reduce none and --refine hinge, a full kernel, which no daemon learns")
+		}
+		c.Regulariser = config.RegulariserKernel
+	}
 	if err := c.kernelFlags.check(c.BlockRows != nil || (c.Refine != config.RefineNone || c.Knowledge != "") && c.Nu.auto); err != nil {
 		return err
 	}
@@ -184,6 +190,9 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 		}
 		f.rows = f.blocks.chosen(f.sums.whole, f.method.Unlabelled())
 	}
+	if c.full() {
+		return c.learnFull(ctx, f, r)
+	}
 	if c.Kernel != "" {
 		// Features are scaled on their way into the kernel, coordinates are not.
 		f.scaled, f.options.Standardise = f.options.Standardise, false
@@ -199,10 +208,8 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 	if f.method.Unlabelled() && f.sums.whole.Unlabelled().Rows == 0 {
 		return fmt.Errorf("learn from %s: --refine unlabelled learns from rows without a label, and all rows have one: name the text that means none by --unlabelled-text, or take --refine sparse, the same machine without such rows", f.data.path)
 	}
-	for class := range f.options.ClassWeights {
-		if !f.sums.whole.Has(class) {
-			return usagef("--class-weights: %s has no class %q; it has %s", f.data.path, class, strings.Join(f.sums.whole.Moments().Classes(), ", "))
-		}
+	if err := f.weighs(); err != nil {
+		return err
 	}
 	if c.Knowledge != "" {
 		if err := c.know(ctx, f); err != nil {
@@ -219,6 +226,16 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 		err = f.trainFolds(ctx)
 	}
 	return c.advise(err)
+}
+
+// weighs refuses weights of classes that there are not.
+func (f *fit) weighs() error {
+	for class := range f.options.ClassWeights {
+		if !f.sums.whole.Has(class) {
+			return usagef("--class-weights: %s has no class %q; it has %s", f.data.path, class, strings.Join(f.sums.whole.Moments().Classes(), ", "))
+		}
+	}
+	return nil
 }
 
 // measure reports the accuracies of the models.
@@ -299,6 +316,7 @@ type fit struct {
 	sums       *sums
 	model      *incremental.Model
 	foldModels []*incremental.Model // without each fold; nil: it has no rows
+	held       *study.HeldOut       // values of rows by foldModels; nil: they are to be found
 	rules      *study.Decided       // of labels, also without each fold
 }
 

@@ -73,18 +73,11 @@ func (f *fit) decide(ctx context.Context, c *decisionFlags, r *fitReport) (auc [
 // decideOn is decide with folds. reason says why the rule is not the default one, unless a flag
 // asked for a rule: then that is an error.
 func (f *fit) decideOn(ctx context.Context, c *decisionFlags, r *fitReport) (auc []float64, reason string, err error) {
-	rows, err := f.decided(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	p := &study.Problem{Whole: f.sums.dealt, Folds: f.sums.folds}
-	if f.in != nil {
-		p.Regulariser = f.in.Regulariser
-	}
-	y := study.New(p, study.Options{Planes: f.options, Refine: f.refiner(f.in)})
-	y.Use(f.model, f.refining == study.Always)
 	demanded := c.Decision == decision.Cost || c.Calibration != config.CalibrationAuto && c.Calibration != config.CalibrationNone
-	h, err := y.HoldOut(ctx, rows.study(f.in, p.Whole, p.Folds), mostValues)
+	h := f.held
+	if h == nil {
+		h, err = f.holdOut(ctx)
+	}
 	if err != nil {
 		if demanded || ctx.Err() != nil {
 			return nil, "", err
@@ -115,6 +108,21 @@ func (f *fit) decideOn(ctx context.Context, c *decisionFlags, r *fitReport) (auc
 	}
 	f.rules = settled.Decided
 	return settled.Quality.AUC, reason, nil
+}
+
+// holdOut scores rows of a sample by planes without their folds.
+func (f *fit) holdOut(ctx context.Context) (*study.HeldOut, error) {
+	rows, err := f.decided(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &study.Problem{Whole: f.sums.dealt, Folds: f.sums.folds}
+	if f.in != nil {
+		p.Regulariser = f.in.Regulariser
+	}
+	y := study.New(p, study.Options{Planes: f.options, Refine: f.refiner(f.in)})
+	y.Use(f.model, f.refining == study.Always)
+	return y.HoldOut(ctx, rows.study(f.in, p.Whole, p.Folds), mostValues)
 }
 
 // judging says how labels are decided on held-out rows.

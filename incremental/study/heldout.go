@@ -70,6 +70,29 @@ func (s *Study) HoldOut(ctx context.Context, of *Sample, values int) (*HeldOut, 
 	return h, nil
 }
 
+// NewHeldOut has the values, rows × planes, of rows by planes of the model's classes that were made
+// without their folds elsewhere. Rows that of says are of fold −1 are left out. It returns nil if
+// no row is left.
+func NewHeldOut(model *incremental.Model, rows *incremental.Block, of []int, values []float64) *HeldOut {
+	h, planes, class := &HeldOut{model: model}, len(model.Planes), rows.ClassesIn(model.Classes)
+	for fold := range slices.Max(of) + 1 {
+		from := len(h.codes)
+		for i, in := range of {
+			if in == fold && rows.Weight(i) > 0 {
+				h.codes, h.weight = append(h.codes, int32(class[rows.Codes[i]])), append(h.weight, rows.Weight(i))
+				h.values = append(h.values, values[i*planes:][:planes]...)
+			}
+		}
+		if len(h.codes) > from {
+			h.folds = append(h.folds, span{from, len(h.codes), fold})
+		}
+	}
+	if h.folds == nil {
+		return nil
+	}
+	return h
+}
+
 // Reliability compares probabilities with outcomes, for all classes together and for each
 // plane's class against the rest.
 type Reliability struct {

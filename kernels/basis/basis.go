@@ -79,18 +79,21 @@ func (p *Problem) Choose(ctx context.Context, kernel kernels.Kernel) (*kernels.M
 }
 
 // scaled returns the rows in the kernel's units.
-func (p *Problem) scaled() *incremental.Block {
-	b := *p.Rows
-	if p.Mean == nil {
+func (p *Problem) scaled() *incremental.Block { return Scaled(p.Rows, p.Mean, p.Sigma) }
+
+// Scaled returns rows as a kernel sees them that scales features to (x − μ)/σ. Nil: it does not.
+func Scaled(rows *incremental.Block, mean, sigma []float64) *incremental.Block {
+	b := *rows
+	if mean == nil {
 		return &b
 	}
 	b.Columns = slices.Clone(b.Columns)
 	for j, c := range b.Columns {
 		x := make([]float64, c.Len())
 		c.Copy(x, 0)
-		mean, inverse := p.Mean[j], 1/p.Sigma[j] // as in kernels.Map, so that a row that is a point has distance 0
+		inverse := 1 / sigma[j] // as in kernels.Map, so that a row that is a point has distance 0
 		for i := range x {
-			x[i] = (x[i] - mean) * inverse
+			x[i] = (x[i] - mean[j]) * inverse
 		}
 		b.Columns[j] = gram.ColumnOf(x)
 	}

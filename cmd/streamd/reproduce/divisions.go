@@ -127,14 +127,17 @@ func (s *set) reduction(kernel kernels.Kernel, points int, seed uint64) *reduce.
 	}
 }
 
-// hinge gives the points of a basis the plane of the hinge loss, regularised by I.
-func hinge(ctx context.Context, kernel kernels.Kernel, found *reduce.Result, train *set, nu float64) error {
+// hinge gives the points of a basis the plane of the hinge loss, regularised by K(Z, Z) or by I.
+func hinge(ctx context.Context, kernel kernels.Kernel, found *reduce.Result, train *set, nu float64, gram bool) error {
 	m, err := kernels.NewMap(kernel, found.Features, found.Z)
 	if err != nil {
 		return err
 	}
 	b := train.block(0, train.rows())
 	rows := &svm.Rows{Columns: kernels.NewMapper(m).Map(b.Columns), Basis: true, D: signs(b.Codes), Workers: 1}
+	if gram {
+		rows.Regulariser = m.Gram()
+	}
 	plane, err := svm.Hinge{}.Fit(ctx, rows, nu)
 	if err != nil {
 		return err

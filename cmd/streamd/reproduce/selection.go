@@ -95,7 +95,7 @@ func (b *selectionSet) learn(ctx context.Context, train, test *set, seed uint64)
 			if found, err = complete(ctx, method.reducer, train.reduction(kernel, train.rows(), seed)); err != nil {
 				return nil, err
 			}
-			if err = hinge(ctx, kernel, found, train, method.cost); err != nil {
+			if err = hinge(ctx, kernel, found, train, method.cost, false); err != nil {
 				return nil, err
 			}
 		}

@@ -3,6 +3,7 @@ package kernels
 import (
 	"bytes"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -14,10 +15,13 @@ func encoded(t testing.TB) [][]byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, scaled := range []bool{false, true} {
+		for form := range 4 {
 			m, err := NewMap(k, 2, []float64{1, 2, -3, 0.5, 1e30, -1e-30})
-			if err == nil && scaled {
+			if err == nil && form&formScaled != 0 {
 				m, err = m.Scaled([]float64{5, -6}, []float64{0.1, 10})
+			}
+			if err == nil && form&formProjected != 0 {
+				m, err = m.Projected([]float64{1, 2, 3, -4, 1e-30, 6})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -25,7 +29,7 @@ func encoded(t testing.TB) [][]byte {
 			b := m.AppendBinary(nil)
 			back, err := DecodeMap(b)
 			if err != nil || !reflect.DeepEqual(back, m) {
-				t.Errorf("%s, scaled %v: read back as %+v, %v", text, scaled, back, err)
+				t.Errorf("%s, form %d: read back as %+v, %v", text, form, back, err)
 			}
 			all = append(all, b)
 		}
@@ -55,6 +59,23 @@ func TestEncoding(t *testing.T) {
 	}
 	if len(digests) != len(all) {
 		t.Errorf("%d digests of %d maps", len(digests), len(all))
+	}
+}
+
+// Bases are named by their digest, so the encoding of maps without a projection stays as it is
+// in older files. A projection of no coordinates, or of more than there are points, is none.
+func TestOldEncodings(t *testing.T) {
+	old := "\x06linear\x01\x02\x00" + "\x00\x00\x00\x00\x00\x00\xf0\x3f" + "\x00\x00\x00\x00\x00\x00\x00\x40"
+	m, err := DecodeMap([]byte(old))
+	if err != nil || string(m.AppendBinary(nil)) != old || m.Size() != 2 || m.Projection() != nil {
+		t.Errorf("%+v, %v", m, err)
+	}
+	number := "\x00\x00\x00\x00\x00\x00\xf0\x3f"
+	for size, wrong := range []bool{0: true, 1: false, 2: false, 3: true} {
+		b := "\x06linear\x01\x02\x02" + string(rune(size)) + strings.Repeat(number, 2+2*size)
+		if m, err := DecodeMap([]byte(b)); (err != nil) != wrong {
+			t.Errorf("%d coordinates of two points: %+v, %v", size, m, err)
+		}
 	}
 }
 

@@ -11,13 +11,14 @@ import (
 )
 
 // A Map is the reduced-kernel map x → K(x, Z) ∈ R^t for a basis Z of t points
-// in R^n.
+// in R^n, or its projection to fewer coordinates (Projected).
 type Map struct {
 	kernel Kernel
 	n, t   int
 	z      []float64 // t×n, point by point
 
 	mean, scale, inverse []float64 // of Scaled; nil otherwise
+	projection           []float64 // of Projected, S×t, coordinate by coordinate; nil otherwise
 }
 
 // NewMap returns the map of the points z, one after the other, of n features each. It
@@ -61,8 +62,12 @@ func (m *Map) Scaled(mean, scale []float64) (*Map, error) {
 // written to.
 func (m *Map) Scaling() (mean, scale []float64) { return m.mean, m.scale }
 
-// Gram is K(Z, Z), the packed lower triangle of t×t numbers.
+// Gram is K(Z, Z), the packed lower triangle of t×t numbers, and PK(Z, Z)P' of a projected
+// map: u'Gu is the squared norm of a function with the coefficients u in the kernel's space.
 func (m *Map) Gram() []float64 {
+	if m.projection != nil {
+		return m.projectedGram()
+	}
 	gram := make([]float64, 0, m.t*(m.t+1)/2)
 	for i := range m.t {
 		for j := range i + 1 {
@@ -78,11 +83,15 @@ func (m *Map) Kernel() Kernel { return m.kernel }
 // Points is t.
 func (m *Map) Points() int { return m.t }
 
-// Names names the t coordinates: z1, z2, …
+// Names names the coordinates: z1, z2, … for points, and v1, v2, … of a projected map.
 func (m *Map) Names() []string {
-	names := make([]string, m.t)
+	letter := "z"
+	if m.projection != nil {
+		letter = "v"
+	}
+	names := make([]string, m.Size())
 	for i := range names {
-		names[i] = "z" + strconv.Itoa(i+1)
+		names[i] = letter + strconv.Itoa(i+1)
 	}
 	return names
 }
@@ -96,12 +105,13 @@ const (
 )
 
 // A Mapper applies a Map to blocks. It keeps working memory, 8 bytes for each
-// row and point, from one block to the next.
+// row and coordinate, from one block to the next.
 type Mapper struct {
 	m       *Map
 	variant *variant
 	tile    []float64 // n columns
-	out     []float64 // t columns
+	values  []float64 // K(x, Z) of a tile of a projected map, t columns
+	out     []float64 // a column for each coordinate
 	columns []gram.Column
 }
 
@@ -122,15 +132,15 @@ var reference = variant{name: "reference", squares: squares, products: products,
 
 // NewMapper returns a Mapper for m.
 func NewMapper(m *Map) *Mapper {
-	return &Mapper{m: m, variant: fastest, columns: make([]gram.Column, m.t)}
+	return &Mapper{m: m, variant: fastest, columns: make([]gram.Column, m.Size())}
 }
 
-// Map computes K(x, Z) for the rows of n columns and returns t columns of float64,
-// valid until the next call. A row with a number that is NaN or infinite, or too large
+// Map computes the coordinates of the rows of n columns and returns a column of float64 for
+// each, valid until the next call. A row with a number that is NaN or infinite, or too large
 // to be squared, has NaN in all coordinates. Map panics unless there are n columns of the
 // same length.
 //
-// The cost is rows·t·n multiply-adds and, for a Gaussian, rows·t exponentials.
+// The cost is rows·Work multiply-adds and, for a Gaussian, rows·t exponentials.
 func (p *Mapper) Map(columns []gram.Column) []gram.Column {
 	out, _ := p.MapContext(context.Background(), columns)
 	return out
@@ -152,7 +162,10 @@ func (p *Mapper) MapContext(ctx context.Context, columns []gram.Column) ([]gram.
 	height := min(gram.TileRows, max(tileSize/m.n/lanes*lanes, lanes))
 	p.tile = slices.Grow(p.tile[:0], m.n*gram.TileStride)[:m.n*gram.TileStride]
 	stride := (rows+lanes-1)/lanes*lanes + lanes
-	p.out = slices.Grow(p.out[:0], m.t*stride)[:m.t*stride]
+	p.out = slices.Grow(p.out[:0], len(p.columns)*stride)[:len(p.columns)*stride]
+	if m.projection != nil {
+		p.values = slices.Grow(p.values[:0], m.t*gram.TileStride)[:m.t*gram.TileStride]
+	}
 	sum := p.variant.products
 	if m.kernel.Radial() {
 		sum = p.variant.squares
@@ -174,15 +187,28 @@ func (p *Mapper) MapContext(ctx context.Context, columns []gram.Column) ([]gram.
 			}
 			clear(column[some:])
 		}
-		sum(p.out[from:], stride, p.tile, gram.TileStride, m.z, m.n, padded)
+		values, pitch := p.out[from:], stride
+		if m.projection != nil {
+			values, pitch = p.values, gram.TileStride
+		}
+		sum(values, pitch, p.tile, gram.TileStride, m.z, m.n, padded)
 		for i := range m.t {
-			v := p.out[i*stride+from:][:padded]
+			v := values[i*pitch:][:padded]
 			if m.kernel.form == gaussian {
 				p.variant.gaussian(v, m.kernel.a)
 				continue
 			}
 			for r, s := range v {
 				v[r] = m.kernel.Value(s)
+			}
+		}
+		if m.projection == nil {
+			continue
+		}
+		p.variant.products(p.out[from:], stride, values, pitch, m.projection, m.t, padded)
+		for i := range p.columns {
+			for r, v := range p.out[i*stride+from:][:some] {
+				p.out[i*stride+from+r] = addable(v)
 			}
 		}
 	}

@@ -37,7 +37,7 @@ type Problem struct {
 	Planes    incremental.Options // options of the planes that judge γ, except Standardise; Nu 0: ν is chosen, too
 	Objective tuning.Objective    // figure that γ is chosen by
 	Gram      bool                // regularise by u'K(Z, Z)u instead of ‖u‖²: see New
-	Points    int                 // the largest size of the basis
+	Points    int                 // most coordinates
 	Reducer   reduce.Reducer      // nil: every row becomes a point
 	Seed      uint64
 	Workers   int // goroutines of the reducer; 0: GOMAXPROCS
@@ -50,8 +50,7 @@ type Problem struct {
 // errors of the Reducer and of ctx.
 func (p *Problem) Choose(ctx context.Context, kernel kernels.Kernel) (*kernels.Map, []reduce.Stage, error) {
 	b := p.scaled()
-	n := len(b.Columns)
-	result := &reduce.Result{}
+	result := &reduce.Result{Features: len(b.Columns)}
 	if p.Reducer == nil {
 		for i := range b.Rows() {
 			for _, c := range b.Columns {
@@ -71,7 +70,7 @@ func (p *Problem) Choose(ctx context.Context, kernel kernels.Kernel) (*kernels.M
 			return nil, nil, ctx.Err()
 		}
 	}
-	m, err := kernels.NewMap(kernel, n, result.Z)
+	m, err := result.Map(kernel)
 	if err == nil && p.Mean != nil {
 		m, err = m.Scaled(p.Mean, p.Sigma)
 	}

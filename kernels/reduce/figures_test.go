@@ -26,11 +26,11 @@ func correct(t testing.TB, r *Result, k kernels.Kernel, p *Problem) float64 {
 	for i := range all {
 		all[i] = i
 	}
-	share, err := s.test(s.take(all, r.Planes[0].Class), r.Z, r.Planes[0].U, r.Planes[0].Gamma)
+	m, err := r.Map(k)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return share
+	return correctness(kernels.NewMapper(m).Map(p.Columns), s.take(all, r.Planes[0].Class), r.Planes[0].U, r.Planes[0].Gamma)
 }
 
 // spirals returns the two spirals of A. Wieland's benchmark (figure 2.3 of Fung

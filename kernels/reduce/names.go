@@ -43,6 +43,13 @@ var named = []entry{
 	{"cholesky", true, func(s *settings, _ int) Reducer {
 		return Cholesky{Nu: 1, Eta: s.share("eta", defaultEta)}
 	}},
+	{"eigen", true, func(s *settings, points int) Reducer {
+		e := Eigen{Nu: 1, Points: s.count("points", max(eigenRows, points))}
+		if e.Points > mostEigenRows {
+			s.fail("points is %d; eigen takes at most %d", e.Points, mostEigenRows)
+		}
+		return e
+	}},
 }
 
 // Names lists the users' names of the reducers.
@@ -59,10 +66,10 @@ func Names() (names []string) {
 //	cs(runs=10,points=…,candidates=100,nu=12,alpha=1.25,starts=1,union=false,fresh=0,
 //	   stages=500:1.4/1000:1.6/2000:3/4000:6)
 //	slmc(nu=1,starts=1,means=true)  rs(nu=1,starts=1,means=true)  skfd(mu=0.001,starts=1,means=true)
-//	lda(eta=0.001,candidates=2000)  cholesky(eta=0.001)
+//	lda(eta=0.001,candidates=2000)  cholesky(eta=0.001)  eigen(points=1000)
 //
 // These are the defaults; that of points, t in the stages before the last of cs, is the size of the
-// basis. A stage is its rows and ν. union is algorithm (5).
+// basis. The points of eigen, L, are 1000 or the size of the basis, if that is more; the size is S. A stage is its rows and ν. union is algorithm (5).
 //
 // The planes of the reducers' own 1-norm programs have ν = 1: callers that keep the points alone find
 // better ones.

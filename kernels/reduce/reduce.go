@@ -24,7 +24,7 @@ type Problem struct {
 	Weights []float64
 
 	Kernel kernels.Kernel
-	Points int // t ≥ 1: the basis has no more, but may have fewer
+	Points int // t ≥ 1: there are no more coordinates, but perhaps fewer
 	Seed   uint64
 
 	// Workers is the number of goroutines; 0: GOMAXPROCS. The result does not
@@ -37,7 +37,7 @@ type Problem struct {
 
 // A Reducer chooses a basis. It is a value and may be shared.
 type Reducer interface {
-	// Reduce returns a basis of 1 to p.Points points and a classifier on it. The
+	// Reduce returns a basis of 1 to p.Points coordinates and a classifier on it. The
 	// result is a function of the reducer and the problem, including its Seed and
 	// the order of its rows.
 	//
@@ -53,17 +53,29 @@ type Result struct {
 	Features int       // n
 	Points   int       // t
 	Z        []float64 // t×n, point by point; no two are the same
-	Planes   []Plane   // see the package's comment
-	Stages   []Stage   // the report
+	// Projection is the matrix of kernels.Map.Projected, to at most as many coordinates as
+	// the problem has points; nil: the coordinates are those of the points.
+	Projection []float64
+	Planes     []Plane // see the package's comment
+	Stages     []Stage // the report
 	// Interrupted: the context ended before the last stage was done.
 	Interrupted bool
 }
 
-// A Plane is the one-vs-rest classifier of a class: a row x is on the class's side if
-// K(x, Z)u − γ ≥ 0.
+// Map returns the map to the coordinates of the basis, for the kernel of the problem.
+func (r *Result) Map(kernel kernels.Kernel) (*kernels.Map, error) {
+	m, err := kernels.NewMap(kernel, r.Features, r.Z)
+	if err == nil && r.Projection != nil {
+		m, err = m.Projected(r.Projection)
+	}
+	return m, err
+}
+
+// A Plane is the one-vs-rest classifier of a class: a row with coordinates k, K(x, Z) or their
+// projection, is on the class's side if k'u − γ ≥ 0.
 type Plane struct {
 	Class int
-	U     []float64 // t
+	U     []float64 // one for each coordinate
 	Gamma float64
 }
 
@@ -233,16 +245,31 @@ type classifier struct {
 
 // classify solves LP(r, Z), the 1-norm program (1), and reports on it.
 func (s *sample) classify(ctx context.Context, r, tests rows, z []float64, nu float64, workers int) (*classifier, error) {
-	k, err := s.coordinates(r, z)
+	m, err := kernels.NewMap(s.Kernel, len(s.Columns), z)
+	if err != nil {
+		return nil, err
+	}
+	c, err := classifyIn(ctx, m, r, nu, workers)
+	if err != nil {
+		return nil, err
+	}
+	c.z = z
+	c.step.Testing, err = s.test(tests, z, c.u, c.gamma)
+	return c, err
+}
+
+// classifyIn solves the 1-norm program in the coordinates of a map.
+func classifyIn(ctx context.Context, m *kernels.Map, r rows, nu float64, workers int) (*classifier, error) {
+	k, err := kernels.NewMapper(m).MapContext(ctx, r.columns)
 	if err != nil {
 		return nil, err
 	}
 	program := lp.Program{Columns: k, D: r.d, Nu: nu, Costs: r.weights}
 	solution, err := program.Solve(ctx, workers)
 	if err != nil && !(errors.Is(err, lp.ErrNotConverged) && solution != nil) {
-		return nil, fmt.Errorf("LP of %d rows and %d points: %w", len(r.d), len(k), err)
+		return nil, fmt.Errorf("LP of %d rows and %d coordinates: %w", len(r.d), len(k), err)
 	}
-	c := &classifier{z: z, u: solution.U, gamma: solution.Gamma, objective: solution.Objective}
+	c := &classifier{u: solution.U, gamma: solution.Gamma, objective: solution.Objective}
 	if err != nil {
 		c.step.Unconverged = 1
 	}
@@ -253,8 +280,7 @@ func (s *sample) classify(ctx context.Context, r, tests rows, z []float64, nu fl
 	}
 	c.step.SupportVectors = float64(solution.SupportVectors())
 	c.step.Training = correctness(k, r, c.u, c.gamma)
-	c.step.Testing, err = s.test(tests, z, c.u, c.gamma)
-	return c, err
+	return c, nil
 }
 
 func (s *sample) coordinates(r rows, z []float64) ([]gram.Column, error) {
@@ -308,17 +334,24 @@ func (s *sample) given(ctx context.Context, z []float64, nu float64, unconverged
 	if err := checkNu(nu); err != nil {
 		return nil, err
 	}
-	t := len(z) / len(s.Columns)
-	result := &Result{Features: len(s.Columns), Points: t, Z: z}
+	m, err := kernels.NewMap(s.Kernel, len(s.Columns), z)
+	if err != nil {
+		return nil, err
+	}
+	return s.on(ctx, m, &Result{Features: len(s.Columns), Points: m.Points(), Z: z}, nu, unconverged)
+}
+
+// on adds the classifiers in the coordinates of the result's map.
+func (s *sample) on(ctx context.Context, m *kernels.Map, result *Result, nu float64, unconverged int) (*Result, error) {
 	for _, class := range s.planes {
 		r := s.take(s.live, class)
-		c, err := s.classify(ctx, r, rows{}, z, nu, s.workers)
+		c, err := classifyIn(ctx, m, r, nu, s.workers)
 		if err != nil {
 			return nil, err
 		}
 		result.Planes = append(result.Planes, Plane{Class: class, U: c.u, Gamma: c.gamma})
 		c.step.Unconverged += unconverged
-		s.report(result, Stage{Class: class, Rows: len(s.live), Runs: 1, Nu: nu, Candidates: t, Reduced: c.step})
+		s.report(result, Stage{Class: class, Rows: len(s.live), Runs: 1, Nu: nu, Candidates: result.Points, Reduced: c.step})
 	}
 	return result, nil
 }

@@ -37,6 +37,7 @@ var everyReducer = map[string]Reducer{
 	"fisher":      Direct{Machine: Fisher{Mu: 1e-3}, Starts: 2},
 	"lda":         Discriminant{Nu: 1, Candidates: 100},
 	"cholesky":    Cholesky{Nu: 1},
+	"eigen":       Eigen{Points: 60, Nu: 1},
 	"cs, a stage": ChunkingSynthetic{Chunks: []Chunk{}, Nu: 1, Runs: 2},
 }
 
@@ -64,10 +65,15 @@ func decide(r *Result, p *Problem, i int) int {
 	for _, c := range p.Columns {
 		x = append(x, c.At(i))
 	}
+	m, err := r.Map(p.Kernel)
+	if err != nil {
+		panic(err)
+	}
+	k := m.At(x)
 	for _, plane := range r.Planes {
 		v := -plane.Gamma
 		for j, u := range plane.U {
-			v += u * p.Kernel.Value(p.Kernel.Argument(x, r.Z[j*r.Features:][:r.Features]))
+			v += u * k[j]
 		}
 		if len(r.Planes) == 1 {
 			if v >= 0 {
@@ -111,6 +117,8 @@ func TestSettings(t *testing.T) {
 		"skfd(mu=0.5)":              Direct{Machine: Fisher{Mu: 0.5}, Means: true, Starts: 1, Nu: 1},
 		"lda(eta=0.1,candidates=8)": Discriminant{Nu: 1, Eta: 0.1, Candidates: 8},
 		"cholesky(eta=1e-4)":        Cholesky{Nu: 1, Eta: 1e-4},
+		"eigen":                     Eigen{Nu: 1, Points: 1000},
+		"eigen(points=30)":          Eigen{Nu: 1, Points: 30},
 	} {
 		if r, err := Parse(text, 9); err != nil || !reflect.DeepEqual(r, want) {
 			t.Errorf("%s is %+v, %v", text, r, err)
@@ -120,7 +128,7 @@ func TestSettings(t *testing.T) {
 		"best": "none of cs, random", "": "none of cs", "cs(": "closing", "cs()": "setting=value", "cs(runs)": "setting=value", "cs(runs=1,runs=2)": "once",
 		"cs(runs=0)": "from 1", "cs(fresh=-1)": "from 0", "cs(runs=x)": "whole number", "cs(points=9999999)": "1048576", "cs(nu=-1)": "positive",
 		"cs(stages=)": "ROWS:NU", "cs(stages=500)": "ROWS:NU", "cs(union=yes)": "neither true nor false", "slmc(nu=NaN)": "positive", "slmc(eta=1)": "no setting eta; it has nu, means, starts",
-		"kmeans(nu=1)": "kmeans has no settings", "lda(eta=1)": "not below 1", "skfd(mu=Inf)": "positive",
+		"kmeans(nu=1)": "kmeans has no settings", "lda(eta=1)": "not below 1", "skfd(mu=Inf)": "positive", "eigen(points=5001)": "at most 5000",
 	} {
 		if r, err := Parse(text, 9); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v", text, r, err)
@@ -141,8 +149,12 @@ func TestReducers(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if r.Points < 1 || r.Points > p.Points || r.Features != 2 || len(r.Z) != r.Points*r.Features {
-					t.Fatalf("%d points of %d features in %d numbers", r.Points, r.Features, len(r.Z))
+				m, err := r.Map(p.Kernel)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m.Size() > p.Points || m.Size() != len(r.Planes[0].U) || m.Points() != r.Points || r.Features != 2 {
+					t.Fatalf("%d coordinates of %d points of %d features", m.Size(), r.Points, r.Features)
 				}
 				if len(distinct(r.Z, 2)) != len(r.Z) {
 					t.Errorf("points occur more than once in %v", r.Z)
@@ -360,6 +372,7 @@ func TestFewPointsAndOtherKernels(t *testing.T) {
 func TestSettingsThatAreRefused(t *testing.T) {
 	for _, reducer := range []Reducer{
 		Discriminant{}, Discriminant{Nu: 1, Eta: 1}, Discriminant{Nu: 1, Candidates: -1}, Cholesky{}, Cholesky{Nu: 1, Eta: -1},
+		Eigen{}, Eigen{Nu: 1, Points: -1}, Eigen{Nu: 1, Points: mostEigenRows + 1},
 		Subset{}, Clusters{Nu: -1}, Subset{Nu: math.Inf(1)},
 		ChunkingSynthetic{Runs: -1}, ChunkingSynthetic{Starts: -1}, ChunkingSynthetic{Fresh: -1}, ChunkingSynthetic{Synthetic: -1},
 		ChunkingSynthetic{Candidates: -2}, ChunkingSynthetic{Alpha: math.NaN()}, ChunkingSynthetic{Nu: -1},

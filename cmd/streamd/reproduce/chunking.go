@@ -121,7 +121,7 @@ func complete(ctx context.Context, r reduce.Reducer, p *reduce.Problem) (*reduce
 
 // correctnessOf returns the correctness of the first plane of a basis on two sets of two classes.
 func correctnessOf(found *reduce.Result, kernel kernels.Kernel, train, test *set) (ofTrain, ofTest float64, err error) {
-	m, err := kernels.NewMap(kernel, found.Features, found.Z)
+	m, err := found.Map(kernel)
 	if err != nil {
 		return 0, 0, err
 	}

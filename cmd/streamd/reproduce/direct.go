@@ -200,7 +200,7 @@ func (t directDigits) run(ctx context.Context, c *Config) ([]Result, error) {
 func rightDigits(found []*reduce.Result, kernel kernels.Kernel, s *set, classes []string) (float64, error) {
 	best, class := make([]float64, s.rows()), make([]string, s.rows())
 	for k, of := range found {
-		m, err := kernels.NewMap(kernel, of.Features, of.Z)
+		m, err := of.Map(kernel)
 		if err != nil {
 			return 0, err
 		}

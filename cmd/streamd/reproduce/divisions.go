@@ -129,7 +129,7 @@ func (s *set) reduction(kernel kernels.Kernel, points int, seed uint64) *reduce.
 
 // hinge gives the points of a basis the plane of the hinge loss, regularised by K(Z, Z) or by I.
 func hinge(ctx context.Context, kernel kernels.Kernel, found *reduce.Result, train *set, nu float64, gram bool) error {
-	m, err := kernels.NewMap(kernel, found.Features, found.Z)
+	m, err := found.Map(kernel)
 	if err != nil {
 		return err
 	}

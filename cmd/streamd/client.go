@@ -284,9 +284,9 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 		if b.Scale != nil {
 			scaled = ", of scaled features"
 		}
-		t.row("basis", fmt.Sprintf("%s, %s%s", m.BasisID, counted(len(b.Points), "point"), scaled))
+		t.row("basis", fmt.Sprintf("%s, %s%s", m.BasisID, describeBasis(b), scaled))
 		t.row("regulariser", string(b.Regulariser))
-		t.kernelPlanes(len(b.Points), m.Planes)
+		t.kernelPlanes(b, m.Planes)
 	} else {
 		t.planes(m.Features, m.Planes)
 	}

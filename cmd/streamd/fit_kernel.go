@@ -23,7 +23,7 @@ type kernelFlags struct {
 	Kernel      string             `placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, polynomial for (gamma x·z + 1)^3, sigmoid for tanh(gamma x·z), or a kernel in full, such as polynomial(a=1,b=1,degree=2). With --standardise the features are scaled before they get to the kernel."`
 	Gamma       autoFlag           `placeholder:"VALUE" help:"The kernel's gamma. For a Gaussian, auto takes the one that classifies held-out rows of the sample best: it tries powers of four times the median heuristic, then twice and half the best of them. For other kernels auto is 1 over the number of features. (default: auto)"`
 	Basis       *int               `placeholder:"T" help:"Points of the basis, at most. (default: 50)"`
-	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: kmeans or kmedian (centres of each class); stratified, random, lda (forward selection) or cholesky (independent rows) for rows; cs (chunking-synthetic), slmc (sparse large margin), rs (reduced set) or skfd (sparse Fisher) for points that need not be rows; none (all rows, of a small file; with --refine hinge those that are support vectors, of up to 50,000 rows). With settings where they are wanted, such as cs(fresh=300,nu=6) or slmc(nu=10): see kernels/README.md. (default: kmeans)"`
+	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: kmeans or kmedian (centres of each class); stratified, random, lda (forward selection) or cholesky (independent rows) for rows; eigen (leading eigenvectors of 1000 rows); cs (chunking-synthetic), slmc (sparse large margin), rs (reduced set) or skfd (sparse Fisher) for points that need not be rows; none (all rows, of a small file; with --refine hinge those that are support vectors, of up to 50,000 rows). With settings where they are wanted, such as cs(fresh=300,nu=6) or slmc(nu=10): see kernels/README.md. (default: kmeans)"`
 	Regulariser config.Regulariser `placeholder:"R" help:"Quantity to keep small beside the errors: identity for the coefficients, kernel for u'K(Z,Z)u. (default: identity; kernel with --reduce none and --refine hinge)"`
 	Sample      *int               `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from, and nu for refined planes. (default: 10000; without a kernel 50000)"`
 }
@@ -167,7 +167,7 @@ func (r *basisReport) print(p *table, b *model.BasisJSON) {
 			how = fmt.Sprintf("the support vectors of %s", counted(r.Sample, "row"))
 		}
 	}
-	p.row("basis", fmt.Sprintf("%s, %s%s, in %.3g s", counted(len(b.Points), "point"), how, scaled, r.Seconds))
+	p.row("basis", fmt.Sprintf("%s, %s%s, in %.3g s", describeBasis(b), how, scaled, r.Seconds))
 	p.row("regulariser", string(b.Regulariser))
 	for i := range r.Gammas {
 		p.gamma(&r.Gammas[i])

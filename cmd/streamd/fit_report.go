@@ -195,7 +195,7 @@ func (c *fitCmd) print(w io.Writer, r *fitReport) error {
 	}
 	p.row("seconds", fmt.Sprintf("%.3g", r.Seconds))
 	if r.Basis != nil {
-		p.kernelPlanes(len(r.Basis.Points), r.Planes)
+		p.kernelPlanes(r.Basis, r.Planes)
 	} else {
 		p.planes(r.Features, r.Planes)
 	}

@@ -106,13 +106,26 @@ func (t *table) planes(features []string, planes []model.PlaneJSON) {
 	}
 }
 
-// kernelPlanes prints planes over the points of a basis, without coefficients.
-func (t *table) kernelPlanes(points int, planes []model.PlaneJSON) {
+// describeBasis says how many points a basis has, and coordinates where these are fewer.
+func describeBasis(b *model.BasisJSON) string {
+	points := counted(len(b.Points), "point")
+	if b.Projection != nil {
+		return counted(b.Size(), "coordinate") + " of " + points
+	}
+	return points
+}
+
+// kernelPlanes prints planes in the coordinates of a basis, without coefficients.
+func (t *table) kernelPlanes(b *model.BasisJSON, planes []model.PlaneJSON) {
 	if len(planes) > 1 {
-		t.several(planes, "over "+counted(points, "point")+" (with their coefficients: --json)")
+		t.several(planes, "over "+describeBasis(b)+" (with their coefficients: --json)")
 		return
 	}
-	t.row("plane", fmt.Sprintf("of class %s, K(x, Z)·u = gamma for %s Z (with u: --json)", planes[0].Class, counted(points, "point")))
+	coordinates := "K(x, Z)"
+	if b.Projection != nil {
+		coordinates = "P·K(x, Z)"
+	}
+	t.row("plane", fmt.Sprintf("of class %s, %s·u = gamma for %s Z (with u: --json)", planes[0].Class, coordinates, describeBasis(b)))
 	t.row("  gamma", fmt.Sprintf("%.6g", planes[0].Gamma))
 }
 

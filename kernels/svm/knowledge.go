@@ -24,7 +24,8 @@ import (
 // sets alone.
 //
 // In the coordinates of a basis the second line is −r ≤ K(Z, B')u + dK(Z, Z)w ≤ r (3.36), where
-// a condition's factors are taken for a point. Each condition is first scaled so that its largest
+// a condition's factors are taken for a point. A projected basis has the projection of K(Z, B')
+// and of K(Z, Z) from both sides. Each condition is first scaled so that its largest
 // factor is 1 in magnitude. Then the surface does not depend on how a condition is written.
 //
 // A multiplier u ≥ 0 of each condition is a variable of the program. Not so in the features,
@@ -117,8 +118,8 @@ func (k Knowledge) Solve(ctx context.Context, rows *Rows, nu float64) (*Plane, [
 // check returns an error for a set that is none of the features, for planes of n coordinates.
 func (k *Knowledge) check(n int) error {
 	if k.Map != nil {
-		if n != k.Map.Points() {
-			panic(fmt.Sprintf("svm: %d coordinates of a basis of %d points", n, k.Map.Points()))
+		if n != k.Map.Size() {
+			panic(fmt.Sprintf("svm: %d coordinates, and a basis of %d", n, k.Map.Size()))
 		}
 		n = len(k.Map.Point(0))
 	}

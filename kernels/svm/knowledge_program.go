@@ -309,13 +309,13 @@ func (p *knowledgeProgram) inBasis(s *Set, d, cost float64, z *kernels.Map) setR
 		scaled := s.Scaled(mean, sigma)
 		s = &scaled
 	}
-	t, kernel, points := len(p.Columns), z.Kernel(), z.Gram()
+	t, metric := len(p.Columns), z.Gram()
 	margin := lp.Row{Terms: []lp.Term{{Variable: t, Value: -d}}, Bound: 1, Cost: cost}
-	rows := make([]lp.Row, t) // K(Z, B')u + dK(Z, Z)w = 0
+	rows := make([]lp.Row, t) // K(Z, B')u + dK(Z, Z)w = 0, or its projection
 	for i := range rows {
 		rows[i] = lp.Row{Equal: true, Cost: cost}
 		for j := range rows {
-			rows[i].Terms = append(rows[i].Terms, lp.Term{Variable: j, Value: d * points[gram.PackedLen(max(i, j))+min(i, j)]})
+			rows[i].Terms = append(rows[i].Terms, lp.Term{Variable: j, Value: d * metric[gram.PackedLen(max(i, j))+min(i, j)]})
 		}
 	}
 	point := make([]float64, len(z.Point(0)))
@@ -330,8 +330,8 @@ func (p *knowledgeProgram) inBasis(s *Set, d, cost float64, z *kernels.Map) setR
 		}
 		u := p.multiplier()
 		margin.Terms = append(margin.Terms, lp.Term{Variable: u, Value: -c.Bound / largest})
-		for j := range rows {
-			rows[j].Terms = append(rows[j].Terms, lp.Term{Variable: u, Value: kernel.Value(kernel.Argument(z.Point(j), point))})
+		for j, value := range z.At(point) {
+			rows[j].Terms = append(rows[j].Terms, lp.Term{Variable: u, Value: value})
 		}
 		if i < len(of.multipliers) {
 			of.multipliers[i] = multiplier{[]lp.Term{{Variable: u, Value: 1}}, largest}

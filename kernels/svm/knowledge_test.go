@@ -17,10 +17,22 @@ import (
 )
 
 // literal builds (3.15), or (3.36), as it is printed: every condition has a variable u ≥ 0, and
-// every set n + 1 rows of its own.
+// every set n + 1 rows of its own. A projection P multiplies K(Z, B') and both sides of K(Z, Z).
 func (k Knowledge) literal(rows *Rows, nu float64) *lp.Program {
 	t := len(rows.Columns)
 	p := &lp.Program{Columns: rows.Columns, D: rows.D, Nu: nu, Costs: rows.Costs}
+	projected := func(j int, of func(z []float64) float64) (value float64) {
+		if k.Map.Projection() == nil {
+			return of(k.Map.Point(j))
+		}
+		for i, x := range k.Map.Projection()[j*k.Map.Points():][:k.Map.Points()] {
+			value += x * of(k.Map.Point(i))
+		}
+		return value
+	}
+	at := func(j int, x []float64) float64 {
+		return projected(j, func(z []float64) float64 { return k.Map.Kernel().Value(k.Map.Kernel().Argument(z, x)) })
+	}
 	for i := range k.Sets {
 		s := k.Sets[i]
 		if k.Map != nil {
@@ -39,8 +51,8 @@ func (k Knowledge) literal(rows *Rows, nu float64) *lp.Program {
 			if k.Map != nil {
 				each[j].Terms = nil
 				for l := range t {
-					kernel := k.Map.Kernel()
-					each[j].Terms = append(each[j].Terms, lp.Term{Variable: l, Value: d * kernel.Value(kernel.Argument(k.Map.Point(j), k.Map.Point(l)))})
+					value := projected(l, func(z []float64) float64 { return at(j, z) })
+					each[j].Terms = append(each[j].Terms, lp.Term{Variable: l, Value: d * value})
 				}
 			}
 		}
@@ -60,8 +72,7 @@ func (k Knowledge) literal(rows *Rows, nu float64) *lp.Program {
 					point[j] /= scale
 				}
 				for j := range each {
-					kernel := k.Map.Kernel()
-					each[j].Terms = append(each[j].Terms, lp.Term{Variable: u, Value: kernel.Value(kernel.Argument(k.Map.Point(j), point))})
+					each[j].Terms = append(each[j].Terms, lp.Term{Variable: u, Value: at(j, point)})
 				}
 			} else {
 				for _, term := range c.Terms {
@@ -166,6 +177,15 @@ func TestKnowledgeLiteral(t *testing.T) {
 			}
 			if seed%2 == 0 {
 				if k.Map, err = k.Map.Scaled(make([]float64, n), slices.Repeat([]float64{2}, n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if seed%3 == 0 {
+				var projection []float64
+				for range 2 * points {
+					projection = append(projection, r.NormFloat64())
+				}
+				if k.Map, err = k.Map.Projected(projection); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -113,10 +113,10 @@ func (r *rebuilding) useBasis(chosen *kernels.Map, made *model.Reduction, err er
 		r.live.Next().Retry() // the log may have them now
 		r.again = time.Time{}
 	default:
-		err := r.live.FitsBasis(chosen.Points())
+		err := r.live.FitsBasis(chosen.Size())
 		if err != nil && r.mustGo() { // no basis for a while is better than a stale one
 			r.dropBasis("there is no memory for another one beside it")
-			err = r.live.FitsBasis(chosen.Points())
+			err = r.live.FitsBasis(chosen.Size())
 		}
 		if err != nil {
 			r.problem, r.again = err.Error(), time.Now().Add(afterFailure)

@@ -229,6 +229,7 @@ func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 		"skfd":             {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "skfd", "kernel.basis": "4", "model.standardise": "true", "model.folds": "0"},
 		"lda":              {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "lda", "kernel.basis": "7", "model.standardise": "true", "model.folds": "0"},
 		"cholesky":         {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "cholesky", "kernel.basis": "7", "model.standardise": "true", "model.folds": "0"},
+		"eigen":            {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "eigen(points=40)", "kernel.basis": "7", "model.standardise": "true", "kernel.regulariser": "kernel"},
 		"sigmoid, kmedian": {"kernel.function": "sigmoid(a=0.01,b=0)", "kernel.reduce": "kmedian", "kernel.basis": "5", "model.folds": "0"},
 		"rules":            {"kernel.function": "gaussian(gamma=0.1)", "kernel.basis": "6", "model.knowledge": rules},
 		"rules, sparse":    {"kernel.function": "gaussian(gamma=0.1)", "kernel.basis": "6", "model.knowledge": rules, "model.refine": "sparse", "model.standardise": "true"},

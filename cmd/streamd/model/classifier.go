@@ -105,7 +105,7 @@ func New(features, classes []string, planes []incremental.Plane, basis *BasisJSO
 		if c.Map, err = basis.Map(len(features)); err != nil {
 			return nil, err
 		}
-		c.Model.Features, unit = c.Map.Names(), "points of the basis"
+		c.Model.Features, unit = c.Map.Names(), "coordinates of the basis"
 	}
 	for _, p := range planes {
 		if len(p.W) != len(c.Model.Features) {

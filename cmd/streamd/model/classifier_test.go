@@ -29,7 +29,8 @@ func TestClassifyIsTheSumOverThePoints(t *testing.T) {
 		return x
 	}
 	for _, text := range []string{"linear", "gaussian(gamma=0.3)", "polynomial(a=0.5,b=1,degree=3)", "sigmoid(a=0.2,b=-0.1)"} {
-		for _, classes := range [][]string{{"a", "b"}, {"a", "b", "c"}} {
+		for form := range 4 {
+			classes, projected := [][]string{{"a", "b"}, {"a", "b", "c"}}[form%2], form >= 2
 			kernel, err := kernels.Parse(text)
 			if err != nil {
 				t.Fatal(err)
@@ -42,9 +43,16 @@ func TestClassifyIsTheSumOverThePoints(t *testing.T) {
 			if m, err = m.Scaled(mean, scale); err != nil {
 				t.Fatal(err)
 			}
+			size, projection := points, []float64(nil)
+			if projected {
+				size, projection = 2, normal(2*points)
+				if m, err = m.Projected(projection); err != nil {
+					t.Fatal(err)
+				}
+			}
 			var planes []incremental.Plane
 			for _, class := range classes[firstOf(classes):] {
-				planes = append(planes, incremental.Plane{Class: class, W: normal(points), Gamma: r.NormFloat64()})
+				planes = append(planes, incremental.Plane{Class: class, W: normal(size), Gamma: r.NormFloat64()})
 			}
 			text, err := json.Marshal(NewBasisJSON(m, config.RegulariserIdentity))
 			if err != nil {
@@ -72,8 +80,12 @@ func TestClassifyIsTheSumOverThePoints(t *testing.T) {
 				var want []float64
 				for _, p := range planes {
 					value := -p.Gamma
-					for k, u := range p.W {
-						value += u * kernel.Value(kernel.Argument(x, m.Point(k)))
+					for i := range points {
+						u := p.W[i%size]
+						if projected {
+							u = p.W[0]*projection[i] + p.W[1]*projection[points+i]
+						}
+						value += u * kernel.Value(kernel.Argument(x, m.Point(i)))
 					}
 					want = append(want, value)
 				}
@@ -110,8 +122,8 @@ func TestClassifyIsTheSumOverThePoints(t *testing.T) {
 			}
 		}
 	}
-	if differ < 4 {
-		t.Errorf("of 8 classifiers %d have other labels by probability than by value", differ)
+	if differ < 8 {
+		t.Errorf("of 16 classifiers %d have other labels by probability than by value", differ)
 	}
 }
 
@@ -126,13 +138,25 @@ func TestNewRefuses(t *testing.T) {
 		"plane 1 is of class \"b\"": func() (*Classifier, error) { return New(x, []string{"b", "a"}, plane(1, 2), nil) },
 		"no features":               func() (*Classifier, error) { return New(nil, two, plane(), nil) },
 		"1 weights for 2 features":  func() (*Classifier, error) { return New(x, two, plane(1), nil) },
-		"2 weights for 1 points": func() (*Classifier, error) {
+		"2 weights for 1 coordinates of": func() (*Classifier, error) {
 			return New(x, two, plane(1, 2), &BasisJSON{Kernel: kernel, Points: [][]float64{{1, 2}}})
 		},
 		"point 2 has 1 numbers": func() (*Classifier, error) {
 			return New(x, two, plane(1, 2), &BasisJSON{Kernel: kernel, Points: [][]float64{{1, 2}, {1}}})
 		},
-		"basis: 0 numbers": func() (*Classifier, error) { return New(x, two, plane(), &BasisJSON{Kernel: kernel}) },
+		"2 weights for 1 coordinates": func() (*Classifier, error) {
+			return New(x, two, plane(1, 2), &BasisJSON{Kernel: kernel, Points: [][]float64{{1, 2}, {3, 4}}, Projection: [][]float64{{1, 2}}})
+		},
+		"coordinate 2 has 1 numbers for 2 points": func() (*Classifier, error) {
+			return New(x, two, plane(1, 2), &BasisJSON{Kernel: kernel, Points: [][]float64{{1, 2}, {3, 4}}, Projection: [][]float64{{1, 2}, {1}}})
+		},
+		"6 numbers do not project 2 points": func() (*Classifier, error) {
+			return New(x, two, plane(1, 2), &BasisJSON{Kernel: kernel, Points: [][]float64{{1, 2}, {3, 4}}, Projection: [][]float64{{1, 2}, {1, 2}, {1, 2}}})
+		},
+		"0 numbers do not project 1 points": func() (*Classifier, error) {
+			return New(x, two, plane(1), &BasisJSON{Kernel: kernel, Points: [][]float64{{1, 2}}, Projection: [][]float64{}})
+		},
+		"basis: 0 numbers are": func() (*Classifier, error) { return New(x, two, plane(), &BasisJSON{Kernel: kernel}) },
 		"basis: 1 means and 0 scales": func() (*Classifier, error) {
 			return New(x, two, plane(1), &BasisJSON{Kernel: kernel, Points: [][]float64{{1, 2}}, Mean: []float64{1}})
 		},

@@ -11,13 +11,16 @@ import (
 )
 
 // BasisJSON writes down the map of a kernel: a row x of n features has the coordinates
-// K(x, z), or K((x − mean)/scale, z), for each of the t points z.
+// K(x, z), or K((x − mean)/scale, z), for each of the t points z, or those of a projection.
 type BasisJSON struct {
 	Kernel      kernels.Kernel     `json:"kernel"`          // kernel with its parameters, as text
 	Regulariser config.Regulariser `json:"regulariser"`     // regulariser of the planes: identity or kernel
 	Mean        []float64          `json:"mean,omitempty"`  // mean of each feature, where features are scaled
 	Scale       []float64          `json:"scale,omitempty"` // scale of each feature, where features are scaled
 	Points      [][]float64        `json:"points"`          // t points of n numbers, scaled as the rows are
+	// S lists of t numbers. Coordinate k is the sum of list k times the values K at the points.
+	// Absent: these values are the coordinates.
+	Projection [][]float64 `json:"projection,omitempty"`
 }
 
 // NewBasisJSON writes m down and shares its memory.
@@ -27,7 +30,18 @@ func NewBasisJSON(m *kernels.Map, regulariser config.Regulariser) *BasisJSON {
 	for i := range m.Points() {
 		b.Points = append(b.Points, m.Point(i))
 	}
+	for p := m.Projection(); len(p) > 0; p = p[m.Points():] {
+		b.Projection = append(b.Projection, p[:m.Points():m.Points()])
+	}
 	return b
+}
+
+// Size is the number of coordinates.
+func (b *BasisJSON) Size() int {
+	if b.Projection != nil {
+		return len(b.Projection)
+	}
+	return len(b.Points)
 }
 
 // Map reads the map back, for rows of n features. Parts that do not fit together are an
@@ -41,16 +55,26 @@ func (b *BasisJSON) Map(n int) (*kernels.Map, error) {
 		z = append(z, p...)
 	}
 	m, err := kernels.NewMap(b.Kernel, n, z)
-	if err != nil || b.Mean == nil && b.Scale == nil {
+	if err == nil && (b.Mean != nil || b.Scale != nil) {
+		m, err = m.Scaled(b.Mean, b.Scale)
+	}
+	if err != nil || b.Projection == nil {
 		return m, err
 	}
-	return m.Scaled(b.Mean, b.Scale)
+	var projection []float64
+	for i, p := range b.Projection {
+		if len(p) != len(b.Points) {
+			return nil, fmt.Errorf("basis: coordinate %d has %d numbers for %d points", i+1, len(p), len(b.Points))
+		}
+		projection = append(projection, p...)
+	}
+	return m.Projected(projection)
 }
 
 // PlaneJSON is the plane x'w = γ. A row is on the side of Class where x'w − γ ≥ 0.
 type PlaneJSON struct {
 	Class     string    `json:"class"`     // class on the positive side
-	W         []float64 `json:"w"`         // one number for each feature, or for each point of a basis
+	W         []float64 `json:"w"`         // one number for each feature, or for each coordinate of a basis
 	Gamma     float64   `json:"gamma"`     // γ
 	Condition *float64  `json:"condition"` // condition number of the solved system; null if it is not finite
 }

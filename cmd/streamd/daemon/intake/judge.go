@@ -45,7 +45,7 @@ func (j *judge) rows(b *incremental.Block, by *model.Served, record *prequential
 	planes := len(c.Model.Planes)
 	each := len(b.Columns) * planes
 	if c.Map != nil {
-		each = c.Map.Points() * (len(b.Columns) + planes)
+		each = c.Map.Work() + c.Map.Size()*planes
 	}
 	j.credit = min(j.credit, taskJudged*each)
 	m := min(b.Rows(), j.credit/each)

@@ -33,16 +33,16 @@ func (l *Set) spaces() []*Space {
 	return all
 }
 
-// FitsBasis says why there is no memory for the sums in the coordinates of a basis of that
-// many points, beside the present sums.
-func (l *Set) FitsBasis(points int) error {
-	shapes := []memory.Shape{l.features.sums.shape(0), {Features: points, Classes: l.features.sums.most}}
+// FitsBasis says why there is no memory for the sums in that many coordinates of a basis,
+// beside the present sums.
+func (l *Set) FitsBasis(coordinates int) error {
+	shapes := []memory.Shape{l.features.sums.shape(0), {Features: coordinates, Classes: l.features.sums.most}}
 	if l.inUse != l.features {
 		shapes = append(shapes, l.inUse.sums.shape(0))
 	}
 	if live, room := l.budget.Price(shapes, l.ledger.Len()), l.budget.Room(); live > room {
-		return fmt.Errorf("the live set in the coordinates of %d points would take %s, and limits.memory, %s, leaves %s: raise it, or lower kernel.basis",
-			points, memory.Size(live), memory.Size(float64(l.budget.Limit)), memory.Size(room))
+		return fmt.Errorf("the live set in %d coordinates would take %s, and limits.memory, %s, leaves %s: raise it, or lower kernel.basis",
+			coordinates, memory.Size(live), memory.Size(float64(l.budget.Limit)), memory.Size(room))
 	}
 	return nil
 }
@@ -124,5 +124,5 @@ func Fits(basis *kernels.Map, wanted *config.Config) bool {
 	kernel, auto := wanted.Kernel.Function.Kernel()
 	mean, _ := basis.Scaling()
 	return (basis.Kernel() == kernel || auto && basis.Kernel().Radial()) &&
-		basis.Points() <= wanted.Kernel.Basis && (mean != nil) == (wanted.Model.Standardise == config.SwitchOn)
+		basis.Size() <= wanted.Kernel.Basis && (mean != nil) == (wanted.Model.Standardise == config.SwitchOn)
 }

@@ -165,7 +165,7 @@ type Sample struct {
 type Kernel struct {
 	Function    Function      `key:"function" default:"none" help:"gaussian (gamma is chosen), gaussian(gamma=0.5), polynomial(a=1,b=1,degree=3), sigmoid(a=1,b=0), or none for planes in the features."`
 	Basis       int           `key:"basis" default:"50" min:"1" max:"4096" help:"Most points of the basis, or coordinates with eigen. The memory of a class grows with their square."`
-	Reduce      Reduce        `key:"reduce" default:"kmeans" help:"Choice of the basis: kmeans, kmedian, random, stratified, lda, cholesky, slmc, rs, skfd, cs or eigen; or with settings, such as cs(fresh=300,nu=6)."`
+	Reduce      Reduce        `key:"reduce" default:"kmeans" help:"Choice of the basis: kmeans, kmedian, random, stratified, lda, cholesky, slmc, rs, skfd, cs or eigen, or one with settings: cs(nu=6)."`
 	Regulariser Regulariser   `key:"regulariser" default:"identity" choices:"identity|kernel" help:"Size that is minimised beside the errors: that of the coefficients u (identity), or u'K(Z,Z)u (kernel)."`
 	Rows        int64         `key:"rows" default:"1000" min:"0" help:"Labelled live rows at which the first basis is chosen. 0: only on request."`
 	Interval    time.Duration `key:"interval" default:"0s" min:"0s" help:"Time after which another basis is chosen, if the live rows have changed. 0: only on request."`

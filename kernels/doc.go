@@ -28,7 +28,8 @@
 // classifier of t coordinates a nonlinear one of n: K(x, Z)u − γ is the
 // reduced-kernel classifier of Fung 2003, section 2.2 and (2.55). A Mapper
 // writes a block's coordinates as columns, so that everything downstream is as for
-// linear classifiers.
+// linear classifiers. A projected map has S ≤ t coordinates P·K(Z, x) instead, which are
+// those of a subspace of the kernel's space (Yajima, Ohi and Mori 2003, 3.6).
 //
 // # The canonical order
 //
@@ -46,7 +47,9 @@
 //   - sigmoid: tanh(FMA(a, s, b)) as computed by the function tanh;
 //   - a result below 2^-149 in magnitude becomes 0, so that exact sums can add it;
 //   - the result is NaN if s is infinite or NaN, so that a bounded kernel never hides
-//     an unusable number of a row.
+//     an unusable number of a row;
+//   - a projected coordinate begins at 0 and adds the points in order by FMA, and becomes 0
+//     below 2^-149, too.
 //
 // # Errors
 //

@@ -110,7 +110,7 @@ func bases(t testing.TB, file string) (all []*kernels.Map) {
 // the row was retired. Until another basis is in use, every answer says that the basis is
 // stale. Then basis and planes are those of a daemon that has never seen the row.
 func TestForgottenRowsLeaveTheBasis(t *testing.T) {
-	for _, method := range []string{"random", "stratified", "kmeans", "kmedian", "cs"} {
+	for _, method := range []string{"random", "stratified", "kmeans", "kmedian", "cs", "eigen"} {
 		for how, gone := range map[string]func(*instance, string){
 			"DELETE": func(i *instance, _ string) {
 				if receipt := i.retire("key:planted"); !receipt.InBasis {

@@ -12,7 +12,7 @@ import (
 )
 
 // A Classifier has planes in the features or, for a kernel, in the coordinates K(x, Z)
-// of a basis Z of t points. It takes t kernel evaluations and t multiplications per
+// of a basis Z of t points, or their projection. It takes t kernel evaluations and t multiplications per
 // plane to classify a row of a kernel classifier. Its planes say nothing about single
 // features: Model.Contributions has no meaning for its rows, while Hat.Leverage holds
 // for their coordinates.
@@ -21,8 +21,8 @@ import (
 type Classifier struct {
 	Features []string           // the n features of the rows
 	Missing  wire.Missing       // treatment of their missing values
-	Map      *kernels.Map       // from n features to t coordinates; nil: none
-	Model    *incremental.Model // planes in the t coordinates, or in the n features
+	Map      *kernels.Map       // from n features to coordinates; nil: none
+	Model    *incremental.Model // planes in these coordinates, or in the n features
 	Rule     *decision.Rule     // from decision values to labels; nil: the decision values decide
 }
 

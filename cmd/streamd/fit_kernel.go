@@ -186,11 +186,11 @@ func (t *table) gamma(g *model.Gamma) {
 
 // describeStage describes a stage of the reduction.
 func describeStage(s *model.Stage) string {
-	points := fmt.Sprintf("%.4g points", s.Points) // perhaps a mean of several runs
+	weights := fmt.Sprintf("%.4g nonzero weights", s.Points) // perhaps a mean of several runs
 	if s.Points == 1 {
-		points = "1 point"
+		weights = "1 nonzero weight"
 	}
-	text := fmt.Sprintf("class %s, stage %d: %s, %s of nonzero weight, ", s.Class, s.Stage, counted(s.Rows, "row"), points)
+	text := fmt.Sprintf("class %s, stage %d: %s, %s, ", s.Class, s.Stage, counted(s.Rows, "row"), weights)
 	if s.Testing > 0 {
 		return text + percent(s.Testing) + " of other rows right"
 	}

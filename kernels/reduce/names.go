@@ -69,7 +69,8 @@ func Names() (names []string) {
 //	lda(eta=0.001,candidates=2000)  cholesky(eta=0.001)  eigen(points=1000)
 //
 // These are the defaults; that of points, t in the stages before the last of cs, is the size of the
-// basis. The points of eigen, L, are 1000 or the size of the basis, if that is more; the size is S. A stage is its rows and ν. union is algorithm (5).
+// basis. A stage is its rows and ν. union is algorithm (5). The size of the basis is S of eigen, and
+// points are L, by default 1000, or S if that is more.
 //
 // The planes of the reducers' own 1-norm programs have ν = 1: callers that keep the points alone find
 // better ones.

@@ -249,7 +249,7 @@ func (s *sample) classify(ctx context.Context, r, tests rows, z []float64, nu fl
 	if err != nil {
 		return nil, err
 	}
-	c, err := classifyIn(ctx, m, r, nu, workers)
+	c, err := classifyIn(ctx, kernels.NewMapper(m).Map(r.columns), r, nu, workers)
 	if err != nil {
 		return nil, err
 	}
@@ -258,12 +258,8 @@ func (s *sample) classify(ctx context.Context, r, tests rows, z []float64, nu fl
 	return c, err
 }
 
-// classifyIn solves the 1-norm program in the coordinates of a map.
-func classifyIn(ctx context.Context, m *kernels.Map, r rows, nu float64, workers int) (*classifier, error) {
-	k, err := kernels.NewMapper(m).MapContext(ctx, r.columns)
-	if err != nil {
-		return nil, err
-	}
+// classifyIn solves the 1-norm program in the coordinates k of the rows.
+func classifyIn(ctx context.Context, k []gram.Column, r rows, nu float64, workers int) (*classifier, error) {
 	program := lp.Program{Columns: k, D: r.d, Nu: nu, Costs: r.weights}
 	solution, err := program.Solve(ctx, workers)
 	if err != nil && !(errors.Is(err, lp.ErrNotConverged) && solution != nil) {
@@ -343,9 +339,12 @@ func (s *sample) given(ctx context.Context, z []float64, nu float64, unconverged
 
 // on adds the classifiers in the coordinates of the result's map.
 func (s *sample) on(ctx context.Context, m *kernels.Map, result *Result, nu float64, unconverged int) (*Result, error) {
+	k, err := kernels.NewMapper(m).MapContext(ctx, s.take(s.live, s.planes[0]).columns)
+	if err != nil {
+		return nil, err
+	}
 	for _, class := range s.planes {
-		r := s.take(s.live, class)
-		c, err := classifyIn(ctx, m, r, nu, s.workers)
+		c, err := classifyIn(ctx, k, s.take(s.live, class), nu, s.workers)
 		if err != nil {
 			return nil, err
 		}

@@ -127,7 +127,7 @@ func correctnessOf(found *reduce.Result, kernel kernels.Kernel, train, test *set
 	}
 	plane := found.Planes[0]
 	model := &incremental.Model{
-		Features: make([]string, found.Points), Classes: train.classes,
+		Features: m.Names(), Classes: train.classes,
 		Planes: []incremental.Plane{{Class: train.classes[plane.Class], W: plane.U, Gamma: plane.Gamma}},
 	}
 	rows := func(s *set) newton.Blocks { return lifted(newton.Blocks{s.block(0, s.rows())}, basis.New(m, false)) }

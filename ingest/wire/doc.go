@@ -41,7 +41,8 @@
 //
 // Parquet is a format of files (Reader), not of messages: its footer says where the rows
 // are, so that it fits no stream, and its pages cost more than Arrow's columns to read. Its
-// types are read as Arrow's of the same name.
+// types are read as Arrow's of the same name. Another format of files is idx, MNIST's: a file
+// of images and one of labels, in unsigned bytes.
 //
 // # Columns
 //

@@ -26,7 +26,8 @@ import (
 // formats that are not read. Text has the format that the file's name ends in, before .gz
 // or .zst: .csv or .tsv; .json, .ndjson or .jsonl; .libsvm, .svm or .svmlight. For any
 // other name it is the options' format, or else the first line decides. An Arrow file may
-// be in the stream or in the file format.
+// be in the stream or in the file format. Images in idx, MNIST's format, are read as CSV without
+// a header, with the labels of the file beside it: see idxLabels.
 //
 // All blocks of a file have the same features: those of the options, else those
 // of the first row. As LIBSVM does not say how many there are, such a file is
@@ -34,6 +35,7 @@ import (
 type Reader struct {
 	path   string
 	file   *os.File
+	labels io.Closer    // file of an idx file's labels, or nil
 	read   atomic.Int64 // bytes of the file read so far
 	size   int64
 	d      *Decoder
@@ -114,11 +116,21 @@ func (r *Reader) start() error {
 	if bytes.HasPrefix(head, []byte("\xff\xfe")) || bytes.HasPrefix(head, []byte("\xfe\xff")) {
 		return errors.New("the file is text in UTF-16: want UTF-8")
 	}
+	if opensIDX(head) {
+		rows, labels, err := newIDXText(r.path, in, r.d.opts.Limits)
+		if err != nil {
+			return err
+		}
+		r.labels, r.format = labels, CSV
+		r.d.opts.Label, r.d.opts.Header = "first", HeaderAbsent
+		r.text = textFile{in: bufio.NewReaderSize(rows, bufferBytes), limit: r.d.opts.Limits.Bytes}
+		return nil
+	}
 	if r.format, err = formatOfFile(r.path, head, r.d.opts.Format); err != nil {
 		return err
 	}
 	if r.format != Arrow && !IsParquet(head) && bytes.IndexByte(head, 0) >= 0 {
-		return errors.New("the file is binary and has none of the formats: Arrow, Parquet, JSON, CSV and LIBSVM are read, also compressed by gzip or Zstandard")
+		return errors.New("the file is binary and has none of the formats: Arrow, Parquet, JSON, CSV, LIBSVM and idx are read, also compressed by gzip or Zstandard")
 	}
 	if IsParquet(head) {
 		raw := make([]byte, len(parquetMagic))
@@ -356,8 +368,13 @@ func (r *Reader) Format() Format { return r.format }
 // the file. It may be called at any time from any goroutine.
 func (r *Reader) Progress() (read, size int64) { return min(r.read.Load(), r.size), r.size }
 
-// Close closes the file.
-func (r *Reader) Close() error { return r.file.Close() }
+// Close closes the file, and that of its labels.
+func (r *Reader) Close() error {
+	if r.labels != nil {
+		r.labels.Close() // it was only read
+	}
+	return r.file.Close()
+}
 
 // Next is the next block, valid until the call after; io.EOF behind the last
 // one. After an error it returns the same error again. A file without a single

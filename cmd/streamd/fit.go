@@ -35,7 +35,7 @@ import (
 // same settings γ, ν, the basis, the planes and the rule of labels have the bits of that
 // daemon's.
 type fitCmd struct {
-	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow or Parquet, also compressed by gzip or Zstandard (.gz, .zst)."`
+	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow, Parquet, or the images of an idx pair, also compressed by gzip or Zstandard (.gz, .zst)."`
 	featureFlags
 	missingFlags
 	unlabelledFlags

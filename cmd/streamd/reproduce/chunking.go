@@ -119,19 +119,26 @@ func complete(ctx context.Context, r reduce.Reducer, p *reduce.Problem) (*reduce
 	return found, err
 }
 
-// correctnessOf returns the correctness of the first plane of a basis on two sets of two classes.
+// correctnessOf returns the correctness of the planes of a basis on two sets.
 func correctnessOf(found *reduce.Result, kernel kernels.Kernel, train, test *set) (ofTrain, ofTest float64, err error) {
+	if ofTrain, err = correctnessOn(train, found, kernel, train.classes); err == nil {
+		ofTest, err = correctnessOn(test, found, kernel, train.classes)
+	}
+	return ofTrain, ofTest, err
+}
+
+// correctnessOn returns the correctness on a set of the planes of a basis, for the classes of the
+// rows that it is made from.
+func correctnessOn(s *set, found *reduce.Result, kernel kernels.Kernel, classes []string) (float64, error) {
 	m, err := found.Map(kernel)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	plane := found.Planes[0]
-	model := &incremental.Model{
-		Features: m.Names(), Classes: train.classes,
-		Planes: []incremental.Plane{{Class: train.classes[plane.Class], W: plane.U, Gamma: plane.Gamma}},
+	model := &incremental.Model{Features: m.Names(), Classes: classes}
+	for _, p := range found.Planes {
+		model.Planes = append(model.Planes, incremental.Plane{Class: classes[p.Class], W: p.U, Gamma: p.Gamma})
 	}
-	rows := func(s *set) newton.Blocks { return lifted(newton.Blocks{s.block(0, s.rows())}, basis.New(m, false)) }
-	return correctness(model, rows(train)), correctness(model, rows(test)), nil
+	return correctness(model, lifted(newton.Blocks{s.block(0, s.rows())}, basis.New(m, false))), nil
 }
 
 // against makes two classes: 1 for the rows of a class, and -1 for the rest.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -24,10 +25,19 @@ type set struct {
 	codes    []int32     // m indices of classes
 }
 
-// readSet reads a file of the data folder, NAME.csv.gz. Labels come first.
+// fileOf is the file of a data set in the data folder: NAME.gz for images in idx, and NAME.csv.gz
+// otherwise.
+func fileOf(name string) string {
+	if strings.Contains(name, "-idx") {
+		return name + ".gz"
+	}
+	return name + ".csv.gz"
+}
+
+// readSet reads a file of the data folder. Labels come first.
 func readSet(folder, name string) (*set, error) {
 	const blockRows = 8192
-	reader, err := wire.OpenFile(filepath.Join(folder, name+".csv.gz"), wire.Options{Label: "first"}, blockRows)
+	reader, err := wire.OpenFile(filepath.Join(folder, fileOf(name)), wire.Options{Label: "first"}, blockRows)
 	if err != nil {
 		return nil, err
 	}

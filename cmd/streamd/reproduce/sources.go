@@ -8,7 +8,7 @@ import (
 // source says where the original of a file of the data folder can be had, and how the file is
 // made of it.
 type source struct {
-	name string // of the file, without .csv.gz
+	name string // of the file: see fileOf
 	from string // address
 	made string // what differs from the original
 }
@@ -17,11 +17,15 @@ const (
 	uci    = "https://archive.ics.uci.edu/dataset/"
 	libsvm = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
 	ida    = "http://ida.first.fraunhofer.de/projects/bench/benchmarks.htm"
+	mnist  = "http://yann.lecun.com/exdb/mnist/"
 	usps   = "https://hastie.su.domains/ElemStatLearn/data.html"
 )
 
 // idaMade is about all benchmarks of the IDA repository.
 const idaMade = "all rows once; and beside it NAME.splits.json.gz, or NAME.splits-regenerated.json.gz: [{\"train\": [row, …], \"test\": [row, …]}, …], the ten first divisions with rows from 0"
+
+// mnistMade is about both sets of MNIST.
+const mnistMade = "as it is, its name beginning with mnist-; and beside it the labels, with labels-idx1 for images-idx3 in the name"
 
 // sources are in the order of the files' names.
 var sources = []source{
@@ -47,6 +51,8 @@ var sources = []source{
 	{"ida-waveform", ida, idaMade},
 	{"ionosphere", uci + "52/ionosphere", "1 for g, -1 for b"},
 	{"iris", uci + "53/iris", "classes 0, 1, 2"},
+	{"mnist-t10k-images-idx3-ubyte", mnist, mnistMade},
+	{"mnist-train-images-idx3-ubyte", mnist, mnistMade},
 	{"mushroom", uci + "73/mushroom", "1 for edible, -1 for poisonous; each attribute's values numbered from 1 in the order of agaricus-lepiota.names, ? last"},
 	{"pima", "https://www.openml.org/d/37", "1 for tested positive, else -1"},
 	{"promoters", uci + "67/molecular+biology+promoter+gene+sequences", "1 for +, -1 for -; each of the 57 letters as four features, of A, G, C and T in this order"},
@@ -74,12 +80,12 @@ func Sources() []string {
 }
 
 func (s *source) String() string {
-	return fmt.Sprintf("%s.csv.gz: %s (%s)", s.name, s.from, s.made)
+	return fmt.Sprintf("%s: %s (%s)", fileOf(s.name), s.from, s.made)
 }
 
 // missing says that a file is not in the folder, and where its original can be had.
 func missing(folder, file string) string {
-	text := fmt.Sprintf("there is no %s.csv.gz in %s", file, folder)
+	text := fmt.Sprintf("there is no %s in %s", fileOf(file), folder)
 	if i := slices.IndexFunc(sources, func(s source) bool { return s.name == file }); i >= 0 {
 		text += fmt.Sprintf("; the original is at %s (%s)", sources[i].from, sources[i].made)
 	}

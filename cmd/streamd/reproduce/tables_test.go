@@ -827,7 +827,7 @@ func TestInterruptedChunkingIsAnError(t *testing.T) {
 
 // Every file that a table reads has a source, and the text about a missing one names it.
 func TestSources(t *testing.T) {
-	files := map[string]bool{"adult-a9a-train": true, "adult-a9a-test": true, "promoters": true, "usps-train": true, "usps-test": true, "checkerboard": true}
+	files := map[string]bool{"adult-a9a-train": true, "adult-a9a-test": true, "promoters": true, "usps-train": true, "usps-test": true, "checkerboard": true, "mnist-train-images-idx3-ubyte": true, "mnist-t10k-images-idx3-ubyte": true}
 	for _, e := range table41.entries {
 		if e.file != "" {
 			files[e.file] = true
@@ -865,7 +865,7 @@ func TestSources(t *testing.T) {
 		if !files[s.name] || s.from == "" || s.made == "" {
 			t.Errorf("%+v is of no table, or says too little", s)
 		}
-		if text := missing("data", s.name); !strings.Contains(text, "there is no "+s.name+".csv.gz in data; the original is at http") {
+		if text := missing("data", s.name); !strings.Contains(text, "there is no "+fileOf(s.name)+" in data; the original is at http") {
 			t.Error(text)
 		}
 		delete(files, s.name)

@@ -79,12 +79,13 @@
 // A Result is a function of the reducer's fields and the problem: the rows in
 // their order, kernel, t and seed. Every run has a random sequence of its own (PCG,
 // seeded by the seed and the run's place), and results are combined in the order of runs.
-// So the number of workers and their timing do not matter.
+// So the number of workers and their timing do not matter. The last bits of programs and of the
+// projection of Eigen depend on the kind of processor.
 //
 // # Memory
 //
 // Each worker's run holds its chunk as float64 and its kernel matrix: 8m(n+|C|) bytes.
-// The last stage and the other reducers hold the kernel matrix of all rows, and Discriminant that
-// of its candidates, before the points are chosen. No reference to
-// the problem is kept after Reduce has returned.
+// The last stage and the other reducers hold the coordinates of all rows. Before the points are
+// chosen, Discriminant holds the kernel matrix of its candidates, and Eigen K(Z, Z). No reference
+// to the problem is kept after Reduce has returned.
 package reduce

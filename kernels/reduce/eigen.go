@@ -22,7 +22,7 @@ import (
 // All planes share the coordinates. There are fewer than t when there are fewer distinct rows,
 // or fewer eigenvalues above 1e-10 of the largest. It refuses kernels that are not positive
 // semidefinite. The product of K(Z, Z) with one vector costs L² multiply-adds, and there are
-// some tens of products with 2t vectors; K(Z, Z) takes 12L² bytes.
+// some tens of products with 2t vectors, on all processors; K(Z, Z) takes 12L² bytes.
 type Eigen struct {
 	Points int     // L, up to 5000; 0: 1000, or t if that is more
 	Nu     float64 // ν of the 1-norm program for the coefficients

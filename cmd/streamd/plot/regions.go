@@ -135,6 +135,9 @@ func (p *Regions) plot() (*gonum.Plot, *gonum.Legend, error) {
 		if by.Map.Points() == 1 {
 			title = fmt.Sprintf("%s, 1 point", by.Map.Kernel())
 		}
+		if by.Map.Projection() != nil {
+			title += fmt.Sprintf(", %d coordinates", by.Map.Size())
+		}
 	}
 	plot := newPlot(title, by.Features[0], by.Features[1])
 	basis := scatter(p.basis(), ink, 5, diamond{})

@@ -8,6 +8,7 @@ package confusion
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
@@ -59,6 +60,44 @@ func (m *Matrix) Merge(o *Matrix) {
 			m.dense[int(p.class)*m.k+int(p.answer)] += weight
 		} else {
 			m.pairs[p] += weight
+		}
+	})
+}
+
+// Clone returns a copy.
+func (m *Matrix) Clone() *Matrix {
+	return &Matrix{m.k, slices.Clone(m.dense), maps.Clone(m.pairs)}
+}
+
+// Scale multiplies all weights by a factor. Weights that are then below least become 0.
+func (m *Matrix) Scale(factor, least float64) {
+	for i, weight := range m.dense {
+		if weight *= factor; weight < least {
+			weight = 0
+		}
+		m.dense[i] = weight
+	}
+	for p, weight := range m.pairs {
+		if weight *= factor; weight < least {
+			delete(m.pairs, p)
+		} else {
+			m.pairs[p] = weight
+		}
+	}
+}
+
+// MapInto adds the counts to a matrix of other classes. at has the place there of each class,
+// −1 for one that is not there: its rows and answers are left out.
+func (m *Matrix) MapInto(to *Matrix, at []int32) {
+	m.each(func(p pair, weight float64) {
+		class := int32(-1)
+		if int(p.class) < m.k {
+			if class = at[p.class]; class < 0 {
+				return
+			}
+		}
+		if answer := at[p.answer]; answer >= 0 {
+			to.Add(class, answer, weight)
 		}
 	})
 }

@@ -17,9 +17,10 @@ import "math"
 //
 //	ε = √(2/m · σ² · ln(2/δ′)) + 2/(3m) · ln(2/δ′)        δ′ = δ / ln W
 //
-// apart (section 3.1). The paper then drops the oldest values, bucket by bucket, until no two
-// parts differ, and so reports one change many times. This window begins anew after a change,
-// like that of River's ADWIN.
+// apart (section 3.1). Two details are those of the ADWIN in MOA and River, so that changes
+// are found at the same values. In m, each part counts as leastPart − 1 values fewer. And the
+// window begins anew after a change. The paper drops the oldest values, bucket by bucket,
+// until no two parts differ, and so reports one change many times.
 //
 // An ADWIN is not safe for concurrent use.
 type ADWIN struct {
@@ -115,7 +116,7 @@ func (a *ADWIN) test() (c Change, changed bool) {
 			if old < leastPart || n-old < leastPart {
 				continue
 			}
-			m := 1 / (1/float64(old) + 1/float64(n-old))
+			m := 1 / (1/float64(old-leastPart+1) + 1/float64(n-old-leastPart+1))
 			epsilon := math.Sqrt(2/m*variance*log) + 2/(3*m)*log
 			before, after := sum/float64(old), (all.sum-sum)/float64(n-old)
 			if apart := math.Abs(after-before) / epsilon; apart > most {

@@ -14,9 +14,9 @@ import (
 	"streamd/ingest/ndc"
 )
 
-// drift is figure 2.7: days of points, of which a window holds 30. After them, every day one
+// drifting is figure 2.7: days of points, of which a window holds 30. After them, every day one
 // comes and the oldest one goes. Meanwhile the points drift to other clusters.
-type drift struct{ rows int } // of a day
+type drifting struct{ rows int } // of a day
 
 const (
 	driftDays, driftWindow = 60, 30
@@ -37,7 +37,7 @@ type driftPlane struct {
 
 // planes returns the planes at the ends of days 30 to 60, and the angle between the planes of
 // either cluster alone.
-func (d drift) planes(ctx context.Context, c *Config) (planes []driftPlane, between float64, err error) {
+func (d drifting) planes(ctx context.Context, c *Config) (planes []driftPlane, between float64, err error) {
 	generator, err := ndc.New(ndc.Config{
 		Features: driftFeatures, Separability: ndc.Easy, Seed: c.Seed,
 		Drift: ndc.Drift{First: driftBegin * int64(d.rows), Last: driftEnd * int64(d.rows)},
@@ -117,7 +117,7 @@ func angle(a, b *incremental.Model) float64 {
 }
 
 // run returns the planes of every fifth day, as in the thesis. All are checked.
-func (d drift) run(ctx context.Context, c *Config) ([]Result, error) {
+func (d drifting) run(ctx context.Context, c *Config) ([]Result, error) {
 	planes, between, err := d.planes(ctx, c)
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (d drift) run(ctx context.Context, c *Config) ([]Result, error) {
 }
 
 // draw draws the angles of all days.
-func (d drift) draw(ctx context.Context, w io.Writer, c *Config) error {
+func (d drifting) draw(ctx context.Context, w io.Writer, c *Config) error {
 	planes, between, err := d.planes(ctx, c)
 	if err != nil {
 		return err

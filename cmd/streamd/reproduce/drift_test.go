@@ -12,7 +12,7 @@ import (
 // The last plane, after 30 retirements, is to the bit that of the days that are left.
 func TestDrift(t *testing.T) {
 	const rows = 1000
-	planes, between, err := drift{rows}.planes(context.Background(), &Config{Seed: 1})
+	planes, between, err := drifting{rows}.planes(context.Background(), &Config{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

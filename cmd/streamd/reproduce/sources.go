@@ -14,11 +14,12 @@ type source struct {
 }
 
 const (
-	uci    = "https://archive.ics.uci.edu/dataset/"
-	libsvm = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
-	ida    = "http://ida.first.fraunhofer.de/projects/bench/benchmarks.htm"
-	mnist  = "http://yann.lecun.com/exdb/mnist/"
-	usps   = "https://hastie.su.domains/ElemStatLearn/data.html"
+	uci     = "https://archive.ics.uci.edu/dataset/"
+	libsvm  = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
+	ida     = "http://ida.first.fraunhofer.de/projects/bench/benchmarks.htm"
+	streams = "https://github.com/scikit-multiflow/streaming-datasets"
+	mnist   = "http://yann.lecun.com/exdb/mnist/"
+	usps    = "https://hastie.su.domains/ElemStatLearn/data.html"
 )
 
 // idaMade is about all benchmarks of the IDA repository.
@@ -34,6 +35,7 @@ var sources = []source{
 	{"bupa", uci + "60/liver+disorders", "1 for selector 1, -1 for selector 2"},
 	{"checkerboard", "https://github.com/jump-dev/JuMP.jl/blob/master/docs/src/tutorials/nonlinear/data/checker/checker.txt", "1 for class I, -1 for class II"},
 	{"cleveland", uci + "45/heart+disease", "processed.cleveland.data without its 6 incomplete rows; 1 for num > 0, else -1"},
+	{"elec2", streams, "elec.csv; 1 for UP, -1 for DOWN, first"},
 	{"glass", uci + "42/glass+identification", "without the row numbers"},
 	{"housing", "http://lib.stat.cmu.edu/datasets/boston", "1 for MEDV > 21, else -1"},
 	{"ida-banana", ida, idaMade},
@@ -63,6 +65,7 @@ var sources = []source{
 	{"usps-train", usps, "zip.train"},
 	{"vehicle", uci + "149/statlog+vehicle+silhouettes", "846 rows"},
 	{"vowel528", uci + "152/connectionist+bench+vowel+recognition+deterding+data", "the 528 rows of speakers 0 to 7, without the columns of speaker and sex"},
+	{"weather-noaa", streams, "weather.csv; 1 for rain, -1 for none, first"},
 	{"wine", uci + "109/wine", "as it is"},
 	{"wpbc60", uci + "16/breast+cancer+wisconsin+prognostic", "without incomplete rows; 1 for a recurrence within 60 months, -1 for more than 60 months without one, other rows dropped; without id and time, 32 features"},
 }

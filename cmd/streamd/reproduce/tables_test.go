@@ -858,6 +858,7 @@ func TestSources(t *testing.T) {
 			files[e.file] = true
 		}
 	}
+	files["elec2"], files["weather-noaa"] = true, true // of prequential
 	for _, of := range tableIwamura.sets {
 		files[of.file] = true
 	}

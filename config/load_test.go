@@ -611,8 +611,12 @@ func TestReduce(t *testing.T) {
 	with := func(function, value string) Sources {
 		return Sources{Flags: map[string]string{"kafka.topic": "t", "kernel.function": function, "kernel.reduce": value}}
 	}
-	c := load(t, with("gaussian", "cs(fresh=300,nu=6)"))
-	if got, ok := c.Kernel.Reduce.Reducer(20).(reduce.ChunkingSynthetic); !ok || got.Fresh != 300 || got.Nu != 6 || got.Synthetic != 20 {
+	c := load(t, with("gaussian", "cs(fresh=50,nu=6)"))
+	if got, ok := c.Kernel.Reduce.Reducer(20).(reduce.ChunkingSynthetic); !ok || got.Fresh != 50 || got.Nu != 6 {
+		t.Errorf("%+v", got)
+	}
+	c = load(t, with("gaussian", "eigen"))
+	if got, ok := c.Kernel.Reduce.Reducer(2000).(reduce.Eigen); !ok || got.Points != 2000 {
 		t.Errorf("%+v", got)
 	}
 	for _, bad := range []struct{ function, value, want string }{

@@ -17,11 +17,11 @@ type entry struct {
 
 // named lists the reducers in the order of Names.
 var named = []entry{
-	{"cs", false, func(s *settings, points int) Reducer {
+	{"cs", false, func(s *settings, _ int) Reducer {
 		return ChunkingSynthetic{
-			Runs: s.count("runs", 10), Synthetic: s.count("points", points), Candidates: s.count("candidates", 100),
-			Nu: s.positive("nu", 12), Alpha: s.positive("alpha", 1.25), Starts: s.count("starts", 1),
-			Unite: s.truth("union", false), Fresh: s.count("fresh", 0), Chunks: s.chunks("stages"),
+			Runs: s.count("runs", 1, 10), Synthetic: s.count("points", 1, 10), Candidates: s.count("candidates", 1, 100),
+			Nu: s.positive("nu", 12), Alpha: s.positive("alpha", 1.25), Starts: s.count("starts", 1, 1),
+			Unite: s.truth("union", false), Fresh: s.count("fresh", 0, 300), Chunks: s.chunks("stages"),
 		}
 	}},
 	{"random", false, func(*settings, int) Reducer { return Subset{Nu: 1} }},
@@ -38,13 +38,13 @@ var named = []entry{
 		return s.direct(Fisher{Mu: s.positive("mu", 1e-3)})
 	}},
 	{"lda", false, func(s *settings, _ int) Reducer {
-		return Discriminant{Nu: 1, Eta: s.share("eta", defaultEta), Candidates: s.count("candidates", selectionRows)}
+		return Discriminant{Nu: 1, Eta: s.share("eta", defaultEta), Candidates: s.count("candidates", 1, selectionRows)}
 	}},
 	{"cholesky", true, func(s *settings, _ int) Reducer {
 		return Cholesky{Nu: 1, Eta: s.share("eta", defaultEta)}
 	}},
 	{"eigen", true, func(s *settings, points int) Reducer {
-		e := Eigen{Nu: 1, Points: s.count("points", max(eigenRows, points))}
+		e := Eigen{Nu: 1, Points: s.count("points", 1, max(eigenRows, points))}
 		if e.Points > mostEigenRows {
 			s.fail("points is %d; eigen takes at most %d", e.Points, mostEigenRows)
 		}
@@ -63,14 +63,16 @@ func Names() (names []string) {
 // Parse returns the reducer of a text for a basis of that many points: one of Names, and perhaps
 // settings in parentheses, in any order.
 //
-//	cs(runs=10,points=…,candidates=100,nu=12,alpha=1.25,starts=1,union=false,fresh=0,
+//	cs(runs=10,points=10,candidates=100,nu=12,alpha=1.25,starts=1,union=false,fresh=300,
 //	   stages=500:1.4/1000:1.6/2000:3/4000:6)
 //	slmc(nu=1,starts=1,means=true)  rs(nu=1,starts=1,means=true)  skfd(mu=0.001,starts=1,means=true)
 //	lda(eta=0.001,candidates=2000)  cholesky(eta=0.001)  eigen(points=1000)
 //
-// These are the defaults; that of points, t in the stages before the last of cs, is the size of the
-// basis. A stage is its rows and ν. union is algorithm (5). The size of the basis is S of eigen, and
-// points are L, by default 1000, or S if that is more.
+// These are the defaults. Those of cs are the paper's, but with fresh rows, without which the
+// candidates of later stages come from the 500 rows of the first chunks alone: see cs-1 of package
+// reproduce of cmd/streamd. points are t in its stages before the last, a stage is its rows and ν,
+// and union is algorithm (5). The size of the basis is S of eigen, and points are L, by default
+// 1000, or S if that is more.
 //
 // The planes of the reducers' own 1-norm programs have ν = 1: callers that keep the points alone find
 // better ones.
@@ -139,14 +141,10 @@ func (s *settings) text(key string) (string, bool) {
 // mostCount bounds runs, starts and rows.
 const mostCount = 1 << 20
 
-func (s *settings) count(key string, otherwise int) int {
+func (s *settings) count(key string, least, otherwise int) int {
 	text, ok := s.text(key)
 	if !ok {
 		return otherwise
-	}
-	least := 1
-	if otherwise == 0 {
-		least = 0
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > mostCount {
@@ -197,7 +195,7 @@ func (s *settings) chunks(key string) []Chunk {
 	for _, stage := range strings.Split(text, "/") {
 		rows, nu, _ := strings.Cut(stage, ":")
 		one := &settings{given: map[string]string{"rows": rows, "nu": nu}}
-		chunks = append(chunks, Chunk{Rows: one.count("rows", 1), Nu: one.positive("nu", 1)})
+		chunks = append(chunks, Chunk{Rows: one.count("rows", 1, 1), Nu: one.positive("nu", 1)})
 		if one.err != nil {
 			s.fail("%s are %q, not ROWS:NU/…, such as 500:1.4/1000:1.6", key, text)
 		}
@@ -208,5 +206,5 @@ func (s *settings) chunks(key string) []Chunk {
 // direct is the direct method with the settings that its machines share. The hinge loss gives the
 // points their coefficients.
 func (s *settings) direct(machine Marginal) Reducer {
-	return Direct{Machine: machine, Means: s.truth("means", true), Starts: s.count("starts", 1), Nu: 1}
+	return Direct{Machine: machine, Means: s.truth("means", true), Starts: s.count("starts", 1, 1), Nu: 1}
 }

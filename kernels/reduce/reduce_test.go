@@ -111,7 +111,7 @@ func TestSettings(t *testing.T) {
 		"cs(runs=3,points=7,candidates=30,nu=2,alpha=1.5,starts=4,union=true,fresh=50,stages=60:1/120:1.5)": ChunkingSynthetic{
 			Runs: 3, Synthetic: 7, Candidates: 30, Nu: 2, Alpha: 1.5, Starts: 4, Unite: true, Fresh: 50, Chunks: []Chunk{{60, 1}, {120, 1.5}},
 		},
-		"cs(fresh=300)":             ChunkingSynthetic{Runs: 10, Synthetic: 9, Candidates: 100, Nu: 12, Alpha: 1.25, Starts: 1, Fresh: 300},
+		"cs(fresh=0)":               ChunkingSynthetic{Runs: 10, Synthetic: 10, Candidates: 100, Nu: 12, Alpha: 1.25, Starts: 1},
 		"slmc(means=false,nu=2)":    Direct{Machine: LargeMargin{Nu: 2}, Starts: 1, Nu: 1},
 		"rs(starts=3)":              Direct{Machine: ReducedSet{Nu: 1}, Means: true, Starts: 3, Nu: 1},
 		"skfd(mu=0.5)":              Direct{Machine: Fisher{Mu: 0.5}, Means: true, Starts: 1, Nu: 1},

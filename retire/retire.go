@@ -16,6 +16,22 @@
 // newest live time less the age. With another limit there is room again, and nothing is
 // refused. Blocks that were retired or refused meanwhile do not come back.
 //
+// # Withdrawn blocks
+//
+// A withdrawal (Withdrawals) is a selection that stays in force until it is taken back. A
+// block that one of them chooses is withdrawn: it is not live, but it keeps its place in the
+// ledger. The policy ranks and counts it like a live one. So the blocks of the ledger and
+// its horizon are those that they would be without any withdrawal, and the live set is the
+// ledger's blocks less those that a withdrawal chooses:
+//
+//	live = { b ∈ policy(blocks seen) : no withdrawal in force chooses b }
+//
+// It does not depend on whether a withdrawal came before a block or after it, nor on
+// withdrawals that have been taken back. A block that evicted others does not bring them back
+// when it is withdrawn. They may be gone from the log, and which of them are would then
+// decide about the live set. A withdrawn block that no withdrawal chooses any more has its
+// place, and its owner reads its rows again (Return).
+//
 // # Event times
 //
 // A record counts by its event time, capped at some time after the Clock of its
@@ -43,6 +59,8 @@ type Entry struct {
 	Last     int64                // offset of its last record
 	Time     time.Time            // event time
 	Rows     int64                // rows of weight > 0
+
+	Withdrawn bool // it keeps its place, but is not live
 }
 
 // Rank is the order in which a policy retires blocks: by event time, to the
@@ -83,14 +101,36 @@ type Policy struct {
 	Age    time.Duration // keep blocks that are at most this much older than the newest event time seen
 }
 
-// Ledger is the set of live blocks. Each change of a block takes O(log live blocks).
+// Ledger is the set of live blocks, and of the withdrawn ones. Each change of a block takes
+// O(log blocks).
 type Ledger struct {
-	policy  Policy
+	policy          Policy
+	live, withdrawn *shelf
+	horizon         Rank
+}
+
+// shelf is blocks by rank and by id.
+type shelf struct {
 	entries *btree.BTreeG[ranked] // by rank
 	hint    btree.PathHint        // blocks come roughly in the order of their rank
 	byID    map[string]*Entry
 	rows    int64
-	horizon Rank
+}
+
+func newShelf() *shelf {
+	return &shelf{entries: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}), byID: map[string]*Entry{}}
+}
+
+func (s *shelf) insert(e *Entry) {
+	s.entries.SetHint(rankedOf(e), &s.hint)
+	s.byID[e.ID] = e
+	s.rows += e.Rows
+}
+
+func (s *shelf) remove(e *Entry) {
+	s.entries.Delete(rankedOf(e))
+	delete(s.byID, e.ID)
+	s.rows -= e.Rows
 }
 
 // ranked is an entry with the first part of its rank, which mostly decides a comparison.
@@ -117,28 +157,26 @@ func NewLedger(p Policy) *Ledger {
 	if set > 1 {
 		panic("retire: more than one limit")
 	}
-	return &Ledger{
-		policy:  p,
-		entries: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}),
-		byID:    map[string]*Entry{},
-		horizon: Lowest,
-	}
+	return &Ledger{policy: p, live: newShelf(), withdrawn: newShelf(), horizon: Lowest}
 }
 
 // Len is the number of live blocks.
-func (l *Ledger) Len() int { return len(l.byID) }
+func (l *Ledger) Len() int { return len(l.live.byID) }
+
+// Withdrawn is the number of withdrawn blocks.
+func (l *Ledger) Withdrawn() int { return len(l.withdrawn.byID) }
 
 // Rows is the number of live rows.
-func (l *Ledger) Rows() int64 { return l.rows }
+func (l *Ledger) Rows() int64 { return l.live.rows }
 
 // IDs yields the ids of the live blocks, in ascending rank.
 func (l *Ledger) IDs(yield func(id string) bool) {
-	l.entries.Scan(func(e ranked) bool { return yield(e.ID) })
+	l.live.entries.Scan(func(e ranked) bool { return yield(e.ID) })
 }
 
 // Newest returns the live block of the highest rank. ok is false when there is none.
 func (l *Ledger) Newest() (e Entry, ok bool) {
-	newest, ok := l.entries.Max()
+	newest, ok := l.live.entries.Max()
 	if !ok {
 		return Entry{}, false
 	}
@@ -147,37 +185,47 @@ func (l *Ledger) Newest() (e Entry, ok bool) {
 
 // Get returns the live block of that id.
 func (l *Ledger) Get(id string) (Entry, bool) {
-	e, ok := l.byID[id]
+	e, ok := l.live.byID[id]
 	if !ok {
 		return Entry{}, false
 	}
 	return *e, true
 }
 
+// Find returns the block of that id, be it live or withdrawn.
+func (l *Ledger) Find(id string) (Entry, bool) {
+	if e, ok := l.withdrawn.byID[id]; ok {
+		return *e, true
+	}
+	return l.Get(id)
+}
+
 // admits reports whether the policy would keep a block of that rank if it were the next one.
 func (l *Ledger) admits(r Rank) bool { return r.compare(l.horizon) > 0 }
 
-// Add makes a block live and returns the blocks that the policy retires for it, lowest
-// rank first, which may include the block itself. It panics if a block of that id is
-// live: remove that one first.
+// Add puts a block into the ledger, live or withdrawn, and returns the blocks that the policy
+// retires for it, lowest rank first, which may include the block itself. It panics if the
+// ledger has a block of that id: remove that one first.
 func (l *Ledger) Add(e Entry) (retired []Entry) {
-	if _, ok := l.byID[e.ID]; ok {
-		panic(fmt.Sprintf("retire: block %s is live already", e.ID))
+	if _, ok := l.Find(e.ID); ok {
+		panic(fmt.Sprintf("retire: block %s is in the ledger already", e.ID))
 	}
 	if !l.admits(e.Rank()) {
 		return []Entry{e}
 	}
-	l.insert(&e)
+	l.shelf(&e).insert(&e)
 	if l.policy == (Policy{}) {
 		return nil
 	}
 	return l.enforce()
 }
 
-func (l *Ledger) insert(e *Entry) {
-	l.entries.SetHint(rankedOf(e), &l.hint)
-	l.byID[e.ID] = e
-	l.rows += e.Rows
+// shelf is where a block belongs.
+func (l *Ledger) shelf(e *Entry) *shelf {
+	if e.Withdrawn {
+		return l.withdrawn
+	}
+	return l.live
 }
 
 // compare orders entries by rank. Different blocks always compare as different.
@@ -192,31 +240,52 @@ func less(a, b ranked) bool { return compare(a, b) < 0 }
 
 // enforce retires the lowest ranks until the policy holds.
 func (l *Ledger) enforce() (retired []Entry) {
-	if newest, ok := l.entries.Max(); ok && l.policy.Age > 0 {
+	if newest, ok := l.newest(); ok && l.policy.Age > 0 {
 		// Everything strictly before the limit goes, whatever its position.
 		limit := Rank{Milliseconds: newest.Time.Add(-l.policy.Age).UnixMilli()}
 		if l.horizon.compare(limit) < 0 {
 			l.horizon = limit
 		}
 	}
-	for l.Len() > 0 {
-		oldest, _ := l.entries.Min()
+	for {
+		oldest, ok := l.oldest()
 		switch {
-		case l.policy.Blocks > 0 && l.Len() > l.policy.Blocks,
-			l.policy.Rows > 0 && l.rows > l.policy.Rows:
+		case !ok:
+			return retired
+		case l.policy.Blocks > 0 && l.Len()+l.Withdrawn() > l.policy.Blocks,
+			l.policy.Rows > 0 && l.live.rows+l.withdrawn.rows > l.policy.Rows:
 			l.horizon = oldest.Rank()
 		case !l.admits(oldest.Rank()):
 		default:
 			return retired
 		}
 		retired = append(retired, *oldest.Entry)
-		l.remove(oldest.Entry)
+		l.shelf(oldest.Entry).remove(oldest.Entry)
 	}
-	return retired
 }
 
-// Retire is an explicit retirement. It removes a block and recomputes the horizon from
-// the live blocks. ok is false if the block is not live.
+// oldest is the block of the lowest rank, live or withdrawn.
+func (l *Ledger) oldest() (ranked, bool) {
+	a, ok := l.live.entries.Min()
+	b, also := l.withdrawn.entries.Min()
+	if also && (!ok || less(b, a)) {
+		return b, true
+	}
+	return a, ok
+}
+
+// newest is the block of the highest rank, live or withdrawn.
+func (l *Ledger) newest() (ranked, bool) {
+	a, ok := l.live.entries.Max()
+	b, also := l.withdrawn.entries.Max()
+	if also && (!ok || less(a, b)) {
+		return b, true
+	}
+	return a, ok
+}
+
+// Retire is an explicit retirement. It removes a block, live or withdrawn, and recomputes the
+// horizon from the others. ok is false if the ledger has no such block.
 func (l *Ledger) Retire(id string) (e Entry, ok bool) {
 	if e, ok = l.Remove(id); ok {
 		l.horizon = Lowest
@@ -225,21 +294,33 @@ func (l *Ledger) Retire(id string) (e Entry, ok bool) {
 	return e, ok
 }
 
-// Remove removes a block from the ledger and keeps the horizon. It is for a block that is
-// replaced by another of its id, or is lost. ok is false if the block is not live.
+// Remove removes a block, live or withdrawn, and keeps the horizon. It is for a block that is
+// replaced by another of its id, or is lost. ok is false if the ledger has no such block.
 func (l *Ledger) Remove(id string) (e Entry, ok bool) {
-	p, ok := l.byID[id]
-	if !ok {
-		return Entry{}, false
+	for _, s := range []*shelf{l.live, l.withdrawn} {
+		if p := s.byID[id]; p != nil {
+			s.remove(p)
+			return *p, true
+		}
 	}
-	l.remove(p)
-	return *p, true
+	return Entry{}, false
 }
 
-func (l *Ledger) remove(e *Entry) {
-	l.entries.Delete(rankedOf(e))
-	delete(l.byID, e.ID)
-	l.rows -= e.Rows
+// Withdraw withdraws a live block. ok is false if the block is not live.
+func (l *Ledger) Withdraw(id string) (ok bool) { return l.move(id, l.live, l.withdrawn) }
+
+// Return makes a withdrawn block live again. ok is false if the block is not withdrawn.
+func (l *Ledger) Return(id string) (ok bool) { return l.move(id, l.withdrawn, l.live) }
+
+func (l *Ledger) move(id string, from, to *shelf) bool {
+	e := from.byID[id]
+	if e == nil {
+		return false
+	}
+	from.remove(e)
+	e.Withdrawn = to == l.withdrawn
+	to.insert(e)
+	return true
 }
 
 // Page returns up to limit live blocks in ascending rank, from the first one
@@ -247,7 +328,7 @@ func (l *Ledger) remove(e *Entry) {
 func (l *Ledger) Page(above Rank, limit int) []Entry {
 	page := make([]Entry, 0, min(limit, l.Len()))
 	first := ranked{above.Milliseconds, &Entry{Position: above.Position}}
-	l.entries.Ascend(first, func(e ranked) bool {
+	l.live.entries.Ascend(first, func(e ranked) bool {
 		if len(page) == limit {
 			return false
 		}
@@ -266,23 +347,24 @@ func (l *Ledger) Horizon() Rank { return l.horizon }
 // Restore puts saved entries and a saved horizon into an empty ledger. It returns the
 // entries that the policy, which may have changed, retires.
 func (l *Ledger) Restore(entries []Entry, horizon Rank) (retired []Entry, err error) {
-	if l.Len() > 0 {
+	if l.Len()+l.Withdrawn() > 0 {
 		panic("retire: restoring into a ledger in use")
 	}
-	l.byID = make(map[string]*Entry, len(entries))
+	l.live.byID = make(map[string]*Entry, len(entries))
 	byRank := make([]ranked, 0, len(entries))
 	for _, e := range entries {
-		if _, twice := l.byID[e.ID]; twice {
+		if _, twice := l.Find(e.ID); twice {
 			return nil, fmt.Errorf("restore the ledger: block %s is there twice", e.ID)
 		}
-		l.byID[e.ID] = &e
-		l.rows += e.Rows
+		s := l.shelf(&e)
+		s.byID[e.ID] = &e
+		s.rows += e.Rows
 		byRank = append(byRank, rankedOf(&e))
 	}
 	// In rank order they are appended to the tree without a search.
 	slices.SortFunc(byRank, compare)
 	for _, e := range byRank {
-		l.entries.Load(e)
+		l.shelf(e.Entry).entries.Load(e)
 	}
 	l.horizon = horizon
 	return l.enforce(), nil

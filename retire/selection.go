@@ -55,40 +55,61 @@ type Selection struct {
 	To     time.Time // its event time is before this; zero: any
 }
 
-// Select yields the chosen blocks in ascending rank. The ledger must not change meanwhile.
-// With ids it takes O(ids log ids), else O(log live blocks) and the blocks between the two
-// times.
-func (l *Ledger) Select(s *Selection) iter.Seq[Entry] {
-	spans := spansOf(s.Ranges)
-	meets := func(e *Entry) bool {
-		return (s.From.IsZero() || !e.Time.Before(s.From)) && (s.To.IsZero() || e.Time.Before(s.To)) && (s.Ranges == nil || spans.meet(e))
+// Select yields the chosen live blocks in ascending rank. The ledger must not change
+// meanwhile. With ids it takes O(ids log ids), else O(log live blocks) and the blocks between
+// the two times.
+func (l *Ledger) Select(s *Selection) iter.Seq[Entry] { return l.live.choose(s) }
+
+// SelectWithdrawn is Select among the withdrawn blocks.
+func (l *Ledger) SelectWithdrawn(s *Selection) iter.Seq[Entry] { return l.withdrawn.choose(s) }
+
+// criteria are those of a selection, except its ids.
+type criteria struct {
+	spans    spans // nil: any
+	from, to time.Time
+}
+
+func criteriaOf(s *Selection) criteria {
+	c := criteria{from: s.From, to: s.To}
+	if s.Ranges != nil {
+		c.spans = spansOf(s.Ranges)
 	}
+	return c
+}
+
+// meet reports whether a block meets all criteria.
+func (c *criteria) meet(e *Entry) bool {
+	return (c.from.IsZero() || !e.Time.Before(c.from)) && (c.to.IsZero() || e.Time.Before(c.to)) && (c.spans == nil || c.spans.meet(e))
+}
+
+func (s *shelf) choose(by *Selection) iter.Seq[Entry] {
+	c := criteriaOf(by)
 	return func(yield func(Entry) bool) {
-		if s.IDs != nil {
-			for _, e := range l.named(s.IDs) {
-				if meets(e.Entry) && !yield(*e.Entry) {
+		if by.IDs != nil {
+			for _, e := range s.named(by.IDs) {
+				if c.meet(e.Entry) && !yield(*e.Entry) {
 					return
 				}
 			}
 			return
 		}
 		first := ranked{Lowest.Milliseconds, &Entry{}}
-		if !s.From.IsZero() {
-			first.milliseconds = s.From.UnixMilli()
+		if !c.from.IsZero() {
+			first.milliseconds = c.from.UnixMilli()
 		}
-		l.entries.Ascend(first, func(e ranked) bool {
-			if !s.To.IsZero() && !e.Time.Before(s.To) {
+		s.entries.Ascend(first, func(e ranked) bool {
+			if !c.to.IsZero() && !e.Time.Before(c.to) {
 				return false
 			}
-			return !meets(e.Entry) || yield(*e.Entry)
+			return !c.meet(e.Entry) || yield(*e.Entry)
 		})
 	}
 }
 
-// named returns the live blocks of these ids in ascending rank, each once.
-func (l *Ledger) named(ids []string) (found []ranked) {
+// named returns the blocks of these ids in ascending rank, each once.
+func (s *shelf) named(ids []string) (found []ranked) {
 	for _, id := range ids {
-		if e, ok := l.byID[id]; ok {
+		if e, ok := s.byID[id]; ok {
 			found = append(found, rankedOf(e))
 		}
 	}

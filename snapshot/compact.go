@@ -60,9 +60,9 @@ func (k *Key) Compact(ctx context.Context, path string) (info SaveInfo, err erro
 }
 
 // Adopt replaces the file by one that has the live blocks of another file, with their
-// parts and sums, and keeps its own settings, offsets, counts and history. It replaces a file's
-// blocks by the same blocks in other features. Nothing may be saved to the other file
-// meanwhile. Otherwise it promises the same as Compact.
+// parts and sums, and keeps its own settings, withdrawn blocks, offsets, counts and history.
+// It replaces a file's blocks by the same blocks in other features. Nothing may be saved to
+// the other file meanwhile. Otherwise it promises the same as Compact.
 func (s *Store) Adopt(ctx context.Context, other *Store) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -91,12 +91,15 @@ func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
 	if err := createBuckets(to.tx); err != nil {
 		return head{}, err
 	}
-	if from.Bucket(bucketHistory) != nil {
-		if _, err := to.tx.CreateBucket(bucketHistory); err != nil {
+	for _, name := range [][]byte{bucketWithdrawn, bucketHistory} {
+		if from.Bucket(name) == nil {
+			continue
+		}
+		if _, err := to.tx.CreateBucket(name); err != nil {
 			return head{}, err
 		}
 	}
-	for _, p := range []place{{bucketMeta, keySettings}, {bucketMeta, keyMember}, {bucketOffsets, nil}, {bucketHistory, nil}} {
+	for _, p := range []place{{bucketMeta, keySettings}, {bucketMeta, keyMember}, {bucketWithdrawn, nil}, {bucketOffsets, nil}, {bucketHistory, nil}} {
 		if err := p.each(from, func(key, value []byte) error { return to.put(p.bucket, key, value) }); err != nil {
 			return head{}, err
 		}

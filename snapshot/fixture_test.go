@@ -304,6 +304,43 @@ func TestFixture(t *testing.T) {
 	}
 }
 
+// Withdrawn blocks add two values to a file, and change no other.
+func TestWithdrawnBlocksAreOptional(t *testing.T) {
+	change, path := fixtureChange(), filepath.Join(t.TempDir(), "streamd.db")
+	change.Withdraw = []retire.Entry{{
+		ID: "orders/1/31", Position: incremental.Position{Topic: "orders", Partition: 1, Offset: 31},
+		Last: 33, Time: time.UnixMilli(1_700_000_000_031).UTC(), Rows: 7, Withdrawn: true,
+	}}
+	s, _ := mustOpen(t, path)
+	save := func(c Change) {
+		t.Helper()
+		if _, err := s.Save(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(change)
+	s.Close()
+	want := values(t, fixture)
+	want["streamd withdrawn"] = "5cc3054b100000000100000000000000b129ba2c00000000"
+	want["withdrawn orders/1/31"] = "b129ba2c2a0000001f0000000000000021000000000000001f68e5cf8b0100000700000000000000010000006f7264657273"
+	if got := values(t, path); !maps.Equal(got, want) {
+		t.Errorf("%d values, want %d: %s, %s", len(got), len(want), got["streamd withdrawn"], got["withdrawn orders/1/31"])
+	}
+	s, c := mustOpen(t, path)
+	if !reflect.DeepEqual(c.Withdrawn, change.Withdraw) {
+		t.Errorf("withdrawn are %+v", c.Withdrawn)
+	}
+	change.Delete, change.Withdraw, change.Put = []string{"orders/1/31"}, nil, nil
+	for i := range change.Spaces {
+		change.Spaces[i].Put = nil
+	}
+	save(change)
+	s.Close()
+	if !maps.Equal(values(t, path), values(t, fixture)) {
+		t.Error("without the block the file is another one than before")
+	}
+}
+
 // A verification reports its progress and can be cancelled.
 func TestVerifyIsWatched(t *testing.T) {
 	s, contents, err := OpenReadOnly(fixture)

@@ -23,6 +23,7 @@ import (
 //	streamd     format                       magic, version, oldest program
 //	            settings                     topic, unit
 //	            head                         the record of the last save
+//	            withdrawn                    tally of the withdrawn blocks; absent without any
 //	            member                       the last process's place in the group
 //	            mac                          HMAC-SHA256 of the file, see Key
 //	blocks      block id                     ledger entry
@@ -33,6 +34,7 @@ import (
 //	sources     space (u32, BE), block id    nothing
 //	states      space, 0 or 1 + fold (u32, BE)  incremental.State, as AppendBinary writes it
 //	summaries   space (u32, BE), block id    incremental.Summary, as AppendBinary writes it
+//	withdrawn   block id                     ledger entry of a withdrawn block
 //	history     history                      some figures over time; the bucket may be missing
 //
 // All numbers are little endian, except the parts of keys, which must sort.
@@ -61,13 +63,15 @@ var (
 	bucketStates    = []byte("states")
 	bucketSummaries = []byte("summaries")
 	bucketHistory   = []byte("history")
+	bucketWithdrawn = []byte("withdrawn")
 
-	keyFormat   = []byte("format")
-	keySettings = []byte("settings")
-	keyMember   = []byte("member")
-	keyHead     = []byte("head")
-	keyMAC      = []byte("mac")
-	keyHistory  = []byte("history")
+	keyFormat    = []byte("format")
+	keySettings  = []byte("settings")
+	keyMember    = []byte("member")
+	keyHead      = []byte("head")
+	keyWithdrawn = []byte("withdrawn")
+	keyMAC       = []byte("mac")
+	keyHistory   = []byte("history")
 )
 
 // spaceKey is the key of a space, and the prefix of the keys of its values.
@@ -359,6 +363,9 @@ func readMember(tx *bbolt.Tx, here fileID) (Member, error) {
 //	   200    8  time at which the oldest of them left the file since it was compacted,
 //	             ms since 1970 UTC; year 1: none has
 //	   208       horizon: topic
+//
+// The tally of the withdrawn blocks is a value of its own, under the key withdrawn. A file
+// without withdrawn blocks lacks it.
 type head struct {
 	savedAt         time.Time
 	horizon         retire.Rank
@@ -369,6 +376,7 @@ type head struct {
 	inUse           uint32
 	retirements     int64
 	uncompacted     time.Time
+	withdrawn       tally
 
 	features *spaceRecord // of a file before format 5, whose head has it; nil: features are not fixed
 }
@@ -418,7 +426,20 @@ func decodeHead(value []byte, f format) (h head, err error) {
 }
 
 func readHead(tx *bbolt.Tx, f format) (head, error) {
-	return decodeHead(tx.Bucket(bucketMeta).Get(keyHead), f)
+	meta := tx.Bucket(bucketMeta)
+	h, err := decodeHead(meta.Get(keyHead), f)
+	if value := meta.Get(keyWithdrawn); value != nil && err == nil {
+		h.withdrawn, err = decodeWithdrawnTally(value)
+	}
+	return h, err
+}
+
+func decodeWithdrawnTally(value []byte) (tally, error) {
+	p, err := open(bucketMeta, keyWithdrawn, value)
+	if err != nil {
+		return tally{}, err
+	}
+	return p.tally(), p.done(bucketMeta, keyWithdrawn)
 }
 
 // A ledger entry:
@@ -444,7 +465,18 @@ func appendBlock(b []byte, e *retire.Entry) []byte {
 // decodeBlock also returns the checksum of the block's summary in the features, which
 // entries have before format 5.
 func decodeBlock(f format, id string, value []byte) (e retire.Entry, summary uint32, err error) {
-	p, err := open(bucketBlocks, []byte(id), value)
+	return decodeEntry(f, bucketBlocks, id, value)
+}
+
+// decodeWithdrawn reads the entry of a withdrawn block.
+func decodeWithdrawn(id string, value []byte) (e retire.Entry, err error) {
+	e, _, err = decodeEntry(version, bucketWithdrawn, id, value)
+	e.Withdrawn = true
+	return e, err
+}
+
+func decodeEntry(f format, bucket []byte, id string, value []byte) (e retire.Entry, summary uint32, err error) {
+	p, err := open(bucket, []byte(id), value)
 	if err != nil {
 		return e, 0, err
 	}
@@ -458,7 +490,7 @@ func decodeBlock(f format, id string, value []byte) (e retire.Entry, summary uin
 		_, summary = p.u32(), p.u32() // its length and checksum
 	}
 	e.Position.Topic = p.remainder()
-	return e, summary, p.done(bucketBlocks, []byte(id))
+	return e, summary, p.done(bucket, []byte(id))
 }
 
 // An offset's key is the topic and the partition, 4 bytes, big endian. Its value:

@@ -24,12 +24,14 @@ type Contents struct {
 	Version int             // of the format
 	Spaces  []SpaceContents // by number; without the first, Features, the features are not fixed
 	InUse   uint32          // the space that planes are solved from
-	Entries []retire.Entry  // ordered by id
-	Offsets []Offset
-	Horizon retire.Rank
-	Counts  Counts
-	SavedAt time.Time // UTC; zero: nothing has been saved
-	History []byte    // as SaveHistory wrote it; nil: there is none
+	Entries []retire.Entry  // of live blocks, ordered by id
+	// Withdrawn has the entries of withdrawn blocks, ordered by id.
+	Withdrawn []retire.Entry
+	Offsets   []Offset
+	Horizon   retire.Rank
+	Counts    Counts
+	SavedAt   time.Time // UTC; zero: nothing has been saved
+	History   []byte    // as SaveHistory wrote it; nil: there is none
 
 	// Uncompacted is the time when the oldest remains were left since the last
 	// compaction: those of an explicitly retired block, or of a basis made from one. They
@@ -312,7 +314,7 @@ func readHistory(tx *bbolt.Tx) ([]byte, error) {
 // entries of older formats contain.
 func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool, note note) (summaries tally, err error) {
 	var rows int64
-	var blocks, offsets, parts tally
+	var blocks, withdrawn, offsets, parts tally
 	// each reads the values of a bucket and counts the good ones.
 	each := func(name []byte, t *tally, read func(key, value []byte) error) error {
 		return place{name, nil}.each(tx, func(key, value []byte) error {
@@ -341,6 +343,16 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 	if err != nil {
 		return summaries, err
 	}
+	err = each(bucketWithdrawn, &withdrawn, func(key, value []byte) error {
+		e, err := decodeWithdrawn(string(key), value)
+		if err == nil {
+			c.Withdrawn = append(c.Withdrawn, e)
+		}
+		return err
+	})
+	if err != nil {
+		return summaries, err
+	}
 	err = each(bucketOffsets, &offsets, func(key, value []byte) error {
 		o, err := decodeOffset(key, value)
 		if err == nil {
@@ -364,6 +376,7 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 	return summaries, compare(note, []comparison{
 		{bucketBlocks, blocks != want.blocks, fmt.Sprintf("there are %d blocks, %d were saved, or not these", blocks.n, want.blocks.n)},
 		{bucketBlocks, rows != want.rows, fmt.Sprintf("the blocks have %d rows, %d were saved", rows, want.rows)},
+		{bucketWithdrawn, withdrawn != want.withdrawn, fmt.Sprintf("there are %d withdrawn blocks, %d were saved, or not these", withdrawn.n, want.withdrawn.n)},
 		{bucketParts, parts != want.parts, fmt.Sprintf("there are %d parts, %d were saved, or not these", parts.n, want.parts.n)},
 		{bucketOffsets, offsets != want.offsets, fmt.Sprintf("there are %d offsets, %d were saved, or not these", offsets.n, want.offsets.n)},
 	})

@@ -39,10 +39,13 @@ type Summary struct {
 
 // Change is the difference that a Save makes.
 type Change struct {
-	Delete  []string // blocks that are no longer live; those not in the file are ignored
-	Put     []Block  // new blocks, or replacements of the same id; applied after Delete
-	Offsets []Offset // those that have changed
-	Parts   []Part   // new ones of blocks that are live after the change
+	Delete []string // blocks that are no longer live or withdrawn; those not in the file are ignored
+	Put    []Block  // new blocks, or replacements of the same id; applied after Delete
+	// Withdraw has withdrawn blocks, which take the place of those of the same id. None is
+	// also in Put. Applied after Delete.
+	Withdraw []retire.Entry
+	Offsets  []Offset // those that have changed
+	Parts    []Part   // new ones of blocks that are live after the change
 	// Spaces are all spaces after the change. Others are deleted with everything that
 	// belongs to them. Without space Features, or with a State of no features, the
 	// features are not fixed and there are no blocks. Applied last.
@@ -53,6 +56,9 @@ type Change struct {
 	Horizon retire.Rank
 	Counts  Counts
 	Retired int // explicit retirements in the change
+	// Withdrawn counts the blocks that were live and are withdrawn. They leave remains in the
+	// file, too, but a control topic repeats them for a file that is older.
+	Withdrawn int
 	// StaleBases counts the dropped bases that were made from such blocks. They may never
 	// have been in the file.
 	StaleBases int
@@ -173,6 +179,12 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 			return info, fmt.Errorf("block %q is put twice", id)
 		}
 	}
+	for i := range c.Withdraw {
+		id := c.Withdraw[i].ID
+		if _, twice := slices.BinarySearchFunc(put, id, func(b *Block, id string) int { return strings.Compare(b.Entry.ID, id) }); twice {
+			return info, fmt.Errorf("block %q is put and withdrawn", id)
+		}
+	}
 	others := !slices.Equal(p.features, s.features)
 	var next head
 	err = s.update(func(w *writer) error {
@@ -182,10 +194,10 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		}
 		next = head{
 			savedAt: c.SavedAt, horizon: c.Horizon, counts: c.Counts, inUse: c.InUse,
-			rows: old.rows, blocks: old.blocks, offsets: old.offsets, parts: old.parts,
+			rows: old.rows, blocks: old.blocks, offsets: old.offsets, parts: old.parts, withdrawn: old.withdrawn,
 			retirements: old.retirements + int64(max(0, c.Retired)), uncompacted: old.uncompacted,
 		}
-		if c.Retired+c.StaleBases > 0 && next.uncompacted.IsZero() {
+		if c.Retired+c.Withdrawn+c.StaleBases > 0 && next.uncompacted.IsZero() {
 			next.uncompacted = c.SavedAt
 		}
 		w.head = &next
@@ -200,6 +212,11 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		blocks := finder{cursor: w.tx.Bucket(bucketBlocks).Cursor()}
 		for _, b := range put {
 			if err := w.put(b, blocks.find([]byte(b.Entry.ID))); err != nil {
+				return err
+			}
+		}
+		for _, e := range byID(c.Withdraw, func(e *retire.Entry) string { return e.ID }) {
+			if err := w.withdraw(e); err != nil {
 				return err
 			}
 		}
@@ -289,6 +306,15 @@ func (c *Change) check(features []string) error {
 		}
 		if p := c.Put[i].Part; p != nil && (p.Features() != len(features) || p.Rows() != e.Rows) {
 			return fmt.Errorf("block %q has %d rows of %d features, its part %d of %d", e.ID, e.Rows, len(features), p.Rows(), p.Features())
+		}
+	}
+	for i := range c.Withdraw {
+		e := &c.Withdraw[i]
+		switch err := checkPosition(e.Position); {
+		case e.ID == "" || len(e.ID) > MaxID:
+			return fmt.Errorf("withdrawn block %.40q: its id has %d bytes; it has 1 to %d", e.ID, len(e.ID), MaxID)
+		case err != nil:
+			return fmt.Errorf("withdrawn block %q: %w", e.ID, err)
 		}
 	}
 	for _, p := range c.Parts {
@@ -485,7 +511,13 @@ func (w *writer) putSettings(s Settings) error {
 }
 
 func (w *writer) putHead() error {
-	return w.putValue(bucketMeta, keyHead, appendHead(frame(), w.head))
+	if err := w.putValue(bucketMeta, keyHead, appendHead(frame(), w.head)); err != nil {
+		return err
+	}
+	if w.head.withdrawn == (tally{}) {
+		return w.deleteValue(bucketMeta, keyWithdrawn)
+	}
+	return w.putValue(bucketMeta, keyWithdrawn, appendTally(frame(), w.head.withdrawn))
 }
 
 func (w *writer) putOffset(o Offset) error {
@@ -529,6 +561,9 @@ func (w *writer) put(b *Block, old []byte) error {
 			return err
 		}
 	}
+	if err := w.deleteWithdrawn(b.Entry.ID); err != nil {
+		return err
+	}
 	value := w.encode(func(frame []byte) []byte { return appendBlock(frame, &b.Entry) })
 	if err := w.putValue(bucketBlocks, []byte(b.Entry.ID), value); err != nil {
 		return err
@@ -544,7 +579,40 @@ func (w *writer) put(b *Block, old []byte) error {
 	return nil
 }
 
+// withdraw writes the entry of a withdrawn block.
+func (w *writer) withdraw(e *retire.Entry) error {
+	if err := w.delete(e.ID); err != nil {
+		return err
+	}
+	if _, err := w.tx.CreateBucketIfNotExists(bucketWithdrawn); err != nil {
+		return err
+	}
+	value := w.encode(func(frame []byte) []byte { return appendBlock(frame, e) })
+	if err := w.putValue(bucketWithdrawn, []byte(e.ID), value); err != nil {
+		return err
+	}
+	w.head.withdrawn.add(value)
+	return nil
+}
+
+// deleteWithdrawn deletes the entry of a withdrawn block, if there is one.
+func (w *writer) deleteWithdrawn(id string) error {
+	if w.head.withdrawn.n == 0 {
+		return nil
+	}
+	value := w.tx.Bucket(bucketWithdrawn).Get([]byte(id))
+	if value == nil {
+		return nil
+	}
+	w.head.withdrawn.remove(value)
+	return w.deleteValue(bucketWithdrawn, []byte(id))
+}
+
+// delete deletes a block, live or withdrawn.
 func (w *writer) delete(id string) error {
+	if err := w.deleteWithdrawn(id); err != nil {
+		return err
+	}
 	value := w.tx.Bucket(bucketBlocks).Get([]byte(id))
 	if value == nil {
 		return nil

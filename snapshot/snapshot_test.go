@@ -116,6 +116,11 @@ type world struct {
 	counts   Counts
 	savedAt  time.Time
 
+	withdraws bool                    // blocks are withdrawn, too
+	withdrawn map[string]retire.Entry // withdrawn blocks
+	away      map[string]retire.Entry // those that are not saved
+	withdrew  int                     // unsaved
+
 	retired, retirements int       // explicit ones: unsaved, saved
 	uncompacted          time.Time // as in Contents
 
@@ -135,6 +140,7 @@ func newWorld(r *rand.Rand, features int) *world {
 		folds: newFolds(incremental.DefaultFeatures(features)), changed: [folds]bool{true, true, true}, parts: map[string]Part{},
 		live: map[string]block{}, offsets: map[int]Offset{}, horizon: retire.Rank{Milliseconds: math.MinInt64},
 		put: map[string]block{}, gone: map[string]bool{}, moved: map[int]Offset{},
+		withdrawn: map[string]retire.Entry{}, away: map[string]retire.Entry{},
 	}
 }
 
@@ -158,6 +164,16 @@ func (w *world) remove(id string) {
 	w.counts.BlocksRetired++
 }
 
+// withdraw withdraws a live block.
+func (w *world) withdraw(id string) {
+	e := w.live[id].Entry
+	w.remove(id)
+	delete(w.gone, id)
+	e.Withdrawn = true
+	w.withdrawn[id], w.away[id] = e, e
+	w.withdrew++
+}
+
 // step adds, replaces or retires a block, or only moves an offset.
 func (w *world) step() {
 	id := fmt.Sprintf("orders/%d/%d", w.r.IntN(3), w.r.IntN(30))
@@ -168,6 +184,11 @@ func (w *world) step() {
 		w.stepSpaces()
 	}
 	_, isLive := w.live[id]
+	if e, ok := w.withdrawn[id]; ok && w.r.IntN(3) == 0 { // it leaves the ledger
+		delete(w.withdrawn, e.ID)
+		delete(w.away, e.ID)
+		w.gone[id] = true
+	}
 	switch w.r.IntN(5) {
 	case 0:
 	case 4:
@@ -177,7 +198,9 @@ func (w *world) step() {
 			w.parts[id] = Part{id, b.Part}
 		}
 	case 1:
-		if isLive {
+		if isLive && w.withdraws && w.r.IntN(2) == 0 {
+			w.withdraw(id)
+		} else if isLive {
 			w.remove(id)
 			w.retired += w.r.IntN(2) // a policy evicts the others
 		}
@@ -214,6 +237,8 @@ func (w *world) add(b block) {
 	w.state.Add(b.Summary)
 	w.fold(id).Add(b.Summary)
 	delete(w.gone, id)
+	delete(w.withdrawn, id)
+	delete(w.away, id)
 	for _, s := range w.spaces {
 		if s.Number == w.inUse || w.r.IntN(2) == 0 {
 			s.add(w.r, b)
@@ -236,7 +261,7 @@ func takePartAgain(b block) *sample.Part {
 
 func (w *world) change() Change {
 	w.savedAt = time.UnixMilli(1_700_000_000_000 + w.counts.Records).UTC()
-	if w.retired > 0 && w.uncompacted.IsZero() {
+	if w.retired+w.withdrew > 0 && w.uncompacted.IsZero() {
 		w.uncompacted = w.savedAt
 	}
 	folds := slices.Clone(w.folds)
@@ -246,8 +271,9 @@ func (w *world) change() Change {
 		}
 	}
 	c := Change{
-		Parts:   slices.Collect(maps.Values(w.parts)),
-		Delete:  slices.Collect(maps.Keys(w.gone)), // in random order
+		Parts:    slices.Collect(maps.Values(w.parts)),
+		Delete:   slices.Collect(maps.Keys(w.gone)), // in random order
+		Withdraw: slices.Collect(maps.Values(w.away)), Withdrawn: w.withdrew,
 		Offsets: slices.Collect(maps.Values(w.moved)),
 		Horizon: w.horizon, Counts: w.counts, SavedAt: w.savedAt,
 		Spaces: append([]SpaceChange{{State: w.state, Folds: folds}}, w.spaceChanges()...), InUse: w.inUse, Retired: w.retired,
@@ -259,6 +285,8 @@ func (w *world) change() Change {
 func (w *world) saved() {
 	clear(w.put)
 	clear(w.gone)
+	clear(w.away)
+	w.withdrew = 0
 	clear(w.moved)
 	clear(w.parts)
 	w.changed = [folds]bool{}
@@ -311,7 +339,7 @@ func worldCopy(w *world) *world {
 	}
 	return &world{
 		spaces: spaces, inUse: w.inUse,
-		features: w.features, state: state, folds: folds, live: maps.Clone(w.live), offsets: maps.Clone(w.offsets),
+		features: w.features, state: state, folds: folds, live: maps.Clone(w.live), withdrawn: maps.Clone(w.withdrawn), offsets: maps.Clone(w.offsets),
 		horizon: w.horizon, counts: w.counts, savedAt: w.savedAt, uncompacted: w.uncompacted,
 	}
 }
@@ -327,6 +355,9 @@ func (w *world) contents() *Contents {
 		c.Entries = append(c.Entries, b.Entry)
 	}
 	slices.SortFunc(c.Entries, func(a, b retire.Entry) int { return cmp.Compare(a.ID, b.ID) })
+	for _, id := range slices.Sorted(maps.Keys(w.withdrawn)) {
+		c.Withdrawn = append(c.Withdrawn, w.withdrawn[id])
+	}
 	for _, p := range slices.Sorted(maps.Keys(w.offsets)) {
 		c.Offsets = append(c.Offsets, w.offsets[p])
 	}
@@ -449,6 +480,7 @@ func TestFileEqualsMemory(t *testing.T) {
 			r := rand.New(rand.NewPCG(2, seed))
 			path := filepath.Join(t.TempDir(), "streamd.db")
 			w := newWorld(r, 1+r.IntN(4))
+			w.withdraws = true
 			s, _ := mustOpen(t, path)
 			for range 15 {
 				for range r.IntN(30) {

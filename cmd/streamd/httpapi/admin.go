@@ -86,7 +86,7 @@ func (s *Server) retireChosen(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	chosen, err := selectorOf(content)
+	chosen, err := ParseSelector(content)
 	if err != nil {
 		return err
 	}
@@ -108,9 +108,9 @@ func takesSelector(contentType string) bool {
 	return media == "" || slices.Contains(selectorTypes, media)
 }
 
-// selectorOf reads a selector. Nothing in it is ignored, and a part that is empty is refused:
+// ParseSelector reads a selector. Nothing in it is ignored, and a part that is empty is refused:
 // with a mistake in it, a selector must not choose more than was meant.
-func selectorOf(content []byte) (s Selector, err error) {
+func ParseSelector(content []byte) (s Selector, err error) {
 	type part struct {
 		into any
 		want string

@@ -1,0 +1,142 @@
+// Package control reads the control topic: selections of blocks that stay retired until they
+// are taken back.
+//
+// # Records
+//
+// A record has a key, which names a selection, and one of these values:
+//
+//	{"retire":{"ids":["orders/3/1841"]}}   the selection is in force
+//	{"restore":true}                       it is taken back
+//	null (a tombstone)                     likewise
+//
+// retire has the selector of POST /v1/retire ([httpapi.Selector]). The latest record of a key
+// counts, so a topic with cleanup.policy=compact keeps all that counts. Keys of different
+// partitions are different names: a producer sends the records of a key to one partition
+// anyway, and there is no order between partitions. Restoring has no selector. A selection
+// less some of its blocks is a narrower selection, which a record of the same key says.
+//
+// # What follows from the topic
+//
+// The live set is a function of the data topic and of the control topic. The selections in
+// force are a set (retire.Withdrawals), and a block is live if none of them chooses it,
+// whichever was read first. A selection chooses blocks that come later, too. One by key
+// therefore keeps out every later value of the key; with an event time or a position beside
+// it, it ends. Every instance of a group reads the whole topic, and its blocks follow it
+// whatever partitions of the data it has.
+//
+//   - A block that is withdrawn leaves the sums, and its rows the file, as with any explicit
+//     retirement. It keeps its place in the ledger, which the snapshot has, so that the
+//     retention policy keeps the same blocks (package retire).
+//   - A block that no selection chooses any more is read from the log again, as for a new
+//     basis, and joins the sums. It is not live until then, or while the log lacks it.
+//   - The boundaries of gathered blocks do not depend on the control topic. A block that
+//     grows is compared with the selections each time that it grows.
+//
+// # Where reading begins
+//
+// Each start reads the topic from its beginning, so that the selections need not be saved, and
+// an old or new snapshot follows them at once. Nothing of the data is read before that. The
+// offsets are saved in the transaction of the state that follows the records below them. If
+// the topic ends before a saved offset, it is another one, or has lost records, and blocks
+// that must stay retired would come back. That is an error. Another topic, or none, is a
+// decision of the operator: selections that are not in it are not in force.
+//
+// # Bad records
+//
+// A record that cannot be read changes nothing: the former one of its key stays in force,
+// because blocks must not come back by a mistake in writing. It is logged as an error, and again
+// at each start as long as the topic has it. Compaction may drop the former record, so the
+// mistake should be mended soon, with a good record of its key.
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"time"
+
+	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/ingest/kafka"
+	"streamd/retire"
+)
+
+// Change is what a record says.
+type Change struct {
+	Name      string            // of the selection
+	Selection *retire.Selection // in force from now on; nil: taken back
+}
+
+// nameOf names the selection of a key.
+func nameOf(partition int, key []byte) string { return fmt.Sprintf("%d/%s", partition, key) }
+
+var errNoKey = errors.New("it has no key: nothing could take it back")
+
+// changeOf reads a record.
+func changeOf(partition int, r *kafka.Record) (Change, error) {
+	c := Change{Name: nameOf(partition, r.Key)}
+	if r.Key == nil {
+		return c, errNoKey
+	}
+	if r.Value == nil {
+		return c, nil
+	}
+	var err error
+	c.Selection, err = parse(r.Value)
+	return c, err
+}
+
+// parse reads a value that is not null. The selection is nil for restore.
+func parse(value []byte) (*retire.Selection, error) {
+	bad := errors.New(`want {"retire":{…}} with a selector, or {"restore":true}`)
+	d := json.NewDecoder(bytes.NewReader(value))
+	if opening, err := d.Token(); err != nil || opening != json.Delim('{') {
+		return nil, bad
+	}
+	name, err := d.Token()
+	if err != nil {
+		return nil, bad
+	}
+	var content json.RawMessage
+	if name != "retire" && name != "restore" || d.Decode(&content) != nil {
+		return nil, bad
+	}
+	if closing, err := d.Token(); err != nil || closing != json.Delim('}') {
+		return nil, bad
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, bad
+	}
+	if name == "restore" {
+		if string(content) != "true" {
+			return nil, bad
+		}
+		return nil, nil
+	}
+	s, err := httpapi.ParseSelector(content)
+	if err != nil {
+		return nil, err
+	}
+	return SelectionOf(s), nil
+}
+
+// SelectionOf is the selection that a selector stands for. Keys are the ids of their blocks.
+func SelectionOf(s httpapi.Selector) *retire.Selection {
+	ids := slices.Clone(s.IDs)
+	for _, key := range s.Keys {
+		ids = append(ids, intake.KeyPrefix+url.PathEscape(key))
+	}
+	return &retire.Selection{IDs: ids, Ranges: s.Positions, From: timeOf(s.From), To: timeOf(s.To)}
+}
+
+// timeOf is the time that t points to, or zero.
+func timeOf(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}

@@ -1,0 +1,338 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/ingest/kafka"
+	"streamd/ingest/kafka/embedded"
+	"streamd/retire"
+)
+
+// patience bounds every wait of a test, also on a slow machine.
+const patience = time.Minute
+
+func TestRecords(t *testing.T) {
+	day := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	for value, want := range map[string]*retire.Selection{
+		`{"retire":{"ids":["orders/3/1841"]}}`:                    {IDs: []string{"orders/3/1841"}},
+		` { "retire" : {"keys":["ann/1"], "ids":["a"]} } `:        {IDs: []string{"a", "key:ann%2F1"}},
+		`{"retire":{"positions":["orders/3/5-7"]}}`:               {Ranges: []retire.Range{{Topic: "orders", Partition: 3, First: 5, Last: 7}}},
+		`{"retire":{"from":"2026-01-02T00:00:00Z","keys":["b"]}}`: {IDs: []string{"key:b"}, From: day},
+		`{"retire":{"to":"2026-01-02T00:00:00Z"}}`:                {To: day},
+		`{"restore":true}`: nil,
+	} {
+		if got, err := parse([]byte(value)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v; want %+v", value, got, err, want)
+		}
+	}
+	const form = "want {"
+	for value, want := range map[string]string{
+		"": form, "null": form, "{}": form, "[]": form, `"retire"`: form, `{"retire"`: form, `{"retire":{"ids":["a"]}`: form,
+		`{"retire":{"ids":["a"]}} {}`: form, `{"retire":{"ids":["a"]},"restore":true}`: form, `{"restore":false}`: form, `{"restore":{}}`: form,
+		`{"restore":true,"restore":true}`: form, `{"Retire":{"ids":["a"]}}`: form, `{"delete":{"ids":["a"]}}`: form,
+		`{"retire":{}}`: "chooses nothing", `{"retire":{"ids":[]}}`: "is empty", `{"retire":{"id":["a"]}}`: "unknown", `{"retire":true}`: "want an object",
+		`{"retire":{"ids":["a"],"ids":["b"]}}`: "given twice", `{"retire":{"positions":["orders/3/7-5"]}}`: "above the last",
+	} {
+		if got, err := parse([]byte(value)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v; want %q", value, got, err, want)
+		}
+	}
+	if c, err := changeOf(1, &kafka.Record{Key: []byte("k")}); err != nil || c.Name != "1/k" || c.Selection != nil {
+		t.Errorf("a tombstone: %+v, %v", c, err)
+	}
+	if _, err := changeOf(1, &kafka.Record{Value: []byte(`{"restore":true}`)}); !errors.Is(err, errNoKey) {
+		t.Errorf("no key: %v", err)
+	}
+}
+
+// site is a topic on an embedded broker.
+type site struct {
+	*embedded.Broker
+	topic string
+}
+
+func newSite(t *testing.T, partitions int) *site {
+	t.Helper()
+	b, err := embedded.Start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	s := &site{b, "retirements"}
+	if partitions > 0 {
+		s.create(t, s.topic, partitions)
+	}
+	return s
+}
+
+func (s *site) cluster() kafka.Cluster { return kafka.Cluster{Brokers: []string{s.Addr()}} }
+
+func (s *site) create(t *testing.T, topic string, partitions int) {
+	t.Helper()
+	configs := map[string]string{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "retention.ms": "-1"}
+	if err := kafka.EnsureTopic(t.Context(), s.cluster(), topic, partitions, configs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write writes records, each a partition, a key and a value divided by spaces. The key - is
+// none, and the value - a tombstone.
+func (s *site) write(t *testing.T, records ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: s.cluster(), Topic: s.topic}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for _, r := range records {
+		var partition int
+		var k, v string
+		if _, err := fmt.Sscan(r, &partition, &k, &v); err != nil {
+			t.Fatal(err)
+		}
+		key, value := []byte(k), []byte(v)
+		if k == "-" {
+			key = nil
+		}
+		if v == "-" {
+			value = nil
+		}
+		if err := p.Write(ctx, partition, key, value, nil, time.UnixMilli(1_700_000_000_000)); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// follower keeps the selections that a reader has received.
+type follower struct {
+	*Reader
+	t       *testing.T
+	mu      sync.Mutex
+	in      map[string]string // first id of each selection
+	at      map[int]int64
+	changes int
+	caught  chan struct{}
+	ended   chan error
+	stop    context.CancelFunc
+}
+
+func (s *site) follow(t *testing.T, saved map[int]int64) *follower {
+	t.Helper()
+	f := &follower{t: t, in: map[string]string{}, at: map[int]int64{}, caught: make(chan struct{}), ended: make(chan error, 1)}
+	r, err := NewReader(Settings{
+		Cluster: s.cluster(), Topic: s.topic, Log: zerolog.Nop(), MaxMessageBytes: most, Saved: saved,
+		Take: func(_ context.Context, partition int, next int64, changes []Change) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.at[partition] = next
+			f.changes += len(changes)
+			for _, c := range changes {
+				if delete(f.in, c.Name); c.Selection != nil {
+					f.in[c.Name] = c.Selection.IDs[0]
+				}
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Reader = r
+	ctx, stop := context.WithCancel(t.Context())
+	f.stop = stop
+	go func() { f.ended <- r.Run(ctx, func() { close(f.caught) }) }()
+	t.Cleanup(stop)
+	return f
+}
+
+// end stops the reader and returns the offsets that it has reached.
+func (f *follower) end() map[int]int64 {
+	f.t.Helper()
+	f.stop()
+	if err := <-f.ended; err != nil {
+		f.t.Error(err)
+	}
+	f.Close()
+	return f.at
+}
+
+// catchUp waits for everything that the topic had at the start.
+func (f *follower) catchUp() {
+	f.t.Helper()
+	select {
+	case <-f.caught:
+	case err := <-f.ended:
+		f.t.Fatal(err)
+	case <-time.After(patience):
+		f.t.Fatal("the topic is not read")
+	}
+}
+
+func (f *follower) has(want map[string]string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Equal(f.in, want)
+}
+
+func (f *follower) waitFor(want map[string]string) {
+	f.t.Helper()
+	for began := time.Now(); !f.has(want); time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > patience {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.t.Fatalf("%v, want %v", f.in, want)
+		}
+	}
+}
+
+// waitForOffset waits until everything of a partition below an offset has been taken.
+func (f *follower) waitForOffset(partition int, next int64) {
+	f.t.Helper()
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		f.mu.Lock()
+		at := f.at[partition]
+		f.mu.Unlock()
+		if at >= next {
+			return
+		}
+		if time.Since(began) > patience {
+			f.t.Fatalf("partition %d is read up to %d", partition, at)
+		}
+	}
+}
+
+// most is the size of a record batch that the readers of tests take.
+const most = 4096
+
+func retiring(id string) string { return fmt.Sprintf(`{"retire":{"ids":[%q]}}`, id) }
+
+// The latest record of each key of a partition counts. A start reads them all, a running
+// reader follows, and a bad record changes nothing.
+func TestReaderFollows(t *testing.T) {
+	s := newSite(t, 2)
+	s.write(t, "0 a "+retiring("one"), "0 b "+retiring("two"), "1 a "+retiring("three"), "0 a "+retiring("four"), "0 b -")
+	f := s.follow(t, nil)
+	f.catchUp()
+	want := map[string]string{"0/a": "four", "1/a": "three"}
+	if !f.has(want) {
+		t.Fatalf("%v, want %v", f.in, want)
+	}
+	s.write(t, `1 a {"restore":true}`, "0 b "+retiring("five"), `0 a {"retire":{}}`, "1 - "+retiring("six"), "0 a "+retiring(strings.Repeat("x", most)), "0 c "+retiring("seven"))
+	want = map[string]string{"0/a": "four", "0/b": "five", "0/c": "seven"}
+	f.waitFor(want)
+	s.write(t, "0 a "+retiring("eight"))
+	want["0/a"] = "eight"
+	f.waitFor(want)
+	f.waitForOffset(1, 3)
+	saved := f.end()
+	if !maps.Equal(saved, map[int]int64{0: 9, 1: 3}) {
+		t.Errorf("offsets %v", saved)
+	}
+
+	again := s.follow(t, saved)
+	again.catchUp()
+	if !again.has(want) {
+		t.Errorf("after a restart %v, want %v", again.in, want)
+	}
+	if got := again.end(); !maps.Equal(got, saved) {
+		t.Errorf("after a restart the offsets are %v, not %v", got, saved)
+	}
+}
+
+// A compacted topic has the same selections.
+func TestReaderOfACompactedTopic(t *testing.T) {
+	s := newSite(t, 1)
+	for i := range 20 {
+		s.write(t, fmt.Sprintf("0 k%d %s", i%3, retiring(fmt.Sprint(i))))
+	}
+	s.write(t, "0 k0 -")
+	want := map[string]string{"0/k1": "19", "0/k2": "17"}
+	f := s.follow(t, nil)
+	f.catchUp()
+	if !f.has(want) {
+		t.Fatalf("%v, want %v", f.in, want)
+	}
+	saved := f.end()
+	s.Cluster().Compact()
+	f = s.follow(t, saved)
+	f.catchUp()
+	if !f.has(want) {
+		t.Errorf("compacted: %v, want %v", f.in, want)
+	}
+	if f.changes > 10 { // the latest ones may not be compacted yet
+		t.Errorf("%d records are left", f.changes)
+	}
+	if got := f.end(); !maps.Equal(got, saved) {
+		t.Errorf("compacted: the offsets are %v, not %v", got, saved)
+	}
+}
+
+// A topic that was made anew does not bring back what the former one has retired.
+func TestReaderOfAnotherTopic(t *testing.T) {
+	s := newSite(t, 1)
+	s.write(t, "0 a "+retiring("one"))
+	f := s.follow(t, map[int]int64{0: 2})
+	select {
+	case err := <-f.ended:
+		lost := (*LostError)(nil)
+		if !errors.As(err, &lost) || *lost != (LostError{Topic: s.topic, Saved: 2, End: 1}) {
+			t.Errorf("%v", err)
+		}
+	case <-f.caught:
+		t.Error("the topic counts as read")
+	case <-time.After(patience):
+		t.Error("Run does not end")
+	}
+	f.Close()
+}
+
+// A topic may be made after the start.
+func TestReaderWaitsForItsTopic(t *testing.T) {
+	s := newSite(t, 0)
+	f := s.follow(t, nil)
+	select {
+	case <-f.caught:
+		t.Error("a topic that does not exist counts as read")
+	case <-time.After(2 * between):
+	}
+	s.create(t, s.topic, 1)
+	f.catchUp()
+	s.write(t, "0 a "+retiring("one"))
+	f.waitFor(map[string]string{"0/a": "one"})
+	f.end()
+}
+
+// An error of Take ends Run.
+func TestErrorOfTake(t *testing.T) {
+	s := newSite(t, 1)
+	s.write(t, "0 a "+retiring("one"))
+	wrong := errors.New("wrong")
+	r, err := NewReader(Settings{Cluster: s.cluster(), Topic: s.topic, Log: zerolog.Nop(),
+		Take: func(context.Context, int, int64, []Change) error { return wrong }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.Run(t.Context(), func() { t.Error("caught up") }); !errors.Is(err, wrong) {
+		t.Errorf("%v", err)
+	}
+	if got := slices.Collect(maps.Keys(r.next)); len(got) != 0 {
+		t.Errorf("partitions %v count as read", got)
+	}
+}

@@ -288,10 +288,19 @@ func (l *loader) checkModel() {
 }
 
 func (l *loader) checkRetire() {
+	r := l.config.Retire
+	switch {
+	case r.Topic == "" || l.bad["retire.topic"]:
+	case r.Topic == l.config.Kafka.Topic:
+		l.fault("retire.topic", "is the topic that is read: records that retire blocks need one of their own")
+	case r.Topic == l.config.DeadLetters.Topic:
+		l.fault("retire.topic", "is the topic of dead letters: records that retire blocks need one of their own")
+	case !validTopic(r.Topic):
+		l.fault("retire.topic", "%s is not a topic's name: want at most 249 letters, digits or . _ -", quoted(r.Topic))
+	}
 	if l.bad["retire.keep"] {
 		return
 	}
-	r := l.config.Retire
 	if r.Keep != KeepAll && l.config.Blocks.Unit == UnitKey && !l.bad["blocks.unit"] {
 		l.fault("retire.keep", "with blocks.unit: key it has to be all: a tombstone cannot bring back the blocks that its key's block has pushed out, so the live set would depend on the order in which partitions are read")
 	}

@@ -26,6 +26,8 @@
 //	recording.go   samples of the status go into the history of the page
 //	service.go     the calls of HTTP
 //	retiring.go    blocks are retired on request
+//	control/       the control topic, which retires blocks as long as it says so
+//	withdrawing.go the loop follows it
 //	settings.go    the configuration in the words of the other packages
 //
 // Workers decode and summarise records side by side (package intake). The loop, one
@@ -63,12 +65,12 @@
 //
 // # Start and stop
 //
-// Start: open the snapshot, restore, listen, start workers and loop, serve, and consume
-// last. Stop is the reverse. The consumer stops first, so that nothing new comes. Then
-// pending deliveries are applied, which needs the workers. Then comes the last save and,
-// while the process is still a member of the group, the commit. HTTP answers until then,
-// so that a load balancer sees "stopping" and not a refused connection. The store is
-// closed last.
+// Start: open the snapshot, restore, listen, start workers and loop, serve, read the control
+// topic up to its end, and consume last. Stop is the reverse. The consumer stops first, so
+// that nothing new comes. Then pending deliveries are applied, which needs the workers. Then
+// comes the last save and, while the process is still a member of the group, the commit. HTTP
+// answers until then, so that a load balancer sees "stopping" and not a refused connection.
+// The store is closed last.
 package daemon
 
 import (
@@ -131,6 +133,7 @@ type Daemon struct {
 	saver       *saver
 	publisher   *publisher
 	studying    *studying
+	withdrawing *withdrawing
 	filling     *filling
 	rebuilding  *rebuilding
 	refeaturing *refeaturing // nil: the features stay
@@ -239,7 +242,8 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		core: c, version: o.Version, started: now,
 		sampled: o.Log.Sample(&zerolog.BurstSampler{Burst: sampledLines, Period: time.Second}),
 		saver:   w, publisher: p, studying: y, filling: &filling{core: c},
-		rebuilding: &rebuilding{core: c, saver: w, studying: y, started: now},
+		withdrawing: newWithdrawing(c, w, y),
+		rebuilding:  &rebuilding{core: c, saver: w, studying: y, started: now},
 	}
 	limit, err := memory.Limit(cfg)
 	if err != nil {
@@ -299,6 +303,9 @@ func (d *Daemon) restore(o Options) (err error) {
 		d.former = saved.Member.ID
 	}
 	d.resumes = d.intake.Restore(saved)
+	if err := d.withdrawing.restore(saved.Offsets); err != nil {
+		return err
+	}
 	d.intake.CountRetired(retired)
 	d.saver.info.MadeAt = saved.SavedAt
 	if d.saver.missed = saved.Missed; saved.Missed > 0 {
@@ -415,8 +422,10 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	for number, saved := range d.resumes {
 		next[number] = saved.Next
 	}
-	d.commit(applying, next) // committed when the consumer joins the group
+	d.commit(applying, next)                          // committed when the consumer joins the group
+	unfollow := d.withdrawing.follow(consuming, stop) // before anything is read that must not come back
 	failed := d.consumer.Run(consuming)
+	unfollow()
 	d.intake.Close() // the consumer has returned from every Deliver
 	workers.Wait()
 	// The loop's error says why it stopped the consumer, so it comes first.
@@ -475,11 +484,11 @@ func (d *Daemon) newArchive() (*archive.Archive, error) {
 	})
 }
 
-// stillLive returns those of the blocks that are live and unchanged.
+// stillLive returns those of the blocks that are unchanged in the set.
 func (d *Daemon) stillLive(ctx context.Context, blocks []live.Unread) ([]live.Unread, error) {
 	return inLoop(ctx, d.jobs, func() (still []live.Unread, _ error) {
 		for _, u := range blocks {
-			if e, ok := d.live.Get(u.ID); ok && e == u.Entry {
+			if e, ok := d.live.Find(u.ID); ok && e == u.Entry {
 				still = append(still, u)
 			}
 		}

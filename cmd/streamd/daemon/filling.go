@@ -70,7 +70,7 @@ func (f *filling) whenDue(now time.Time) {
 // read reads blocks again and has the loop offer their parts.
 func (f *filling) read(ctx context.Context, blocks *live.Blocks) (end func()) {
 	f.log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again for the row sample")
-	unread, err := readAgain(ctx, f.archive, f.live, f.call, blocks, offersAtOnce, func(w *archive.Worker, b *incremental.Block, s *incremental.Summary) (*sample.Part, error) {
+	unread, err := readAgain(ctx, f.archive, f.live, f.call, blocks, true, offersAtOnce, func(w *archive.Worker, b *incremental.Block, s *incremental.Summary) (*sample.Part, error) {
 		return w.Keeper.Part(b, s, f.live.Target()), nil
 	}, func(e retire.Entry, p *sample.Part) error {
 		f.live.Offer(e.ID, p)

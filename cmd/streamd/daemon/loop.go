@@ -64,6 +64,9 @@ func (d *Daemon) whenDue(now time.Time) {
 	d.intake.Tell(now)
 	d.saver.whenDue(now)
 	d.publisher.whenDue(now)
+	if d.withdrawing.whenDue(now); d.failure != nil {
+		return
+	}
 	if d.filling.whenDue(now); d.failure != nil {
 		return
 	}

@@ -187,7 +187,7 @@ func (r *rebuilding) readInto(ctx context.Context, next *live.Space, blocks *liv
 	r.log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again for the coordinates of a new basis")
 	c := next.Coordinates
 	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(c.Size())), 1), offersAtOnce)
-	return readAgain(ctx, r.archive, r.live, r.call, blocks, atOnce, func(w *archive.Worker, b *incremental.Block, s *incremental.Summary) (summarised, error) {
+	return readAgain(ctx, r.archive, r.live, r.call, blocks, true, atOnce, func(w *archive.Worker, b *incremental.Block, s *incremental.Summary) (summarised, error) {
 		in, err := w.Keeper.Summary(ctx, b, c)
 		return summarised{in, s.LabelledDigest()}, err
 	}, func(e retire.Entry, z summarised) error {

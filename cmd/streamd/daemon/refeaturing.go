@@ -211,7 +211,7 @@ func (r *refeaturing) read(ctx context.Context, in enter, blocks *live.Blocks) (
 	defer r.archive.Hold()() // the memory suffices for one pass at a time
 	target := r.next.Target()
 	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(len(*target.Features))), 1), offersAtOnce)
-	return readAgain(ctx, r.reader, r.live, in, blocks, atOnce, func(w *archive.Worker, b *incremental.Block, _ *incremental.Summary) (live.Kept, error) {
+	return readAgain(ctx, r.reader, r.live, in, blocks, true, atOnce, func(w *archive.Worker, b *incremental.Block, _ *incremental.Summary) (live.Kept, error) {
 		if r.full.Load() {
 			if err := r.save(ctx, in); err != nil {
 				return live.Kept{}, err

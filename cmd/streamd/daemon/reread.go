@@ -13,10 +13,11 @@ import (
 // enter runs a function where the live set may be read and changed.
 type enter func(context.Context, func() error) error
 
-// readAgain makes a verifying pass. Workers call of on each block. Inside of in, take is
-// called on the results, atOnce at a time, where the block is live and unchanged in the
-// set. A block is unread if of returns an error. An error of take ends the pass.
-func readAgain[T any](ctx context.Context, log *archive.Archive, set *live.Set, in enter, blocks *live.Blocks, atOnce int,
+// readAgain makes a pass, which verifies the blocks by their summaries where there are any:
+// withdrawn blocks have none. Workers call of on each block. Inside of in, take is
+// called on the results, atOnce at a time, where the block is unchanged in the set. A block is
+// unread if of returns an error. An error of take ends the pass.
+func readAgain[T any](ctx context.Context, log *archive.Archive, set *live.Set, in enter, blocks *live.Blocks, verify bool, atOnce int,
 	of func(*archive.Worker, *incremental.Block, *incremental.Summary) (T, error), take func(retire.Entry, T) error,
 ) (unread []live.Unread, err error) {
 	type made struct {
@@ -36,7 +37,7 @@ func readAgain[T any](ctx context.Context, log *archive.Archive, set *live.Set, 
 		mu.Unlock()
 		return in(ctx, func() error {
 			for _, z := range some {
-				if e, ok := set.Get(z.entry.ID); !ok || e != z.entry {
+				if e, ok := set.Find(z.entry.ID); !ok || e != z.entry {
 					continue
 				}
 				if err := take(z.entry, z.of); err != nil {
@@ -46,7 +47,7 @@ func readAgain[T any](ctx context.Context, log *archive.Archive, set *live.Set, 
 			return nil
 		})
 	}
-	lost, err := log.Pass(ctx, blocks, true, func(w *archive.Worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error {
+	lost, err := log.Pass(ctx, blocks, verify, func(w *archive.Worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error {
 		z, err := of(w, b, s)
 		mu.Lock()
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/control"
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
@@ -103,7 +104,7 @@ const listedNames = 100
 
 // choose finds the live blocks that s chooses, by ascending rank, and describes them.
 func (d *Daemon) choose(s httpapi.Selector) (r httpapi.Retirement, ids []string) {
-	by := retire.Selection{IDs: namesOf(s), Ranges: s.Positions, From: timeOf(s.From), To: timeOf(s.To)}
+	by := control.SelectionOf(s)
 	for _, id := range by.IDs {
 		if _, live := d.live.Get(id); !live {
 			if r.NotLive++; len(r.NotLiveIDs) < listedNames {
@@ -112,7 +113,7 @@ func (d *Daemon) choose(s httpapi.Selector) (r httpapi.Retirement, ids []string)
 		}
 	}
 	spans := map[int]*retire.Range{} // of the partitions
-	for e := range d.live.Select(&by) {
+	for e := range d.live.Select(by) {
 		if len(ids) < listedNames {
 			r.First = append(r.First, blockInfo(e))
 		}
@@ -138,28 +139,10 @@ func (d *Daemon) choose(s httpapi.Selector) (r httpapi.Retirement, ids []string)
 	return r, ids
 }
 
-// namesOf lists the ids that a selector names, by id or by key. It is nil if the selector
-// names none.
-func namesOf(s httpapi.Selector) []string {
-	names := slices.Clone(s.IDs)
-	for _, key := range s.Keys {
-		names = append(names, intake.KeyPrefix+url.PathEscape(key))
-	}
-	return names
-}
-
-// timeOf is the time that t points to, or zero.
-func timeOf(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return *t
-}
-
 // noneLive is the error for a selector that chooses no live block. Before an answer says
 // so, the blocks that have gone are saved: a crash could make them live again.
 func (d *Daemon) noneLive(s httpapi.Selector, dryRun bool) error {
-	names := namesOf(s)
+	names := control.SelectionOf(s).IDs
 	if !dryRun && (names == nil && d.live.HasGone() || slices.ContainsFunc(names, d.live.IsGone)) {
 		if d.saver.save(); d.saver.problem != nil {
 			if names == nil {

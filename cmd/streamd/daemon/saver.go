@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
@@ -19,6 +20,7 @@ import (
 //	compacting  a job writes the file anew without retired blocks
 type saver struct {
 	*core
+	control followed
 	state   saverState
 	job     *job    // the job under way, unless idle
 	saving  *saving // the save under way, or nil
@@ -55,14 +57,14 @@ type saving struct {
 
 func newSaver(c *core, now time.Time) *saver {
 	return &saver{
-		core: c, commits: make(chan map[int]int64, 1), lastTry: now,
+		core: c, control: followed{next: map[int]int64{}}, commits: make(chan map[int]int64, 1), lastTry: now,
 		took: quiet, // not known yet, and the first save saves little
 	}
 }
 
 // hasUnsaved reports whether anything may not be saved.
 func (s *saver) hasUnsaved() bool {
-	return s.state == storing || s.live.HasUnsaved() || s.intake.Moved()
+	return s.state == storing || s.live.HasUnsaved() || s.intake.Moved() || s.control.moved
 }
 
 // hasRoom reports whether a block of that size may join the blocks that wait for a save.
@@ -126,7 +128,10 @@ func (s *saver) beginSave() {
 	y := &saving{change: s.live.Change(), blocks: s.live.Unsaved(), bytes: s.live.Waiting(), next: map[int]int64{}}
 	c := &y.change
 	c.Counts, c.SavedAt = s.intake.Counts(), s.lastTry
-	c.Offsets, y.undo = s.intake.TakeMoved()
+	offsets, undo := s.intake.TakeMoved()
+	ofControl, undoControl := s.control.takeMoved(s.cfg.Retire.Topic)
+	c.Offsets = slices.Concat(offsets, ofControl)
+	y.undo = func() { undo(); undoControl() }
 	at := s.intake.Positions()
 	for _, o := range at.Resume {
 		y.next[o.Partition] = o.Next

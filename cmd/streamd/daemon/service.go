@@ -207,6 +207,7 @@ func (d *Daemon) updateStatus() {
 		LiveRows:     d.live.Rows(),
 		Unlabelled:   d.live.Unlabelled(),
 		LiveBlocks:   d.live.Blocks(),
+		Withdrawn:    d.live.Withdrawn(),
 		DeadLetters:  c.DeadLetters,
 		Refused:      in.Refused,
 		LastSolve:    d.publisher.lastSolve,
@@ -219,6 +220,7 @@ func (d *Daemon) updateStatus() {
 		s.SaveFails = true
 		s.Problems = append(s.Problems, "the snapshot cannot be saved: "+d.saver.problem.Error())
 	}
+	s.Problems = append(s.Problems, d.withdrawing.problems()...)
 	if newest, ok := d.live.Newest(); ok && in.TooOld >= manyTooOld {
 		s.Problems = append(s.Problems, fmt.Sprintf("the last %d blocks were retired as they came, since they are older than retire.keep lets in; the newest live block, of %s, is %s: retire it if its time is wrong",
 			in.TooOld, retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID))

@@ -101,6 +101,7 @@ var (
 	liveRows      = desc("live_rows", "Rows in the model's state.")
 	unlabelled    = desc("unlabelled_rows", "Rows in the model's state without a label, which make no class.")
 	liveBlocks    = desc("live_blocks", "Blocks in the model's state.")
+	withdrawn     = desc("withdrawn_blocks", "Blocks that records of retire.topic keep out of the model's state.")
 	judged        = desc("prequential_rows_total", "Arriving rows that the served model classified before it learned from them, by outcome. They are a part of all rows; rows that are read again count again.", "outcome")
 	balanced      = desc("prequential_balanced_correctness", "Mean of the classes' shares classified right among the latest of these rows: 10,000 or more of the last minute or more; absent before the first.")
 	heldOut       = desc("heldout_correctness", "Share of held-out rows classified right, as in GET /v1/quality; absent without measured quality.")
@@ -162,6 +163,7 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(liveRows, float64(s.LiveRows))
 	gauge(unlabelled, float64(s.Unlabelled))
 	gauge(liveBlocks, float64(s.LiveBlocks))
+	gauge(withdrawn, float64(s.Withdrawn))
 	counter(judged, s.Prequential.Right, "right")
 	counter(judged, s.Prequential.Rows-s.Prequential.Right, "wrong")
 	if s.Prequential.Recent > 0 {

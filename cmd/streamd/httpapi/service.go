@@ -94,6 +94,7 @@ type Status struct {
 	LiveRows   int64
 	Unlabelled int64 // of these, the rows without a label
 	LiveBlocks int
+	Withdrawn  int // blocks that the control topic keeps out of the live set
 
 	DeadLetters int64           // dead letters written
 	Refused     []model.Refusal // records refused since the start, by reason; may be shared

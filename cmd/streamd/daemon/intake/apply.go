@@ -210,14 +210,17 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	return nil
 }
 
-// retireFormer retires the live block of that id, if any. The key's value was deleted, or
-// the new value cannot be used.
+// retireFormer retires the block of that id, live or withdrawn, if any. The key's value was
+// deleted, or the new value cannot be used.
 func (in *Intake) retireFormer(id string) error {
-	if _, ok := in.Live.Get(id); !ok {
+	e, ok := in.Live.Find(id)
+	if !ok {
 		return nil
 	}
-	in.accounts.counts.BlocksRetired++
-	in.Sampled.Info().Str("block", in.Logged(id)).Msg("block retired by its key's latest message")
+	if !e.Withdrawn {
+		in.accounts.counts.BlocksRetired++
+		in.Sampled.Info().Str("block", in.Logged(id)).Msg("block retired by its key's latest message")
+	}
 	return in.Live.Retire(id)
 }
 
@@ -281,9 +284,10 @@ func (in *Intake) fixFeatures(z result) {
 	}
 }
 
-// FreeFeatures lets the next block set the features if no block is live and no run is open.
+// FreeFeatures lets the next block set the features if no block is live or withdrawn and no
+// run is open.
 func (in *Intake) FreeFeatures() {
-	if in.Live.Blocks() > 0 || len(in.Config.Format.Features) > 0 || in.Live.Target().Features == nil {
+	if in.Live.Blocks()+in.Live.Withdrawn() > 0 || len(in.Config.Format.Features) > 0 || in.Live.Target().Features == nil {
 		return
 	}
 	for _, p := range in.partitions {

@@ -198,12 +198,14 @@ func (in *Intake) flushRun(ctx context.Context, p *partition) error {
 	}
 	defer p.settle()
 	o := p.open
-	if _, live := in.Live.Get(p.unfinished); live {
+	if former, is := in.Live.Find(p.unfinished); is {
 		if o != nil {
 			o.grown = true // the new rows replace the block, because the log may have changed
 		}
 		if o == nil || o.first.String() != p.unfinished {
-			in.accounts.counts.BlocksReplaced++
+			if !former.Withdrawn {
+				in.accounts.counts.BlocksReplaced++
+			}
 			if err := in.Live.Remove(p.unfinished); err != nil {
 				return err
 			}
@@ -346,14 +348,16 @@ func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) error
 // would get the same ids.
 func (in *Intake) retirePartition(number int) error {
 	n := 0
-	for _, e := range in.Live.Page(retire.Lowest, math.MaxInt) {
+	for _, e := range slices.Concat(in.Live.Page(retire.Lowest, math.MaxInt), in.Live.WithdrawnBlocks()) {
 		if e.Position.Partition != number {
 			continue
 		}
 		if err := in.Live.Retire(e.ID); err != nil {
 			return err
 		}
-		n++
+		if !e.Withdrawn {
+			n++
+		}
 	}
 	in.CountRetired(n)
 	in.Log.Warn().Str("topic", in.Config.Kafka.Topic).Int("partition", number).Int("blocks", n).Msg("blocks of the former topic retired")

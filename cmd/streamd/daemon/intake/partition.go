@@ -89,6 +89,9 @@ func (in *Intake) Restore(saved *snapshot.Contents) map[int]kafka.Saved {
 	c := saved.Counts
 	in.accounts.counts, in.accounts.rowsRead = c, c.Rows+c.ZeroWeightRows+c.RejectedRows
 	for _, o := range saved.Offsets {
+		if o.Topic != in.Config.Kafka.Topic {
+			continue // of the control topic
+		}
 		p := in.partition(o.Partition)
 		p.at = kafka.Saved{Next: o.Next}
 		if o.HasLast {
@@ -102,7 +105,7 @@ func (in *Intake) Restore(saved *snapshot.Contents) map[int]kafka.Saved {
 	}
 	// A block at or behind its partition's saved position belongs to a run that was still
 	// open. Its records are read again and rebuild it.
-	for _, e := range saved.Entries {
+	for _, e := range slices.Concat(saved.Entries, saved.Withdrawn) {
 		p, ok := in.partitions[e.Position.Partition]
 		if !Gathers(in.Config.Blocks) || !ok || e.Position.Offset < p.at.Next {
 			continue

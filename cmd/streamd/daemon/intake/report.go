@@ -58,6 +58,9 @@ func (in *Intake) Counts() snapshot.Counts { return in.accounts.counts }
 // CountRetired counts blocks that were retired elsewhere.
 func (in *Intake) CountRetired(n int) { in.accounts.counts.BlocksRetired += int64(n) }
 
+// CountGivenBack counts a withdrawn block that is live again.
+func (in *Intake) CountGivenBack() { in.accounts.counts.BlocksAdded++ }
+
 // Tell logs how many more records were rejected, if it is time.
 func (in *Intake) Tell(now time.Time) { in.accounts.refusals.tell(in.Log, in.Config.DeadLetters, now) }
 

@@ -19,10 +19,17 @@ import (
 // restoreFeatures puts the features of a file into the configured order and returns their
 // space. Without format.features they are ordered by name. The file's order may differ: it
 // may come from format.features, or from a version that kept the order of the first block.
-// Where no block is live the features are free.
+// Where no block is live or withdrawn the features are free. Withdrawn blocks alone do not
+// keep other features from being wanted.
 func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, log zerolog.Logger) (*snapshot.SpaceContents, error) {
 	wanted, space := Wanted(nil, cfg.Format), saved.Space(snapshot.Features)
-	if space == nil || len(saved.Entries) == 0 {
+	if space != nil && len(saved.Entries) == 0 {
+		names := space.State.Features()
+		if len(saved.Withdrawn) == 0 || places(names, Wanted(names, cfg.Format)) == nil {
+			space = nil
+		}
+	}
+	if space == nil {
 		space = &snapshot.SpaceContents{State: incremental.NewState(wanted)}
 	}
 	names := space.State.Features()

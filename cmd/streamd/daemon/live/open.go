@@ -40,12 +40,12 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 	if err := l.restoreBases(saved, cfg); err != nil {
 		return nil, 0, err
 	}
-	out, err := l.ledger.Restore(saved.Entries, saved.Horizon)
+	out, err := l.ledger.Restore(slices.Concat(saved.Entries, saved.Withdrawn), saved.Horizon)
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, e := range out {
-		if err := l.takeOut(e.ID); err != nil {
+		if err := l.removed(e); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -66,7 +66,12 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 		return nil, 0, fmt.Errorf("limits.memory is %s, of which %s are for the live set, but that of the snapshot takes %s: raise it, or lower model.folds or sample.rows, or use another snapshot.file to begin anew",
 			memory.Size(float64(budget.Limit)), memory.Size(room), memory.Size(needs))
 	}
-	return l, len(out), nil
+	for _, e := range out {
+		if !e.Withdrawn {
+			retired++
+		}
+	}
+	return l, retired, nil
 }
 
 // New makes an empty live set without features. The store may be nil as long as nothing
@@ -79,9 +84,11 @@ func New(store *snapshot.Store, cfg *config.Config, budget *memory.Budget) *Set 
 		budget:     budget,
 		maxClasses: cfg.Limits.Classes,
 		features:   newSpace(nil, nil, cfg.Model.Folds, nil),
+		due:        map[string]struct{}{},
 		unsaved: unsaved{
 			put: map[string]snapshot.Block{}, parts: map[string]*sample.Part{}, gone: map[string]struct{}{},
-			pages: math.MaxInt, // not known yet
+			withdrawn: map[string]retire.Entry{},
+			pages:     math.MaxInt, // not known yet
 		},
 	}
 	l.inUse = l.features

@@ -5,6 +5,7 @@
 //	space.go     the coordinates of a basis, and the sums of a space
 //	sums.go      exact sums, apart by fold
 //	bases.go     one basis is in use, and the next one is being built
+//	withdrawn.go selections of the control topic withdraw blocks, and give them back
 //	sources.go   the blocks that a basis was chosen from
 //	keeper.go    workers summarise a block for the spaces of a target
 //	unsaved.go   changes for the snapshot, and the room for them
@@ -61,17 +62,22 @@ type Set struct {
 	lastSpace             uint32   // number of the latest one
 	choosing              *sources // of the basis that is being chosen, or nil
 
+	withdrawals retire.Withdrawals
+	due         map[string]struct{} // withdrawn blocks that no withdrawal chooses; they are read again
+
 	unsaved
 	target atomic.Pointer[Target]
 }
 
-// Outcome is the effect of adding a block. A block that the policy refuses
+// Outcome is the effect of adding a block on the live blocks. A block that the policy refuses
 // is added and retired at once.
 type Outcome struct {
-	Added    bool // false: all its rows have weight 0
-	Replaced bool // a block of the same id
+	Added    bool // false: all its rows have weight 0, or it is withdrawn
+	Replaced bool // a live block of the same id
 	Refused  bool // the policy has retired the new block
-	Retired  int  // blocks that the policy has retired, including the new block
+	// Retired counts the blocks that the policy has retired, including the new block, and a
+	// live block of the same id if the new one is withdrawn or has no weight.
+	Retired int
 }
 
 // Rows is the number of live rows.
@@ -85,6 +91,9 @@ func (l *Set) Blocks() int { return l.ledger.Len() }
 
 // Get finds a live block.
 func (l *Set) Get(id string) (retire.Entry, bool) { return l.ledger.Get(id) }
+
+// Find finds a block, be it live or withdrawn.
+func (l *Set) Find(id string) (retire.Entry, bool) { return l.ledger.Find(id) }
 
 // Page lists up to limit live blocks above a rank, by ascending rank.
 func (l *Set) Page(above retire.Rank, limit int) []retire.Entry { return l.ledger.Page(above, limit) }
@@ -198,7 +207,7 @@ func (l *Set) fits(c Candidate, more int) error {
 			shapes[i].Window = shapes[i].Window.Union(s.Window())
 		}
 	}
-	return l.budget.Fits(shapes, l.ledger.Len()+1, block)
+	return l.budget.Fits(shapes, l.ledger.Len()+l.ledger.Withdrawn()+1, block+float64(l.withdrawals.Bytes()))
 }
 
 // measure counts the classes and finds the windows.
@@ -228,13 +237,16 @@ func (l *Set) Bytes(classes int) int64 {
 }
 
 // Price is an upper bound of the live set's memory in bytes.
-func (l *Set) Price() float64 { return l.budget.Price(l.shapes(0), l.ledger.Len()) }
+func (l *Set) Price() float64 {
+	return l.budget.Price(l.shapes(0), l.ledger.Len()+l.ledger.Withdrawn()) + float64(l.withdrawals.Bytes())
+}
 
-// Add makes a block live and replaces a live block of the same id. A block of zero weight
-// counts as absent. k must cover the space in use (see Covers). If it does not cover the
-// next space, that space lacks the block.
+// Add makes a block live, or withdrawn if a withdrawal chooses it, and replaces a block of the
+// same id. A block of zero weight counts as absent. k must cover the space in use (see
+// Covers). If it does not cover the next space, that space lacks the block.
 func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
-	if _, o.Replaced = l.ledger.Get(e.ID); o.Replaced {
+	if former, ok := l.ledger.Find(e.ID); ok {
+		o.Replaced = !former.Withdrawn
 		if l.keyed { // otherwise the block has grown
 			l.forget(e.ID, SourceReplaced)
 		}
@@ -243,15 +255,40 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		}
 	}
 	if k.Summary.Rows() == 0 {
-		if o.Replaced { // replaced by an empty block
-			o = Outcome{Retired: 1}
-		}
-		return o, nil
+		return o.withoutNew(), nil
 	}
+	if e.Withdrawn = l.withdrawals.Choose(&e); e.Withdrawn {
+		l.putWithdrawn(e)
+		o = o.withoutNew()
+	} else {
+		l.include(e, k)
+		o.Added = true
+	}
+	for _, out := range l.ledger.Add(e) {
+		if err := l.removed(out); err != nil {
+			return o, err
+		}
+		if !out.Withdrawn {
+			o.Refused = o.Refused || out.ID == e.ID
+			o.Retired++
+		}
+	}
+	return o, nil
+}
+
+// withoutNew is the outcome if the new block does not become live.
+func (o Outcome) withoutNew() Outcome {
+	if o.Replaced {
+		return Outcome{Retired: 1}
+	}
+	return Outcome{}
+}
+
+// include adds a live block to the sums and to the sample.
+func (l *Set) include(e retire.Entry, k Kept) {
 	if !l.Covers(&k) {
 		panic("live: block " + e.ID + " is not in the space in use")
 	}
-	o.Added = true
 	l.churn += k.Summary.Rows()
 	digest := l.content(k.Summary, k.part)
 	if l.sample != nil {
@@ -271,39 +308,44 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 	}
 	l.putBlock(snapshot.Block{Entry: e, Part: k.part})
 	delete(l.gone, e.ID)
-	for _, out := range l.ledger.Add(e) {
-		if err := l.takeOut(out.ID); err != nil {
-			return o, err
-		}
-		o.Refused = o.Refused || out.ID == e.ID
-		o.Retired++
-	}
-	return o, nil
 }
 
 // Covers reports whether k can be added: it has a summary in the space in use.
 func (l *Set) Covers(k *Kept) bool { return k.in(l.inUse.Coordinates) != nil }
 
-// Retire retires a live block permanently. Its rows must not stay anywhere.
+// Retire retires a block, live or withdrawn, permanently. Its rows must not stay anywhere.
 func (l *Set) Retire(id string) error {
-	if _, ok := l.ledger.Retire(id); !ok {
+	e, ok := l.ledger.Retire(id)
+	if !ok {
 		panic("live: block " + id + " is not live")
 	}
-	l.retired++
-	l.leaveRemains()
-	l.forget(id, SourceRetired)
-	return l.takeOut(id)
+	if !e.Withdrawn {
+		l.retired++
+		l.leaveRemains()
+		l.forget(id, SourceRetired)
+	}
+	return l.removed(e)
 }
 
-// Remove removes a live block that is replaced or lost.
+// Remove removes a block, live or withdrawn, that is replaced or lost.
 func (l *Set) Remove(id string) error {
-	if _, ok := l.ledger.Remove(id); !ok {
+	e, ok := l.ledger.Remove(id)
+	if !ok {
 		panic("live: block " + id + " is not live")
 	}
-	return l.takeOut(id)
+	return l.removed(e)
 }
 
-// takeOut subtracts a block that is no longer in the ledger.
+// removed removes the rest of a block that is no longer in the ledger.
+func (l *Set) removed(e retire.Entry) error {
+	if e.Withdrawn {
+		l.dropWithdrawn(e.ID)
+		return nil
+	}
+	return l.takeOut(e.ID)
+}
+
+// takeOut subtracts a block that is no longer live.
 func (l *Set) takeOut(id string) error {
 	part, err := l.part(id)
 	if err != nil {

@@ -18,7 +18,11 @@ type unsaved struct {
 	parts map[string]*sample.Part   // new parts of saved blocks
 	gone  map[string]struct{}       // blocks that are no longer live and that the file may have
 	moved bool                      // the file has other spaces
-	pages int                       // bytes per block that the last save wrote
+
+	withdrawn map[string]retire.Entry // withdrawn blocks; none is in put or gone
+	withdrew  int                     // blocks that were live and have been withdrawn
+
+	pages int // bytes per block that the last save wrote
 
 	retired     int       // explicit retirements
 	staleBases  int       // dropped bases with rows of retired blocks
@@ -40,7 +44,7 @@ func (l *Set) Uncompacted() time.Time { return l.uncompacted }
 // Compacting notes that a compaction begins. Retirements that are not saved yet leave their
 // remains with the next save.
 func (l *Set) Compacting(now time.Time) {
-	if l.uncompacted = (time.Time{}); l.retired+l.staleBases > 0 {
+	if l.uncompacted = (time.Time{}); l.retired+l.withdrew+l.staleBases > 0 {
 		l.uncompacted = now
 	}
 }
@@ -76,7 +80,7 @@ func (l *Set) dropPart(id string) {
 // Unsaved is the number of blocks that were added, removed or read again since the last
 // save.
 func (l *Set) Unsaved() int {
-	n := len(l.put) + len(l.parts) + len(l.gone)
+	n := len(l.put) + len(l.parts) + len(l.gone) + len(l.withdrawn)
 	if l.next != nil {
 		n += len(l.next.put)
 	}
@@ -147,7 +151,7 @@ func (l *Set) estimate() (block, state int) {
 // called. The sums count as saved unless NotSaved is called.
 func (l *Set) Change() snapshot.Change {
 	c := snapshot.Change{
-		Retired: l.retired, StaleBases: l.staleBases, Horizon: l.ledger.Horizon(),
+		Retired: l.retired, Withdrawn: l.withdrew, StaleBases: l.staleBases, Horizon: l.ledger.Horizon(),
 		Put: make([]snapshot.Block, 0, len(l.put)), Delete: make([]string, 0, len(l.gone)),
 	}
 	for _, p := range l.spaces() {
@@ -175,6 +179,9 @@ func (l *Set) Change() snapshot.Change {
 	}
 	for id := range l.gone {
 		c.Delete = append(c.Delete, id)
+	}
+	for _, e := range l.withdrawn {
+		c.Withdraw = append(c.Withdraw, e)
 	}
 	return c
 }
@@ -205,6 +212,7 @@ func (l *Set) changeOf(p *Space) snapshot.SpaceChange {
 // since the change was made stay unsaved.
 func (l *Set) Saved(c *snapshot.Change) {
 	l.retired -= c.Retired
+	l.withdrew -= c.Withdrawn
 	l.staleBases -= c.StaleBases
 	for i := range c.Put {
 		b, s := &c.Put[i], &c.Spaces[0].Put[i]
@@ -223,6 +231,11 @@ func (l *Set) Saved(c *snapshot.Change) {
 	}
 	for _, id := range c.Delete {
 		delete(l.gone, id)
+	}
+	for _, e := range c.Withdraw {
+		if l.withdrawn[e.ID] == e {
+			delete(l.withdrawn, e.ID)
+		}
 	}
 	l.eachSaved(c, func(p *Space, saved *snapshot.SpaceChange) {
 		p.inFile = true

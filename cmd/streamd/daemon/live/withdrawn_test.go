@@ -1,0 +1,216 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// Blocks come and go while selections are put in force and taken back, in any order, with
+// saves that fail, and restarts. When all due blocks have been read again, the sums are those
+// of the blocks that no selection chooses, bit for bit, and the file has both kinds.
+func TestSumsAreThoseOfBlocksThatNoSelectionChooses(t *testing.T) {
+	withdrawn, given := 0, 0
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(41, seed))
+		path := filepath.Join(t.TempDir(), "streamd.db")
+		cfg := liveConfig(3, 20)
+		var store *snapshot.Store
+		var l *Set
+		in := map[string]*retire.Selection{} // in force
+		open := func() {
+			var contents *snapshot.Contents
+			var err error
+			if store, contents, err = snapshot.Open(path, snapshot.Settings{}); err != nil {
+				t.Fatal(err)
+			}
+			if l, _, err = Open(store, contents, cfg, roomy(cfg), zerolog.Nop()); err != nil {
+				t.Fatal(err)
+			}
+			// The topic is read again, in another order of names.
+			names := slices.Collect(maps.Keys(in))
+			r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+			for _, name := range names {
+				if blocks, _, err := l.Withdraw(name, in[name]); err != nil || blocks > 0 {
+					t.Fatalf("seed %d: a restart withdraws %d blocks: %v", seed, blocks, err)
+				}
+			}
+			l.CompareWithdrawn()
+			if l.Blocks()+l.Withdrawn() == 0 {
+				l.Fix([]string{"x1", "x2"})
+			}
+		}
+		open()
+		var z Keeper
+		blocks := map[string]*incremental.Block{} // live or withdrawn
+		entries := map[string]retire.Entry{}
+		keep := func(id string) Kept {
+			k, err := z.Keep(context.Background(), blocks[id], l.Target())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return k
+		}
+		save := func(known bool) {
+			c := l.Change()
+			c.SavedAt = time.UnixMilli(1)
+			if _, err := store.Save(c); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			if known {
+				l.Saved(&c)
+			} else {
+				l.NotSaved(&c)
+			}
+		}
+		var flight *snapshot.Change // a save under way
+		var ready *snapshot.Prepared
+		giveBack := func() {
+			for _, e := range l.Due() {
+				if ok, err := l.GiveBack(e, keep(e.ID)); err != nil || !ok {
+					t.Fatalf("seed %d: block %s is not given back: %v", seed, e.ID, err)
+				}
+				given++
+			}
+		}
+		ids := func() []string { return slices.Sorted(maps.Keys(entries)) }
+		for step := range 200 {
+			switch k := r.IntN(20); {
+			case k < 8:
+				id := fmt.Sprint(r.IntN(15))
+				b := &incremental.Block{Classes: []string{"-1", "1"}}
+				x, y := []float64{}, []float64{}
+				for range 1 + r.IntN(20) {
+					x, y, b.Codes = append(x, r.Float64()), append(y, r.Float64()), append(b.Codes, int32(r.IntN(2)))
+				}
+				b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
+				blocks[id] = b
+				e := retire.Entry{ID: id, Position: incremental.Position{Topic: "t", Offset: int64(step)}, Last: int64(step), Time: time.UnixMilli(int64(step)).UTC(), Rows: int64(len(x))}
+				if _, err := l.Add(e, keep(id)); err != nil {
+					t.Fatal(err)
+				}
+				entries[id] = e
+			case k < 10 && len(entries) > 0:
+				id := ids()[r.IntN(len(entries))]
+				out := l.Remove
+				if r.IntN(2) == 0 {
+					out = l.Retire
+				}
+				if err := out(id); err != nil {
+					t.Fatal(err)
+				}
+				delete(entries, id)
+			case k < 14:
+				name := fmt.Sprint(r.IntN(3))
+				var s *retire.Selection
+				switch r.IntN(5) {
+				case 0:
+					s = &retire.Selection{IDs: []string{fmt.Sprint(r.IntN(15)), fmt.Sprint(r.IntN(15))}}
+				case 1:
+					first := r.Int64N(200)
+					s = &retire.Selection{Ranges: []retire.Range{{Topic: "t", First: first, Last: first + r.Int64N(40)}}}
+				case 2:
+					s = &retire.Selection{From: time.UnixMilli(r.Int64N(200)), IDs: []string{fmt.Sprint(r.IntN(15))}}
+				}
+				n, _, err := l.Withdraw(name, s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				withdrawn += n
+				if in[name] = s; s == nil {
+					delete(in, name)
+				}
+			case k == 14:
+				giveBack()
+			case k < 17 && flight == nil:
+				c := l.Change()
+				c.SavedAt = time.UnixMilli(1)
+				var err error
+				if ready, err = store.Prepare(c); err != nil {
+					t.Fatal(err)
+				}
+				flight = &c
+			case k < 19 && flight != nil:
+				if r.IntN(4) == 0 {
+					l.NotSaved(flight)
+				} else {
+					if _, err := ready.Save(); err != nil {
+						t.Fatalf("seed %d: %v", seed, err)
+					}
+					l.Saved(flight)
+				}
+				flight = nil
+			case k == 19 && flight == nil:
+				save(r.IntN(2) == 0) // it may be written, and count as failed
+				save(true)
+				if l.Unsaved() > 0 {
+					t.Fatalf("seed %d: %d blocks are unsaved", seed, l.Unsaved())
+				}
+				if err := store.Close(); err != nil {
+					t.Fatal(err)
+				}
+				open()
+			}
+		}
+		if flight != nil {
+			l.NotSaved(flight)
+		}
+		giveBack()
+		var w retire.Withdrawals
+		for name, s := range in {
+			w.Put(name, s)
+		}
+		want := incremental.NewState([]string{"x1", "x2"})
+		var alive, out []string
+		for _, id := range ids() {
+			if e := entries[id]; w.Choose(&e) {
+				out = append(out, id)
+				continue
+			}
+			alive = append(alive, id)
+			want.Add(keep(id).Summary)
+		}
+		if l.Digest() != DigestOf(want) {
+			t.Errorf("seed %d: the sums are not those of the blocks that no selection chooses", seed)
+		}
+		save(true)
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if report, err := snapshot.Verify(t.Context(), path, nil); err != nil || !report.OK || report.Saved != want.Digest() {
+			t.Fatalf("seed %d: %+v, %v", seed, report, err)
+		}
+		store, contents, err := snapshot.OpenReadOnly(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.Close()
+		named := func(entries []retire.Entry) (ids []string) {
+			for _, e := range entries {
+				ids = append(ids, e.ID)
+			}
+			return ids
+		}
+		if got := named(contents.Entries); !slices.Equal(got, alive) {
+			t.Errorf("seed %d: live in the file are %v, want %v", seed, got, alive)
+		}
+		if got := named(contents.Withdrawn); !slices.Equal(got, out) {
+			t.Errorf("seed %d: withdrawn in the file are %v, want %v", seed, got, out)
+		}
+	}
+	if withdrawn < 200 || given < 100 {
+		t.Errorf("%d blocks were withdrawn, and %d given back", withdrawn, given)
+	}
+}

@@ -1,0 +1,234 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"streamd/cmd/streamd/daemon/archive"
+	"streamd/cmd/streamd/daemon/control"
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// withdrawing is the loop's part in following the control topic (package control): it
+// withdraws the blocks that the topic's selections choose, and has those read again that none
+// chooses any more.
+//
+// Every method except follow and take belongs to the loop.
+type withdrawing struct {
+	*core
+	saver    *saver
+	studying *studying
+	reader   *control.Reader // nil without a control topic
+
+	caughtUp bool // all selections are known that the topic had at the start
+
+	reading *job                    // the pass over the log that is under way, or nil
+	again   time.Time               // when the next pass may begin
+	unread  map[string]retire.Entry // due blocks that the log does not return
+}
+
+// followed has the offsets below which the control topic is followed.
+type followed struct {
+	next  map[int]int64 // of each partition
+	moved bool          // since the last save
+}
+
+func (f *followed) move(partition int, next int64) { f.next[partition], f.moved = next, true }
+
+// takeMoved lists the offsets to save and marks them as saved. undo marks them as moved again.
+func (f *followed) takeMoved(topic string) (offsets []snapshot.Offset, undo func()) {
+	if !f.moved {
+		return nil, func() {}
+	}
+	f.moved = false
+	for _, partition := range slices.Sorted(maps.Keys(f.next)) {
+		offsets = append(offsets, snapshot.Offset{Topic: topic, Partition: partition, Next: f.next[partition]})
+	}
+	return offsets, func() { f.moved = true }
+}
+
+// betweenWithdrawn is the time between two passes, so that blocks are read in long ones.
+const betweenWithdrawn = time.Second
+
+func newWithdrawing(c *core, s *saver, y *studying) *withdrawing {
+	return &withdrawing{core: c, saver: s, studying: y, unread: map[string]retire.Entry{}}
+}
+
+// restore makes the reader of the topic. saved are the offsets of a snapshot.
+func (w *withdrawing) restore(saved []snapshot.Offset) error {
+	topic := w.cfg.Retire.Topic
+	follows := map[int]int64{}
+	for _, o := range saved {
+		switch o.Topic {
+		case topic:
+			follows[o.Partition] = o.Next
+		case w.cfg.Kafka.Topic:
+		default:
+			w.log.Warn().Str("former", o.Topic).Str("topic", topic).
+				Msg("the snapshot has followed another control topic: what only that one retires comes back")
+		}
+	}
+	if topic == "" {
+		return nil
+	}
+	cluster, err := Cluster(w.cfg.Kafka)
+	if err != nil {
+		return err
+	}
+	w.reader, err = control.NewReader(control.Settings{Cluster: cluster, Topic: topic, Log: w.log, MaxMessageBytes: w.memory.Message, Saved: follows, Take: w.take})
+	return err
+}
+
+// follow follows the control topic until ctx ends. It returns when the selections that the
+// topic has now are in force. stop is called with the error that ends it, and end waits for
+// the end.
+func (w *withdrawing) follow(ctx context.Context, stop func(error)) (end func()) {
+	caughtUp := make(chan struct{})
+	catchUp := func() {
+		w.call(ctx, func() error {
+			w.caughtUp = true
+			w.live.CompareWithdrawn()
+			return nil
+		})
+		close(caughtUp)
+	}
+	if w.reader == nil {
+		catchUp()
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	following.Go(func() {
+		if err := w.reader.Run(ctx, catchUp); err != nil {
+			stop(err)
+		}
+	})
+	select {
+	case <-caughtUp:
+		w.log.Info().Str("topic", w.cfg.Retire.Topic).Msg("the control topic is followed")
+	case <-ctx.Done():
+	}
+	return func() {
+		cancel()
+		following.Wait()
+		w.reader.Close()
+	}
+}
+
+// take takes changes of the control topic.
+func (w *withdrawing) take(ctx context.Context, partition int, next int64, changes []control.Change) error {
+	return w.call(ctx, func() error {
+		if w.failure != nil {
+			return errStopping
+		}
+		blocks, rows := 0, int64(0)
+		for _, c := range changes {
+			b, r, err := w.live.Withdraw(c.Name, c.Selection)
+			if blocks, rows = blocks+b, rows+r; err != nil {
+				w.fail(err)
+				return err
+			}
+		}
+		w.saver.control.move(partition, next)
+		if blocks > 0 {
+			w.intake.CountRetired(blocks)
+			w.changed()
+			w.studying.publisher.sayStale()
+			w.log.Info().Int("blocks", blocks).Int64("rows", rows).Int("partition", partition).Int64("offset", next-1).
+				Str("state_digest", w.live.Digest()).Msg("the control topic has retired blocks")
+		}
+		return nil
+	})
+}
+
+// changed requests planes and a study of other live blocks.
+func (w *withdrawing) changed() {
+	w.studying.publisher.changed = true
+	if w.refines() {
+		w.studying.want()
+	}
+}
+
+// problems lists what the operator should know.
+func (w *withdrawing) problems() (all []string) {
+	if w.reader != nil && !w.caughtUp {
+		all = append(all, fmt.Sprintf("the control topic %s has not been read up to its end, and nothing else is read before that", w.cfg.Retire.Topic))
+	}
+	if n := len(w.unread); n > 0 {
+		all = append(all, fmt.Sprintf("%d blocks stay retired although the control topic does not retire them any more, since the log does not return them", n))
+	}
+	return all
+}
+
+// whenDue begins a pass over the log for the blocks that are due.
+func (w *withdrawing) whenDue(now time.Time) {
+	if !w.caughtUp || w.reading != nil || now.Before(w.again) {
+		return
+	}
+	maps.DeleteFunc(w.unread, func(id string, e retire.Entry) bool {
+		is, ok := w.live.Find(id)
+		return !ok || is != e
+	})
+	due := slices.DeleteFunc(w.live.Due(), func(e retire.Entry) bool { return w.unread[e.ID] == e })
+	if len(due) == 0 {
+		return
+	}
+	w.again = now.Add(betweenWithdrawn)
+	blocks := w.live.Moment(due)
+	w.reading = w.begin(true, func(ctx context.Context) func() { return w.read(ctx, blocks) })
+}
+
+// read reads blocks again and has the loop give them back to the sums.
+func (w *withdrawing) read(ctx context.Context, blocks *live.Blocks) (end func()) {
+	w.log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again that the control topic does not retire any more")
+	given, atOnce := 0, 1
+	if names := w.live.Target().Features; names != nil {
+		atOnce = min(max(takenAtOnce/(8*gram.PackedLen(len(*names))), 1), offersAtOnce)
+	}
+	unread, err := readAgain(ctx, w.archive, w.live, w.call, blocks, false, atOnce, func(z *archive.Worker, b *incremental.Block, _ *incremental.Summary) (live.Kept, error) {
+		return z.Keeper.Keep(ctx, b, w.live.Target())
+	}, func(e retire.Entry, k live.Kept) error {
+		if w.failure != nil {
+			return errStopping
+		}
+		if w.saver.problem != nil && w.live.Unsaved() >= w.cfg.Snapshot.Blocks {
+			return errUnsaved
+		}
+		ok, err := w.live.GiveBack(e, k)
+		if ok {
+			given++
+			w.intake.CountGivenBack()
+			w.changed()
+		}
+		return err
+	})
+	return func() {
+		w.reading = nil
+		if given > 0 {
+			w.log.Info().Int("blocks", given).Str("state_digest", w.live.Digest()).Msg("blocks are live again that the control topic does not retire any more")
+		}
+		if err != nil {
+			if ctx.Err() == nil && !errors.Is(err, errStopping) {
+				w.again = time.Now().Add(afterFailure)
+				w.log.Error().Err(err).Msg("blocks that the control topic does not retire any more could not be read again; it will be tried again")
+			}
+			return
+		}
+		for _, u := range unread {
+			w.unread[u.ID] = u.Entry
+		}
+		if n := len(unread); n > 0 {
+			w.log.Warn().Int("blocks", n).Str("block", w.logged(unread[0].ID)).AnErr("reason", unread[0].Reason).
+				Msg("blocks that the control topic does not retire any more stay retired, since the log does not return them")
+		}
+	}
+}

@@ -1,0 +1,441 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/ingest/kafka"
+	"streamd/snapshot"
+)
+
+// withdrawals is a data topic, whose records are rows, and a control topic.
+type withdrawals struct {
+	t             *testing.T
+	data, control string
+	per           int          // offsets in a block
+	rows          [2][]float64 // of each partition
+}
+
+func newWithdrawals(t *testing.T, per int) *withdrawals {
+	w := &withdrawals{t: t, data: topic(t, 2), per: per}
+	w.control = w.data + ".control"
+	if err := kafka.EnsureTopic(t.Context(), cluster(t), w.control, 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// add produces n further records in each partition.
+func (w *withdrawals) add(n int) {
+	var messages []message
+	for p := range w.rows {
+		for range n {
+			i := len(w.rows[p])
+			x := float64(100*p + i*i)
+			w.rows[p] = append(w.rows[p], x)
+			messages = append(messages, message{partition: p, value: fmt.Appendf(nil, "%d,%g,%g", i%2, x, 1/(1+x)), contentType: "text/csv"})
+		}
+	}
+	produce(w.t, w.data, messages...)
+}
+
+// say writes a record of the control topic; an empty value is a tombstone.
+func (w *withdrawals) say(key, value string) {
+	m := message{key: []byte(key)}
+	if value != "" {
+		m.value = []byte(strings.ReplaceAll(value, "TOPIC", w.data))
+	}
+	produce(w.t, w.control, m)
+}
+
+// digest is that of all blocks except those of some offsets, each PARTITION/OFFSET.
+func (w *withdrawals) digest(except ...string) string {
+	w.t.Helper()
+	var z incremental.Summariser
+	out := map[string]bool{}
+	for _, name := range except {
+		out[name] = true
+	}
+	sum := incremental.NewState(incremental.DefaultFeatures(2))
+	for p, rows := range w.rows {
+		for from := 0; from < len(rows); from += w.per {
+			b := &incremental.Block{Classes: []string{"0", "1"}}
+			var x, y []float64
+			for i := from; i < min(from+w.per, len(rows)); i++ {
+				if name := fmt.Sprintf("%d/%d", p, i); out[name] {
+					delete(out, name)
+					continue
+				}
+				x, y, b.Codes = append(x, rows[i]), append(y, 1/(1+rows[i])), append(b.Codes, int32(i%2))
+			}
+			if len(x) == 0 {
+				continue
+			}
+			b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
+			s, err := z.Summarise(b)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			sum.Add(s)
+		}
+	}
+	if len(out) > 0 {
+		w.t.Fatalf("no blocks %v", out)
+	}
+	return live.DigestOf(sum)
+}
+
+// start starts a daemon that has nothing yet, or the state in a file.
+func (w *withdrawals) start(file string, flags map[string]string) *instance {
+	all := map[string]string{"format.csv_header": "absent", "retire.topic": w.control, "sample.rows": "100", "snapshot.interval": "20ms"}
+	for k, v := range flags {
+		all[k] = v
+	}
+	return start(w.t, w.data, file, all)
+}
+
+// follows waits until daemons have all blocks except some.
+func (w *withdrawals) follows(what string, all []*instance, except ...string) {
+	w.t.Helper()
+	want := w.digest(except...)
+	for _, i := range all {
+		i.wait(what, func(s *model.Served) bool { return s.Digest == want })
+	}
+}
+
+// end stops a daemon. Its counts then agree with its live blocks.
+func (w *withdrawals) end(i *instance) {
+	w.t.Helper()
+	i.stop()
+	if c := i.intake.Counts(); c.BlocksAdded-c.BlocksRetired-c.BlocksReplaced != int64(i.live.Blocks()) {
+		w.t.Errorf("%d blocks are live, and the counts are %+v", i.live.Blocks(), c)
+	}
+}
+
+// Records of the control topic retire blocks that came before them and after them, in every
+// instance, whoever has the block. They stay retired after a restart and for a daemon with a
+// new snapshot, until they are taken back.
+func TestControlTopic(t *testing.T) {
+	w := newWithdrawals(t, 1)
+	w.say("early", `{"retire":{"positions":["TOPIC/0/3-5","TOPIC/1/20-21"]}}`)
+	w.add(10)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	a := w.start(file, nil)
+	w.follows("the early record", []*instance{a}, "0/3", "0/4", "0/5")
+
+	w.say("late", `{"retire":{"ids":["TOPIC/1/0","TOPIC/1/1"]}}`)
+	w.say("mistaken", `{"retire":{"ids":[]}}`)
+	w.follows("the late record", []*instance{a}, "0/3", "0/4", "0/5", "1/0", "1/1")
+
+	w.add(15) // 1/20 and 1/21 are among them
+	out := []string{"0/3", "0/4", "0/5", "1/0", "1/1", "1/20", "1/21"}
+	w.follows("blocks that come after their record", []*instance{a}, out...)
+	w.end(a)
+	a = w.start(file, nil)
+	b := w.start(filepath.Join(t.TempDir(), "new.db"), nil)
+	both := []*instance{a, b}
+	w.follows("a restart, and a new snapshot", both, out...)
+
+	w.say("late", `{"retire":{"ids":["TOPIC/1/1","TOPIC/1/2"]}}`) // 1/0 comes back, and 1/2 goes
+	w.follows("another selection of the same key", both, "0/3", "0/4", "0/5", "1/1", "1/2", "1/20", "1/21")
+	w.say("early", "")
+	w.follows("a tombstone", both, "1/1", "1/2")
+	w.end(a)
+	w.say("late", `{"restore":true}`)
+	a = w.start(file, nil)
+	w.follows("a restart after restore", []*instance{a, b})
+	w.end(a)
+	w.end(b)
+}
+
+// Gathered blocks have the same boundaries whatever the control topic says, and a block that
+// grows is compared again.
+func TestControlTopicOfGatheredBlocks(t *testing.T) {
+	w := newWithdrawals(t, 8)
+	flags := map[string]string{"blocks.unit": "offsets", "blocks.offsets": "8"}
+	w.add(6)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	a := w.start(file, flags)
+	w.follows("the start", []*instance{a})
+	w.say("k", `{"retire":{"positions":["TOPIC/0/7-7"]}}`)
+	w.add(1)
+	w.follows("an offset beyond the open block", []*instance{a})
+	w.end(a) // the block is read again
+	a = w.start(file, flags)
+	w.follows("a restart", []*instance{a})
+	w.add(5)
+	var first []string
+	for i := range 8 {
+		first = append(first, fmt.Sprintf("0/%d", i))
+	}
+	w.follows("the block has grown to the offset", []*instance{a}, first...)
+	w.say("k", `{"retire":{"positions":["TOPIC/1/9-9"]}}`)
+	open := []string{"1/8", "1/9", "1/10", "1/11"}
+	w.follows("the open block", []*instance{a}, open...)
+	w.end(a)
+	a = w.start(file, flags)
+	w.add(1)
+	b := w.start(filepath.Join(t.TempDir(), "new.db"), flags)
+	w.follows("it grows", []*instance{a, b}, append(open, "1/12")...)
+	w.say("k", "")
+	w.follows("it comes back", []*instance{a, b})
+	w.end(a)
+	w.end(b)
+}
+
+// A daemon without the control topic takes back what the topic has retired: the topic's
+// records are not in force.
+func TestControlTopicThatIsLeft(t *testing.T) {
+	w := newWithdrawals(t, 1)
+	w.say("k", `{"retire":{"positions":["TOPIC/0/0-3"]}}`)
+	w.add(5)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	a := w.start(file, nil)
+	w.follows("the record", []*instance{a}, "0/0", "0/1", "0/2", "0/3")
+	w.end(a)
+	a = w.start(file, map[string]string{"retire.topic": ""})
+	w.follows("no control topic", []*instance{a})
+	w.end(a)
+}
+
+// table is a topic whose keys name blocks of one row, and what is known about them.
+type table struct {
+	*withdrawals
+	values map[string]tableRow         // that the log has
+	gone   map[string]bool             // keys that were retired over HTTP since their latest value
+	in     map[string]httpapi.Selector // in force
+}
+
+type tableRow struct {
+	class int
+	x     float64
+	at    time.Time
+}
+
+// live is the digest of a daemon that has followed the topics from the beginning, or of one that
+// was also asked over HTTP to retire blocks.
+func (b *table) live(asked bool) (digest string, keys []string) {
+	var z incremental.Summariser
+	sum := incremental.NewState(incremental.DefaultFeatures(2))
+	for key, v := range b.values {
+		out := asked && b.gone[key]
+		for _, s := range b.in {
+			out = out || slices.Contains(s.Keys, key) && (s.From == nil || !v.at.Before(*s.From)) && (s.To == nil || v.at.Before(*s.To))
+		}
+		if out {
+			continue
+		}
+		keys = append(keys, key)
+		s, err := z.Summarise(&incremental.Block{Classes: []string{"0", "1"}, Codes: []int32{int32(v.class)},
+			Columns: []gram.Column{gram.ColumnOf([]float64{v.x}), gram.ColumnOf([]float64{1 / (1 + v.x)})}})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		sum.Add(s)
+	}
+	slices.Sort(keys)
+	return live.DigestOf(sum), keys
+}
+
+// Random histories of values, tombstones, retirements over HTTP, records of the control topic
+// and restarts end with the sums of the surviving blocks alone. So does a daemon that reads both
+// topics from their beginning.
+func TestHistoriesWithAControlTopic(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel() // they wait for the topics
+			testHistory(t, rand.New(rand.NewPCG(71, seed)))
+		})
+	}
+}
+
+func testHistory(t *testing.T, r *rand.Rand) {
+	b := &table{newWithdrawals(t, 1), map[string]tableRow{}, map[string]bool{}, map[string]httpapi.Selector{}}
+	flags := map[string]string{"blocks.unit": "key"}
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	epoch := time.UnixMilli(1_700_000_000_000).UTC()
+	moment := func() *time.Time {
+		if r.IntN(2) == 0 {
+			return nil
+		}
+		at := epoch.Add(time.Duration(r.IntN(100)) * time.Second)
+		return &at
+	}
+	a := b.start(file, flags)
+	settle := func(what string, i *instance, asked bool) []string {
+		t.Helper()
+		want, keys := b.live(asked)
+		i.wait(what, func(s *model.Served) bool { return s.Digest == want })
+		return keys
+	}
+	asked := 0
+	put := func(key string) {
+		v := tableRow{r.IntN(2), float64(r.IntN(1000)), epoch.Add(time.Duration(r.IntN(100)) * time.Second)}
+		produce(t, b.data, message{partition: int(key[1]) % 2, key: []byte(key), time: v.at, contentType: "text/csv",
+			value: fmt.Appendf(nil, "%d,%g,%g", v.class, v.x, 1/(1+v.x))})
+		b.values[key] = v
+		delete(b.gone, key)
+	}
+	put("k9") // it stays, so that the features do
+	for step := range 60 {
+		key := fmt.Sprint("k", r.IntN(8))
+		switch k := r.IntN(12); {
+		case k < 5:
+			put(key)
+		case k == 5:
+			produce(t, b.data, message{partition: int(key[1]) % 2, key: []byte(key), time: epoch})
+			delete(b.values, key)
+		case k < 9:
+			name := fmt.Sprint("request", r.IntN(4))
+			s := httpapi.Selector{Keys: []string{key, "k2"}[:1+r.IntN(2)], From: moment(), To: moment()}
+			if s.From != nil && s.To != nil {
+				s.To = nil
+			}
+			value, err := json.Marshal(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.say(name, `{"retire":`+string(value)+`}`)
+			b.in[name] = s
+		case k < 10:
+			name := fmt.Sprint("request", r.IntN(4))
+			b.say(name, []string{"", `{"restore":true}`}[r.IntN(2)])
+			delete(b.in, name)
+		case k == 10:
+			keys := settle(fmt.Sprintf("step %d", step), a, true)
+			if len(keys) > 1 {
+				a.retire("key:" + keys[0])
+				b.gone[keys[0]] = true
+				asked++
+			}
+		case step%2 == 0:
+			b.end(a)
+			a = b.start(file, flags)
+		}
+	}
+	settle("the end", a, true)
+	fresh := b.start(filepath.Join(t.TempDir(), "new.db"), flags)
+	settle("both topics from their beginning", fresh, false)
+	b.end(a)
+	b.end(fresh)
+	if asked == 0 {
+		t.Error("nothing was retired over HTTP")
+	}
+}
+
+// A daemon is killed (kill -9) at moments before, during and after a record of the control topic
+// withdraws fifty blocks, and another one gives fifty back. The next process follows the topics.
+func TestKillWhileTheControlTopicIsFollowed(t *testing.T) {
+	const rounds, chunk = 6, 50
+	w := newWithdrawals(t, 1)
+	w.add(rounds * chunk)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	flags := map[string]string{
+		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": w.data, "retire.topic": w.control, "format.csv_header": "absent",
+		"http.listen": "127.0.0.1:0", "snapshot.file": file, "snapshot.interval": "10ms", "model.solve_interval": "10ms",
+	}
+	retired := map[string]bool{}
+	say := func(round int) {
+		key := fmt.Sprint("round ", round)
+		if retired[key] = !retired[key]; retired[key] {
+			w.say(key, fmt.Sprintf(`{"retire":{"positions":["TOPIC/0/%d-%d"]}}`, round*chunk, (round+1)*chunk-1))
+		} else {
+			w.say(key, `{"restore":true}`)
+		}
+	}
+	follows := func(p *process) {
+		t.Helper()
+		var out []string
+		for round := range rounds {
+			for i := range chunk {
+				if retired[fmt.Sprint("round ", round)] {
+					out = append(out, fmt.Sprintf("0/%d", round*chunk+i))
+				}
+			}
+		}
+		want := w.digest(out...)
+		p.until(t, "the blocks that survive", func() bool {
+			digest, _, _, err := p.model()
+			return err == nil && digest == want
+		})
+	}
+	saved := map[int]int{} // withdrawn blocks in the file after a kill
+	for round := range rounds {
+		flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64()) // the killed member stays in the group for a while
+		p := spawn(t, flags)
+		follows(p)
+		if code := p.post(t, "snapshot"); code != http.StatusOK {
+			t.Fatalf("the snapshot is answered with %d", code)
+		}
+		say(round)
+		say(round / 2) // it may be the same, or a restoration
+		time.Sleep(time.Duration(round) * 250 * time.Millisecond)
+		p.kill()
+		if report, err := snapshot.Verify(t.Context(), file, nil); err != nil || !report.OK {
+			t.Fatalf("round %d: verified as %+v, %v", round, report, err)
+		}
+		s, c, err := snapshot.OpenReadOnly(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		saved[len(c.Withdrawn)]++
+		if len(c.Entries)+len(c.Withdrawn) != 2*rounds*chunk {
+			t.Fatalf("round %d: the file has %d live blocks and %d withdrawn ones", round, len(c.Entries), len(c.Withdrawn))
+		}
+	}
+	if len(saved) < 2 {
+		t.Errorf("every kill leaves as many withdrawn blocks: %v", saved)
+	}
+	p := spawn(t, flags)
+	follows(p)
+}
+
+// A block that the control topic withdraws leaves the basis, too. Planes and basis are then those
+// of a daemon that has never seen it, and after restore those of before.
+func TestControlTopicWithAKernel(t *testing.T) {
+	flags := forgetting("random")
+	w := newWithdrawals(t, 1)
+	flags["retire.topic"] = w.control
+	produce(t, w.data, customers(t)...)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	d := start(t, w.data, file, flags)
+	d.waitForOffsets(11)
+	d.settledBasis()
+	before := d.reduced()
+	if len(planted(before.Basis.Map)) == 0 {
+		t.Fatal("no point is made of the planted rows")
+	}
+	w.say("k", `{"retire":{"keys":["planted"]}}`)
+	d.wait("a withdrawal", func(s *model.Served) bool { return s.Blocks == 10 })
+	got := d.settledBasis()
+	other := topic(t, 1)
+	produce(t, other, customers(t)[:10]...)
+	delete(flags, "retire.topic")
+	flags["kernel.rows"] = "0"
+	u := start(t, other, filepath.Join(t.TempDir(), "streamd.db"), flags)
+	u.waitForOffsets(10)
+	if want := u.reduced(); comparable(got) != comparable(want) {
+		t.Errorf("served\n%.400s\nwant\n%.400s", comparable(got), comparable(want))
+	}
+	u.stop()
+	w.say("k", "")
+	d.wait("the block again", func(s *model.Served) bool { return s.Blocks == 11 })
+	if again := d.reduced(); comparable(again) != comparable(before) {
+		t.Errorf("after restore served\n%.400s\nwant\n%.400s", comparable(again), comparable(before))
+	}
+	d.checkEpoch()
+	d.stop()
+}

@@ -310,9 +310,9 @@ func (l *loader) checkRetire() {
 	}{{KeepBlocks, r.Blocks != 0}, {KeepRows, r.Rows != 0}, {KeepAge, r.Age != 0}} {
 		name := "retire." + string(bound.keep)
 		switch {
-		case bound.set && r.Keep != bound.keep:
+		case bound.set && !r.Keep.Has(bound.keep):
 			l.fault(name, "is set, but retire.keep is %s", r.Keep)
-		case !bound.set && r.Keep == bound.keep:
+		case !bound.set && r.Keep.Has(bound.keep):
 			l.fault(name, "is required with retire.keep: %s, and greater than 0", r.Keep)
 		}
 	}

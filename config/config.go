@@ -173,13 +173,12 @@ type Kernel struct {
 	Unread      Unread        `key:"unread" default:"wait" choices:"wait|skip" help:"Action when the log lacks live blocks that a new basis or other features need: wait until they are retired, or retire them (skip)."`
 }
 
-// Retire says which blocks stay live. Of Blocks, Rows and Age, only the one that Keep names
-// is set.
+// Retire says which blocks stay live. Of Blocks, Rows and Age, those that Keep names are set.
 type Retire struct {
-	Keep      Keep          `key:"keep" default:"all" choices:"all|blocks|rows|age" help:"Blocks to keep: all, or the latest by number of blocks, number of rows, or age in event time."`
-	Blocks    int           `key:"blocks" default:"0" min:"0" help:"Number of blocks to keep. Set exactly when retire.keep is blocks."`
-	Rows      int64         `key:"rows" default:"0" min:"0" help:"Number of rows to keep. Set exactly when retire.keep is rows."`
-	Age       time.Duration `key:"age" default:"0s" min:"0s" help:"Age of the oldest event time to keep, counted back from the newest. Set exactly when retire.keep is age."`
+	Keep      Keep          `key:"keep" default:"all" choices:"all|blocks|rows|age|blocks+rows|blocks+age|rows+age|blocks+rows+age" help:"Blocks to keep: all, or the latest by number of blocks, number of rows, or age in event time. With several, all limits hold."`
+	Blocks    int           `key:"blocks" default:"0" min:"0" help:"Number of blocks to keep. Set exactly when retire.keep has blocks."`
+	Rows      int64         `key:"rows" default:"0" min:"0" help:"Number of rows to keep. Set exactly when retire.keep has rows."`
+	Age       time.Duration `key:"age" default:"0s" min:"0s" help:"Age of the oldest event time to keep, counted back from the newest. Set exactly when retire.keep has age."`
 	Topic     string        `key:"topic" help:"Control topic of records that retire blocks until they are taken back (cleanup.policy=compact). Empty: none."`
 	MaxFuture time.Duration `key:"max_future" default:"5m" min:"0s" help:"Most time that a record counts as ahead of its partition's clock, the third-latest event time of the last 16 records there."`
 }

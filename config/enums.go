@@ -1,5 +1,10 @@
 package config
 
+import (
+	"slices"
+	"strings"
+)
+
 // The closed sets of values. The tags of [Config] list the choices of each key.
 
 // Start is the place to begin in a partition without a saved offset.
@@ -192,7 +197,7 @@ const (
 	UnreadSkip Unread = "skip"
 )
 
-// Keep says which blocks stay live.
+// Keep says which blocks stay live: all, or those within limits, joined by +.
 type Keep string
 
 const (
@@ -201,6 +206,11 @@ const (
 	KeepRows   Keep = "rows"
 	KeepAge    Keep = "age"
 )
+
+// Has reports whether k names the limit.
+func (k Keep) Has(limit Keep) bool {
+	return slices.Contains(strings.Split(string(k), "+"), string(limit))
+}
 
 // LogFormat is the form of log lines.
 type LogFormat string

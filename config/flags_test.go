@@ -81,7 +81,7 @@ func TestFlagsLeaveValuesToLoad(t *testing.T) {
 	}
 	_, err = Load(Sources{Flags: cli.Run.Given()})
 	want := `--kafka.tls.enabled: "maybe": want true or false
---retire.keep: "most": want all, blocks, rows or age
+--retire.keep: "most": want all, blocks, rows, age, blocks+rows, blocks+age, rows+age or blocks+rows+age
 --workers: "many": want a whole number in decimal digits
 kafka.topic: is required; set it in the file, as --kafka.topic or as STREAMD_KAFKA_TOPIC`
 	if err == nil || err.Error() != want {

@@ -5,7 +5,8 @@
 // # The live set is a function of the blocks seen
 //
 // A policy ranks blocks by event time, and by position where times are equal,
-// never by arrival. It keeps the highest ranks. Its horizon is the rank of the highest
+// never by arrival. It keeps the highest ranks. Of several limits the narrowest decides: each
+// keeps the blocks above some rank, and together they keep those above all of these. Its horizon is the rank of the highest
 // block that it has evicted. Every block at or below the horizon is retired, and refused
 // from then on. The horizon only rises, and it ends up at the same
 // block in whatever order the blocks came. So the live set depends
@@ -93,8 +94,8 @@ func comparePositions(p, q *incremental.Position) int {
 	)
 }
 
-// Policy determines which blocks stay live. At most one limit is set; the zero Policy
-// keeps all.
+// Policy determines which blocks stay live. Limits that are not zero hold together, so the
+// zero Policy keeps all.
 type Policy struct {
 	Blocks int           // keep this many of the last blocks
 	Rows   int64         // keep the last blocks that together have at most this many rows
@@ -142,20 +143,10 @@ type ranked struct {
 
 func rankedOf(e *Entry) ranked { return ranked{e.Time.UnixMilli(), e} }
 
-// NewLedger returns an empty ledger. It panics on a policy with a negative
-// limit or more than one.
+// NewLedger returns an empty ledger. It panics on a policy with a negative limit.
 func NewLedger(p Policy) *Ledger {
-	set := 0
-	for _, limit := range []int64{int64(p.Blocks), p.Rows, int64(p.Age)} {
-		if limit < 0 {
-			panic("retire: a negative limit")
-		}
-		if limit > 0 {
-			set++
-		}
-	}
-	if set > 1 {
-		panic("retire: more than one limit")
+	if min(int64(p.Blocks), p.Rows, int64(p.Age)) < 0 {
+		panic("retire: a negative limit")
 	}
 	return &Ledger{policy: p, live: newShelf(), withdrawn: newShelf(), horizon: Lowest}
 }
@@ -242,10 +233,7 @@ func less(a, b ranked) bool { return compare(a, b) < 0 }
 func (l *Ledger) enforce() (retired []Entry) {
 	if newest, ok := l.newest(); ok && l.policy.Age > 0 {
 		// Everything strictly before the limit goes, whatever its position.
-		limit := Rank{Milliseconds: newest.Time.Add(-l.policy.Age).UnixMilli()}
-		if l.horizon.compare(limit) < 0 {
-			l.horizon = limit
-		}
+		l.raise(Rank{Milliseconds: newest.Time.Add(-l.policy.Age).UnixMilli()})
 	}
 	for {
 		oldest, ok := l.oldest()
@@ -254,13 +242,20 @@ func (l *Ledger) enforce() (retired []Entry) {
 			return retired
 		case l.policy.Blocks > 0 && l.Len()+l.Withdrawn() > l.policy.Blocks,
 			l.policy.Rows > 0 && l.live.rows+l.withdrawn.rows > l.policy.Rows:
-			l.horizon = oldest.Rank()
+			l.raise(oldest.Rank())
 		case !l.admits(oldest.Rank()):
 		default:
 			return retired
 		}
 		retired = append(retired, *oldest.Entry)
 		l.shelf(oldest.Entry).remove(oldest.Entry)
+	}
+}
+
+// raise raises the horizon, if it is lower.
+func (l *Ledger) raise(to Rank) {
+	if l.horizon.compare(to) < 0 {
+		l.horizon = to
 	}
 }
 

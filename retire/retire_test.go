@@ -55,7 +55,8 @@ func live(l *Ledger) []string {
 	return ids
 }
 
-var policies = []Policy{{}, {Blocks: 1}, {Blocks: 7}, {Rows: 1}, {Rows: 60}, {Age: time.Second}, {Age: 17 * time.Second}}
+var policies = []Policy{{}, {Blocks: 1}, {Blocks: 7}, {Rows: 1}, {Rows: 60}, {Age: time.Second}, {Age: 17 * time.Second},
+	{Blocks: 9, Rows: 120}, {Blocks: 12, Age: 17 * time.Second}, {Rows: 150, Age: 20 * time.Second}, {Blocks: 14, Rows: 180, Age: 25 * time.Second}}
 
 func TestLiveSetIsAFunctionOfTheBlocksSeen(t *testing.T) {
 	for _, policy := range policies {
@@ -234,7 +235,6 @@ func TestRestoreUnderAnotherPolicy(t *testing.T) {
 
 func TestPanics(t *testing.T) {
 	for name, do := range map[string]func(){
-		"two limits":     func() { NewLedger(Policy{Blocks: 1, Rows: 1}) },
 		"negative limit": func() { NewLedger(Policy{Rows: -1}) },
 		"live twice": func() {
 			l := NewLedger(Policy{})

@@ -718,6 +718,7 @@ func TestPolicies(t *testing.T) {
 		{"retire.keep": "blocks", "retire.blocks": "17"},
 		{"retire.keep": "rows", "retire.rows": "23"},
 		{"retire.keep": "age", "retire.age": "30s"},
+		{"retire.keep": "blocks+rows+age", "retire.blocks": "6", "retire.rows": "7", "retire.age": "30s"},
 	} {
 		flags["retire.max_future"] = "1h" // event times are in no order
 		t.Run(flags["retire.keep"], func(t *testing.T) {

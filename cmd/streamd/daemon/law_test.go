@@ -18,6 +18,7 @@ import (
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
 	"streamd/ingest/kafka"
 	"streamd/retire"
 )
@@ -145,13 +146,16 @@ func newHistory(seed uint64) *logHistory {
 		h.flags["blocks.unlabelled"] = "keep"
 	}
 	if unit != "key" {
-		switch keep := []string{"all", "blocks", "rows", "age"}[seed/4%4]; keep {
-		case "blocks":
-			h.flags["retire.keep"], h.flags["retire.blocks"] = keep, fmt.Sprint(1+r.IntN(12))
-		case "rows":
-			h.flags["retire.keep"], h.flags["retire.rows"] = keep, fmt.Sprint(10+r.IntN(60))
-		case "age":
-			h.flags["retire.keep"], h.flags["retire.age"] = keep, fmt.Sprintf("%ds", 1+r.IntN(20))
+		keep := []config.Keep{"all", "blocks", "rows", "age", "blocks+rows+age"}[seed/4%5]
+		h.flags["retire.keep"] = string(keep)
+		if keep.Has(config.KeepBlocks) {
+			h.flags["retire.blocks"] = fmt.Sprint(1 + r.IntN(12))
+		}
+		if keep.Has(config.KeepRows) {
+			h.flags["retire.rows"] = fmt.Sprint(10 + r.IntN(60))
+		}
+		if keep.Has(config.KeepAge) {
+			h.flags["retire.age"] = fmt.Sprintf("%ds", 1+r.IntN(20))
 			h.flags["retire.max_future"] = "4s"
 		}
 	}

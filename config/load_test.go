@@ -620,7 +620,7 @@ func TestReduce(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for _, bad := range []struct{ function, value, want string }{
-		{"gaussian", "best", "none of cs"}, {"gaussian", "slmc(nu=0)", "positive"}, {"sigmoid(a=1,b=0)", "slmc(nu=2)", "not positive semidefinite"},
+		{"gaussian", "best", "want one of cs"}, {"gaussian", "slmc(nu=0)", "positive"}, {"sigmoid(a=1,b=0)", "slmc(nu=2)", "not positive semidefinite"},
 	} {
 		if all := problems(t, with(bad.function, bad.value)); !strings.Contains(all[0].String(), bad.want) {
 			t.Errorf("%s: %v", bad.value, all)

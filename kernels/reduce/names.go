@@ -1,6 +1,7 @@
 package reduce
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -71,8 +72,10 @@ func Names() (names []string) {
 // These are the defaults. Those of cs are the paper's, but with fresh rows, without which the
 // candidates of later stages come from the 500 rows of the first chunks alone: see cs-1 of package
 // reproduce of cmd/streamd. points are t in its stages before the last, a stage is its rows and ν,
-// and union is algorithm (5). The size of the basis is S of eigen, and points are L, by default
-// 1000, or S if that is more.
+// stages=none leaves the last alone, of all rows, and union is algorithm (5). The size of the basis is
+// S of eigen, and points are L, by default 1000, or S if that is more.
+//
+// Errors do not repeat the text.
 //
 // The planes of the reducers' own 1-norm programs have ν = 1: callers that keep the points alone find
 // better ones.
@@ -80,18 +83,19 @@ func Parse(text string, points int) (Reducer, error) {
 	name, list, parentheses := strings.Cut(text, "(")
 	i := slices.IndexFunc(named, func(e entry) bool { return e.name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("%q is none of %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("want one of %s", strings.Join(Names(), ", "))
 	}
 	s := &settings{given: map[string]string{}}
 	if parentheses {
 		list, closed := strings.CutSuffix(list, ")")
 		if !closed {
-			return nil, fmt.Errorf("%q: a closing parenthesis is missing", text)
+			return nil, errors.New("a closing parenthesis is missing")
 		}
 		for _, setting := range strings.Split(list, ",") {
+			setting = strings.TrimSpace(setting)
 			key, value, ok := strings.Cut(setting, "=")
 			if _, twice := s.given[key]; !ok || twice {
-				return nil, fmt.Errorf("%q: a setting=value is wanted where it has %q, and each setting once", text, setting)
+				return nil, fmt.Errorf("a setting=value is wanted where it has %q, and each setting once", setting)
 			}
 			s.given[key] = value
 		}
@@ -106,7 +110,7 @@ func Parse(text string, points int) (Reducer, error) {
 		}
 	}
 	if s.err != nil {
-		return nil, fmt.Errorf("%q: %w", text, s.err)
+		return nil, s.err
 	}
 	return r, nil
 }
@@ -185,19 +189,22 @@ func (s *settings) truth(key string, otherwise bool) bool {
 	return false
 }
 
-// chunks reads stages such as 500:1.4/1000:1.6.
+// chunks reads stages such as 500:1.4/1000:1.6, or none.
 func (s *settings) chunks(key string) []Chunk {
 	text, ok := s.text(key)
 	if !ok {
 		return nil
 	}
 	chunks := []Chunk{}
+	if text == "none" {
+		return chunks
+	}
 	for _, stage := range strings.Split(text, "/") {
 		rows, nu, _ := strings.Cut(stage, ":")
 		one := &settings{given: map[string]string{"rows": rows, "nu": nu}}
 		chunks = append(chunks, Chunk{Rows: one.count("rows", 1, 1), Nu: one.positive("nu", 1)})
 		if one.err != nil {
-			s.fail("%s are %q, not ROWS:NU/…, such as 500:1.4/1000:1.6", key, text)
+			s.fail("%s are %q, neither none nor ROWS:NU/…, such as 500:1.4/1000:1.6", key, text)
 		}
 	}
 	return chunks

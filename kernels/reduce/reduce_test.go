@@ -119,13 +119,14 @@ func TestSettings(t *testing.T) {
 		"cholesky(eta=1e-4)":        Cholesky{Nu: 1, Eta: 1e-4},
 		"eigen":                     Eigen{Nu: 1, Points: 1000},
 		"eigen(points=30)":          Eigen{Nu: 1, Points: 30},
+		"cs(fresh=20, stages=none)": ChunkingSynthetic{Runs: 10, Synthetic: 10, Candidates: 100, Nu: 12, Alpha: 1.25, Starts: 1, Fresh: 20, Chunks: []Chunk{}},
 	} {
 		if r, err := Parse(text, 9); err != nil || !reflect.DeepEqual(r, want) {
 			t.Errorf("%s is %+v, %v", text, r, err)
 		}
 	}
 	for text, want := range map[string]string{
-		"best": "none of cs, random", "": "none of cs", "cs(": "closing", "cs()": "setting=value", "cs(runs)": "setting=value", "cs(runs=1,runs=2)": "once",
+		"best": "one of cs, random", "": "one of cs", "cs(": "closing", "cs()": "setting=value", "cs(runs)": "setting=value", "cs(runs=1,runs=2)": "once",
 		"cs(runs=0)": "from 1", "cs(fresh=-1)": "from 0", "cs(runs=x)": "whole number", "cs(points=9999999)": "1048576", "cs(nu=-1)": "positive",
 		"cs(stages=)": "ROWS:NU", "cs(stages=500)": "ROWS:NU", "cs(union=yes)": "neither true nor false", "slmc(nu=NaN)": "positive", "slmc(eta=1)": "no setting eta; it has nu, means, starts",
 		"kmeans(nu=1)": "kmeans has no settings", "lda(eta=1)": "not below 1", "skfd(mu=Inf)": "positive", "eigen(points=5001)": "at most 5000",

@@ -90,7 +90,7 @@ func (c *fitCmd) Validate() error {
 	if c.Kernel != "" && c.Standardise == config.SwitchAuto {
 		return errors.New("--standardise auto: does not go with --kernel: its features are scaled or not before they get to it")
 	}
-	if err := c.decisionFlags.check(c.Folds > 0 || c.Nu.auto); err != nil {
+	if err := c.decisionFlags.check(c.Folds > 0 || c.Nu.auto || c.Reduce == reduceAuto); err != nil {
 		return err
 	}
 	if rows := c.BlockRows; rows != nil && (*rows < 1 || *rows > maxReplayed) {
@@ -146,7 +146,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 			return err
 		}
 	}
-	if c.Nu.auto && c.Folds == 0 {
+	if (c.Nu.auto || c.Reduce == reduceAuto) && c.Folds == 0 {
 		c.Folds = defaultFolds
 	}
 	f := &fit{
@@ -352,7 +352,7 @@ func (f *nuFlag) UnmarshalText(text []byte) error {
 	return f.autoFlag.UnmarshalText(text)
 }
 
-// defaultFolds is the number of folds that choose ν without --folds.
+// defaultFolds is the number of folds that choose ν or a basis without --folds.
 const defaultFolds = 10
 
 // tune chooses ν, and the other settings that are auto, by the rows of each fold and the planes

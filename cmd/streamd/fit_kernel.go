@@ -23,7 +23,9 @@ type kernelFlags struct {
 	Kernel      string             `placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, polynomial for (gamma x·z + 1)^3, sigmoid for tanh(gamma x·z), or a kernel in full, such as polynomial(a=1,b=1,degree=2). With --standardise the features are scaled before they get to the kernel."`
 	Gamma       autoFlag           `placeholder:"VALUE" help:"The kernel's gamma. For a Gaussian, auto takes the one that classifies held-out rows of the sample best: it tries powers of four times the median heuristic, then twice and half the best of them. For other kernels auto is 1 over the number of features. (default: auto)"`
 	Basis       *int               `placeholder:"T" help:"Points of the basis, at most; with eigen its coordinates. (default: 50)"`
-	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: kmeans or kmedian (centres of each class); stratified, random, lda (forward selection) or cholesky (independent rows) for rows; eigen (leading eigenvectors of 1000 rows); cs (chunking-synthetic), slmc (sparse large margin), rs (reduced set) or skfd (sparse Fisher) for points that need not be rows; none (all rows, of a small file; with --refine hinge those that are support vectors, of up to 50,000 rows). With settings where they are wanted, such as cs(nu=6) or slmc(nu=10): see kernels/README.md. (default: kmeans)"`
+	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: kmeans or kmedian (centres of each class); stratified, random, lda (forward selection) or cholesky (independent rows) for rows; eigen (leading eigenvectors of 1000 rows); cs (chunking-synthetic), slmc (sparse large margin), rs (reduced set) or skfd (sparse Fisher) for points that need not be rows; none (all rows, of a small file; with --refine hinge those that are support vectors, of up to 50,000 rows). With settings where they are wanted, such as cs(nu=6) or slmc(nu=10): see kernels/README.md. auto compares all but none, each with T, T/2, T/4, … points, by proximal planes on held-out rows of the --folds, at most 2000 of the sample, and takes the smallest size that is within one standard error of the best, in the difference. (default: kmeans)"`
+	ReduceTime  *time.Duration     `placeholder:"TIME" help:"Longest time that --reduce auto compares bases for, in equal shares for the reducers. Then it takes the best so far. (default: 10m)"`
+	SVG         string             `name:"svg" placeholder:"FILE" help:"Draw the correctness of the bases that --reduce auto compares against their size."`
 	Regulariser config.Regulariser `placeholder:"R" help:"Quantity to keep small beside the errors: identity for the coefficients, kernel for u'K(Z,Z)u. (default: identity; kernel with --reduce none and --refine hinge)"`
 	Sample      *int               `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from, and nu for refined planes. (default: 10000; without a kernel 50000)"`
 }
@@ -48,14 +50,12 @@ func (c *kernelFlags) check(sampled bool) error {
 	}
 	if c.Kernel == "" {
 		if others := (kernelFlags{Sample: c.Sample}); *c != others || c.Sample != nil && !sampled {
-			return errors.New("--gamma, --basis, --reduce, --regulariser and --sample go with --kernel")
+			return errors.New("--gamma, --basis, --reduce, --reduce-time, --svg, --regulariser and --sample go with --kernel")
 		}
 		return nil
 	}
-	if c.Reduce != "" && c.Reduce != "none" {
-		if _, err := reduce.Parse(c.Reduce, 1); err != nil {
-			return fmt.Errorf("--reduce: %w; none takes all rows", err)
-		}
+	if err := c.checkReduce(); err != nil {
+		return err
 	}
 	if err := anyOf("--regulariser", string(c.Regulariser), string(config.RegulariserIdentity), string(config.RegulariserKernel)); err != nil {
 		return err
@@ -88,6 +88,21 @@ func (c *kernelFlags) check(sampled bool) error {
 	return nil
 }
 
+// checkReduce refuses a reducer that there is not, and flags of auto without it.
+func (c *kernelFlags) checkReduce() error {
+	name, _, settings := strings.Cut(c.Reduce, "(")
+	switch _, err := reduce.Parse(c.Reduce, 1); {
+	case c.Reduce == "" || err == nil:
+	case name != "none" && name != reduceAuto && !slices.Contains(reduce.Names(), name):
+		return fmt.Errorf("--reduce %s: %w; none takes all rows, and auto compares the others", c.Reduce, err)
+	case name != "none" && name != reduceAuto:
+		return fmt.Errorf("--reduce %s: %w", c.Reduce, err)
+	case settings:
+		return fmt.Errorf("--reduce %s: %s has no settings", c.Reduce, name)
+	}
+	return c.checkAuto()
+}
+
 // anyOf refuses a flag's value that is none of values. An absent flag is fine.
 func anyOf(flag, value string, values ...string) error {
 	if value != "" && !slices.Contains(values, value) {
@@ -97,7 +112,7 @@ func anyOf(flag, value string, values ...string) error {
 }
 
 // given is the value of a flag, or its default.
-func given(value *int, otherwise int) int {
+func given[T any](value *T, otherwise T) T {
 	if value == nil {
 		return otherwise
 	}
@@ -149,9 +164,10 @@ type basisReport struct {
 	Sample int           `json:"sample"` // rows
 	Gammas []model.Gamma `json:"gammas,omitempty"`
 	// Unjudged says why no γ was tried and the median heuristic's was taken.
-	Unjudged string        `json:"gammas_absent,omitempty"`
-	Stages   []model.Stage `json:"stages,omitempty"`
-	Seconds  float64       `json:"seconds"` // with the bases of the folds
+	Unjudged string            `json:"gammas_absent,omitempty"`
+	Compared *comparisonReport `json:"compared,omitempty"` // of auto
+	Stages   []model.Stage     `json:"stages,omitempty"`
+	Seconds  float64           `json:"seconds"` // with the bases of the folds
 }
 
 func (r *basisReport) print(p *table, b *model.BasisJSON) {
@@ -174,6 +190,9 @@ func (r *basisReport) print(p *table, b *model.BasisJSON) {
 	}
 	if r.Unjudged != "" {
 		p.row("  gamma", "by the median heuristic: "+r.Unjudged)
+	}
+	if r.Compared != nil {
+		r.Compared.print(p)
 	}
 	for i := range r.Stages {
 		p.row("  stage", describeStage(&r.Stages[i]))
@@ -213,10 +232,19 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags, tuned bool) (*basisRep
 		return nil, fmt.Errorf("learn from %s: %w", f.data.path, incremental.ErrClasses)
 	}
 	r := &basisReport{Method: cmp.Or(c.Reduce, defaultReduce), Sample: f.rows.Rows()}
+	auto, own := c.Reduce == reduceAuto, *c
+	if c = &own; auto {
+		c.Reduce = defaultReduce // of no account for γ
+	}
 	kernel, err := c.kernel(len(f.rows.Columns), 1)
 	if err == nil && c.searched() {
 		if kernel, err = f.searchGamma(ctx, c, tuned, r); err != nil {
 			return nil, fmt.Errorf("choose gamma for %s: %w", f.data.path, err)
+		}
+	}
+	if err == nil && auto {
+		if err := r.compare(ctx, f, c, kernel, tuned); err != nil {
+			return nil, err
 		}
 	}
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 
+	"streamd/incremental/gram"
 	"streamd/incremental/parallel"
 )
 
@@ -75,6 +76,39 @@ func (m *Moments) WithRegulariser(r []float64) *Moments {
 	with := *m
 	with.regulariser = r
 	return &with
+}
+
+// Select returns the moments of some of the features, in an order: feature at[j] becomes feature
+// j. They are those of the rows with these columns alone.
+func (m *Moments) Select(at []int) *Moments {
+	out := &Moments{features: make([]string, len(at)), classes: slices.Clone(m.classes)}
+	for j, from := range at {
+		out.features[j] = m.features[from]
+	}
+	if m.regulariser != nil {
+		out.regulariser = selectedProducts(m.regulariser, at)
+	}
+	for i := range out.classes {
+		c := &out.classes[i]
+		s := c.s
+		c.s = make([]double, len(at))
+		for j, from := range at {
+			c.s[j] = s[from]
+		}
+		c.cross = selectedProducts(c.cross, at)
+	}
+	return out
+}
+
+// selectedProducts are the products of some features, of a packed lower triangle of those of all.
+func selectedProducts[T any](cross []T, at []int) []T {
+	out := make([]T, 0, gram.PackedLen(len(at)))
+	for j, p := range at {
+		for _, q := range at[:j+1] {
+			out = append(out, cross[gram.PackedLen(max(p, q))+min(p, q)])
+		}
+	}
+	return out
 }
 
 // Regulariser is R of WithRegulariser; nil: I.

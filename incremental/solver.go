@@ -2,6 +2,7 @@ package incremental
 
 import (
 	"errors"
+	"iter"
 	"math"
 )
 
@@ -37,36 +38,17 @@ type Program struct {
 func (m *Moments) solveBy(o Options, nus []float64) ([]*Model, error) {
 	matrix, tuned := o.Solver.Uses()
 	x := m.coordinates(o.Standardise)
-	parts := make([]system, len(m.classes))
-	for c := range parts {
-		if matrix {
-			parts[c] = x.part(&m.classes[c])
-		} else {
-			parts[c] = x.firsts(&m.classes[c])
-		}
-	}
 	models, like := make([]*Model, len(nus)), m.model(o)
 	for i, nu := range nus {
 		model := *like
 		model.Options.Nu = nu
 		models[i] = &model
 	}
-	p := Program{Features: m.features, Regulariser: m.regulariser}
-	for c := range m.classes {
-		p.Classes = append(p.Classes, m.classes[c].label)
-	}
-	if o.Standardise {
-		p.Mean, p.Sigma = m.Scale()
-	}
-	for r, s := range m.systems(o, parts) {
-		p.Class, p.Right, p.Mass = m.classes[r].label, nearest(s.right), s.mass
-		if matrix {
-			p.Matrix = nearest(s.matrix)
-		}
+	for p := range m.programs(o, x, matrix) {
 		var plane Plane
 		for i, nu := range nus {
 			if i == 0 || tuned {
-				z, err := o.Solver.Plane(&p, nu)
+				z, err := o.Solver.Plane(p, nu)
 				if err != nil {
 					return nil, err
 				}
@@ -77,6 +59,43 @@ func (m *Moments) solveBy(o Options, nus []float64) ([]*Model, error) {
 		}
 	}
 	return models, nil
+}
+
+// Programs yields the program of each plane, in order, with its matrix. It is valid until the next.
+// Options that are not of the system, such as ν, do not matter. With fewer than two classes there
+// are no planes.
+func (m *Moments) Programs(o Options) iter.Seq[*Program] {
+	if len(m.classes) < 2 {
+		return func(func(*Program) bool) {}
+	}
+	return m.programs(o, m.coordinates(o.Standardise), true)
+}
+
+func (m *Moments) programs(o Options, x coordinates, matrix bool) iter.Seq[*Program] {
+	return func(yield func(*Program) bool) {
+		p := Program{Features: m.features, Regulariser: m.regulariser}
+		parts := make([]system, len(m.classes))
+		for c := range parts {
+			p.Classes = append(p.Classes, m.classes[c].label)
+			if matrix {
+				parts[c] = x.part(&m.classes[c])
+			} else {
+				parts[c] = x.firsts(&m.classes[c])
+			}
+		}
+		if o.Standardise {
+			p.Mean, p.Sigma = m.Scale()
+		}
+		for r, s := range m.systems(o, parts) {
+			p.Class, p.Right, p.Mass = m.classes[r].label, nearest(s.right), s.mass
+			if matrix {
+				p.Matrix = nearest(s.matrix)
+			}
+			if !yield(&p) {
+				return
+			}
+		}
+	}
 }
 
 func nearest(t []double) []float64 {

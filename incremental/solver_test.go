@@ -261,3 +261,58 @@ func TestSolverRefuses(t *testing.T) {
 		t.Error("a class weight that is NaN is not refused")
 	}
 }
+
+// The moments of some features are those of the rows with these columns alone, bit for bit.
+func TestMomentsSelect(t *testing.T) {
+	r := rand.New(rand.NewPCG(73, 1))
+	const n, rows = 6, 50
+	block := &Block{Features: DefaultFeatures(n), Classes: []string{"a", "b", "c"}, Codes: make([]int32, rows)}
+	for range n {
+		x := make([]float64, rows)
+		for i := range x {
+			x[i] = 3 + r.NormFloat64()
+		}
+		block.Columns = append(block.Columns, gram.ColumnOf(x))
+	}
+	for i := range block.Codes {
+		block.Codes[i] = int32(i % 3)
+	}
+	regulariser := make([]float64, gram.PackedLen(n))
+	for i := range n {
+		for j := range i + 1 {
+			regulariser[gram.PackedLen(i)+j] = 1 / float64(1+i-j)
+		}
+	}
+	momentsOf := func(b *Block) *Moments {
+		s, err := new(Summariser).Summarise(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := NewState(b.Features)
+		state.Add(s)
+		return state.Moments()
+	}
+	at := []int{1, 2, 5}
+	some := *block
+	some.Features, some.Columns = nil, nil
+	part := make([]float64, 0, gram.PackedLen(len(at)))
+	for i, from := range at {
+		some.Features, some.Columns = append(some.Features, block.Features[from]), append(some.Columns, block.Columns[from])
+		for _, other := range at[:i+1] {
+			part = append(part, regulariser[gram.PackedLen(from)+other])
+		}
+	}
+	for _, o := range []Options{{Nu: 3}, {Nu: 1, Balanced: true}} {
+		got, err := momentsOf(block).WithRegulariser(regulariser).Select(at).Solve(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := momentsOf(&some).WithRegulariser(part).Solve(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}

@@ -95,13 +95,7 @@ func (s *Summary) Select(at []int) *Summary {
 	for i := range out.classes {
 		c := &out.classes[i]
 		c.s = selected(c.s, at)
-		from := c.cross
-		c.cross = make([]float64, 0, gram.PackedLen(len(at)))
-		for j, p := range at {
-			for _, q := range at[:j+1] {
-				c.cross = append(c.cross, from[gram.PackedLen(max(p, q))+min(p, q)])
-			}
-		}
+		c.cross = selectedProducts(c.cross, at)
 	}
 	return out
 }

@@ -14,7 +14,7 @@ type Reduction struct {
 	Basis    string    `json:"basis"`         // SHA-256, in hex
 	Kernel   string    `json:"kernel"`        // with its parameters
 	Points   int       `json:"points"`        // of the basis
-	Method   string    `json:"method"`        // of kernel.reduce
+	Method   string    `json:"method"`        // of kernel.reduce, or of the pruning
 	Digest   string    `json:"state_digest"`  // of the live rows that it was chosen for, in hex
 	Rows     int       `json:"rows"`          // of the sample that it was chosen from
 	Live     int64     `json:"live_rows"`     // that there were
@@ -23,6 +23,9 @@ type Reduction struct {
 	Gammas   []Gamma   `json:"gammas"`        // that were tried
 	Unjudged string    `json:"gammas_absent"` // why γ was not judged; empty: it was, or is given
 	Stages   []Stage   `json:"stages"`        // of the choice
+	// Pruned counts the coordinates of the basis that this one is a part of; 0: it was chosen from
+	// rows. Since version 2.
+	Pruned int `json:"pruned,omitempty"`
 }
 
 // Gamma is one candidate γ of a Gaussian with its figures on held-out folds.
@@ -49,12 +52,14 @@ type Stage struct {
 }
 
 const (
-	reportVersion = 1
+	// A report has the oldest version that knows its fields, so that other programs can read it.
+	prunedVersion = 2
+	reportVersion = 2
 	// mostReport bounds a report, in bytes. Some 60,000 stages are that long.
 	mostReport = 16 << 20
 )
 
-// AppendBinary appends the report in the current version. A report that would be too long
+// AppendBinary appends the report. A report that would be too long
 // loses its stages. It panics unless all numbers are finite.
 func (r Reduction) AppendBinary(b []byte) []byte {
 	text, err := r.encode()
@@ -65,7 +70,10 @@ func (r Reduction) AppendBinary(b []byte) []byte {
 }
 
 func (r Reduction) encode() ([]byte, error) {
-	r.Version, r.MadeAt = reportVersion, r.MadeAt.UTC()
+	r.Version, r.MadeAt = 1, r.MadeAt.UTC()
+	if r.Pruned != 0 {
+		r.Version = prunedVersion
+	}
 	text, err := json.Marshal(r)
 	if len(text) > mostReport {
 		r.Stages = nil
@@ -74,17 +82,17 @@ func (r Reduction) encode() ([]byte, error) {
 	return text, err
 }
 
-// DecodeReduction decodes a report of any version. A report of the current version must
-// equal the encoding of its contents.
+// DecodeReduction decodes a report of any version. A report that has a version must equal the
+// encoding of its contents.
 func DecodeReduction(b []byte) (*Reduction, error) {
 	r := new(Reduction)
-	if len(b) > mostReport || json.Unmarshal(b, r) != nil || r.Version < 0 || min(int64(r.Points), int64(r.Rows), r.Live) < 0 {
+	if len(b) > mostReport || json.Unmarshal(b, r) != nil || r.Version < 0 || min(int64(r.Points), int64(r.Rows), int64(r.Pruned), r.Live) < 0 {
 		return nil, errors.New("the report on a basis is not a valid encoding")
 	}
 	if r.Version > reportVersion {
 		return nil, fmt.Errorf("the report on a basis has version %d, this program knows versions up to %d", r.Version, reportVersion)
 	}
-	if again, err := r.encode(); err != nil || r.Version == reportVersion && !bytes.Equal(again, b) {
+	if again, err := r.encode(); err != nil || r.Version > 0 && !bytes.Equal(again, b) {
 		return nil, errors.New("the report on a basis has other fields than one of its version")
 	}
 	return r, nil

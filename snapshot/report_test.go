@@ -40,13 +40,28 @@ func TestReport(t *testing.T) {
 	for name, b := range map[string]string{
 		"none": "", "text": "report", "other field": `{"version":1,"x":2}`, "no field": `{"version":1}`, "rest": reportBytes + "{}",
 		"short": reportBytes[:len(reportBytes)-1], "space": reportBytes + " ", "other type": `{"points":"x"}`, "negative": `{"rows":-1}`,
-		"version": `{"version":2}`, "negative version": `{"version":-1}`, "long": strings.Repeat(" ", mostReport) + "{}",
+		"version": `{"version":3}`, "negative version": `{"version":-1}`, "long": strings.Repeat(" ", mostReport) + "{}",
+		"pruned too early": reportBytes[:len(reportBytes)-1] + `,"pruned":40}`, "fewer than none": `{"pruned":-1}`,
 		"early": `{"made_at":"0000-01-01T00:00:00+01:00"}`,
 		"large": `{"seconds":1e999}`, "long count": `{"live_rows":9223372036854775808}`,
 	} {
 		if got, err := DecodeReduction([]byte(b)); err == nil {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+}
+
+// The report of a pruned basis has a version of its own, which other programs know not to read.
+func TestPrunedReport(t *testing.T) {
+	want := report
+	want.Pruned = 40
+	b := want.AppendBinary(nil)
+	if text := strings.Replace(reportBytes[:len(reportBytes)-1], `"version":1`, `"version":2`, 1) + `,"pruned":40}`; string(b) != text {
+		t.Errorf("the bytes are %s", b)
+	}
+	want.Version = 2
+	if got, err := DecodeReduction(b); err != nil || !reflect.DeepEqual(*got, want) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
@@ -65,6 +80,7 @@ func FuzzDecodeReduction(f *testing.F) {
 	f.Add([]byte(reportBytes))
 	f.Add([]byte(oldReport))
 	f.Add(Reduction{}.AppendBinary(nil))
+	f.Add(Reduction{Pruned: 40}.AppendBinary(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := DecodeReduction(b)
 		if err != nil {

@@ -5,17 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
+	"streamd/kernels/reduce"
 )
 
 // reduceCmd makes the daemon choose a basis.
 type reduceCmd struct {
-	Abandon bool `help:"Abandon the reduction or the rebuild that is under way. The basis in use stays."`
-	NoWait  bool `help:"Do not wait for the basis to be in use."`
+	Abandon bool           `xor:"what" help:"Abandon the reduction or the rebuild that is under way. The basis in use stays."`
+	NoWait  bool           `help:"Do not wait for the basis to be in use."`
+	Prune   reduce.Pruning `xor:"what" and:"part" placeholder:"HOW" help:"Take a part of the basis in use, without reading a row: lda (forward selection), fisher (elimination by Fisher's direction), cholesky (points far from each other) or eigen (leading coordinates of an eigen-subspace)."`
+	Basis   int            `and:"part" placeholder:"S" help:"Most coordinates of that part."`
 	daemonFlags
 	jsonFlag
 }
@@ -23,17 +29,31 @@ type reduceCmd struct {
 // pollInterval is the time between two questions for the daemon's progress.
 const pollInterval = 200 * time.Millisecond
 
+// Validate checks what else would be a request that the daemon refuses.
+func (c *reduceCmd) Validate() error {
+	switch {
+	case c.Prune != "" && !slices.Contains(reduce.Prunings(), c.Prune):
+		return fmt.Errorf("--prune: %q is none of %s", c.Prune, strings.Trim(fmt.Sprint(reduce.Prunings()), "[]"))
+	case c.Prune != "" && c.Basis < 1:
+		return fmt.Errorf("--basis: a part has one coordinate or more, not %d", c.Basis)
+	}
+	return nil
+}
+
 func (c *reduceCmd) Run(ctx context.Context, s *surroundings) error {
 	daemon, err := c.client(s)
 	if err != nil {
 		return err
 	}
-	method := http.MethodPost
+	method, path := http.MethodPost, "/v1/reduce"
 	if c.Abandon {
 		method = http.MethodDelete
 	}
+	if c.Prune != "" {
+		path += fmt.Sprintf("?prune=%s&basis=%d", url.QueryEscape(string(c.Prune)), c.Basis)
+	}
 	a := new(httpapi.EpochAnswer)
-	body, err := daemon.call(ctx, method, "/v1/reduce", adminTimeout, a)
+	body, err := daemon.call(ctx, method, path, adminTimeout, a)
 	if err != nil {
 		return err
 	}
@@ -140,7 +160,11 @@ func (t *table) epoch(a *httpapi.EpochAnswer) {
 func (t *table) reduction(title string, r *model.Reduction) {
 	t.row(title, fmt.Sprintf("basis %s", r.Basis))
 	t.row("  kernel", r.Kernel)
-	t.row("  points", fmt.Sprintf("%d, by %s of %d of %d live rows in %.3g s", r.Points, r.Method, r.Rows, r.Live, r.Seconds))
+	if r.Pruned > 0 {
+		t.row("  points", fmt.Sprintf("%d, of a basis of %d coordinates pruned by %s with the sums of %d live rows in %.3g s", r.Points, r.Pruned, r.Method, r.Live, r.Seconds))
+	} else {
+		t.row("  points", fmt.Sprintf("%d, by %s of %d of %d live rows in %.3g s", r.Points, r.Method, r.Rows, r.Live, r.Seconds))
+	}
 	t.row("  digest", r.Digest)
 	for i := range r.Gammas {
 		t.gamma(&r.Gammas[i])

@@ -44,6 +44,19 @@ var ErrUnfit = errors.New("the basis cannot be pruned so")
 // pruneMu is μ of PruneFisher, the default of Fisher.
 const pruneMu = 1e-3
 
+// Check says why a map cannot be pruned so, whatever the sums are. The error is ErrUnfit.
+func (p Pruning) Check(m *kernels.Map) error {
+	switch {
+	case p == PruneEigen && m.Projection() == nil:
+		return fmt.Errorf("%w: its coordinates are those of points. Sums do not have the coordinates of eigenvectors, which take the rows: set kernel.reduce: eigen and choose a basis anew, or prune by lda, fisher or cholesky", ErrUnfit)
+	case p == PruneCholesky && m.Projection() != nil:
+		return fmt.Errorf("%w: its coordinates are orthonormal, so none is far from the span of the others: prune by eigen, lda or fisher", ErrUnfit)
+	case (p == PruneCholesky || p == PruneFisher) && !m.Kernel().Semidefinite():
+		return fmt.Errorf("%w: %s needs a positive semidefinite kernel, and %v is none: prune by lda", ErrUnfit, p, m.Kernel())
+	}
+	return nil
+}
+
 // Rank returns up to the given number of coordinates of m, the best first. It returns fewer if no
 // other adds anything. sums are those of the rows in the coordinates. The weights and the balance of
 // o count in the scatter of the rows.
@@ -52,28 +65,19 @@ const pruneMu = 1e-3
 // and PruneCholesky O(ts²). Rank fails with ErrUnfit, incremental.ErrClasses for rows of fewer than
 // two classes, and the error of ctx.
 func (p Pruning) Rank(ctx context.Context, m *kernels.Map, sums *incremental.Moments, o incremental.Options, most int) ([]int, error) {
+	if err := p.Check(m); err != nil {
+		return nil, err
+	}
 	most = min(most, m.Size())
 	switch p {
 	case PruneEigen:
-		if m.Projection() == nil {
-			return nil, fmt.Errorf("%w: its coordinates are those of points. Sums do not have the coordinates of eigenvectors, which take the rows: set kernel.reduce: eigen and choose a basis anew, or prune by lda, fisher or cholesky", ErrUnfit)
-		}
 		rank := make([]int, most)
 		for i := range rank {
 			rank[i] = i
 		}
 		return rank, nil
 	case PruneCholesky:
-		switch {
-		case m.Projection() != nil:
-			return nil, fmt.Errorf("%w: its coordinates are orthonormal, so none is far from the span of others: prune by eigen, lda or fisher", ErrUnfit)
-		case !m.Kernel().Semidefinite():
-			return nil, fmt.Errorf("%w: a Cholesky factor needs a positive semidefinite kernel, and %v is none", ErrUnfit, m.Kernel())
-		}
 		return pivots(m.Gram(), m.Size(), most), nil
-	}
-	if p == PruneFisher && !m.Kernel().Semidefinite() {
-		return nil, fmt.Errorf("%w: Fisher's direction needs a positive semidefinite kernel, and %v is none", ErrUnfit, m.Kernel())
 	}
 	var planes []scatter
 	for program := range sums.Programs(o) {
@@ -271,4 +275,3 @@ func newFisherDirection(p scatter, metric []float64) (*fisherDirection, error) {
 	}
 	return d, nil
 }
-

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -87,6 +88,53 @@ func (r *rebuilding) beginReduction(now time.Time) {
 	})
 }
 
+// beginPruning begins to choose a part of the basis in use, by K(Z, Z) and the sums of all live
+// blocks. No row is read.
+func (r *rebuilding) beginPruning(how reduce.Pruning, points int, now time.Time) {
+	if !r.isFlushed() {
+		return
+	}
+	work, use := &reduction{began: now}, r.live.InUse().Coordinates
+	r.reducing, r.at, r.churn = work, now, r.live.Churn()
+	r.live.ChoosePart()
+	made := &model.Reduction{
+		Method: string(how), Pruned: use.Size(), Digest: r.live.Features().Digest(), Live: r.live.Rows(),
+		Rows: use.Reduction.Rows, Gammas: use.Reduction.Gammas, Unjudged: use.Reduction.Unjudged,
+	}
+	sums, options := r.live.InUse().Total().Clone(), r.options
+	options.Standardise = false
+	work.job = r.begin(true, func(ctx context.Context) func() {
+		chosen := use.Map
+		rank, err := how.Rank(ctx, use.Map, use.Moments(sums), options, points)
+		if err == nil {
+			slices.Sort(rank)
+			chosen = use.Map.Selected(rank)
+			describe(made, chosen)
+		}
+		made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
+		return func() {
+			switch {
+			case r.reducing != work:
+				return
+			case ctx.Err() != nil:
+				err = errGivenUp
+			case err == nil && r.live.InUse().Coordinates != use:
+				err = errors.New("another basis has come into use meanwhile")
+			}
+			if err == nil {
+				r.metrics.ReduceSeconds.Observe(made.Seconds)
+			}
+			r.useBasis(chosen, made, err)
+		}
+	})
+}
+
+// describe names a basis in its report.
+func describe(made *model.Reduction, m *kernels.Map) {
+	digest := m.Digest()
+	made.Basis, made.Kernel, made.Points = hex.EncodeToString(digest[:]), m.Kernel().String(), m.Points()
+}
+
 // useBasis begins a space with the basis.
 func (r *rebuilding) useBasis(chosen *kernels.Map, made *model.Reduction, err error) {
 	use := r.live.InUse()
@@ -94,6 +142,9 @@ func (r *rebuilding) useBasis(chosen *kernels.Map, made *model.Reduction, err er
 	defer r.live.Chosen()
 	switch {
 	case r.failure != nil:
+	case err != nil && made.Pruned > 0: // the basis in use stays
+		r.problem = err.Error()
+		r.log.Warn().Err(err).Msg("the basis is not pruned")
 	case err != nil:
 		r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
 		r.log.Warn().Err(err).Msg("no basis could be chosen")
@@ -180,7 +231,7 @@ func (r *rebuilding) reduce(ctx context.Context, work *reduction, snap *sample.S
 	if err != nil {
 		return nil, err
 	}
-	digest := m.Digest()
-	made.Basis, made.Kernel, made.Points, made.Rows, made.Stages = hex.EncodeToString(digest[:]), kernel.String(), m.Points(), view.Block.Rows(), work.stages
+	describe(made, m)
+	made.Rows, made.Stages = view.Block.Rows(), work.stages
 	return m, nil
 }

@@ -432,7 +432,7 @@ func (i *instance) checkEpoch() {
 		if err == nil {
 			want.Add(s)
 			if len(folds) > 0 {
-				folds[sample.Fold(was.Digest(), len(folds))].Add(s)
+				folds[sample.Fold(was.LabelledDigest(), len(folds))].Add(s)
 			}
 		}
 		return err

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/retire"
+	"streamd/snapshot"
 )
 
 // rebuilding is the loop's part in going from one basis to another.
@@ -118,9 +120,18 @@ func (r *rebuilding) build(now time.Time) {
 		}
 		return
 	}
-	blocks := r.live.Moment(slices.DeleteFunc(r.live.Page(retire.Lowest, math.MaxInt), func(e retire.Entry) bool {
+	wanted := slices.DeleteFunc(r.live.Page(retire.Lowest, math.MaxInt), func(e retire.Entry) bool {
 		return !next.Wants(e.ID)
-	}))
+	})
+	if at := r.live.Part(); at != nil {
+		blocks := r.live.MomentInUse(wanted)
+		r.reading = r.begin(true, func(ctx context.Context) func() {
+			err := r.takeParts(ctx, next, blocks, at)
+			return func() { r.endReadInto(ctx, next, nil, err) }
+		})
+		return
+	}
+	blocks := r.live.Moment(wanted)
 	r.reading = r.begin(true, func(ctx context.Context) func() {
 		unread, err := r.readInto(ctx, next, blocks)
 		return func() { r.endReadInto(ctx, next, unread, err) }
@@ -186,19 +197,64 @@ type summarised struct {
 func (r *rebuilding) readInto(ctx context.Context, next *live.Space, blocks *live.Blocks) (unread []live.Unread, err error) {
 	r.log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again for the coordinates of a new basis")
 	c := next.Coordinates
-	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(c.Size())), 1), offersAtOnce)
-	return readAgain(ctx, r.archive, r.live, r.call, blocks, true, atOnce, func(w *archive.Worker, b *incremental.Block, s *incremental.Summary) (summarised, error) {
+	return readAgain(ctx, r.archive, r.live, r.call, blocks, true, blocksAtOnce(c), func(w *archive.Worker, b *incremental.Block, s *incremental.Summary) (summarised, error) {
 		in, err := w.Keeper.Summary(ctx, b, c)
 		return summarised{in, s.LabelledDigest()}, err
-	}, func(e retire.Entry, z summarised) error {
-		if r.saver.problem != nil && r.live.Unsaved() >= r.cfg.Snapshot.Blocks {
-			return errUnsaved
+	}, func(e retire.Entry, z summarised) error { return r.take(next, e, z) })
+}
+
+// blocksAtOnce is the number of summaries in the coordinates that the loop takes in one call.
+func blocksAtOnce(c *live.Coordinates) int {
+	return min(max(takenAtOnce/(8*gram.PackedLen(c.Size())), 1), offersAtOnce)
+}
+
+// take adds a live block to an epoch.
+func (r *rebuilding) take(next *live.Space, e retire.Entry, z summarised) error {
+	if r.saver.problem != nil && r.live.Unsaved() >= r.cfg.Snapshot.Blocks {
+		return errUnsaved
+	}
+	if r.failure == nil && r.live.Take(next, e.ID, z.summary, z.digest) {
+		r.taken += e.Rows
+	}
+	return nil
+}
+
+// takeParts has the loop add blocks to an epoch whose coordinates are some of those in use, at the
+// given places. Their summaries are parts of those that there are, so the log is not read.
+func (r *rebuilding) takeParts(ctx context.Context, next *live.Space, blocks *live.UseBlocks, at []int) error {
+	r.log.Info().Int("blocks", len(blocks.Entries)).Msg("taking the sums of a part of the basis from those in use")
+	for some := range slices.Chunk(blocks.Entries, blocksAtOnce(next.Coordinates)) {
+		ready := map[string]summarised{}
+		for _, e := range some {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			s, digest, err := blocks.Part(e.ID, at)
+			switch {
+			case err == nil:
+				ready[e.ID] = summarised{s, digest}
+			case !errors.Is(err, snapshot.ErrNotFound): // such a block is no longer live
+				return fmt.Errorf("block %s in the coordinates in use: %w", r.logged(e.ID), err)
+			}
 		}
-		if r.failure == nil && r.live.Take(next, e.ID, z.summary, z.digest) {
-			r.taken += e.Rows
+		err := r.call(ctx, func() error {
+			for _, e := range some {
+				if now, live := r.live.Get(e.ID); !live || now != e {
+					continue
+				}
+				if z, ok := ready[e.ID]; ok {
+					if err := r.take(next, e, z); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // endReadInto ends a pass, in the loop. Blocks that could not be read unchanged stay

@@ -13,6 +13,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/kernels/reduce"
 	"streamd/retire"
 )
 
@@ -265,24 +266,53 @@ func (d *Daemon) updateStatus() {
 
 // Reduce implements httpapi.Service.
 func (d *Daemon) Reduce(ctx context.Context) error {
+	return d.reduceBy(ctx, func() error {
+		if d.live.Lacking() > 0 {
+			return fmt.Errorf("reduce: %w: %w", errLacking, httpapi.ErrUnavailable)
+		}
+		d.rebuilding.beginReduction(time.Now())
+		return nil
+	})
+}
+
+// Prune implements httpapi.Service.
+func (d *Daemon) Prune(ctx context.Context, how reduce.Pruning, points int) error {
+	return d.reduceBy(ctx, func() error {
+		use := d.live.InUse().Coordinates
+		if use == nil {
+			return fmt.Errorf("prune: no basis is in use yet: %w", httpapi.ErrUnavailable)
+		}
+		if points >= use.Size() {
+			return fmt.Errorf("prune: the basis in use has %d coordinates, so it has no part of %d: %w", use.Size(), points, httpapi.ErrUnfit)
+		}
+		if err := how.Check(use.Map); err != nil {
+			return fmt.Errorf("prune: %w: %w", err, httpapi.ErrUnfit)
+		}
+		d.rebuilding.beginPruning(how, points, time.Now())
+		return nil
+	})
+}
+
+// reduceBy calls begin in the loop where a reduction may begin.
+func (d *Daemon) reduceBy(ctx context.Context, begin func() error) error {
 	if d.cfg.Kernel.Function == config.KernelNone {
 		return fmt.Errorf("kernel.function is none: %w", httpapi.ErrOff)
 	}
 	return d.call(ctx, func() error {
-		r := d.rebuilding
 		switch {
 		case d.failure != nil:
 			return errStopping
 		case d.live.Rows() == 0:
 			return fmt.Errorf("there are no live rows: %w", httpapi.ErrUnavailable)
-		case d.live.Lacking() > 0:
-			return fmt.Errorf("reduce: %w: %w", errLacking, httpapi.ErrUnavailable)
-		case r.reducing != nil:
+		case d.rebuilding.reducing != nil:
 			return fmt.Errorf("reduce: %w", httpapi.ErrBusy)
 		case d.live.Next() != nil && !d.live.Next().Waits():
 			return fmt.Errorf("reduce: the live blocks are being mapped to the coordinates of a basis, which DELETE /v1/reduce stops: %w", httpapi.ErrBusy)
 		}
-		if r.beginReduction(time.Now()); d.failure != nil {
+		if err := begin(); err != nil {
+			return err
+		}
+		if d.failure != nil {
 			return errStopping
 		}
 		return nil

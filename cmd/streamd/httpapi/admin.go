@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"streamd/ingest/wire"
+	"streamd/kernels/reduce"
 	"streamd/retire"
 )
 
@@ -189,9 +190,40 @@ func (s *Server) epoch(w http.ResponseWriter, r *http.Request) error {
 	return answerJSON(w, answer)
 }
 
+var (
+	pruneQuery = &parameter[string]{
+		name: "prune", kind: oneOf(prunings()...),
+		meaning: "Choose a part of the basis in use instead, by K(Z, Z) and the sums of the live rows: no row is read. `lda` selects forward by linear discriminant analysis, `fisher` eliminates by Fisher's direction, " +
+			"`cholesky` takes points that are far from each other, and `eigen` the leading coordinates of an eigen-subspace.",
+	}
+	basisQuery = &parameter[int]{
+		name: "basis", kind: wholeNumber,
+		meaning: "Most coordinates of the part: fewer than those of the basis in use. It goes with `prune`.",
+	}
+)
+
+func prunings() (names []string) {
+	for _, p := range reduce.Prunings() {
+		names = append(names, string(p))
+	}
+	return names
+}
+
 // reduce begins a reduction and answers at once. GET /v1/epoch has its progress.
 func (s *Server) reduce(w http.ResponseWriter, r *http.Request) error {
-	if err := s.service.Reduce(r.Context()); err != nil {
+	how, points := pruneQuery.of(r), basisQuery.of(r)
+	var err error
+	switch {
+	case how == "" && points > 0:
+		return fail(CodeBadRequest, "basis=%d goes with prune: kernel.basis is the size of a basis that is chosen from rows", points)
+	case how == "":
+		err = s.service.Reduce(r.Context())
+	case points == 0:
+		return fail(CodeBadRequest, "prune=%s goes with basis, the number of coordinates that stay", how)
+	default:
+		err = s.service.Prune(r.Context(), reduce.Pruning(how), points)
+	}
+	if err != nil {
 		return err
 	}
 	answer, err := s.service.Epoch(r.Context())

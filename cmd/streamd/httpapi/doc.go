@@ -9,7 +9,7 @@
 //	GET    /v1/label-requests  rows to label next                  [LabelRequestsAnswer]
 //	GET    /v1/epoch           the basis of a kernel and the next  [EpochAnswer]
 //	GET    /v1/regions         class regions of a kernel classifier of two features, as SVG
-//	POST   /v1/reduce          choose a basis now (admin)          [EpochAnswer]
+//	POST   /v1/reduce          choose or prune a basis (admin)     [EpochAnswer]
 //	DELETE /v1/reduce          give up a basis under way (admin)   [EpochAnswer]
 //	GET    /v1/blocks          the live blocks, page by page       [BlocksAnswer]
 //	DELETE /v1/blocks/{id}     retire a block (retire)             [Receipt]
@@ -99,6 +99,9 @@
 // to its coordinates, and where kernel.function is none. DELETE /v1/reduce ends both. It is
 // 503 unavailable while the sample has no rows, or not all of them. served in the answer
 // changes, with the model, once planes are served in the coordinates of the new basis.
+// ?prune=lda&basis=20 chooses 20 coordinates of the basis in use instead. That takes neither
+// the sample nor the log, is 409 conflict for a basis that has no such part, and 503
+// unavailable before there is a basis.
 //
 // # Block ids
 //

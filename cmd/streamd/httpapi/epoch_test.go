@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -151,4 +155,69 @@ func TestRegions(t *testing.T) {
 	if !strings.Contains(do(s, "GET", "/", "").Body.String(), "<dd>2, scaled</dd>") {
 		t.Error("the page does not say that features are scaled")
 	}
+}
+
+// A pruning is asked for with its size. Whatever else is in the query is refused, and nothing begins.
+func TestPruneQuery(t *testing.T) {
+	f := newFake()
+	f.epoch = &EpochAnswer{}
+	s := newServer(f)
+	for query, want := range map[string]string{
+		"": "", "?prune=lda&basis=20": "lda 20", "?basis=1&prune=cholesky": "cholesky 1", "?prune=fisher&basis=2147483647": "fisher 2147483647", "?prune=eigen&basis=7": "eigen 7",
+	} {
+		f.pruned = ""
+		if w := do(s, "POST", "/v1/reduce"+query, ""); w.Code != 202 || f.pruned != want {
+			t.Errorf("%q: %d, pruned %q: %s", query, w.Code, f.pruned, w.Body)
+		}
+	}
+	for query, says := range map[string]string{
+		"?prune=lda":                  "goes with basis",
+		"?basis=20":                   "goes with prune",
+		"?prune=kmeans&basis=20":      "one of lda, fisher, cholesky, eigen",
+		"?prune=&basis=20":            "one of lda",
+		"?prune=lda&basis=0":          "whole number",
+		"?prune=lda&basis=-3":         "whole number",
+		"?prune=lda&basis=2e1":        "whole number",
+		"?prune=lda&basis=1&basis=2":  "2 times",
+		"?prune=lda&basis=1&points=2": "unknown",
+	} {
+		f.pruned = ""
+		if w := do(s, "POST", "/v1/reduce"+query, ""); w.Code != 400 || f.pruned != "" || !strings.Contains(w.Body.String(), says) {
+			t.Errorf("%q: %d, pruned %q: %s", query, w.Code, f.pruned, w.Body)
+		}
+	}
+	f.err = fmt.Errorf("prune: the basis has no such part: %w", ErrUnfit)
+	if w := do(s, "POST", "/v1/reduce?prune=lda&basis=20", ""); w.Code != 409 || !strings.Contains(w.Body.String(), "no such part") {
+		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+}
+
+// A query either names a pruning and its size, or nothing, or it is refused.
+func FuzzPruneQuery(f *testing.F) {
+	for _, query := range []string{"", "prune=lda&basis=20", "prune=lda", "basis=3", "prune=eigen&basis=0", "prune=lda;basis=1", "prune=%6cda&basis=+1", "basis=9&prune=cholesky"} {
+		f.Add(query)
+	}
+	service := newFake()
+	service.epoch = &EpochAnswer{}
+	s := newServer(service)
+	f.Fuzz(func(t *testing.T, query string) {
+		r := httptest.NewRequest("POST", "/v1/reduce", nil)
+		r.URL.RawQuery = query
+		service.pruned = ""
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		given, err := url.ParseQuery(query)
+		want := ""
+		how, basis := given.Get("prune"), given.Get("basis")
+		if n, bad := strconv.ParseInt(basis, 10, 32); bad == nil && n > 0 && slices.Contains(reduce.Prunings(), reduce.Pruning(how)) {
+			want = fmt.Sprint(how, " ", n)
+		}
+		switch {
+		case w.Code == 400 && service.pruned == "":
+		case w.Code == 202 && err == nil && len(given) == 2 && service.pruned == want && want != "":
+		case w.Code == 202 && err == nil && len(given) == 0 && service.pruned == "":
+		default:
+			t.Errorf("%q: %d, pruned %q, want %q", query, w.Code, service.pruned, want)
+		}
+	})
 }

@@ -33,7 +33,7 @@ var codes = map[Code]struct {
 	CodeForbidden:            {http.StatusForbidden, "The caller lacks the role, or the request comes from a page that may not call, or is addressed to another host."},
 	CodeNotFound:             {http.StatusNotFound, "Not found; the message says why."},
 	CodeMethodNotAllowed:     {http.StatusMethodNotAllowed, "The path does not take this method."},
-	CodeConflict:             {http.StatusConflict, "The same operation is under way already, or is off by configuration; nothing was begun."},
+	CodeConflict:             {http.StatusConflict, "The same operation is under way already, is off by configuration, or does not go with the basis in use; nothing was begun."},
 	CodeTooLarge:             {http.StatusRequestEntityTooLarge, "The body or its answer exceeds a limit."},
 	CodeUnsupportedMediaType: {http.StatusUnsupportedMediaType, "The call does not take this type of body."},
 	CodeNotAcceptable:        {http.StatusNotAcceptable, "The call has no answer of a type that Accept takes."},

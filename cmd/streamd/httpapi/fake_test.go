@@ -28,6 +28,7 @@ import (
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
 	"streamd/incremental/tuning"
+	"streamd/kernels/reduce"
 )
 
 // fake is a Service in memory.
@@ -42,7 +43,8 @@ type fake struct {
 	panics   bool
 	slow     time.Duration // duration of a snapshot
 	epoch    *EpochAnswer
-	empty    bool // there is no history yet
+	empty    bool   // there is no history yet
+	pruned   string // by the last Prune
 }
 
 var testTime = time.Date(2026, 3, 4, 5, 6, 7, 800, time.UTC)
@@ -157,6 +159,11 @@ func (f *fake) History(span model.Span) *model.History {
 }
 
 func (f *fake) Reduce(context.Context) error { return f.err }
+
+func (f *fake) Prune(_ context.Context, how reduce.Pruning, points int) error {
+	f.pruned = fmt.Sprintf("%s %d", how, points)
+	return f.err
+}
 
 func (f *fake) Abandon(context.Context) error { return f.err }
 

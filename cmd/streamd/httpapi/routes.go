@@ -111,8 +111,10 @@ var routes = []route{
 	},
 	{
 		method: "POST", path: "/v1/reduce", handle: (*Server).reduce, role: config.RoleAdmin,
-		summary: "Choose a basis now",
-		notes:   "In the background, a basis is chosen from the live rows, and live blocks are mapped to its coordinates. `GET /v1/epoch` has the progress. `served` in the answer changes once planes are served in the coordinates of the new basis.",
+		summary: "Choose a basis now, or a part of the one in use",
+		notes: "In the background, a basis is chosen from the live rows, and live blocks are mapped to its coordinates. `GET /v1/epoch` has the progress. `served` in the answer changes once planes are served in the coordinates of the new basis. " +
+			"With `prune` and `basis` it is a part of the basis in use. Its sums are taken from those that there are, and are, bit for bit, those of a daemon that began with the part. Another reduction, also one after a retirement, chooses a basis of kernel.basis from rows again.",
+		query:   []described{pruneQuery, basisQuery},
 		replies: []reply{{202, "It has begun.", EpochAnswer{}, ""}},
 		codes:   []Code{CodeConflict, CodeUnavailable},
 	},

@@ -105,7 +105,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		known = &failure{CodeNotFound, err.Error()}
 	case errors.Is(err, ErrBadID):
 		known = &failure{CodeBadRequest, err.Error()}
-	case errors.Is(err, ErrBusy), errors.Is(err, ErrOff):
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrOff), errors.Is(err, ErrUnfit):
 		known = &failure{CodeConflict, err.Error()}
 	case errors.Is(err, ErrUnavailable):
 		known = &failure{CodeUnavailable, err.Error()}

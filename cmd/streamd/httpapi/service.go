@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/model"
+	"streamd/kernels/reduce"
 	"streamd/retire"
 )
 
@@ -19,6 +20,7 @@ var (
 	ErrUnavailable = errors.New("not available now")                  // 503 unavailable: starting, stopping
 	ErrBusy        = errors.New("under way already")                  // 409 conflict
 	ErrOff         = errors.New("off by configuration")               // 409 conflict
+	ErrUnfit       = errors.New("not for the basis in use")           // 409 conflict
 )
 
 // Service is the daemon as seen from HTTP. Its methods are safe for concurrent use.
@@ -58,6 +60,11 @@ type Service interface {
 	// Reduce begins to choose a basis and to map the live blocks to its coordinates.
 	// ErrBusy: that is under way already. ErrOff, ErrUnavailable.
 	Reduce(ctx context.Context) error
+
+	// Prune begins to choose a part of the basis in use, of up to that many coordinates, and to
+	// take its sums from those in use. It reads no row. ErrBusy: a reduction is under way
+	// already. ErrUnfit: the basis has no such part. ErrOff, ErrUnavailable.
+	Prune(ctx context.Context, how reduce.Pruning, points int) error
 
 	// Abandon gives up a reduction or a rebuild that is under way. It does nothing when
 	// there is none. ErrUnavailable.

@@ -12,9 +12,10 @@ type Reduction struct {
 	Basis   string    `json:"basis"`            // id of the basis
 	Kernel  string    `json:"kernel"`           // kernel with its parameters
 	Points  int       `json:"points"`           // points of the basis
-	Method  string    `json:"method"`           // method of kernel.reduce
+	Method  string    `json:"method"`           // method of kernel.reduce, or of the pruning
+	Pruned  int       `json:"pruned,omitempty"` // coordinates of the basis that this one is a part of; absent: it was chosen from rows
 	Digest  string    `json:"state_digest"`     // digest of the live rows it was chosen for
-	Rows    int       `json:"rows"`             // rows of the sample that it was chosen from
+	Rows    int       `json:"rows"`             // rows of the sample that it, or the basis that it is a part of, was chosen from
 	Live    int64     `json:"live_rows"`        // live rows at that time
 	MadeAt  time.Time `json:"made_at"`          // time of the choice
 	Seconds float64   `json:"seconds"`          // time it took

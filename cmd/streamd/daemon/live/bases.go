@@ -62,6 +62,15 @@ func (l *Set) Begin(basis *kernels.Map, made *model.Reduction, regulariser confi
 	l.retarget()
 }
 
+// Part returns the places of the next space's coordinates among those in use, or nil if it has
+// others. The summaries of blocks in the next space are then parts of those in use, bit for bit.
+func (l *Set) Part() []int {
+	if l.inUse == l.features {
+		return nil
+	}
+	return l.next.Map.In(l.inUse.Map)
+}
+
 // Take adds a block that was read again to the next space, if next is still that space and
 // lacks the block. digest is that of the block's summary in the features.
 func (l *Set) Take(next *Space, id string, s *incremental.Summary, digest [32]byte) bool {

@@ -8,7 +8,7 @@ import (
 // reportOf is the snapshot's record of a reduction.
 func reportOf(r *model.Reduction) []byte {
 	record := snapshot.Reduction{
-		Basis: r.Basis, Kernel: r.Kernel, Method: r.Method, Digest: r.Digest, Unjudged: r.Unjudged,
+		Basis: r.Basis, Kernel: r.Kernel, Method: r.Method, Pruned: r.Pruned, Digest: r.Digest, Unjudged: r.Unjudged,
 		Points: r.Points, Rows: r.Rows, Live: r.Live, MadeAt: r.MadeAt, Seconds: r.Seconds,
 	}
 	for _, g := range r.Gammas {
@@ -27,7 +27,7 @@ func reductionOf(report []byte) (*model.Reduction, error) {
 		return nil, err
 	}
 	r := &model.Reduction{
-		Basis: record.Basis, Kernel: record.Kernel, Method: record.Method, Digest: record.Digest, Unjudged: record.Unjudged,
+		Basis: record.Basis, Kernel: record.Kernel, Method: record.Method, Pruned: record.Pruned, Digest: record.Digest, Unjudged: record.Unjudged,
 		Points: record.Points, Rows: record.Rows, Live: record.Live, MadeAt: record.MadeAt, Seconds: record.Seconds,
 	}
 	for _, g := range record.Gammas {

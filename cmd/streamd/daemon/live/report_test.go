@@ -12,7 +12,7 @@ import (
 func TestReportHasAllFields(t *testing.T) {
 	want := &model.Reduction{
 		Basis: "5a", Kernel: "gaussian(gamma=0.3)", Points: 12, Method: "cs", Digest: "09a7", Rows: 5000, Live: 1 << 40,
-		MadeAt: time.Unix(1_700_000_000, 123_456_789).UTC(), Seconds: 1.0 / 3, Unjudged: "too few rows",
+		MadeAt: time.Unix(1_700_000_000, 123_456_789).UTC(), Seconds: 1.0 / 3, Unjudged: "too few rows", Pruned: 40,
 		Gammas: []model.Gamma{{Gamma: 0.1, Nu: 1, Correctness: 0.9, Loss: 0.25}, {}},
 		Stages: []model.Stage{{
 			Class: "spam", Stage: 1, Rows: 2, Runs: 3, Nu: 4.5, Candidates: 6, Points: 7.5,

@@ -1,6 +1,9 @@
 package live
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // sources are the live blocks whose rows a basis was chosen from. A basis is served with
 // the planes, and its points are rows, or made of a few rows. A retired row must leave
@@ -64,6 +67,11 @@ func (l *Set) Choose() {
 	for id := range l.sample.Blocks() {
 		l.choosing.blocks[id] = struct{}{}
 	}
+}
+
+// ChoosePart is Choose for a part of the basis in use, whose sources it has.
+func (l *Set) ChoosePart() {
+	l.choosing = &sources{blocks: maps.Clone(l.inUse.from.blocks), stale: l.inUse.from.stale}
 }
 
 // Chosen ends the choice of a basis. Begin comes before it.

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"crypto/sha256"
 	"maps"
 	"time"
 
@@ -283,4 +284,37 @@ func (b *Blocks) Summary(id string) (*incremental.Summary, error) {
 		return s, nil
 	}
 	return b.store.Summary(snapshot.Features, id)
+}
+
+// UseBlocks are live blocks at one moment, with their summaries in the space in use.
+type UseBlocks struct {
+	*Blocks
+	number  uint32 // of the space
+	unsaved map[string]*incremental.Summary
+	folds   bool
+}
+
+// MomentInUse is Moment for blocks in the space in use.
+func (l *Set) MomentInUse(entries []retire.Entry) *UseBlocks {
+	return &UseBlocks{l.Moment(entries), l.inUse.space().Number, maps.Clone(l.inUse.put), l.inUse.sums.folds > 0}
+}
+
+// Part is a block's summary in some of the coordinates, with the digest that decides about its
+// fold, if there are folds. The error is snapshot.ErrNotFound if the block has been retired or
+// replaced since.
+func (b *UseBlocks) Part(id string, at []int) (part *incremental.Summary, digest [sha256.Size]byte, err error) {
+	s := b.unsaved[id]
+	if s == nil {
+		if s, err = b.store.Summary(b.number, id); err != nil {
+			return nil, digest, err
+		}
+	}
+	if b.folds {
+		in, err := b.Summary(id)
+		if err != nil {
+			return nil, digest, err
+		}
+		digest = in.LabelledDigest()
+	}
+	return s.Select(at), digest, nil
 }

@@ -540,6 +540,8 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/v1/regions", status: 404},
 		{method: "GET", target: "/v1/regions", daemon: modelless, status: 503},
 		{method: "POST", target: "/v1/reduce", daemon: epochs, status: 202},
+		{method: "POST", target: "/v1/reduce?prune=lda&basis=2", daemon: epochs, status: 202},
+		{method: "POST", target: "/v1/reduce?prune=lda", daemon: epochs, status: 400},
 		{method: "POST", target: "/v1/reduce", body: "{}", status: 400},
 		{method: "POST", target: "/v1/reduce", headers: []string{stranger}, status: 403},
 		{method: "POST", target: "/v1/reduce", daemon: busy, status: 409},
@@ -660,7 +662,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 func wholeEpoch(b *model.Basis) *EpochAnswer {
 	e := rebuilding()
 	e.InUse.Gammas = model.NewGammas([]basis.Trial{{Gamma: 0.5, Nu: 1, Correctness: 0.75, Loss: 0.5}})
-	e.InUse.Unjudged = "too few rows"
+	e.InUse.Unjudged, e.InUse.Pruned = "too few rows", 40
 	e.InUse.Stages = []model.Stage{model.NewStage(reduce.Stage{Classifier: reduce.Step{Points: 3}}, []string{"ham"})}
 	e.Reducing.Stages = e.InUse.Stages
 	e.Rebuild.Reduction = e.InUse
@@ -716,6 +718,9 @@ func TestQueriesAreKnown(t *testing.T) {
 					query := url.Values{name: {text}}
 					if name == topQuery.name {
 						query.Set(contributionsQuery.name, "true")
+					}
+					if name == basisQuery.name {
+						query.Set(pruneQuery.name, "lda")
 					}
 					w := ask(query.Encode())
 					if w.Code == 400 && !strings.Contains(w.Body.String(), fmt.Sprintf("%s=\\\"%s\\\"", name, text)) {

@@ -198,6 +198,12 @@ func (t *table) quality(a *model.Quality) {
 	t.row("calibration", string(cmp.Or(a.Calibration, config.CalibrationNone)))
 	t.row("measured", a.MeasuredAt.Local().Format(time.DateTime))
 	t.row("digest", a.Digest)
+	if len(a.Sizes) > 0 {
+		t.row("COORDINATES", "CORRECT", "BALANCED")
+		for _, of := range a.Sizes {
+			t.row(fmt.Sprint(of.Coordinates), percent(of.Correctness), percent(of.BalancedCorrectness))
+		}
+	}
 	t.row("PROBABILITIES", "ECE", "BRIER", "LOG LOSS")
 	if len(a.Planes) > 1 { // a single plane's class stands for all
 		t.reliability("all, before", a.Before)

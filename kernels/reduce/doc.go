@@ -17,6 +17,8 @@
 //   - Eigen: the leading eigen-subspace of K(Z, Z) for more random rows than there are
 //     coordinates (Yajima, Ohi and Mori 2003).
 //
+// A Pruning takes fewer coordinates of a basis that there is, by K(Z, Z) and sums, without a row.
+//
 // Representatives takes rows of the k-median clusters of all rows, as rows to be labelled.
 //
 // A basis is part of a model, so readers of the model see its points. Every point of

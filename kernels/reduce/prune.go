@@ -61,8 +61,8 @@ func (p Pruning) Check(m *kernels.Map) error {
 // other adds anything. sums are those of the rows in the coordinates. The weights and the balance of
 // o count in the scatter of the rows.
 //
-// For t coordinates and k planes, PruneLDA of s coordinates costs O(kts(s + t)), PruneFisher O(kt³),
-// and PruneCholesky O(ts²). Rank fails with ErrUnfit, incremental.ErrClasses for rows of fewer than
+// For t coordinates and k planes, PruneLDA of s coordinates costs O(kt(t + s²)), PruneFisher O(kt³),
+// and PruneCholesky O(t(t + s²)). Rank fails with ErrUnfit, incremental.ErrClasses for rows of fewer than
 // two classes, and the error of ctx.
 func (p Pruning) Rank(ctx context.Context, m *kernels.Map, sums *incremental.Moments, o incremental.Options, most int) ([]int, error) {
 	if err := p.Check(m); err != nil {

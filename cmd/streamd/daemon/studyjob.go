@@ -3,13 +3,16 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"streamd/cmd/streamd/model"
 	"streamd/config"
+	"streamd/incremental"
 	"streamd/incremental/decision"
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
+	"streamd/kernels/reduce"
 )
 
 // make runs the job. If ctx ends, there is no result.
@@ -187,7 +190,37 @@ func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample
 			q.Planes[i].After = model.NewReliability(r)
 		}
 	}
+	s.measureSizes(ctx, y, rows, q)
+	if ctx.Err() != nil {
+		return
+	}
 	out.Quality, out.Absent.Quality = q, ""
+}
+
+// rankWork bounds the multiply-adds of the ranks of measureSizes. They take some seconds.
+const rankWork = 2e9
+
+// measureSizes judges planes in fewer coordinates of the basis.
+func (s *studyJob) measureSizes(ctx context.Context, y *study.Study, rows *study.Sample, q *model.Quality) {
+	if s.in == nil {
+		return
+	}
+	if _, ok := s.options.Solver.(*model.Rules); ok {
+		q.SizesAbsent = "rules are in the coordinates of the whole basis"
+		return
+	}
+	// For each plane and fold, the selection of s of t coordinates takes ts²/2 multiply-adds.
+	room := int(math.Sqrt(2 * rankWork / float64(s.in.Size()*len(s.sums.Folds)*len(s.served.Model.Planes))))
+	sized, err := y.BySize(ctx, rows, s.memory.Values, func(ctx context.Context, sums *incremental.Moments, most int) ([]int, error) {
+		return reduce.PruneLDA.Rank(ctx, s.in.Map, sums, y.Options(), min(most, room))
+	})
+	if err != nil {
+		q.SizesAbsent = err.Error()
+		return
+	}
+	for _, of := range sized {
+		q.Sizes = append(q.Sizes, model.SizeQuality(of))
+	}
 }
 
 // judging says how planes are judged on held-out rows, by the configuration.

@@ -95,6 +95,7 @@ type pageView struct {
 	Scaled, CanScale bool
 	Tuning           *tuningView // nil without a choice of ν
 	Trust            []trustView // empty without measured quality
+	Sizes            *sizesView  // nil without a basis, or measured quality
 	// NotShown is the number of planes beyond maxPlanes.
 	NotShown   int
 	Rate       *int64    // rows a second in the last minute; nil: it is not known
@@ -176,7 +177,7 @@ func newPageView(served *model.Served, status Status, now time.Time, scaled bool
 		v.Tuning = newTuningView(served.Tuning, in)
 	}
 	if served.Model != nil && served.Quality != nil {
-		v.Trust = newTrustViews(served.Quality)
+		v.Trust, v.Sizes = newTrustViews(served.Quality), newSizesView(served.Quality, served.Tuning)
 	}
 	if m := served.Model; m != nil {
 		shown := min(len(m.Planes), maxPlanes)

@@ -9,6 +9,7 @@ import (
 
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/plot"
+	"streamd/incremental/tuning"
 )
 
 // tuningView is the curve of the criterion over log ν.
@@ -83,6 +84,53 @@ func curveName(c *model.TuningCurve, in string) string {
 		name += fmt.Sprintf(", rules of μ %g", c.Mu)
 	}
 	return name
+}
+
+// sizesView is the curve of correctness over the size of a pruned basis.
+type sizesView struct {
+	Picture template.HTML
+	Figure  string // correctness or balanced correctness
+	Rows    []sizeView
+	Enough  *sizeView // the smallest size that is nearly as good as all coordinates; nil: all are needed
+	All     sizeView
+}
+
+type sizeView struct {
+	Coordinates int
+	Right       float64 // share
+}
+
+// nearlyRight is the loss of correctness that a smaller basis is worth.
+const nearlyRight = 0.005
+
+// newSizesView returns nil unless there are several sizes. It shows the figure by which ν was
+// chosen, correctness or balanced correctness.
+func newSizesView(q *model.Quality, t *model.Tuning) *sizesView {
+	if len(q.Sizes) < 2 {
+		return nil
+	}
+	v := &sizesView{Figure: tuning.Correctness.String()}
+	if balanced := tuning.BalancedCorrectness.String(); t != nil && t.Criterion == balanced {
+		v.Figure = balanced
+	}
+	var points plot.XYs
+	for _, of := range q.Sizes {
+		row := sizeView{of.Coordinates, of.Correctness}
+		if v.Figure != tuning.Correctness.String() {
+			row.Right = of.BalancedCorrectness
+		}
+		v.Rows = append(v.Rows, row)
+		points = append(points, plot.XY{X: math.Log10(float64(row.Coordinates)), Y: 100 * row.Right})
+	}
+	v.All = v.Rows[len(v.Rows)-1]
+	for i, row := range v.Rows[:len(v.Rows)-1] {
+		if row.Right >= v.All.Right-nearlyRight {
+			v.Enough = &v.Rows[i]
+			break
+		}
+	}
+	v.Picture = plot.SizeCurve(points, points[len(points)-1], "coordinates", v.Figure+", %")
+	return v
 }
 
 const (

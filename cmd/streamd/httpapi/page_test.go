@@ -187,6 +187,42 @@ func TestPageOfClasses(t *testing.T) {
 	}
 }
 
+// The page shows how good smaller bases are, and the smallest that is nearly as good, by the figure
+// that the model is chosen by.
+func TestPageOfSizes(t *testing.T) {
+	f := newFake()
+	sizes := func() string {
+		_, section, found := strings.Cut(do(newServer(f), "GET", "/", "").Body.String(), `<section id="sizes">`)
+		if !found {
+			return ""
+		}
+		_, section, _ = strings.Cut(section, `</ul>`)
+		section, _, _ = strings.Cut(section, "</section>")
+		return strings.Join(strings.Fields(regexp.MustCompile(`</?[^>]*>`).ReplaceAllString(section, " ")), " ")
+	}
+	if got := sizes(); got != "" {
+		t.Errorf("without measured quality: %s", got)
+	}
+	f.explain(2)
+	const want = "in use 500 coordinates, 94.0 % nearly as good 20 coordinates, 93.5 % streamd reduce --prune lda --basis 20 makes the basis as small, without reading a row."
+	if got := sizes(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	f.served.Tuning.Criterion = tuning.BalancedCorrectness.String()
+	if got := sizes(); !strings.HasPrefix(got, "in use 500 coordinates, 84.0 % nearly as good 20 coordinates, 83.5 %") {
+		t.Errorf("balanced: %s", got)
+	}
+	q := f.served.Quality
+	q.Sizes[len(q.Sizes)-1].BalancedCorrectness = 1
+	if got := sizes(); got != "in use 500 coordinates, 100.0 %" {
+		t.Errorf("all coordinates are needed: %s", got)
+	}
+	q.Sizes = q.Sizes[:1]
+	if got := sizes(); got != "" {
+		t.Errorf("a single size is no curve: %s", got)
+	}
+}
+
 // The page says by which rule labels are decided.
 func TestPageOfRules(t *testing.T) {
 	f := newFake()
@@ -457,6 +493,10 @@ func (f *fake) explain(k int) {
 		return r
 	}
 	quality.Before, quality.After = reliability(1.8), reliability(1.05)
+	for _, size := range []int{1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500} {
+		right := 0.94 - 0.4*math.Exp(-math.Sqrt(float64(size)))
+		quality.Sizes = append(quality.Sizes, model.SizeQuality{Coordinates: size, Correctness: right, BalancedCorrectness: right - 0.1})
+	}
 	for i, p := range planes {
 		refined.Planes = append(refined.Planes, newton.Report{Class: p.Class, Objective: 1234.5 / float64(i+1), Gradient: 3.1e-9, Iterations: 7, SupportVectors: 4321, Gap: math.NaN(), LeaveOneOut: 0.25})
 		quality.Planes = append(quality.Planes, model.PlaneQuality{Class: p.Class, Before: reliability(2), After: reliability(0.9)})

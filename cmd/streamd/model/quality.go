@@ -28,6 +28,20 @@ type Quality struct {
 	After       *Reliability       `json:"after"`       // all classes together, after calibration; null without one
 	// One for each plane: its class against the rest, in the order of the model's planes.
 	Planes []PlaneQuality `json:"planes"`
+
+	// How good solved planes are in fewer coordinates of the basis, pruned by lda without the rows
+	// that they are judged by. The last entry has all coordinates. Absent without a basis.
+	Sizes []SizeQuality `json:"sizes,omitempty"`
+	// Why there are none for the basis in use.
+	SizesAbsent string `json:"sizes_absent,omitempty"`
+}
+
+// SizeQuality reports the labels of planes in some of the coordinates of a basis, by the planes'
+// values. A decision by probability or cost may label otherwise.
+type SizeQuality struct {
+	Coordinates         int     `json:"coordinates"`          // number of coordinates
+	Correctness         float64 `json:"correctness"`          // share of rows classified right
+	BalancedCorrectness float64 `json:"balanced_correctness"` // mean of the classes' recalls
 }
 
 // PlaneQuality reports the reliability of one plane's probabilities. Before calibration

@@ -35,18 +35,7 @@ const MostCurves = 4
 // The X of their points is the logarithm to the base of 10. The axis up has a name. Curve
 // i has the classes "curve" and "ci".
 func Curves(curves []Curve, choice XY, up string) template.HTML {
-	p := newChart()
-	p.X.Label.Text, p.Y.Label.Text = "ν", shortened(up, mostLetters)
-	for _, axis := range []*gonum.Axis{&p.X, &p.Y} {
-		axis.Label.TextStyle.Color, axis.Label.TextStyle.Font.Size, axis.Label.Padding = class("label"), chartText, 4
-		axis.Tick.Label.Color, axis.Tick.Label.Font.Size = class("label"), chartText
-		axis.Tick.LineStyle, axis.Tick.Length = draw.LineStyle{Color: class("axis"), Width: 1}, 4
-	}
-	p.X.Tick.Marker = gonum.TickerFunc(decades)
-	p.Y.Tick.Marker = gonum.TickerFunc(ticks)
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = class("grid"), class("grid")
-	p.Add(grid)
+	p := newCurves("ν", up, decades)
 	for i, curve := range curves {
 		style := class("curve c" + strconv.Itoa(i%MostCurves))
 		if curve.Chosen {
@@ -67,6 +56,31 @@ func Curves(curves []Curve, choice XY, up string) template.HTML {
 	return contents(p, CurvesWidth, CurvesHeight, 6)
 }
 
+// SizeCurve draws a curve over a number of things, with its points and a mark at the present one. The X
+// of points is the logarithm of that number to the base of 10.
+func SizeCurve(points XYs, now XY, right, up string) template.HTML {
+	p := newCurves(right, up, numbers)
+	p.Add(line(points, class("curve c0 chosen"), 2), scatter(points, class("mark"), 2.5, draw.CircleGlyph{}),
+		scatter(XYs{now}, class("choice"), 4.5, draw.CircleGlyph{}))
+	return contents(p, CurvesWidth, CurvesHeight, 6)
+}
+
+// newCurves returns a plot with named axes and a grid.
+func newCurves(right, up string, marks gonum.TickerFunc) *gonum.Plot {
+	p := newChart()
+	p.X.Label.Text, p.Y.Label.Text = right, shortened(up, mostLetters)
+	for _, axis := range []*gonum.Axis{&p.X, &p.Y} {
+		axis.Label.TextStyle.Color, axis.Label.TextStyle.Font.Size, axis.Label.Padding = class("label"), chartText, 4
+		axis.Tick.Label.Color, axis.Tick.Label.Font.Size = class("label"), chartText
+		axis.Tick.LineStyle, axis.Tick.Length = draw.LineStyle{Color: class("axis"), Width: 1}, 4
+	}
+	p.X.Tick.Marker, p.Y.Tick.Marker = marks, gonum.TickerFunc(ticks)
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = class("grid"), class("grid")
+	p.Add(grid)
+	return p
+}
+
 const chartText = 11 // size of the texts in a chart
 
 // decades marks powers of ten by their exponents, eight at most.
@@ -76,6 +90,21 @@ func decades(low, high float64) (some []gonum.Tick) {
 		some = append(some, gonum.Tick{Value: e, Label: "10" + superscript(int(e))})
 	}
 	return some
+}
+
+// numbers marks 1, 2, 5, 10, 20, … at their logarithms.
+func numbers(low, high float64) (some []gonum.Tick) {
+	for ten := 1.0; ; ten *= 10 {
+		for _, x := range []float64{ten, 2 * ten, 5 * ten} {
+			at := math.Log10(x)
+			if at > high {
+				return some
+			}
+			if at >= low {
+				some = append(some, gonum.Tick{Value: at, Label: strconv.FormatFloat(x, 'f', 0, 64)})
+			}
+		}
+	}
 }
 
 // superscript writes a number in small raised digits.

@@ -39,6 +39,21 @@ func TestCurves(t *testing.T) {
 	}
 }
 
+func TestSizeCurve(t *testing.T) {
+	chart := page(t, CurvesWidth, CurvesHeight, SizeCurve(XYs{{X: 0, Y: 60}, {X: math.Log10(3), Y: 80}, {X: 2, Y: 90}}, XY{X: 2, Y: 90}, "coordinates", "correctness, %"))
+	curve := chart.classed("curve c0 chosen")
+	if len(curve) != 1 || len(curve[0].points) != 3 || len(chart.circles) != 4 {
+		t.Fatalf("%d curves, %d circles", len(curve), len(chart.circles))
+	}
+	low, middle, high := curve[0].points[0], curve[0].points[1], curve[0].points[2]
+	if !(low.X < middle.X && middle.X < high.X && low.Y > middle.Y && middle.Y > high.Y) || chart.circles[3] != high {
+		t.Errorf("the curve goes from %v over %v to %v, with a mark at %v", low, middle, high, chart.circles[3])
+	}
+	if want := "coordinates 1 2 5 10 20 50 100 correctness, %"; !strings.HasPrefix(strings.Join(chart.texts, " "), want) {
+		t.Errorf("the axes say %q", chart.texts)
+	}
+}
+
 // Powers of ten are marked, few of them on any axis.
 func TestDecades(t *testing.T) {
 	for _, c := range []struct {

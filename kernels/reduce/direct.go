@@ -28,9 +28,10 @@ import (
 // than a thousandth, or after 200 iterations. The paper needs 20 to 200.
 //
 // An evaluation maps the m rows to t coordinates, which costs mtn, solves the machine's program
-// in them, and sums the gradient over the rows that pull at the plane. K(Z, Z) gets a ridge of
-// 1e-8 of the mean K(x, x), so that points may come together. It refuses kernels that are not
-// positive semidefinite.
+// in them, and sums the gradient over the rows that pull at the plane. The program is solved anew
+// each time, because an active-set method that begins at the α before it takes longer than the
+// interior-point method. K(Z, Z) gets a ridge of 1e-8 of the mean K(x, x), so that points may come
+// together. It refuses kernels that are not positive semidefinite.
 type Direct struct {
 	Machine Marginal
 	Means   bool // begin at means of clusters instead of random rows

@@ -28,7 +28,7 @@ func TestDirectTable(t *testing.T) {
 	writeDivisions(t, c.Data, "rings.splits.json.gz", 180)
 	table := directTable{methods: []directMethod{
 		{name: "SVM"},
-		{"SLMC", 0.3, slmc(false), 5}, {"SLMC, k-means", 0.3, slmc(true), 5}, {"SKFD", 0.3, sparseFisher, 5},
+		{"SLMC", 0.3, slmc(false, 2), 5}, {"SLMC, k-means", 0.3, slmc(true, 2), 5}, {"SKFD", 0.3, sparseFisher, 5},
 		{"RS", 0.3, reducedSet(false), 5}, {"MRS", 0.3, reducedSet(true), 5},
 		{"RSVM", 0.3, randomRows(false), 5}, {"MRSVM", 0.3, randomRows(true), 5},
 	}}
@@ -70,7 +70,7 @@ func TestDirectDigits(t *testing.T) {
 		}
 		writeLabelled(t, c.Data, name, s)
 	}
-	table := directDigits{[]directMethod{{name: "SVM"}, {"SLMC", 0.2, slmc(true), 5}}, []float64{0, 0}}
+	table := directDigits{[]directMethod{{name: "SVM"}, {"SLMC", 0.2, slmc(true, 2), 5}}, []float64{0, 0}}
 	results := anyWorkers(t, table.run, c)
 	if len(results) != 2 {
 		t.Fatalf("%+v", results)

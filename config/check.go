@@ -298,6 +298,9 @@ func (l *loader) checkRetire() {
 	case !validTopic(r.Topic):
 		l.fault("retire.topic", "%s is not a topic's name: want at most 249 letters, digits or . _ -", quoted(r.Topic))
 	}
+	if u := l.config.Blocks.Unit; r.Header != "" && u != UnitMessage && u != UnitKey && !l.bad["blocks.unit"] {
+		l.fault("retire.header", "goes with blocks.unit: message or key: the records of a gathered block can have many values")
+	}
 	if l.bad["retire.keep"] {
 		return
 	}

@@ -180,6 +180,7 @@ type Retire struct {
 	Rows      int64         `key:"rows" default:"0" min:"0" help:"Number of rows to keep. Set exactly when retire.keep has rows."`
 	Age       time.Duration `key:"age" default:"0s" min:"0s" help:"Age of the oldest event time to keep, counted back from the newest. Set exactly when retire.keep has age."`
 	Topic     string        `key:"topic" help:"Control topic of records that retire blocks until they are taken back (cleanup.policy=compact). Empty: none."`
+	Header    string        `key:"header" help:"Record header whose values may choose the blocks to retire. The ledger keeps a hash of the value. Empty: none."`
 	MaxFuture time.Duration `key:"max_future" default:"5m" min:"0s" help:"Most time that a record counts as ahead of its partition's clock, the third-latest event time of the last 16 records there."`
 }
 

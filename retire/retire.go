@@ -60,6 +60,7 @@ type Entry struct {
 	Last     int64                // offset of its last record
 	Time     time.Time            // event time
 	Rows     int64                // rows of weight > 0
+	Header   HeaderHash           // of the header that retirements may name
 
 	Withdrawn bool // it keeps its place, but is not live
 }

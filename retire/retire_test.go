@@ -21,7 +21,7 @@ func randomEntries(r *rand.Rand, n int) []Entry {
 		out[i] = Entry{
 			ID: p.String(), Position: p, Last: p.Offset,
 			Time: epoch.Add(time.Duration(r.IntN(50)) * time.Second), // many equal
-			Rows: int64(r.IntN(30)),
+			Rows: int64(r.IntN(30)), Header: randomHeader(r),
 		}
 	}
 	return out

@@ -2,6 +2,8 @@ package retire
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"slices"
@@ -46,13 +48,25 @@ func (r *Range) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// HeaderHash stands for the name and the value of a record's header: the first 16 bytes of
+// their SHA-256. So entries are bounded, and have no value that may be a name of a person. The
+// zero HeaderHash is that of a block without the header.
+type HeaderHash [16]byte
+
+// HashHeader hashes a header.
+func HashHeader(name string, value []byte) HeaderHash {
+	sum := sha256.Sum256(append(append(binary.AppendUvarint(nil, uint64(len(name))), name...), value...))
+	return HeaderHash(sum[:16])
+}
+
 // Selection chooses live blocks. A block is chosen if it meets every criterion that is
 // given, so a further criterion only narrows the choice. The zero Selection chooses all.
 type Selection struct {
-	IDs    []string  // its id is one of these; nil: any
-	Ranges []Range   // one of these has an offset between its first and its last record; nil: any
-	From   time.Time // its event time is not before this; zero: any
-	To     time.Time // its event time is before this; zero: any
+	IDs     []string     // its id is one of these; nil: any
+	Headers []HeaderHash // its header is one of these; nil: any
+	Ranges  []Range      // one of these has an offset between its first and its last record; nil: any
+	From    time.Time    // its event time is not before this; zero: any
+	To      time.Time    // its event time is before this; zero: any
 }
 
 // Select yields the chosen live blocks in ascending rank. The ledger must not change
@@ -65,7 +79,8 @@ func (l *Ledger) SelectWithdrawn(s *Selection) iter.Seq[Entry] { return l.withdr
 
 // criteria are those of a selection, except its ids.
 type criteria struct {
-	spans    spans // nil: any
+	headers  map[HeaderHash]struct{} // nil: any
+	spans    spans                   // nil: any
 	from, to time.Time
 }
 
@@ -74,11 +89,22 @@ func criteriaOf(s *Selection) criteria {
 	if s.Ranges != nil {
 		c.spans = spansOf(s.Ranges)
 	}
+	if s.Headers != nil {
+		c.headers = make(map[HeaderHash]struct{}, len(s.Headers))
+		for _, h := range s.Headers {
+			c.headers[h] = struct{}{}
+		}
+	}
 	return c
 }
 
 // meet reports whether a block meets all criteria.
 func (c *criteria) meet(e *Entry) bool {
+	if c.headers != nil {
+		if _, ok := c.headers[e.Header]; !ok {
+			return false
+		}
+	}
 	return (c.from.IsZero() || !e.Time.Before(c.from)) && (c.to.IsZero() || e.Time.Before(c.to)) && (c.spans == nil || c.spans.meet(e))
 }
 

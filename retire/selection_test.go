@@ -20,12 +20,32 @@ func naiveSelect(entries []Entry, s *Selection) (ids []string) {
 				inRange = inRange || r.Topic == e.Position.Topic && r.Partition == e.Position.Partition && r.First <= offset && offset <= r.Last
 			}
 		}
-		if inRange && (s.IDs == nil || slices.Contains(s.IDs, e.ID)) &&
+		if inRange && (s.IDs == nil || slices.Contains(s.IDs, e.ID)) && (s.Headers == nil || slices.Contains(s.Headers, e.Header)) &&
 			(s.From.IsZero() || !e.Time.Before(s.From)) && (s.To.IsZero() || e.Time.Before(s.To)) {
 			ids = append(ids, e.ID)
 		}
 	}
 	return ids
+}
+
+// randomHeader is the zero one, or one of two.
+func randomHeader(r *rand.Rand) HeaderHash {
+	if k := r.IntN(3); k > 0 {
+		return HashHeader("tenant", []byte{byte(k)})
+	}
+	return HeaderHash{}
+}
+
+// A header's name and value are not confused with those of another one.
+func TestHeadersDiffer(t *testing.T) {
+	seen := map[HeaderHash]bool{{}: true}
+	for _, h := range [][2]string{{"", ""}, {"a", ""}, {"", "a"}, {"a", "b"}, {"ab", ""}, {"", "ab"}, {"b", "a"}, {"a", "bb"}} {
+		hash := HashHeader(h[0], []byte(h[1]))
+		if seen[hash] {
+			t.Errorf("%q has the hash of another header", h)
+		}
+		seen[hash] = true
+	}
 }
 
 func TestSelectIsTheNaiveChoice(t *testing.T) {
@@ -37,10 +57,14 @@ func TestSelectIsTheNaiveChoice(t *testing.T) {
 		for i := range r.IntN(60) {
 			p := incremental.Position{Topic: []string{"t", "u"}[r.IntN(2)], Partition: r.IntN(3), Offset: int64(10 * i)}
 			e := Entry{ID: p.String(), Position: p, Last: p.Offset + r.Int64N(10), Time: epoch.Add(time.Duration(r.IntN(40)-20) * time.Millisecond), Rows: 1}
+			e.Header = randomHeader(r)
 			l.Add(e)
 			ids = append(ids, e.ID)
 		}
 		var s Selection
+		if r.IntN(3) == 0 {
+			s.Headers = []HeaderHash{randomHeader(r), HashHeader("tenant", []byte{9})}
+		}
 		if r.IntN(2) == 0 {
 			s.IDs = []string{"none"}
 			for range r.IntN(2 * (len(ids) + 1)) { // some twice

@@ -15,9 +15,11 @@ import (
 // The zero Withdrawals has none. It is not safe for concurrent use, Choose included.
 type Withdrawals struct {
 	named map[string]*withdrawal
-	byID  map[string][]*withdrawal // of those that list ids
-	wide  map[*withdrawal]struct{} // of the others
-	bytes int64
+	// Each withdrawal is in one of these.
+	byID     map[string][]*withdrawal     // that list ids
+	byHeader map[HeaderHash][]*withdrawal // that list headers, and no ids
+	wide     map[*withdrawal]struct{}     // the others
+	bytes    int64
 
 	// Indexes of wide, made anew by the first Choose after it has changed.
 	indexed bool
@@ -33,8 +35,8 @@ type withdrawal struct {
 
 // Put puts a selection in force in place of the one under the name, and returns the latter,
 // or nil. With nil it only takes that one back. It keeps s, which must not change any more.
-// It takes O(ids), and without ids the next Choose takes O(w log w) for the w selections
-// without ids.
+// It takes O(ids and headers). Without any, the next Choose takes O(w log w) for the w
+// selections without any.
 func (w *Withdrawals) Put(name string, s *Selection) (was *Selection) {
 	if former := w.named[name]; former != nil {
 		was = former.selection
@@ -45,35 +47,53 @@ func (w *Withdrawals) Put(name string, s *Selection) (was *Selection) {
 		return was
 	}
 	if w.named == nil {
-		w.named, w.byID, w.wide = map[string]*withdrawal{}, map[string][]*withdrawal{}, map[*withdrawal]struct{}{}
+		w.named, w.wide = map[string]*withdrawal{}, map[*withdrawal]struct{}{}
+		w.byID, w.byHeader = map[string][]*withdrawal{}, map[HeaderHash][]*withdrawal{}
 	}
 	x := &withdrawal{s, criteriaOf(s)}
 	w.named[name] = x
 	w.bytes += bytesOf(name, s)
-	if s.IDs == nil {
+	switch {
+	case s.IDs != nil:
+		link(w.byID, s.IDs, x)
+	case s.Headers != nil:
+		link(w.byHeader, s.Headers, x)
+	default:
 		w.wide[x], w.indexed = struct{}{}, false
-		return was
-	}
-	for _, id := range s.IDs {
-		if !slices.Contains(w.byID[id], x) {
-			w.byID[id] = append(w.byID[id], x)
-		}
 	}
 	return was
+}
+
+// link puts a withdrawal under each of the keys, once.
+func link[K comparable](by map[K][]*withdrawal, keys []K, x *withdrawal) {
+	for _, key := range keys {
+		if !slices.Contains(by[key], x) {
+			by[key] = append(by[key], x)
+		}
+	}
+}
+
+// unlink removes it from all of them.
+func unlink[K comparable](by map[K][]*withdrawal, keys []K, x *withdrawal) {
+	for _, key := range keys {
+		rest := slices.DeleteFunc(by[key], func(y *withdrawal) bool { return y == x })
+		if by[key] = rest; len(rest) == 0 {
+			delete(by, key)
+		}
+	}
 }
 
 // drop removes a selection from everything that finds it.
 func (w *Withdrawals) drop(name string, x *withdrawal) {
 	delete(w.named, name)
-	if x.selection.IDs == nil {
+	switch s := x.selection; {
+	case s.IDs != nil:
+		unlink(w.byID, s.IDs, x)
+	case s.Headers != nil:
+		unlink(w.byHeader, s.Headers, x)
+	default:
 		delete(w.wide, x)
 		w.indexed = false
-	}
-	for _, id := range x.selection.IDs {
-		rest := slices.DeleteFunc(w.byID[id], func(y *withdrawal) bool { return y == x })
-		if w.byID[id] = rest; len(rest) == 0 {
-			delete(w.byID, id)
-		}
 	}
 }
 
@@ -87,7 +107,7 @@ func (w *Withdrawals) Bytes() int64 { return w.bytes }
 // maps and the index. Maps and lists may have twice the room that they need.
 func bytesOf(name string, s *Selection) int64 {
 	const each, perID, perRange = 1 << 10, 512, 256
-	n := each + int64(len(name))
+	n := each + int64(len(name)) + perID*int64(len(s.Headers))
 	for _, id := range s.IDs {
 		n += perID + int64(len(id))
 	}
@@ -98,13 +118,12 @@ func bytesOf(name string, s *Selection) int64 {
 }
 
 // Choose reports whether a selection chooses the block. It takes O(log w) for w selections,
-// and the time to look at those that list its id, that have a range with one of its offsets,
-// or that have no ids and no ranges and whose span of time has its event time.
+// and the time to look at those that list its id or its header, that have a range with one of
+// its offsets, or that have none of these and whose span of time has its event time.
 func (w *Withdrawals) Choose(e *Entry) bool {
-	for _, x := range w.byID[e.ID] {
-		if x.meet(e) {
-			return true
-		}
+	chosen := func(x *withdrawal) bool { return x.meet(e) }
+	if slices.ContainsFunc(w.byID[e.ID], chosen) || slices.ContainsFunc(w.byHeader[e.Header], chosen) {
+		return true
 	}
 	if len(w.wide) == 0 {
 		return false
@@ -112,7 +131,6 @@ func (w *Withdrawals) Choose(e *Entry) bool {
 	if !w.indexed {
 		w.index()
 	}
-	chosen := func(x *withdrawal) bool { return x.meet(e) }
 	at := e.Time.UnixMilli()
 	partition := incremental.Position{Topic: e.Position.Topic, Partition: e.Position.Partition}
 	return w.times.any(at, at, chosen) || w.offsets[partition].any(e.Position.Offset, e.Last, chosen)

@@ -21,6 +21,9 @@ func randomSelection(r *rand.Rand, ids []string, offsets int64) *Selection {
 			s.IDs = append(s.IDs, ids[r.IntN(len(ids))]) // some twice
 		}
 	}
+	if r.IntN(4) == 0 {
+		s.Headers = []HeaderHash{randomHeader(r), randomHeader(r)} // sometimes twice the same
+	}
 	if r.IntN(2) == 0 {
 		s.Ranges = []Range{}
 		for range r.IntN(4) {
@@ -91,7 +94,7 @@ func TestWithdrawalsAreTheNaiveChoice(t *testing.T) {
 		for name := range in {
 			w.Put(name, nil)
 		}
-		if w.Len() != 0 || w.Bytes() != 0 || len(w.byID) != 0 || len(w.wide) != 0 || w.Choose(&blocks[0]) {
+		if w.Len() != 0 || w.Bytes() != 0 || len(w.byID) != 0 || len(w.byHeader) != 0 || len(w.wide) != 0 || w.Choose(&blocks[0]) {
 			t.Fatalf("seed %d: %d selections, %d bytes and %d ids are left", seed, w.Len(), w.Bytes(), len(w.byID))
 		}
 	}
@@ -267,7 +270,10 @@ func TestLiveSetIsAFunctionOfDataAndWithdrawals(t *testing.T) {
 func TestBytesBoundMemory(t *testing.T) {
 	const many = 20_000
 	for name, selection := range map[string]func(i int) *Selection{
-		"id":    func(i int) *Selection { return &Selection{IDs: []string{fmt.Sprint("orders/3/", i)}} },
+		"id": func(i int) *Selection { return &Selection{IDs: []string{fmt.Sprint("orders/3/", i)}} },
+		"header": func(i int) *Selection {
+			return &Selection{Headers: []HeaderHash{HashHeader("tenant", fmt.Append(nil, i))}}
+		},
 		"range": func(i int) *Selection { return &Selection{Ranges: []Range{{"orders", i % 7, int64(i), int64(2 * i)}}} },
 		"time":  func(i int) *Selection { return &Selection{From: epoch.Add(time.Duration(i) * time.Second)} },
 	} {

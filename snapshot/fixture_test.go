@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -301,6 +302,33 @@ func TestFixture(t *testing.T) {
 			}
 		}
 		t.Errorf("%d values, now %d", len(old), len(now))
+	}
+}
+
+// A header adds its hash to the end of an entry.
+func TestHeadersAreOptional(t *testing.T) {
+	e := fixtureChange().Put[0].Entry
+	without := appendBlock(frame(), &e)
+	e.Header = retire.HashHeader("tenant", []byte("ann"))
+	with := appendBlock(frame(), &e)
+	if !bytes.Equal(with, append(append(bytes.Clone(without), 0), e.Header[:]...)) {
+		t.Errorf("%x, without the header %x", with, without)
+	}
+	decode := func(value []byte) (retire.Entry, error) {
+		if err := seal(bucketBlocks, []byte(e.ID), value); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := decodeBlock(version, e.ID, value)
+		return got, err
+	}
+	if got, err := decode(with); err != nil || got != e {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for name, value := range map[string][]byte{"short": with[:len(with)-1], "long": append(bytes.Clone(with), 1), "zero": append(bytes.Clone(without), make([]byte, 17)...)} {
+		damage := (*ChecksumError)(nil)
+		if got, err := decode(bytes.Clone(value)); !errors.As(err, &damage) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
 	}
 }
 

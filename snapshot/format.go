@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -451,6 +452,8 @@ func decodeWithdrawnTally(value []byte) (tally, error) {
 //	    24    8  rows
 //	    32    4  partition
 //	    36       topic
+//
+// A block with a header ends with a zero byte, which no topic has, and the header's 16 bytes.
 const leastBlock = frameSize + 36
 
 func appendBlock(b []byte, e *retire.Entry) []byte {
@@ -459,7 +462,11 @@ func appendBlock(b []byte, e *retire.Entry) []byte {
 	b = appendTime(b, e.Time)
 	b = appendI64(b, e.Rows)
 	b = appendU32(b, uint32(e.Position.Partition))
-	return append(b, e.Position.Topic...)
+	b = append(b, e.Position.Topic...)
+	if e.Header != (retire.HeaderHash{}) {
+		b = append(append(b, 0), e.Header[:]...)
+	}
+	return b
 }
 
 // decodeBlock also returns the checksum of the block's summary in the features, which
@@ -489,7 +496,11 @@ func decodeEntry(f format, bucket []byte, id string, value []byte) (e retire.Ent
 	if f < 5 {
 		_, summary = p.u32(), p.u32() // its length and checksum
 	}
-	e.Position.Topic = p.remainder()
+	topic, header, has := strings.Cut(p.remainder(), "\x00")
+	e.Position.Topic = topic
+	if copy(e.Header[:], header); has && (len(header) != len(e.Header) || e.Header == retire.HeaderHash{}) {
+		return e, 0, &ChecksumError{string(bucket), id, fmt.Sprintf("%x is not the hash of a header", header)}
+	}
 	return e, summary, p.done(bucket, []byte(id))
 }
 

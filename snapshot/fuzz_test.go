@@ -28,6 +28,7 @@ func FuzzDecodeValues(f *testing.F) {
 		parts: tally{1, 9}, spaces: tally{2, 3}, inUse: 4, retirements: 3, uncompacted: at,
 	}))
 	f.Add(3, []byte("orders/3/1841"), appendBlock(nil, &retire.Entry{Position: position, Last: 1900, Time: at, Rows: 50}))
+	f.Add(3, []byte("key:ann"), appendBlock(nil, &retire.Entry{Position: position, Header: retire.HeaderHash{5: 1}}))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &offset))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1}))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1, EventTimes: []int64{5, -7}}))

@@ -74,6 +74,10 @@ func randomBlock(r *rand.Rand, id string, m, n int) block {
 		part = takePart(rows, s)
 	}
 	first := r.Int64N(1 << 40)
+	var header retire.HeaderHash
+	if first%2 == 0 {
+		header = retire.HashHeader("tenant", []byte{byte(first)})
+	}
 	return block{Block{
 		Entry: retire.Entry{
 			ID:       id,
@@ -81,6 +85,7 @@ func randomBlock(r *rand.Rand, id string, m, n int) block {
 			Last:     first + r.Int64N(100),
 			Time:     time.UnixMilli(r.Int64N(1 << 41)).UTC(),
 			Rows:     s.Rows(),
+			Header:   header,
 		},
 		Part: part,
 	}, s}

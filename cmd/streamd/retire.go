@@ -21,6 +21,7 @@ import (
 type retireCmd struct {
 	IDs       string         `name:"ids" placeholder:"FILE" help:"File with the ids of blocks, one in a line, as streamd blocks list shows them. - is standard input."`
 	Key       []string       `sep:"none" placeholder:"KEY" help:"Key of a block, where keys name blocks. May be given many times."`
+	Header    []string       `sep:"none" placeholder:"VALUE" help:"Only blocks whose record has this value of the header that retire.header names. May be given many times: one value is enough."`
 	Positions []retire.Range `sep:"none" placeholder:"TOPIC/PARTITION/FIRST-LAST" help:"Only blocks with an offset of this range between their first and last record, both ends included. May be given many times: one range is enough."`
 	From      *time.Time     `placeholder:"TIME" help:"Only blocks of this event time or later, such as 2026-01-02T00:00:00Z."`
 	To        *time.Time     `placeholder:"TIME" help:"Only blocks of an event time before this."`
@@ -31,15 +32,15 @@ type retireCmd struct {
 
 // Help is called by kong.
 func (c *retireCmd) Help() string {
-	return "A block is chosen if all that is given applies to it: --ids and --key name blocks, and --positions, --from and --to narrow the choice. " +
+	return "A block is chosen if all that is given applies to it: --ids and --key name blocks, and --header, --positions, --from and --to narrow the choice. " +
 		"Without names it is among all live blocks. All chosen blocks are retired together, or none. To retire one block by id or key with the role retire alone, use streamd blocks retire."
 }
 
 // Validate implements kong's interface.
 func (c *retireCmd) Validate() error {
 	switch {
-	case c.IDs == "" && c.Key == nil && c.Positions == nil && c.From == nil && c.To == nil:
-		return errors.New("nothing says which blocks: give --ids, --key, --positions, --from or --to")
+	case c.IDs == "" && c.Key == nil && c.Header == nil && c.Positions == nil && c.From == nil && c.To == nil:
+		return errors.New("nothing says which blocks: give --ids, --key, --header, --positions, --from or --to")
 	case c.From != nil && c.To != nil && !c.From.Before(*c.To):
 		return fmt.Errorf("--from %s is not before --to %s", c.From.Format(time.RFC3339Nano), c.To.Format(time.RFC3339Nano))
 	}
@@ -47,7 +48,7 @@ func (c *retireCmd) Validate() error {
 }
 
 func (c *retireCmd) Run(ctx context.Context, s *surroundings) error {
-	chosen := httpapi.Selector{Keys: c.Key, Positions: c.Positions, From: c.From, To: c.To}
+	chosen := httpapi.Selector{Keys: c.Key, Headers: c.Header, Positions: c.Positions, From: c.From, To: c.To}
 	if c.IDs != "" {
 		ids, err := readIDs(c.IDs, s.stdin)
 		if err != nil {

@@ -107,6 +107,7 @@ type message struct {
 	partition   int
 	key, value  []byte
 	contentType string
+	headers     []kafka.Header // further ones
 	time        time.Time
 }
 
@@ -120,7 +121,7 @@ func produce(t testing.TB, topic string, messages ...message) {
 	}
 	defer p.Close()
 	for _, m := range messages {
-		var headers []kafka.Header
+		headers := m.headers
 		if m.contentType != "" {
 			headers = append(headers, kafka.Header{Key: "content-type", Value: []byte(m.contentType)})
 		}

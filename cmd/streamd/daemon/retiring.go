@@ -40,7 +40,11 @@ func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (http
 	if err := d.flushAll(); err != nil { // so that the digests include everything read so far
 		return none, err
 	}
-	r, ids := d.choose(s)
+	chosen, err := control.SelectionOf(s, d.cfg.Retire.Header)
+	if err != nil {
+		return none, err
+	}
+	r, ids := d.choose(chosen)
 	if !dryRun {
 		ended, err := d.intake.EndBlocks(d.background, func(id string) bool { return slices.Contains(ids, id) })
 		if err != nil {
@@ -48,11 +52,11 @@ func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (http
 			return none, err
 		}
 		if ended { // a block whose log has changed may be another one now
-			r, ids = d.choose(s)
+			r, ids = d.choose(chosen)
 		}
 	}
 	if len(ids) == 0 {
-		return none, d.noneLive(s, dryRun)
+		return none, d.noneLive(s, chosen.IDs, dryRun)
 	}
 	r.Offsets, r.DigestBefore = d.intake.Applied(), d.live.Digest()
 	r.InBasis = slices.ContainsFunc(ids, d.live.InBasis)
@@ -102,9 +106,8 @@ func (d *Daemon) flushAll() error {
 // listedNames bounds the blocks, and the ids, that a retirement lists.
 const listedNames = 100
 
-// choose finds the live blocks that s chooses, by ascending rank, and describes them.
-func (d *Daemon) choose(s httpapi.Selector) (r httpapi.Retirement, ids []string) {
-	by := control.SelectionOf(s)
+// choose finds the live blocks that are chosen, by ascending rank, and describes them.
+func (d *Daemon) choose(by *retire.Selection) (r httpapi.Retirement, ids []string) {
 	for _, id := range by.IDs {
 		if _, live := d.live.Get(id); !live {
 			if r.NotLive++; len(r.NotLiveIDs) < listedNames {
@@ -140,9 +143,9 @@ func (d *Daemon) choose(s httpapi.Selector) (r httpapi.Retirement, ids []string)
 }
 
 // noneLive is the error for a selector that chooses no live block. Before an answer says
-// so, the blocks that have gone are saved: a crash could make them live again.
-func (d *Daemon) noneLive(s httpapi.Selector, dryRun bool) error {
-	names := control.SelectionOf(s).IDs
+// so, the blocks that have gone are saved: a crash could make them live again. names are the
+// ids of blocks that it names.
+func (d *Daemon) noneLive(s httpapi.Selector, names []string, dryRun bool) error {
 	if !dryRun && (names == nil && d.live.HasGone() || slices.ContainsFunc(names, d.live.IsGone)) {
 		if d.saver.save(); d.saver.problem != nil {
 			if names == nil {

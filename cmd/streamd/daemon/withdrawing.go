@@ -84,7 +84,7 @@ func (w *withdrawing) restore(saved []snapshot.Offset) error {
 	if err != nil {
 		return err
 	}
-	w.reader, err = control.NewReader(control.Settings{Cluster: cluster, Topic: topic, Log: w.log, MaxMessageBytes: w.memory.Message, Saved: follows, Take: w.take})
+	w.reader, err = control.NewReader(control.Settings{Cluster: cluster, Topic: topic, Header: w.cfg.Retire.Header, Log: w.log, MaxMessageBytes: w.memory.Message, Saved: follows, Take: w.take})
 	return err
 }
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -42,13 +43,18 @@ func (w *withdrawals) add(n int) {
 	var messages []message
 	for p := range w.rows {
 		for range n {
-			i := len(w.rows[p])
-			x := float64(100*p + i*i)
-			w.rows[p] = append(w.rows[p], x)
-			messages = append(messages, message{partition: p, value: fmt.Appendf(nil, "%d,%g,%g", i%2, x, 1/(1+x)), contentType: "text/csv"})
+			messages = append(messages, w.next(p))
 		}
 	}
 	produce(w.t, w.data, messages...)
+}
+
+// next makes the next record of a partition.
+func (w *withdrawals) next(partition int) message {
+	i := len(w.rows[partition])
+	x := float64(100*partition + i*i)
+	w.rows[partition] = append(w.rows[partition], x)
+	return message{partition: partition, value: fmt.Appendf(nil, "%d,%g,%g", i%2, x, 1/(1+x)), contentType: "text/csv"}
 }
 
 // say writes a record of the control topic; an empty value is a tombstone.
@@ -193,6 +199,86 @@ func TestControlTopicOfGatheredBlocks(t *testing.T) {
 	w.follows("it comes back", []*instance{a, b})
 	w.end(a)
 	w.end(b)
+}
+
+// A record leaves a span of event time blank, beside a window by age and blocks. A block that comes
+// late into the span stays out, too.
+func TestBlankSpanOfEventTime(t *testing.T) {
+	w := newWithdrawals(t, 1)
+	at := func(minutes ...int) {
+		var messages []message
+		for _, m := range minutes {
+			record := w.next(0)
+			record.time = time.UnixMilli(1_700_000_000_000).Add(time.Duration(m) * time.Minute)
+			messages = append(messages, record)
+		}
+		produce(t, w.data, messages...)
+	}
+	flags := map[string]string{"retire.keep": "blocks+age", "retire.blocks": "9", "retire.age": "10m", "retire.max_future": "1h"}
+	at(0, 1, 2, 3, 4, 5, 6)
+	a := w.start(filepath.Join(t.TempDir(), "streamd.db"), flags)
+	w.follows("the window", []*instance{a})
+	span := func(from, to int) string {
+		text := func(minute int) string {
+			return time.UnixMilli(1_700_000_000_000).Add(time.Duration(minute) * time.Minute).UTC().Format(time.RFC3339)
+		}
+		return fmt.Sprintf(`{"retire":{"from":%q,"to":%q}}`, text(from), text(to))
+	}
+	w.say("blank", span(3, 5))
+	w.follows("the span", []*instance{a}, "0/3", "0/4")
+	at(4) // 0/7
+	at(11)
+	w.follows("late into it", []*instance{a}, "0/0", "0/3", "0/4", "0/7") // 0/0 is too old now
+	at(7, 8, 9)
+	out := []string{"0/0", "0/1", "0/2"} // there are nine newer ones, 0/3, 0/4 and 0/7 among them
+	w.follows("nine blocks", []*instance{a}, append(out, "0/3", "0/4", "0/7")...)
+	w.say("blank", "")
+	b := w.start(filepath.Join(t.TempDir(), "new.db"), flags)
+	w.follows("nothing is blank", []*instance{a, b}, out...)
+	w.end(a)
+	w.end(b)
+}
+
+// The value of a record header chooses blocks, over HTTP, and by a record of the control topic also
+// those that come later. The last header of the name counts. A restart knows the headers.
+func TestRetiringByHeader(t *testing.T) {
+	w := newWithdrawals(t, 1)
+	of := func(tenants ...string) {
+		var messages []message
+		for _, tenant := range tenants {
+			record := w.next(0)
+			if tenant != "" {
+				record.headers = []kafka.Header{{Key: "tenant", Value: []byte("first")}, {Key: "tenant", Value: []byte(tenant)}, {Key: "other", Value: []byte("ann")}}
+			}
+			messages = append(messages, record)
+		}
+		produce(t, w.data, messages...)
+	}
+	flags := map[string]string{"retire.header": "tenant"}
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	of("ann", "bob", "", "ann", "first", "bob")
+	a := w.start(file, flags)
+	w.follows("the start", []*instance{a})
+	w.end(a)
+	a = w.start(file, flags)
+	r, err := a.Retire(t.Context(), httpapi.Selector{Headers: []string{"bob", "none"}}, false)
+	if err != nil || r.Blocks != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	w.follows("a request", []*instance{a}, "0/1", "0/5")
+	w.say("k", `{"retire":{"headers":["ann"]}}`)
+	w.follows("a record", []*instance{a}, "0/0", "0/1", "0/3", "0/5")
+	of("ann", "bob")
+	w.follows("later blocks", []*instance{a}, "0/0", "0/1", "0/3", "0/5", "0/6")
+	w.say("k", "")
+	w.follows("a tombstone", []*instance{a}, "0/1", "0/5")
+	w.end(a)
+
+	a = w.start(file, nil)
+	if _, err := a.Retire(t.Context(), httpapi.Selector{Headers: []string{"bob"}}, false); !errors.Is(err, httpapi.ErrOff) {
+		t.Errorf("without retire.header: %v", err)
+	}
+	w.end(a)
 }
 
 // A daemon without the control topic takes back what the topic has retired: the topic's

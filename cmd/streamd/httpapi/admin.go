@@ -118,7 +118,7 @@ func ParseSelector(content []byte) (s Selector, err error) {
 	}
 	const texts, moment = "a list of texts", "a time such as 2026-01-02T03:04:05Z"
 	parts := map[string]part{
-		"ids": {&s.IDs, texts}, "keys": {&s.Keys, texts}, "positions": {&s.Positions, texts + " such as orders/3/100-199"},
+		"ids": {&s.IDs, texts}, "keys": {&s.Keys, texts}, "headers": {&s.Headers, texts}, "positions": {&s.Positions, texts + " such as orders/3/100-199"},
 		"from": {&s.From, moment}, "to": {&s.To, moment},
 	}
 	all := len(parts)
@@ -137,7 +137,7 @@ func ParseSelector(content []byte) (s Selector, err error) {
 		}
 		p, known := parts[name.(string)]
 		if !known {
-			return bad("%.100q is unknown or given twice: it may have ids, keys, positions, from and to", name)
+			return bad("%.100q is unknown or given twice: it may have ids, keys, headers, positions, from and to", name)
 		}
 		delete(parts, name.(string))
 		if err := from.Decode(p.into); err != nil {
@@ -159,8 +159,8 @@ func ParseSelector(content []byte) (s Selector, err error) {
 	switch {
 	case len(parts) == all:
 		return bad("it chooses nothing: want %s", example)
-	case slices.Contains(s.IDs, ""), slices.Contains(s.Keys, ""), slices.Contains(s.Positions, retire.Range{}):
-		return bad("one of its ids, keys or positions is empty")
+	case slices.Contains(s.IDs, ""), slices.Contains(s.Keys, ""), slices.Contains(s.Headers, ""), slices.Contains(s.Positions, retire.Range{}):
+		return bad("one of its ids, keys, headers or positions is empty")
 	case s.From != nil && s.To != nil && !s.From.Before(*s.To):
 		return bad("from is not before to: no event time lies between them")
 	}

@@ -77,7 +77,7 @@ func nameOf(partition int, key []byte) string { return fmt.Sprintf("%d/%s", part
 var errNoKey = errors.New("it has no key: nothing could take it back")
 
 // changeOf reads a record.
-func changeOf(partition int, r *kafka.Record) (Change, error) {
+func changeOf(partition int, r *kafka.Record, header string) (Change, error) {
 	c := Change{Name: nameOf(partition, r.Key)}
 	if r.Key == nil {
 		return c, errNoKey
@@ -86,12 +86,12 @@ func changeOf(partition int, r *kafka.Record) (Change, error) {
 		return c, nil
 	}
 	var err error
-	c.Selection, err = parse(r.Value)
+	c.Selection, err = parse(r.Value, header)
 	return c, err
 }
 
 // parse reads a value that is not null. The selection is nil for restore.
-func parse(value []byte) (*retire.Selection, error) {
+func parse(value []byte, header string) (*retire.Selection, error) {
 	bad := errors.New(`want {"retire":{…}} with a selector, or {"restore":true}`)
 	d := json.NewDecoder(bytes.NewReader(value))
 	if opening, err := d.Token(); err != nil || opening != json.Delim('{') {
@@ -121,16 +121,24 @@ func parse(value []byte) (*retire.Selection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return SelectionOf(s), nil
+	return SelectionOf(s, header)
 }
 
 // SelectionOf is the selection that a selector stands for. Keys are the ids of their blocks.
-func SelectionOf(s httpapi.Selector) *retire.Selection {
+// header is the name of the header that is kept; "": none.
+func SelectionOf(s httpapi.Selector, header string) (*retire.Selection, error) {
 	ids := slices.Clone(s.IDs)
 	for _, key := range s.Keys {
 		ids = append(ids, intake.KeyPrefix+url.PathEscape(key))
 	}
-	return &retire.Selection{IDs: ids, Ranges: s.Positions, From: timeOf(s.From), To: timeOf(s.To)}
+	var headers []retire.HeaderHash
+	if s.Headers != nil && header == "" {
+		return nil, fmt.Errorf("headers: %w: retire.header names none", httpapi.ErrOff)
+	}
+	for _, value := range s.Headers {
+		headers = append(headers, retire.HashHeader(header, []byte(value)))
+	}
+	return &retire.Selection{IDs: ids, Headers: headers, Ranges: s.Positions, From: timeOf(s.From), To: timeOf(s.To)}, nil
 }
 
 // timeOf is the time that t points to, or zero.

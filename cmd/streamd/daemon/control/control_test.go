@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/kafka"
 	"streamd/ingest/kafka/embedded"
 	"streamd/retire"
@@ -30,9 +31,10 @@ func TestRecords(t *testing.T) {
 		`{"retire":{"positions":["orders/3/5-7"]}}`:               {Ranges: []retire.Range{{Topic: "orders", Partition: 3, First: 5, Last: 7}}},
 		`{"retire":{"from":"2026-01-02T00:00:00Z","keys":["b"]}}`: {IDs: []string{"key:b"}, From: day},
 		`{"retire":{"to":"2026-01-02T00:00:00Z"}}`:                {To: day},
+		`{"retire":{"headers":["t1"],"positions":["o/0/1-1"]}}`:   {Headers: []retire.HeaderHash{retire.HashHeader("tenant", []byte("t1"))}, Ranges: []retire.Range{{Topic: "o", First: 1, Last: 1}}},
 		`{"restore":true}`: nil,
 	} {
-		if got, err := parse([]byte(value)); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := parse([]byte(value), "tenant"); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", value, got, err, want)
 		}
 	}
@@ -44,14 +46,17 @@ func TestRecords(t *testing.T) {
 		`{"retire":{}}`: "chooses nothing", `{"retire":{"ids":[]}}`: "is empty", `{"retire":{"id":["a"]}}`: "unknown", `{"retire":true}`: "want an object",
 		`{"retire":{"ids":["a"],"ids":["b"]}}`: "given twice", `{"retire":{"positions":["orders/3/7-5"]}}`: "above the last",
 	} {
-		if got, err := parse([]byte(value)); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := parse([]byte(value), "tenant"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v; want %q", value, got, err, want)
 		}
 	}
-	if c, err := changeOf(1, &kafka.Record{Key: []byte("k")}); err != nil || c.Name != "1/k" || c.Selection != nil {
+	if _, err := parse([]byte(`{"retire":{"headers":["t1"]}}`), ""); !errors.Is(err, httpapi.ErrOff) {
+		t.Errorf("without retire.header: %v", err)
+	}
+	if c, err := changeOf(1, &kafka.Record{Key: []byte("k")}, ""); err != nil || c.Name != "1/k" || c.Selection != nil {
 		t.Errorf("a tombstone: %+v, %v", c, err)
 	}
-	if _, err := changeOf(1, &kafka.Record{Value: []byte(`{"restore":true}`)}); !errors.Is(err, errNoKey) {
+	if _, err := changeOf(1, &kafka.Record{Value: []byte(`{"restore":true}`)}, ""); !errors.Is(err, errNoKey) {
 		t.Errorf("no key: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 type Settings struct {
 	Cluster kafka.Cluster
 	Topic   string
+	Header  string // that selectors may name the values of; "": none
 	Log     zerolog.Logger
 	// MaxMessageBytes bounds a record batch, also after decompression. A larger one is a bad
 	// record.
@@ -176,7 +177,7 @@ func (r *Reader) take(ctx context.Context, b *kafka.Batch) error {
 	defer r.mu.Unlock()
 	var changes []Change
 	for i := range b.Records {
-		c, err := changeOf(b.Partition, &b.Records[i])
+		c, err := changeOf(b.Partition, &b.Records[i], r.Header)
 		if err != nil {
 			r.refused(b.Partition, b.Records[i].Offset, 1, err)
 			continue

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"streamd/cmd/streamd/daemon/live"
@@ -171,6 +172,18 @@ func (in *Intake) unsavedBy(p *partition, r *kafka.Record, z *result) int64 {
 	return in.runBytes(p.open)
 }
 
+// headerOf hashes the last header of that name, which is the one that counts in Kafka's clients.
+func headerOf(name string, r *kafka.Record) retire.HeaderHash {
+	if name != "" {
+		for _, h := range slices.Backward(r.Headers) {
+			if h.Key == name {
+				return retire.HashHeader(name, h.Value)
+			}
+		}
+	}
+	return retire.HeaderHash{}
+}
+
 // applyRecord changes the live set by record i of a task. An error is final.
 func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int, z result) error {
 	r := &t.records[i]
@@ -196,7 +209,7 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	}
 	e := retire.Entry{
 		ID: z.id, Position: positionOf(in.Config, t.partition, r), Last: r.Offset,
-		Time: in.boundedTime(p, t.partition, r), Rows: z.Summary.Rows(),
+		Time: in.boundedTime(p, t.partition, r), Rows: z.Summary.Rows(), Header: headerOf(in.Config.Retire.Header, r),
 	}
 	if z.Summary.Rows() > 0 { // otherwise it counts as absent
 		in.fixFeatures(z)

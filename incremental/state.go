@@ -81,6 +81,16 @@ func (s *State) Window() (w exact.Window) {
 	return w
 }
 
+// Bytes is the size of the sums in memory.
+func (s *State) Bytes() (n int) {
+	for _, c := range s.classes {
+		for _, v := range []*exact.Vector{c.weight, c.s, c.cross} {
+			n += v.Window().Bytes() * v.Len()
+		}
+	}
+	return n
+}
+
 // Labels lists the classes of the state, without Unlabelled, in canonical order.
 func (s *State) Labels() []string {
 	labels := make([]string, 0, len(s.classes))

@@ -211,9 +211,10 @@ func printAnswer(w io.Writer, body []byte) error {
 	return err
 }
 
-// modelCmd shows the served model.
+// modelCmd shows the served model, or that of a window.
 type modelCmd struct {
 	Wait time.Duration `default:"0s" help:"Time to wait for a model when there is none yet, at most 1m."`
+	windowFlags
 	daemonFlags
 	jsonFlag
 }
@@ -223,15 +224,29 @@ func (c *modelCmd) Validate() error {
 	if c.Wait < 0 || c.Wait > httpapi.MaxWait {
 		return fmt.Errorf("--wait %v: must be 0 to %v", c.Wait, httpapi.MaxWait)
 	}
-	return nil
+	if c.Wait > 0 && c.chosen() {
+		return errors.New("--wait is for the served model: leave it out with --from, --to and --positions")
+	}
+	return c.check()
 }
 
 func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
-	path := "/v1/model"
+	query, timeout := c.query(), answerTimeout+c.Wait
 	if c.Wait > 0 {
-		path += "?wait=" + c.Wait.String()
+		query.Set("wait", c.Wait.String())
 	}
-	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, path, c.Wait + answerTimeout}, (*table).model)
+	if c.chosen() {
+		timeout += httpapi.MaxWait
+	}
+	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, withQuery("/v1/model", query), timeout}, (*table).model)
+}
+
+// withQuery is a path with a query, if that has anything.
+func withQuery(path string, query url.Values) string {
+	if len(query) == 0 {
+		return path
+	}
+	return path + "?" + query.Encode()
 }
 
 func (t *table) model(m *httpapi.ModelAnswer) {
@@ -240,7 +255,10 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 		return
 	}
 	t.row("model", m.Fingerprint)
-	t.row("made", m.MadeAt.Local().Format(time.DateTime))
+	if !m.MadeAt.IsZero() {
+		t.row("made", m.MadeAt.Local().Format(time.DateTime))
+	}
+	t.window(m.Window)
 	t.row("live", counted(m.LiveRows, "row")+" in "+counted(m.LiveBlocks, "block"))
 	if m.Unlabelled > 0 {
 		t.row("unlabelled", counted(m.Unlabelled, "row"))

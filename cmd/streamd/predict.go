@@ -36,7 +36,8 @@ type predictCmd struct {
 	Probabilities bool `help:"Print the probability of each class, in the order of the model's classes. The model must decide by probabilities, or by their costs."`
 	Contributions bool `help:"Print for each plane the contribution of each feature to x·w − gamma, counted from the mean row."`
 	Top           int  `placeholder:"N" help:"Print only the N largest contributions."`
-	Leverage      bool `help:"Print the row's leverage divided by the mean leverage of the rows learned from. A row of several times that is unlike any of them. It asks the daemon in one request, so the daemon's limits apply."`
+	windowFlags
+	Leverage bool `help:"Print the row's leverage divided by the mean leverage of the rows learned from. A row of several times that is unlike any of them. It asks the daemon in one request, so the daemon's limits apply."`
 	daemonFlags
 	jsonFlag
 }
@@ -159,8 +160,10 @@ func (c *predictCmd) Validate() error {
 		return fmt.Errorf("--output %s has no place for --contributions and --leverage; --json has", c.Output)
 	case c.Leverage && c.Model != "":
 		return errors.New("--leverage asks the daemon, since a saved model lacks the factors; leave out --model")
+	case c.chosen() && (c.Leverage || c.Model != ""):
+		return errors.New("--from, --to and --positions go neither with --model, which names a model, nor with --leverage, which the model of a window does not have")
 	}
-	return nil
+	return c.check()
 }
 
 // top is the number of contributions to print.
@@ -272,7 +275,7 @@ func (c *predictCmd) model(ctx context.Context, s *surroundings) (*httpapi.Model
 	if err != nil {
 		return nil, err
 	}
-	_, err = daemon.call(ctx, http.MethodGet, "/v1/model", answerTimeout, &m)
+	_, err = daemon.call(ctx, http.MethodGet, withQuery("/v1/model", c.query()), answerTimeout+httpapi.MaxWait, &m)
 	return &m, err
 }
 

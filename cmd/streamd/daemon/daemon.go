@@ -24,6 +24,7 @@
 //	refeaturing.go the way from one set of features to the next
 //	reread.go      the loop takes blocks that were read again
 //	recording.go   samples of the status go into the history of the page
+//	windows.go     the models of windows of the live blocks
 //	service.go     the calls of HTTP
 //	retiring.go    blocks are retired on request
 //	control/       the control topic, which retires blocks as long as it says so
@@ -141,6 +142,7 @@ type Daemon struct {
 	recorder  *recorder
 	board     statusBoard
 	labelling sync.Mutex // one caller at a time gets label requests
+	windows   windowCache
 }
 
 // statusBoard is the status that the loop has published.

@@ -62,6 +62,7 @@ func (d *Daemon) whenDue(now time.Time) {
 		return
 	}
 	d.intake.Tell(now)
+	d.forgetWindows(now)
 	d.saver.whenDue(now)
 	d.publisher.whenDue(now)
 	if d.withdrawing.whenDue(now); d.failure != nil {

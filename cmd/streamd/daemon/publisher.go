@@ -71,10 +71,7 @@ func (p *publisher) solve(now time.Time) {
 	if last.Model != nil && last.BasisID() != next.BasisID() && p.study == nil && (p.refines() || p.tunes()) {
 		return // after a switch the old planes are served until a study has made planes as good
 	}
-	options := p.optionsIn(in)
-	if p.study != nil {
-		options = p.study.options
-	}
+	options := p.optionsNow(in)
 	moments := in.Moments(p.live.InUse().Total())
 	p.copyTook = time.Since(now)
 	p.solvedOnce = true
@@ -183,11 +180,7 @@ func (p *publisher) header(now time.Time) *model.Served {
 		MadeAt:     now.UTC(),
 		Missing:    model.MissingOf(p.cfg.Format),
 	}
-	if c := p.live.InUse().Coordinates; c != nil {
-		s.Basis = &model.Basis{
-			ID: c.ID, Map: c.Map, Features: p.live.Features().Names(), Regulariser: p.cfg.Kernel.Regulariser,
-		}
-	}
+	s.Basis = p.basis()
 	const soon = "it is not known yet"
 	a := &s.Absent
 	a.Tuning, a.Refinement, a.Quality, a.Calibration = soon, soon, soon, soon
@@ -214,6 +207,24 @@ func (p *publisher) header(now time.Time) *model.Served {
 		a.Decision = a.Quality
 	}
 	return s
+}
+
+// basis is the basis in use, or nil.
+func (p *publisher) basis() *model.Basis {
+	c := p.live.InUse().Coordinates
+	if c == nil {
+		return nil
+	}
+	return &model.Basis{ID: c.ID, Map: c.Map, Features: p.live.Features().Names(), Regulariser: p.cfg.Kernel.Regulariser}
+}
+
+// optionsNow is the options of a solve in the given coordinates, with what the last study has
+// chosen.
+func (p *publisher) optionsNow(in *live.Coordinates) incremental.Options {
+	if p.study != nil {
+		return p.study.options
+	}
+	return p.optionsIn(in)
 }
 
 // adopt gives solved planes the results of the last study, which apply to planes like them.

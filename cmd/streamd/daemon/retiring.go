@@ -72,6 +72,7 @@ func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (http
 	r.DigestAfter = d.live.Digest()
 	d.intake.CountRetired(len(ids))
 	d.publisher.changed = true
+	d.windows.clear()
 	if d.refines() {
 		d.studying.want()
 	}

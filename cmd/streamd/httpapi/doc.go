@@ -1,7 +1,7 @@
 // Package httpapi is streamd's HTTP side. It renders the served model, predictions, the
 // ledger and the admin calls as JSON, the metrics as text, and a status page.
 //
-//	GET    /v1/model           the served model                    [ModelAnswer]
+//	GET    /v1/model           the served model, or that of a window [ModelAnswer]
 //	POST   /v1/predict         labels and values of rows           [predictions.PredictAnswer]
 //	GET    /v1/tuning          how ν was chosen                    [model.Tuning]
 //	GET    /v1/quality         how good the answers are            [model.Quality]
@@ -36,6 +36,21 @@
 // the wait, and when the server stops, it is 304. Without a model it is 503 no_model with
 // the reason. Numbers have the fewest digits that read back to the same float64, so w and
 // γ survive JSON bit for bit.
+//
+// # Windows
+//
+// With ?from= and ?to=, times of RFC 3339, or ?positions=, ranges as in a [Selector], GET
+// /v1/model and POST /v1/predict are of the model of a window: of the live blocks that these
+// choose. It has the bits of the model of a daemon that has these blocks alone, with the same
+// ν, or ?nu=, and the same scaling. It is a function of the blocks, so it has no time and no
+// offsets, and keeps its fingerprint while other blocks come and go. window in the answer says
+// what it lacks: it is read off sums, and refinement, calibration and measured quality take
+// rows. A window without blocks, or with rows of one class, is 404 not_found with the reason.
+//
+// The first window takes an index of all live blocks, which stays until nobody has asked for
+// ten minutes. One window is summed at a time; another waits for five seconds and is then 503
+// unavailable. So is one that takes more than a minute or more than limits.memory leaves; what
+// has been summed stays, so the next call gets further.
 //
 // # Predictions
 //

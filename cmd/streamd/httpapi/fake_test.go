@@ -113,6 +113,23 @@ func (f *fake) LabelRequests(_ context.Context, count int) (*LabelRequestsAnswer
 	return a, nil
 }
 
+// Window is the served model, of the window, with another ν if one is asked for.
+func (f *fake) Window(_ context.Context, w model.Window, nu float64) (*model.Served, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	now, _ := f.Served()
+	next := *now
+	next.Window, next.Offsets, next.MadeAt = &model.Windowed{Window: w, Absent: []string{"eggs"}, Lacks: []string{"calibration: it is of other rows"}}, nil, time.Time{}
+	if next.Model != nil && nu > 0 {
+		m := *next.Model
+		m.Options.Nu = nu
+		next.Model = &m
+	}
+	next.Fingerprint = model.Fingerprint(&next)
+	return &next, nil
+}
+
 func (f *fake) Served() (*model.Served, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,12 +14,12 @@ import (
 
 // ModelAnswer is the body of GET /v1/model, for n features and k classes.
 type ModelAnswer struct {
-	Fingerprint string    `json:"fingerprint"`  // id of this answer: equal fingerprints are equal bytes
-	Digest      string    `json:"state_digest"` // SHA-256 of the summed state, hex
-	MadeAt      time.Time `json:"made_at"`      // time when the planes were made
-	Features    []string  `json:"features"`     // names of the n features
-	Classes     []string  `json:"classes"`      // names of the k classes
-	ClassRows   []int64   `json:"class_rows"`   // live rows of each class
+	Fingerprint string    `json:"fingerprint"`      // id of this answer: equal fingerprints are equal bytes
+	Digest      string    `json:"state_digest"`     // SHA-256 of the summed state, hex
+	MadeAt      time.Time `json:"made_at,omitzero"` // time when the planes were made; absent from the model of a window, which is a function of its blocks
+	Features    []string  `json:"features"`         // names of the n features
+	Classes     []string  `json:"classes"`          // names of the k classes
+	ClassRows   []int64   `json:"class_rows"`       // live rows of each class
 	// Two classes have one plane, that of the second. Otherwise each class has one, in
 	// the order of classes.
 	Planes []model.PlaneJSON `json:"planes"`
@@ -43,11 +43,15 @@ type ModelAnswer struct {
 	Calibration *model.CalibrationJSON `json:"calibration"` // calibration of the decision values; null if there is none
 	Decision    *model.DecisionJSON    `json:"decision"`    // rule that decides labels
 
+	// Window of the live blocks that the model is of; absent if it is of all. The digest and
+	// the counts are then those of the window.
+	Window *model.Windowed `json:"window,omitempty"`
+
 	LiveRows int64 `json:"live_rows"` // live rows of weight above 0
 	// Live rows without a label; absent if all have one. They are of no class.
 	Unlabelled int64          `json:"unlabelled_rows,omitempty"`
 	LiveBlocks int            `json:"live_blocks"` // live blocks
-	Offsets    []model.Offset `json:"offsets"`     // position of the state in each partition
+	Offsets    []model.Offset `json:"offsets"`     // position of the state in each partition; empty for a window
 }
 
 // modelAnswer renders s, which must have a model, and shares the model's memory.
@@ -70,6 +74,7 @@ func modelAnswer(s *model.Served) ModelAnswer {
 		Tuning:      s.Tuning,
 		Calibration: model.NewCalibrationJSON(s.Calibration),
 		Decision:    model.NewDecisionJSON(s.DecidesBy(), len(m.Classes), s.Absent.Decision),
+		Window:      s.Window,
 		LiveRows:    s.Rows,
 		Unlabelled:  s.Unlabelled,
 		LiveBlocks:  s.Blocks,
@@ -132,6 +137,9 @@ var modelWait = &parameter[time.Duration]{
 }
 
 func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
+	if asksWindow(r) {
+		return s.windowModel(w, r)
+	}
 	known := parseTags(r.Header.Values("If-None-Match"))
 	served, err := s.await(w, r, known, min(modelWait.of(r), MaxWait))
 	if err != nil {

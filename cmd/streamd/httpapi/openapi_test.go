@@ -482,6 +482,13 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/v1/model", headers: []string{known}, status: 304},
 		{method: "GET", target: "/v1/model?wait=30", status: 400},
 		{method: "GET", target: "/v1/model", daemon: modelless, status: 503},
+		{method: "GET", target: "/v1/model?from=2026-01-02T03:04:05Z&to=2026-01-03T00:00:00.5%2B01:00", daemon: whole, status: 200},
+		{method: "GET", target: "/v1/model?positions=orders/3/0-9,orders/4/7-7&nu=0.5", daemon: kernel, status: 200},
+		{method: "GET", target: "/v1/model?from=2026-01-02T03:04:05Z", headers: []string{known}, status: 304},
+		{method: "GET", target: "/v1/model?from=2026-01-02", status: 400},
+		{method: "GET", target: "/v1/model?to=2026-01-02T03:04:05Z", daemon: modelless, status: 404},
+		{method: "GET", target: "/v1/model?to=2026-01-02T03:04:05Z", daemon: failing(ErrNoWindow), status: 404},
+		{method: "GET", target: "/v1/model?to=2026-01-02T03:04:05Z", daemon: unavailable, status: 503},
 
 		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `{"len":2,"caps":0.5}`, status: 200},
 		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[{"len":2,"caps":0.5,"label":"ham"},{"len":2,"caps":1}]`, status: 200},
@@ -503,6 +510,8 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "POST", target: "/v1/predict", headers: []string{json, "Accept: text/html"}, body: `[[1,2],[1,3]]`, status: 406},
 		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `{"len":2,"capz":0.5}`, status: 400},
 		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `[]`, status: 400},
+		{method: "POST", target: "/v1/predict?positions=orders/3/0-9&contributions=true", headers: []string{csv}, body: "2,0.5\n0,1\n", status: 200},
+		{method: "POST", target: "/v1/predict?from=2026-01-02T03:04:05Z", headers: []string{csv}, body: "1,2", daemon: failing(ErrNoWindow), status: 404},
 		{method: "POST", target: "/v1/predict", headers: []string{csv, stranger}, body: "1,2", status: 403},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "1,2\n3,4\n", most: 1, status: 413},
 		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: image/png"}, body: "1,2", status: 415},
@@ -721,6 +730,9 @@ func TestQueriesAreKnown(t *testing.T) {
 					}
 					if name == basisQuery.name {
 						query.Set(pruneQuery.name, "lda")
+					}
+					if name == windowNu.name {
+						query.Set(windowFrom.name, "2026-01-02T03:04:05Z")
 					}
 					w := ask(query.Encode())
 					if w.Code == 400 && !strings.Contains(w.Body.String(), fmt.Sprintf("%s=\\\"%s\\\"", name, text)) {

@@ -137,15 +137,15 @@ func formatOf(declared string, content []byte) (format wire.Format, contentType 
 }
 
 func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
-	served, _ := s.service.Served()
-	if served.Model == nil {
-		return noModel(served)
-	}
 	contentType := r.Header.Get("Content-Type")
 	if !takesRows(contentType) {
 		return fail(CodeUnsupportedMediaType, "Content-Type %q: want one of %s", contentType, strings.Join(rowTypes, ", "))
 	}
 	zipped, err := isZipped(r)
+	if err != nil {
+		return err
+	}
+	served, err := s.predictor(w, r)
 	if err != nil {
 		return err
 	}

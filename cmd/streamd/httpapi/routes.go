@@ -48,25 +48,25 @@ var routes = []route{
 		method: "GET", path: "/v1/model", handle: (*Server).model, role: config.RoleRead,
 		summary: "The served model",
 		notes: "The ETag is the model's fingerprint: equal fingerprints are equal bytes. With `wait`, the answer comes once there is a model that If-None-Match does not name, or once the model goes away. At the end of the wait it is 304. " +
-			"Numbers have the fewest digits that read back to the same float64.",
-		query: []described{modelWait}, tagged: true,
+			"Numbers have the fewest digits that read back to the same float64.\n\n" + windowNotes,
+		query: append([]described{modelWait}, windowQuery...), tagged: true,
 		replies: []reply{{200, "The model.", ModelAnswer{}, ""}},
-		codes:   []Code{CodeNoModel, CodeUnavailable},
+		codes:   []Code{CodeNotFound, CodeNoModel, CodeUnavailable},
 	},
 	{
 		method: "POST", path: "/v1/predict", handle: (*Server).predict, role: config.RolePredict,
 		summary: "Labels, values and probabilities of rows",
 		notes: fmt.Sprintf("Labels, weights and columns that the model does not have are ignored. A missing value counts as the model says under `missing`. One model answers the whole body, or the call fails. "+
 			"A body has at most %d MiB and %d rows, unless the daemon is configured otherwise. An answer has at most %d numbers. Leverages take at most %d multiplications: "+
-			"rows times the square of the number of features or coordinates.", MaxBodyBytes>>20, MaxRows, maxNumbers, maxLeverageWork),
-		query: []described{formQuery, contributionsQuery, topQuery, leverageQuery}, rows: true, named: true,
+			"rows times the square of the number of features or coordinates.\n\n", MaxBodyBytes>>20, MaxRows, maxNumbers, maxLeverageWork) + windowNotes,
+		query: append([]described{formQuery, contributionsQuery, topQuery, leverageQuery}, windowQuery...), rows: true, named: true,
 		replies: []reply{
 			{200, "The predictions, in the form of Accept and `form`. ", predictions.PredictAnswer{}, ""},
 			{200, "", predictions.PredictRowsAnswer{}, ""},
 			{200, "CSV has a header and the columns `label`, `value_C` for the plane of each class C and, where the decision goes by probabilities, `probability_C` for each class C. Labels are as the producers sent them, quoted by RFC 4180: a spreadsheet may take one such as `=1+2` for a formula. ", nil, "text/csv"},
 			{200, "Arrow has the same columns: `label` is a dictionary of texts, the others are float64.", nil, "application/vnd.apache.arrow.stream"},
 		},
-		codes: []Code{CodeTooLarge, CodeUnsupportedMediaType, CodeNotAcceptable, CodeNoModel, CodeUnavailable},
+		codes: []Code{CodeNotFound, CodeTooLarge, CodeUnsupportedMediaType, CodeNotAcceptable, CodeNoModel, CodeUnavailable},
 	},
 	{
 		method: "GET", path: "/v1/tuning", handle: (*Server).tuning, role: config.RoleRead,

@@ -40,6 +40,7 @@ func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *
 		origins:  map[string]bool{},
 		pages:    http.NewCrossOriginProtection(),
 		slots:    make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+		windows:  make(chan struct{}, 1),
 		polls:    make(chan struct{}, max(1, config.MaxConnections/2)),
 		memory:   semaphore.NewWeighted(config.Memory),
 		stopping: make(chan struct{}),

@@ -66,6 +66,7 @@ type Server struct {
 	rendered atomic.Pointer[rendering] // the model as JSON
 	slots    chan struct{}             // one per prediction that is being computed
 	polls    chan struct{}             // one per waiting poll
+	windows  chan struct{}             // one per window that is being solved
 	memory   *semaphore.Weighted       // config.Memory bytes
 	drawn    atomic.Pointer[rendering] // the model's regions
 	drawing  singleflight.Group
@@ -101,7 +102,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var known *failure
 	switch {
 	case errors.As(err, &known):
-	case errors.Is(err, ErrNotLive), errors.Is(err, ErrNoneChosen):
+	case errors.Is(err, ErrNotLive), errors.Is(err, ErrNoneChosen), errors.Is(err, ErrNoWindow):
 		known = &failure{CodeNotFound, err.Error()}
 	case errors.Is(err, ErrBadID):
 		known = &failure{CodeBadRequest, err.Error()}

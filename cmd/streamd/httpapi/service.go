@@ -16,6 +16,7 @@ import (
 var (
 	ErrNotLive     = errors.New("not a live block")                   // 404 not_found
 	ErrNoneChosen  = errors.New("the selector chooses no live block") // 404 not_found
+	ErrNoWindow    = errors.New("no live block is in the window")     // 404 not_found
 	ErrBadID       = errors.New("not the id of a block")              // 400 bad_request
 	ErrUnavailable = errors.New("not available now")                  // 503 unavailable: starting, stopping
 	ErrBusy        = errors.New("under way already")                  // 409 conflict
@@ -28,6 +29,12 @@ type Service interface {
 	// Served is the served value, never nil, and a channel that closes once another
 	// value is served. It never waits for a writer.
 	Served() (now *model.Served, replaced <-chan struct{})
+
+	// Window solves the planes of the live blocks that w chooses, with ν = nu or, for 0, that of
+	// the served planes. The value is a function of these blocks and of the settings. Its
+	// model is nil, with the problem, where they make none. What is summed stays for later
+	// calls, also when ctx ends first. ErrNoWindow, ErrUnavailable.
+	Window(ctx context.Context, w model.Window, nu float64) (*model.Served, error)
 
 	// Status is consistent in itself: its counts were taken together. It waits for an
 	// update of counts at most, and the caller owns the answer.

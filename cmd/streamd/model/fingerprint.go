@@ -41,7 +41,11 @@ func Fingerprint(s *Served) string {
 			number(int64(math.Float64bits(p.Gamma)))
 		}
 	}
-	parts, err := json.Marshal([]any{s.Missing, s.Tuning, s.Refinement, s.Calibration, s.Quality, s.Absent})
+	all := []any{s.Missing, s.Tuning, s.Refinement, s.Calibration, s.Quality, s.Absent}
+	if s.Window != nil {
+		all = append(all, s.Window)
+	}
+	parts, err := json.Marshal(all)
 	if err != nil {
 		panic(err) // finite numbers and texts
 	}

@@ -53,6 +53,10 @@ type Served struct {
 	Offsets    []Offset  // of the state, by topic and partition
 	MadeAt     time.Time // when the planes were made
 
+	// Window is the blocks that the model is of. Nil: all live ones. Other fields count the
+	// blocks of the window alone, and there are no offsets and no time.
+	Window *Windowed
+
 	// A part that is missing is nil, and Absent says why.
 	Tuning      *Tuning             // the choice of ν
 	Knowledge   *Knowledge          // the rules; nil: there are none

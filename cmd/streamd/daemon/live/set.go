@@ -7,6 +7,7 @@
 //	bases.go     one basis is in use, and the next one is being built
 //	withdrawn.go selections of the control topic withdraw blocks, and give them back
 //	sources.go   the blocks that a basis was chosen from
+//	cut.go       the blocks of a window, and their sum from an index
 //	keeper.go    workers summarise a block for the spaces of a target
 //	unsaved.go   changes for the snapshot, and the room for them
 //	report.go    the snapshot's record of how a basis was chosen
@@ -66,6 +67,7 @@ type Set struct {
 	due         map[string]struct{} // withdrawn blocks that no withdrawal chooses; they are read again
 
 	unsaved
+	past   past
 	target atomic.Pointer[Target]
 }
 
@@ -142,6 +144,7 @@ func (l *Set) retarget() {
 // block is live.
 func (l *Set) Fix(features []string) {
 	l.DropBases()
+	l.dropPast()
 	l.choosing = nil
 	l.features = newSpace(nil, features, l.features.sums.folds, nil)
 	if len(features) > 0 {
@@ -307,6 +310,7 @@ func (l *Set) include(e retire.Entry, k Kept) {
 		}
 	}
 	l.putBlock(snapshot.Block{Entry: e, Part: k.part})
+	l.index(&e)
 	delete(l.gone, e.ID)
 }
 
@@ -342,11 +346,12 @@ func (l *Set) removed(e retire.Entry) error {
 		l.dropWithdrawn(e.ID)
 		return nil
 	}
-	return l.takeOut(e.ID)
+	return l.takeOut(&e)
 }
 
 // takeOut subtracts a block that is no longer live.
-func (l *Set) takeOut(id string) error {
+func (l *Set) takeOut(e *retire.Entry) error {
+	id := e.ID
 	part, err := l.part(id)
 	if err != nil {
 		return fmt.Errorf("retire block %s: %w", id, err)
@@ -360,6 +365,9 @@ func (l *Set) takeOut(id string) error {
 		if p == l.features {
 			l.churn += s.Rows()
 			digest = l.content(s, part)
+		}
+		if p == l.inUse {
+			l.unindex(e, s)
 		}
 		p.remove(id, s, digest)
 	}

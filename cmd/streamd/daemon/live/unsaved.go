@@ -116,7 +116,7 @@ const UnsavedMemory = 32 << 20
 // as much as the blocks (see Room), and as much may come during the save.
 func (l *Set) RoomBytes() int64 {
 	_, state := l.estimate()
-	free := l.budget.Room() - l.Price()
+	free := l.budget.Room() - l.Price() - float64(l.pastBytes())
 	return max(1, int64(min(max(UnsavedMemory, float64(state)), free/8)))
 }
 

@@ -46,7 +46,7 @@ func (l *Set) withdraw(e retire.Entry) error {
 	l.withdrew++
 	l.leaveRemains()
 	l.forget(e.ID, SourceRetired)
-	if err := l.takeOut(e.ID); err != nil {
+	if err := l.takeOut(&e); err != nil {
 		return err
 	}
 	e.Withdrawn = true

@@ -152,11 +152,8 @@ func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 		}
 		total += 3 * all // they are encoded for a save, and are in pages of the file
 		matrix := 8 * n * n
-		hats := 1.0
-		if c.Model.Balanced != config.SwitchOff {
-			hats = float64(s.Classes)
-		}
-		total += 4*s.Summary() + (6+2*hats)*matrix // a solve: moments, systems, factors
+		hats := m.hats(s)
+		total += m.solve(s)
 		if Studies(c) {
 			total += all + s.Sum() + 6*s.Summary() + (8+hats)*matrix
 			total += 8 * 83 * float64(max(c.Model.Folds, 1)) * float64(s.Classes) * n // planes of each ν, solved and refined
@@ -183,6 +180,24 @@ func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 	}
 	return total
 }
+
+// hats is the number of matrices that the planes of a shape have.
+func (m *Budget) hats(s Shape) float64 {
+	if m.cfg.Model.Balanced != config.SwitchOff {
+		return float64(s.Classes)
+	}
+	return 1
+}
+
+// solve is the most bytes that a solve takes: moments, systems, factors.
+func (m *Budget) solve(s Shape) float64 {
+	n := float64(s.Features)
+	return 4*s.Summary() + (6+2*m.hats(s))*8*n*n
+}
+
+// Window is the most bytes that the model of a window takes while it is computed: sums of its
+// parts, and a solve.
+func (m *Budget) Window(s Shape) float64 { return 4*s.Sum() + m.solve(s) }
 
 // Studies reports whether there are studies: planes are refined or judged, or ν is chosen.
 func Studies(c *config.Config) bool {

@@ -1,0 +1,289 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/daemon/timeline"
+	"streamd/incremental"
+	"streamd/retire"
+)
+
+// Order is an order of the live blocks that windows are stretches of.
+type Order int
+
+// The orders.
+const (
+	ByTime     Order = iota // of event times
+	ByPosition              // of offsets, for each partition
+	orders     = 2
+)
+
+// A Window is a stretch of the live blocks in an order. Keys of ByTime are event times in
+// milliseconds. Each line has one range at most.
+type Window struct {
+	Order  Order
+	Ranges []timeline.Range
+}
+
+// block is the place of a live block in an order.
+func (o Order) block(e *retire.Entry) (timeline.Line, timeline.Block) {
+	if o == ByTime {
+		ms := e.Time.UnixMilli()
+		return timeline.Line{}, timeline.Block{ID: e.ID, First: ms, Last: ms}
+	}
+	p := e.Position
+	return timeline.Line{Topic: p.Topic, Partition: p.Partition}, timeline.Block{ID: e.ID, First: p.Offset, Last: max(e.Last, p.Offset)}
+}
+
+// past is what windows are summed from. It is made for the first window, and dropped when
+// nobody has asked for long, or when the live set takes the memory.
+type past struct {
+	indices [orders]*listing
+	cuts    map[*Cut]struct{} // being summed
+	asked   time.Time         // the last time
+}
+
+// listing is an index that is being filled.
+type listing struct {
+	*timeline.Index
+	in     *Coordinates // of the sums
+	above  retire.Rank  // live blocks up to here are in the index
+	listed bool         // all are
+}
+
+const (
+	listedAtOnce = 4096 // blocks: about a millisecond of the loop
+	leastLeaf    = 128  // blocks
+	mostUnread   = 1 << 17
+
+	// sharePast is the part of the free memory that windows may take.
+	sharePast = 4
+)
+
+// Index brings the index of an order a step further. ready is false while live blocks are
+// missing: then it must be called again. The error is a memory.LimitError.
+func (l *Set) Index(o Order) (ready bool, err error) {
+	p := &l.past
+	p.asked = time.Now()
+	x := p.indices[o]
+	if x != nil && x.in != l.inUse.Coordinates {
+		l.dropPast()
+		x = nil
+	}
+	if x == nil {
+		if x, err = l.newListing(); err != nil {
+			return false, err
+		}
+		p.indices[o] = x
+	}
+	if x.listed {
+		return true, nil
+	}
+	page := l.ledger.Page(x.above, listedAtOnce)
+	for i := range page {
+		x.Add(o.block(&page[i]))
+	}
+	if len(page) > 0 {
+		x.above = page[len(page)-1].Rank()
+	}
+	x.listed = len(page) < listedAtOnce
+	return x.listed, l.boundPast()
+}
+
+// newListing makes an index whose sums, at the present number of blocks, take half of the
+// memory that is left.
+func (l *Set) newListing() (*listing, error) {
+	shape := l.shapeInUse()
+	room := l.pastRoom() - float64(l.pastBytes()) - l.budget.Window(shape) - timeline.BlockBytes*float64(l.Blocks())
+	if room <= 0 {
+		return nil, l.noPastRoom()
+	}
+	// A leaf is half full or more, and has as many nodes above it.
+	leaf := max(leastLeaf, 4*float64(l.Blocks())*shape.Sum()/(room/2))
+	return &listing{Index: timeline.New(int(min(leaf, 1<<30)), int(room/2)), in: l.inUse.Coordinates, above: retire.Lowest}, nil
+}
+
+// shapeInUse is the shape of the sums that planes are solved from.
+func (l *Set) shapeInUse() memory.Shape { return l.inUse.sums.shape(0) }
+
+// pastRoom is the bytes that windows may take.
+func (l *Set) pastRoom() float64 { return max(0, l.budget.Room()-l.Price()) / sharePast }
+
+func (l *Set) noPastRoom() error {
+	return memory.LimitError(fmt.Sprintf("limits.memory, %s, leaves %s for windows, and the model of one takes %s beside an index of %d blocks: raise it",
+		memory.Size(float64(l.budget.Limit)), memory.Size(l.pastRoom()), memory.Size(l.budget.Window(l.shapeInUse())), l.Blocks()))
+}
+
+// pastBytes is the memory that windows take.
+func (l *Set) pastBytes() (n int) {
+	for _, x := range l.past.indices {
+		if x != nil {
+			n += x.Bytes()
+		}
+	}
+	return n
+}
+
+// boundPast drops the indices when they take too much.
+func (l *Set) boundPast() error {
+	if n := l.pastBytes(); n > 0 && float64(n)+l.budget.Window(l.shapeInUse()) > l.pastRoom() {
+		err := l.noPastRoom()
+		l.dropPast()
+		return err
+	}
+	return nil
+}
+
+// dropPast drops the indices. The next window makes others.
+func (l *Set) dropPast() { l.past.indices = [orders]*listing{} }
+
+// DropPast drops what windows are summed from, if nobody has asked since a time. It reports
+// whether there was anything.
+func (l *Set) DropPast(since time.Time) bool {
+	if l.past.indices == [orders]*listing{} || !l.past.asked.Before(since) {
+		return false
+	}
+	l.dropPast()
+	return true
+}
+
+// index notes a live block.
+func (l *Set) index(e *retire.Entry) {
+	for o, x := range l.past.indices {
+		if x != nil {
+			x.Add(Order(o).block(e))
+		}
+	}
+	_ = l.boundPast() // the next caller of Index learns of it
+}
+
+// unindex notes that a block has been taken out. s is its summary in the space in use.
+func (l *Set) unindex(e *retire.Entry, s *incremental.Summary) {
+	for o, x := range l.past.indices {
+		if x != nil {
+			x.Remove(Order(o).block(e))
+		}
+	}
+	for c := range l.past.cuts {
+		if c.in == l.inUse.Coordinates {
+			c.hold(e.ID, s)
+		}
+	}
+}
+
+// A Cut is the live blocks of a window at one moment. Sum may run beside the set, and EndCut
+// must follow.
+type Cut struct {
+	*timeline.Plan
+	features []string
+	space    uint32
+	in       *Coordinates
+	index    *listing
+	of       *Set
+
+	wanted map[string]struct{} // blocks that the store has
+
+	mu   sync.Mutex
+	held map[string]*incremental.Summary // that it lacks, or may lack by now
+}
+
+// Cut plans a window. The index must be ready. Sums of blocks that are missing are left for
+// several cuts, if they are many: then the cut is not whole, and only serves to fill the index.
+// The error is a memory.LimitError.
+func (l *Set) Cut(w Window) (*Cut, error) {
+	x := l.past.indices[w.Order]
+	const atOnce = 64 << 20 // bytes of summaries
+	most := int(min(listedAtOnce, max(1, atOnce/max(1, l.shapeInUse().Summary()))))
+	c := &Cut{
+		Plan: x.Plan(w.Ranges, most), features: l.inUse.Names(), space: l.inUse.space().Number,
+		in: l.inUse.Coordinates, index: x, of: l,
+		wanted: map[string]struct{}{}, held: map[string]*incremental.Summary{},
+	}
+	if c.Unread > mostUnread {
+		return nil, l.noPastRoom() // to keep sums
+	}
+	c.EachUnread(func(id string) {
+		if s := l.inUse.put[id]; s != nil {
+			c.held[id] = s
+		} else {
+			c.wanted[id] = struct{}{}
+		}
+	})
+	if l.past.cuts == nil {
+		l.past.cuts = map[*Cut]struct{}{}
+	}
+	l.past.cuts[c] = struct{}{}
+	return c, nil
+}
+
+// Key identifies the blocks of the cut among other cuts.
+func (c *Cut) Key() CutKey { return CutKey{c.index, c.ID} }
+
+// CutKey is a Cut's key. Cuts of the same key have the same blocks.
+type CutKey struct {
+	index *listing
+	id    string
+}
+
+// hold keeps the summary of a block that is taken out, which a save may delete or replace.
+func (c *Cut) hold(id string, s *incremental.Summary) {
+	if _, ok := c.wanted[id]; !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held[id] == nil {
+		c.held[id] = s
+	}
+}
+
+func (c *Cut) holds(id string) *incremental.Summary {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held[id]
+}
+
+// Sum returns the exact sum of the blocks of a whole cut, which nobody may change. It is nil for
+// another cut.
+func (c *Cut) Sum(ctx context.Context) (*incremental.State, error) {
+	sum, err := c.Evaluate(c.features, func(id string) (*incremental.Summary, error) {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
+		if s := c.holds(id); s != nil {
+			return s, nil
+		}
+		s, err := c.of.store.Summary(c.space, id)
+		if s := c.holds(id); s != nil { // the store may have another block of this id by now
+			return s, nil
+		}
+		return s, err
+	})
+	if err != nil || !c.Whole {
+		return nil, err
+	}
+	return sum, nil
+}
+
+// ErrMoved says that the coordinates or features of the sums have changed since the cut.
+var ErrMoved = errors.New("the model's coordinates have changed meanwhile")
+
+// EndCut ends a cut, whose Sum failed with err or not, and keeps its sums for others. It returns
+// err, or ErrMoved in its place.
+func (l *Set) EndCut(c *Cut, err error) error {
+	delete(l.past.cuts, c)
+	for _, x := range l.past.indices {
+		if x == c.index && err == nil {
+			x.Keep(c.Plan)
+		}
+	}
+	if err != nil && c.in != l.inUse.Coordinates {
+		return ErrMoved
+	}
+	return err
+}

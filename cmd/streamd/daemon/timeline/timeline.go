@@ -1,0 +1,439 @@
+// Package timeline keeps exact partial sums of live blocks in the order of event times or
+// of offsets, so that the sum of any window is that of a few parts.
+//
+// An Index is a binary trie over the bits of a block's key. A leaf has the names of up to a
+// fixed number of blocks. A node of the trie may have the sum of its blocks. A window of B
+// blocks is O(log B) whole nodes, and some of the blocks of the leaves at its ends. Sums are
+// exact, so any division into parts gives the same bits.
+//
+// The index begins without sums. Whoever asks for a window computes the sums that are
+// missing, and offers them for later windows (Plan, Evaluate, Keep). A change of a block
+// drops the sums of the nodes above it, in O(depth) and without arithmetic: nothing of a
+// retired block stays in the index.
+package timeline
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"slices"
+
+	"streamd/incremental"
+)
+
+// Line separates blocks whose keys have no common order: offsets of several partitions.
+type Line struct {
+	Topic     string
+	Partition int
+}
+
+// Block is a block in the index. Its keys, from First to Last, are event times in
+// milliseconds or offsets. The order is that of First.
+type Block struct {
+	ID          string
+	First, Last int64
+}
+
+// Range chooses the blocks of a line that have a key from First to Last, both included.
+type Range struct {
+	Line
+	First, Last int64
+}
+
+// Index is the sums of blocks. It belongs to one goroutine.
+type Index struct {
+	capacity int // blocks of a leaf
+	most     int // bytes of sums that are kept
+	seed     maphash.Seed
+	lines    map[Line]*node
+	blocks   int
+	nodes    int
+	bytes    int    // of the sums that are kept
+	full     bool   // a sum was not kept for want of room
+	changes  uint64 // counts all changes, for node.changed
+}
+
+// New makes an empty index. capacity is the most blocks of a leaf. Sums of most bytes are
+// kept.
+func New(capacity, most int) *Index {
+	return &Index{capacity: max(capacity, 1), most: most, seed: maphash.MakeSeed(), lines: map[Line]*node{}}
+}
+
+// Len is the number of blocks.
+func (x *Index) Len() int { return x.blocks }
+
+// BlockBytes is the most that a block takes in the index, in a slice that has grown to twice its
+// length. A node takes nodeBytes.
+const BlockBytes, nodeBytes = 64, 128
+
+// Bytes is an upper bound of the index's memory.
+func (x *Index) Bytes() int { return BlockBytes*x.blocks + nodeBytes*x.nodes + x.bytes }
+
+// key is the place of a block in the trie: the bits of First, and those of a hash of its id. So
+// blocks of one time are divided, too.
+type key struct{ first, hash uint64 }
+
+const keyBits = 128
+
+// unsigned keeps the order of keys.
+func unsigned(k int64) uint64 { return uint64(k) ^ 1<<63 }
+
+func (x *Index) key(b *Block) key {
+	return key{unsigned(b.First), maphash.String(x.seed, b.ID)}
+}
+
+// bit is a bit of a key; bit 127 is the highest.
+func (k key) bit(i int) int {
+	if i < 64 {
+		return int(k.hash >> i & 1)
+	}
+	return int(k.first >> (i - 64) & 1)
+}
+
+// node is the blocks whose keys share the bits from its level on. Exactly one of blocks and
+// children is in use.
+type node struct {
+	children [2]*node // by the bit below the level
+	inner    bool
+	blocks   []Block // of a leaf
+	count    int     // blocks below
+	last     int64   // no block below has a key above
+	changed  uint64  // number of the last change below
+	sum      *incremental.State
+	bytes    int // that count for sum: 0 where it is that of a child
+}
+
+// touch notes a change below n.
+func (x *Index) touch(n *node) {
+	x.changes++
+	n.changed = x.changes
+	if n.bytes > 0 {
+		x.full = false
+	}
+	x.bytes -= n.bytes
+	n.sum, n.bytes = nil, 0
+}
+
+// Add adds a block. It does nothing if the block is in the index.
+func (x *Index) Add(line Line, b Block) {
+	k, root := x.key(&b), x.lines[line]
+	if x.has(root, k, &b) {
+		return
+	}
+	if root == nil {
+		root = x.leaf(b.Last)
+		x.lines[line] = root
+	}
+	x.blocks++
+	n, level := root, keyBits
+	for {
+		n.count++
+		n.last = max(n.last, b.Last)
+		x.touch(n)
+		if !n.inner {
+			break
+		}
+		level--
+		next := &n.children[k.bit(level)]
+		if *next == nil {
+			*next = x.leaf(b.Last)
+		}
+		n = *next
+	}
+	n.blocks = append(n.blocks, b)
+	x.split(n, level)
+}
+
+func (x *Index) leaf(last int64) *node {
+	x.nodes++
+	return &node{last: last}
+}
+
+// has reports whether a block is below n.
+func (x *Index) has(n *node, k key, b *Block) bool {
+	for level := keyBits; n != nil; {
+		if !n.inner {
+			return slices.Contains(n.blocks, *b)
+		}
+		level--
+		n = n.children[k.bit(level)]
+	}
+	return false
+}
+
+// split divides a leaf of too many blocks until none has too many.
+func (x *Index) split(n *node, level int) {
+	if len(n.blocks) <= x.capacity || level == 0 {
+		return
+	}
+	for _, b := range n.blocks {
+		k := x.key(&b)
+		child := &n.children[k.bit(level-1)]
+		if *child == nil {
+			*child = x.leaf(b.Last)
+		}
+		c := *child
+		c.blocks, c.count, c.last = append(c.blocks, b), c.count+1, max(c.last, b.Last)
+	}
+	n.inner, n.blocks = true, nil
+	for _, c := range n.children {
+		if c != nil {
+			x.touch(c)
+			x.split(c, level-1)
+		}
+	}
+}
+
+// Remove removes a block, if it is in the index.
+func (x *Index) Remove(line Line, b Block) {
+	k, root := x.key(&b), x.lines[line]
+	if !x.has(root, k, &b) {
+		return
+	}
+	x.blocks--
+	x.remove(root, keyBits, k, &b)
+	if root.count == 0 {
+		x.nodes--
+		delete(x.lines, line)
+	}
+}
+
+func (x *Index) remove(n *node, level int, k key, b *Block) {
+	n.count--
+	x.touch(n)
+	if !n.inner {
+		n.blocks = slices.DeleteFunc(n.blocks, func(have Block) bool { return have == *b })
+		return
+	}
+	child := &n.children[k.bit(level-1)]
+	x.remove(*child, level-1, k, b)
+	if (*child).count == 0 {
+		x.nodes--
+		*child = nil
+	}
+	if n.count <= x.capacity/2 {
+		n.blocks = make([]Block, 0, n.count)
+		x.gather(n, n)
+		n.inner, n.children = false, [2]*node{}
+	}
+}
+
+// gather moves the blocks of the leaves below n into a leaf, and drops the nodes.
+func (x *Index) gather(n, into *node) {
+	for _, c := range n.children {
+		if c == nil {
+			continue
+		}
+		x.touch(c) // sums on their way to it are not kept
+		into.blocks = append(into.blocks, c.blocks...)
+		x.gather(c, into)
+		x.nodes--
+	}
+}
+
+// Part is a part of a window. It has its sum, or else the blocks or parts that it is the sum
+// of.
+type Part struct {
+	Sum    *incremental.State
+	Blocks []Block
+	Parts  []*Part
+
+	node    *node // whose sum it is, if it may be kept
+	changed uint64
+}
+
+// Plan is the parts of a window at one moment.
+type Plan struct {
+	Parts  []*Part
+	Blocks int // in the window
+	Unread int // blocks that Evaluate reads
+	// Whole is false for the plan of a window with too many unread blocks. Then it has only
+	// some of its parts, whose sums are to be kept before the window is planned again.
+	Whole bool
+	// ID identifies the blocks of the window: within one index, plans of the same ID have the
+	// same blocks. Other plans of the same blocks may have another ID.
+	ID string
+}
+
+// planner makes a plan.
+type planner struct {
+	*Plan
+	Range
+	most  int   // blocks of missing sums that a plan has
+	loose *Part // blocks that are read without keeping a sum
+	keeps int   // blocks of missing sums so far
+	full  bool  // no missing sum can be kept
+	id    []byte
+}
+
+// Plan divides a window into parts. Each line has one range at most, and no range ends before
+// it begins. Where sums of more than most blocks are missing the plan is not whole, unless
+// there is no room to keep them.
+func (x *Index) Plan(window []Range, most int) *Plan {
+	p := planner{Plan: &Plan{Whole: true}, most: most, loose: &Part{}, full: x.full}
+	for _, r := range window {
+		p.Range = r
+		if n := x.lines[r.Line]; n != nil {
+			p.visit(n, keyBits, 0)
+		}
+	}
+	p.ID = string(p.id)
+	p.Unread = p.keeps
+	if !p.Whole {
+		p.Parts = slices.DeleteFunc(p.Parts, func(part *Part) bool { return part.Sum != nil })
+	} else if len(p.loose.Blocks) > 0 {
+		p.Parts = append(p.Parts, p.loose)
+		p.Unread += len(p.loose.Blocks)
+	}
+	return p.Plan
+}
+
+// visit plans what the window has of n, whose keys have the high bits of first.
+func (p *planner) visit(n *node, level int, first uint64) {
+	lowest, highest := first, first
+	if level > 64 {
+		highest |= 1<<(level-64) - 1
+	}
+	from, to := unsigned(p.First), unsigned(p.Last)
+	switch {
+	case lowest > to, unsigned(n.last) < from:
+	case from <= lowest && highest <= to:
+		p.note(n)
+		p.Blocks += n.count
+		if part := p.whole(n); part != nil {
+			p.Parts = append(p.Parts, part)
+		}
+	case n.inner:
+		for bit, c := range n.children {
+			if c == nil {
+				continue
+			}
+			first := first
+			if level > 64 {
+				first |= uint64(bit) << (level - 65)
+			}
+			p.visit(c, level-1, first)
+		}
+	default:
+		p.note(n)
+		before := len(p.loose.Blocks)
+		for _, b := range n.blocks {
+			if b.First <= p.Last && b.Last >= p.Range.First {
+				p.loose.Blocks = append(p.loose.Blocks, b)
+			}
+		}
+		p.Blocks += len(p.loose.Blocks) - before
+	}
+}
+
+func (p *planner) note(n *node) { p.id = binary.LittleEndian.AppendUint64(p.id, n.changed) }
+
+// whole returns the part of all blocks below n. If it returns nil, the plan has its parts, or
+// is not whole.
+func (p *planner) whole(n *node) *Part {
+	part := &Part{node: n, changed: n.changed, Sum: n.sum}
+	switch {
+	case n.sum != nil:
+		return part
+	case n.inner:
+		for _, c := range n.children {
+			if c == nil {
+				continue
+			}
+			if below := p.whole(c); below != nil {
+				part.Parts = append(part.Parts, below)
+			}
+		}
+		if p.Whole && !p.full {
+			return part
+		}
+		p.Parts = append(p.Parts, part.Parts...)
+		return nil
+	case p.full:
+		p.loose.Blocks = append(p.loose.Blocks, n.blocks...)
+		return nil
+	case !p.Whole, p.keeps > 0 && p.keeps+n.count > p.most:
+		p.Whole = false
+		return nil
+	}
+	p.keeps += n.count
+	part.Blocks = slices.Clone(n.blocks)
+	return part
+}
+
+// EachUnread calls do for each block that Evaluate reads.
+func (p *Plan) EachUnread(do func(id string)) { eachUnread(p.Parts, do) }
+
+func eachUnread(parts []*Part, do func(id string)) {
+	for _, p := range parts {
+		eachUnread(p.Parts, do)
+		for _, b := range p.Blocks {
+			do(b.ID)
+		}
+	}
+}
+
+// Evaluate computes the missing sums of all parts, and returns the sum of the plan, which
+// nobody may change. summary gives the summary of a block. It may run beside the index.
+func (p *Plan) Evaluate(features []string, summary func(id string) (*incremental.Summary, error)) (*incremental.State, error) {
+	return sumOf(features, p.Parts, summary)
+}
+
+func sumOf(features []string, parts []*Part, summary func(id string) (*incremental.Summary, error)) (*incremental.State, error) {
+	var sums []*incremental.State
+	for _, part := range parts {
+		if part.Sum == nil {
+			if err := part.evaluate(features, summary); err != nil {
+				return nil, err
+			}
+		}
+		sums = append(sums, part.Sum)
+	}
+	if len(sums) == 1 {
+		return sums[0], nil
+	}
+	sum := incremental.NewState(features)
+	sum.SetSum(sums)
+	return sum, nil
+}
+
+func (p *Part) evaluate(features []string, summary func(id string) (*incremental.Summary, error)) (err error) {
+	if p.Parts != nil {
+		p.Sum, err = sumOf(features, p.Parts, summary)
+		return err
+	}
+	sum := incremental.NewState(features)
+	for _, b := range p.Blocks {
+		s, err := summary(b.ID)
+		if err != nil {
+			return fmt.Errorf("sum block %s: %w", b.ID, err)
+		}
+		sum.Add(s)
+	}
+	p.Sum = sum
+	return nil
+}
+
+// Keep keeps the sums of a plan for later windows, as far as they have been evaluated and there
+// is room. Sums of nodes that have changed since are dropped.
+func (x *Index) Keep(p *Plan) { x.keep(p.Parts) }
+
+func (x *Index) keep(parts []*Part) {
+	for _, p := range parts {
+		x.keep(p.Parts)
+		n := p.node
+		if n == nil || n.sum != nil || n.changed != p.changed || p.Sum == nil {
+			continue
+		}
+		bytes := p.Sum.Bytes()
+		if len(p.Parts) == 1 && p.Parts[0].node.sum == p.Sum {
+			bytes = 0 // that of its only child
+		}
+		if x.bytes+bytes > x.most {
+			x.full = true
+			continue
+		}
+		n.sum, n.bytes = p.Sum, bytes
+		x.bytes += bytes
+	}
+}

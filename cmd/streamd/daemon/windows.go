@@ -1,0 +1,281 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/daemon/timeline"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
+	"streamd/incremental"
+)
+
+// Models of windows are solved by the caller, beside the loop. The loop plans which sums a
+// window takes (live.Cut), between two deliveries.
+
+const (
+	pastIdle     = 10 * time.Minute // without a window, after which the index is dropped
+	keptWindows  = 16               // models
+	keptNumbers  = 1 << 20          // of their planes together
+	windowedOnly = "the model of a window is read off the sums of its blocks"
+)
+
+// windowKey identifies the model of a window.
+type windowKey struct {
+	cut   live.CutKey
+	text  string // of the window
+	nu    float64
+	study *studyJob
+	fixed *[]string
+}
+
+// windowCache keeps the latest models of windows.
+type windowCache struct {
+	mu     sync.Mutex
+	models []cachedWindow // the latest last
+}
+
+type cachedWindow struct {
+	key    windowKey
+	served *model.Served
+}
+
+func (c *windowCache) get(key windowKey) *model.Served {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.models {
+		if m.key == key {
+			return m.served
+		}
+	}
+	return nil
+}
+
+func (c *windowCache) put(key windowKey, s *model.Served) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.models = append(c.models, cachedWindow{key, s})
+	numbers := 0
+	for i, m := range slices.Backward(c.models) {
+		if m.served.Model != nil {
+			numbers += len(m.served.Model.Planes) * len(m.served.Model.Features)
+		}
+		if numbers > keptNumbers || len(c.models)-i > keptWindows {
+			c.models = slices.Delete(c.models, 0, i+1)
+			return
+		}
+	}
+}
+
+func (c *windowCache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.models = nil
+}
+
+// forgetWindows drops what windows are summed from after a while.
+func (d *Daemon) forgetWindows(now time.Time) {
+	if d.live.DropPast(now.Add(-pastIdle)) {
+		d.windows.clear()
+	}
+}
+
+// windowSums is the sum of a window's blocks, and what it takes to solve it.
+type windowSums struct {
+	window  model.Window
+	key     windowKey
+	served  *model.Served // the cached model, or nil; then there is a sum
+	sum     *incremental.State
+	in      *live.Coordinates
+	options incremental.Options
+	basis   *model.Basis
+	names   []string // of the features
+	blocks  int
+	absent  []string // classes of the served model; those of the window are removed later
+}
+
+// Window implements httpapi.Service.
+func (d *Daemon) Window(ctx context.Context, w model.Window, nu float64) (*model.Served, error) {
+	s, err := d.sumWindow(ctx, w, nu, true)
+	if err != nil {
+		return nil, err
+	}
+	if s.served == nil {
+		s.served = d.solveWindow(ctx, s)
+		d.windows.put(s.key, s.served)
+	}
+	return s.served, ctx.Err()
+}
+
+// stretch is the window in the order that it is a stretch of.
+func stretch(w model.Window) live.Window {
+	if w.Positions == nil {
+		whole := timeline.Range{First: math.MinInt64, Last: math.MaxInt64}
+		if w.From != nil {
+			whole.First = firstMillisecond(*w.From)
+		}
+		if w.To != nil {
+			whole.Last = firstMillisecond(*w.To) - 1
+		}
+		out := live.Window{Order: live.ByTime}
+		if whole.First <= whole.Last {
+			out.Ranges = append(out.Ranges, whole)
+		}
+		return out
+	}
+	out := live.Window{Order: live.ByPosition}
+	for _, r := range w.Positions {
+		out.Ranges = append(out.Ranges, timeline.Range{Line: timeline.Line{Topic: r.Topic, Partition: r.Partition}, First: r.First, Last: r.Last})
+	}
+	return out
+}
+
+// firstMillisecond is the first whole millisecond that is not before t.
+func firstMillisecond(t time.Time) int64 {
+	ms := t.UnixMilli()
+	if t.After(time.UnixMilli(ms)) {
+		ms++
+	}
+	return ms
+}
+
+// sumWindow sums the blocks of a window, at one moment. With cached it looks for the model
+// first. The sums of parts that it has made stay for later calls, also when it fails.
+func (d *Daemon) sumWindow(ctx context.Context, w model.Window, nu float64, cached bool) (*windowSums, error) {
+	failed := func(err error) error {
+		if _, ok := errors.AsType[memory.LimitError](err); ok || errors.Is(err, live.ErrMoved) {
+			return fmt.Errorf("sum the blocks of a window: %w: %w", err, httpapi.ErrUnavailable)
+		}
+		return err
+	}
+	at := stretch(w)
+	text, err := json.Marshal(w)
+	if err != nil {
+		return nil, err
+	}
+	for ready := false; !ready; {
+		ready, err = inLoop(ctx, d.jobs, func() (bool, error) {
+			if d.failure != nil {
+				return false, errStopping
+			}
+			return d.live.Index(at.Order)
+		})
+		if err != nil {
+			return nil, failed(err)
+		}
+	}
+	for {
+		s := &windowSums{window: w}
+		cut, err := inLoop(ctx, d.jobs, func() (*live.Cut, error) {
+			if d.failure != nil || !d.isFlushed() {
+				return nil, errStopping
+			}
+			return d.cutWindow(s, at, string(text), nu, cached)
+		})
+		if err != nil {
+			return nil, failed(err)
+		}
+		if cut == nil { // dropped for want of memory, or cached
+			if s.served != nil {
+				return s, nil
+			}
+			continue
+		}
+		sum, err := cut.Sum(ctx)
+		if err := d.call(context.WithoutCancel(ctx), func() error { return d.live.EndCut(cut, err) }); err != nil {
+			return nil, failed(err)
+		}
+		if cut.Whole {
+			s.sum, s.blocks = sum, cut.Blocks
+			return s, nil
+		}
+	}
+}
+
+// cutWindow plans a window in the loop. The cut is nil if its model is cached.
+func (d *Daemon) cutWindow(s *windowSums, at live.Window, text string, nu float64, cached bool) (*live.Cut, error) {
+	if ready, err := d.live.Index(at.Order); !ready || err != nil {
+		return nil, err
+	}
+	cut, err := d.live.Cut(at)
+	if err != nil {
+		return nil, err
+	}
+	if cut.Blocks == 0 {
+		_ = d.live.EndCut(cut, nil)
+		return nil, httpapi.ErrNoWindow
+	}
+	p := d.publisher
+	s.in, s.names, s.basis = d.live.InUse().Coordinates, d.live.Features().Names(), p.basis()
+	s.options = p.optionsNow(s.in)
+	if nu > 0 {
+		s.options.Nu = nu
+	}
+	if m := p.published.Load().served.Model; m != nil {
+		s.absent = slices.Clone(m.Classes)
+	}
+	s.key = windowKey{cut.Key(), text, s.options.Nu, p.study, d.live.Target().Features}
+	if cached && cut.Whole {
+		if s.served = d.windows.get(s.key); s.served != nil {
+			return nil, d.live.EndCut(cut, nil)
+		}
+	}
+	return cut, nil
+}
+
+// solveWindow solves the planes of a window's sum.
+func (d *Daemon) solveWindow(ctx context.Context, s *windowSums) *model.Served {
+	out := &model.Served{
+		Rows: s.sum.Rows(), Unlabelled: s.sum.Unlabelled().Rows, Blocks: s.blocks, Digest: live.DigestOf(s.sum),
+		Missing: model.MissingOf(d.cfg.Format), Basis: s.basis, Window: &model.Windowed{Window: s.window, Lacks: d.windowLacks(s.in != nil)},
+	}
+	labels := s.sum.Labels()
+	out.Window.Absent = slices.DeleteFunc(s.absent, func(c string) bool { return slices.Contains(labels, c) })
+	const why = windowedOnly
+	out.Absent = model.Absent{Tuning: why, Refinement: why, Calibration: why, Quality: why, Hat: why}
+	if d.cfg.Model.Decision != config.DecisionValue {
+		out.Absent.Decision = "there is no calibration: " + why
+	}
+	planes, err := s.in.Moments(s.sum).Solve(s.options)
+	if err != nil {
+		planes, err = model.Alone(err, s.names, s.options)
+	}
+	switch {
+	case errors.Is(err, incremental.ErrClasses) && len(labels) == 1:
+		out.Problem = fmt.Sprintf("all its rows with a label are of the class %q", labels[0])
+	case err != nil:
+		out.Problem = err.Error()
+	default:
+		out.Model, out.Knowledge = planes, model.NewKnowledge(ctx, planes)
+	}
+	out.Fingerprint = model.Fingerprint(out)
+	return out
+}
+
+// windowLacks says what the planes of a window do not have that those of all live blocks may
+// have.
+func (d *Daemon) windowLacks(basis bool) []string {
+	lacks := []string{}
+	if d.tunes() {
+		lacks = append(lacks, "tuning: ν and the scaling are those of the served model, or as asked for; a daemon with only these blocks may choose others")
+	}
+	if d.refines() {
+		lacks = append(lacks, "refinement: it takes the rows, and only sums of the window are kept")
+	}
+	if d.judges() {
+		lacks = append(lacks, "quality and calibration: they are of held-out rows of all live blocks, so labels are decided by the values of the planes")
+	}
+	if basis {
+		lacks = append(lacks, "a basis of its own: the coordinates are those of the basis in use")
+	}
+	return lacks
+}

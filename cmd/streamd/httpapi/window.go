@@ -1,0 +1,192 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"streamd/cmd/streamd/model"
+	"streamd/retire"
+)
+
+// Kinds of the parameters that choose a window.
+var (
+	moment = &kind[time.Time]{
+		noun: "a time such as 2026-01-02T03:04:05Z (in a query, a + is written as %2B)",
+		parse: func(text string) (time.Time, error) {
+			t, err := time.Parse(time.RFC3339Nano, text)
+			if err == nil && !retire.ValidTime(t) {
+				err = strconv.ErrRange
+			}
+			return t, err
+		},
+		schema: map[string]any{"type": "string", "format": "date-time"},
+	}
+	ranges = &kind[[]retire.Range]{
+		noun: "a list of ranges such as orders/3/100-199, with commas between them and one range of a partition at most",
+		parse: func(text string) (all []retire.Range, err error) {
+			for part := range strings.SplitSeq(text, ",") {
+				var r retire.Range
+				if err := r.UnmarshalText([]byte(part)); err != nil {
+					return nil, err
+				}
+				if slices.ContainsFunc(all, func(o retire.Range) bool { return o.Topic == r.Topic && o.Partition == r.Partition }) {
+					return nil, strconv.ErrRange // a block could be in both
+				}
+				all = append(all, r)
+			}
+			return all, nil
+		},
+		schema: map[string]any{"type": "string", "examples": []string{"orders/3/100-199"}},
+	}
+	positiveNumber = &kind[float64]{
+		noun: "a positive number",
+		parse: func(text string) (float64, error) {
+			x, err := strconv.ParseFloat(text, 64)
+			if err == nil && (!(x > 0) || math.IsInf(x, 0)) {
+				err = strconv.ErrRange
+			}
+			return x, err
+		},
+		schema: map[string]any{"type": "number", "exclusiveMinimum": 0},
+	}
+)
+
+var (
+	windowFrom = &parameter[time.Time]{
+		name: "from", kind: moment,
+		meaning: "The model of a window: only blocks of this event time or later.",
+	}
+	windowTo = &parameter[time.Time]{
+		name: "to", kind: moment,
+		meaning: "The model of a window: only blocks of an event time before this.",
+	}
+	windowPositions = &parameter[[]retire.Range]{
+		name: "positions", kind: ranges,
+		meaning: "The model of a window by offsets, in place of `from` and `to`: ranges TOPIC/PARTITION/FIRST-LAST, both ends included, with commas between them and one for each partition at most. A block is in the window if it has an offset of a range between its first and its last record.",
+	}
+	windowNu = &parameter[float64]{
+		name: "nu", kind: positiveNumber,
+		meaning: "With a window: ν of its planes. The default is that of the served model.",
+	}
+	windowQuery = []described{windowFrom, windowTo, windowPositions, windowNu}
+)
+
+// windowNotes describes windows, for the document.
+const windowNotes = "With `from`, `to` or `positions` the answer is the model of a window: the live blocks that these choose. It has the bits of the model of a daemon that has only these blocks, the same ν and the same scaling. " +
+	"Its planes are read off exact sums, so it has no calibration, refinement, leverage or measured quality: `window` in the model says so. The first window takes an index of the live blocks, and further ones take time in proportion to its depth. " +
+	"A window without blocks, or without a model, is 404."
+
+// asksWindow says whether the query chooses a window.
+func asksWindow(r *http.Request) bool {
+	q := r.URL.Query()
+	return slices.ContainsFunc(windowQuery, func(p described) bool {
+		name, _, _, _ := p.describe()
+		return q.Has(name)
+	})
+}
+
+// windowOf reads the window of the query.
+func windowOf(r *http.Request) (w model.Window, err error) {
+	q := r.URL.Query()
+	if q.Has(windowFrom.name) {
+		w.From = new(windowFrom.of(r).UTC())
+	}
+	if q.Has(windowTo.name) {
+		w.To = new(windowTo.of(r).UTC())
+	}
+	w.Positions = windowPositions.of(r)
+	return w, checkWindow(w)
+}
+
+// checkWindow refuses a window that chooses nothing, or by times and offsets together.
+func checkWindow(w model.Window) error {
+	times := w.From != nil || w.To != nil
+	switch {
+	case times && w.Positions != nil:
+		return fail(CodeBadRequest, "a window is chosen by from and to, or by positions, not by both")
+	case !times && w.Positions == nil:
+		return fail(CodeBadRequest, "nu goes with a window: say which by from and to, or by positions")
+	case w.From != nil && w.To != nil && !w.From.Before(*w.To):
+		return fail(CodeBadRequest, "from is not before to: no event time lies between them")
+	}
+	return nil
+}
+
+// solveWindow asks for the model of the query's window, and waits for it.
+func (s *Server) solveWindow(w http.ResponseWriter, r *http.Request, wait time.Duration) (*model.Served, error) {
+	window, err := windowOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := r.URL.Query()[modelWait.name]; ok {
+		return nil, fail(CodeBadRequest, "wait does not go with a window: its model does not change by itself")
+	}
+	served, err := withWindows(s, w, r, wait, func(ctx context.Context) (*model.Served, error) {
+		return s.service.Window(ctx, window, windowNu.of(r))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if served.Model == nil {
+		return nil, fail(CodeNotFound, "the window has no model: %s", served.Problem)
+	}
+	return served, nil
+}
+
+// withWindows calls f, one call at a time, and waits for it.
+func withWindows[T any](s *Server, w http.ResponseWriter, r *http.Request, wait time.Duration, f func(context.Context) (T, error)) (answer T, err error) {
+	extend(w, wait)
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	if err := takeSlot(ctx, s.windows); err != nil {
+		if err == errTooMany {
+			err = errWindows
+		}
+		return answer, err
+	}
+	defer func() { <-s.windows }()
+	answer, err = f(ctx)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil && r.Context().Err() == nil {
+		err = fail(CodeUnavailable, "the window could not be summed within %v; sums of parts are kept, so ask again", wait)
+	}
+	return answer, err
+}
+
+var errWindows = fail(CodeUnavailable, "another window is being summed: ask again")
+
+// windowModel answers with the model of a window.
+func (s *Server) windowModel(w http.ResponseWriter, r *http.Request) error {
+	served, err := s.solveWindow(w, r, MaxWait)
+	if err != nil {
+		return err
+	}
+	if notModified(w, r, served.Fingerprint) {
+		return nil
+	}
+	body, err := json.Marshal(modelAnswer(served))
+	if err != nil {
+		return fmt.Errorf("encode model %s: %w", served.Fingerprint, err)
+	}
+	newRendering(served.Fingerprint, "application/json", append(body, '\n')).write(w, http.StatusOK)
+	return nil
+}
+
+// predictor is the model that answers a prediction. It leaves time to read the body.
+func (s *Server) predictor(w http.ResponseWriter, r *http.Request) (*model.Served, error) {
+	if asksWindow(r) {
+		return s.solveWindow(w, r, ReadTimeout/2)
+	}
+	served, _ := s.service.Served()
+	if served.Model == nil {
+		return nil, noModel(served)
+	}
+	return served, nil
+}

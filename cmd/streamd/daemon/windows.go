@@ -152,7 +152,7 @@ func firstMillisecond(t time.Time) int64 {
 // first. The sums of parts that it has made stay for later calls, also when it fails.
 func (d *Daemon) sumWindow(ctx context.Context, w model.Window, nu float64, cached bool) (*windowSums, error) {
 	failed := func(err error) error {
-		if _, ok := errors.AsType[memory.LimitError](err); ok || errors.Is(err, live.ErrMoved) {
+		if _, ok := errors.AsType[memory.LimitError](err); ok {
 			return fmt.Errorf("sum the blocks of a window: %w: %w", err, httpapi.ErrUnavailable)
 		}
 		return err
@@ -191,8 +191,12 @@ func (d *Daemon) sumWindow(ctx context.Context, w model.Window, nu float64, cach
 			continue
 		}
 		sum, err := cut.Sum(ctx)
-		if err := d.call(context.WithoutCancel(ctx), func() error { return d.live.EndCut(cut, err) }); err != nil {
-			return nil, failed(err)
+		err = d.call(context.WithoutCancel(ctx), func() error { return d.live.EndCut(cut, err) })
+		if errors.Is(err, live.ErrMoved) {
+			continue
+		}
+		if err != nil {
+			return nil, err
 		}
 		if cut.Whole {
 			s.sum, s.blocks = sum, cut.Blocks

@@ -172,6 +172,8 @@ func (l *Set) unindex(e *retire.Entry, s *incremental.Summary) {
 	for c := range l.past.cuts {
 		if c.in == l.inUse.Coordinates {
 			c.hold(e.ID, s)
+		} else {
+			c.moved = true // s is in other coordinates than the cut
 		}
 	}
 }
@@ -185,6 +187,7 @@ type Cut struct {
 	in       *Coordinates
 	index    *listing
 	of       *Set
+	moved    bool // a block was taken out while other coordinates were in use
 
 	wanted map[string]struct{} // blocks that the store has
 
@@ -262,6 +265,9 @@ func (c *Cut) Sum(ctx context.Context) (*incremental.State, error) {
 		if s := c.holds(id); s != nil { // the store may have another block of this id by now
 			return s, nil
 		}
+		if err == nil && s.Features() != len(c.features) {
+			err = ErrMoved
+		}
 		return s, err
 	})
 	if err != nil || !c.Whole {
@@ -270,20 +276,21 @@ func (c *Cut) Sum(ctx context.Context) (*incremental.State, error) {
 	return sum, nil
 }
 
-// ErrMoved says that the coordinates or features of the sums have changed since the cut.
+// ErrMoved says that other coordinates have come into use since the cut, and that its sum is not
+// known.
 var ErrMoved = errors.New("the model's coordinates have changed meanwhile")
 
 // EndCut ends a cut, whose Sum failed with err or not, and keeps its sums for others. It returns
 // err, or ErrMoved in its place.
 func (l *Set) EndCut(c *Cut, err error) error {
 	delete(l.past.cuts, c)
+	if c.moved || err != nil && c.in != l.inUse.Coordinates {
+		return ErrMoved
+	}
 	for _, x := range l.past.indices {
 		if x == c.index && err == nil {
 			x.Keep(c.Plan)
 		}
-	}
-	if err != nil && c.in != l.inUse.Coordinates {
-		return ErrMoved
 	}
 	return err
 }

@@ -19,7 +19,8 @@ type Pruning string
 
 const (
 	// PruneLDA is the forward selection of Discriminant among the coordinates: the next one is that
-	// which most increases J. The planes take turns.
+	// which most increases J. The planes take turns. Since the number of coordinates is given, it
+	// has no η, and a coordinate is singular only where its pivot is a rounding error.
 	PruneLDA Pruning = "lda"
 	// PruneFisher is a backward elimination. The next coordinate to go is the one whose loss least
 	// decreases δ'(B + μK(Z, Z))⁻¹δ, the criterion of Fisher, summed over the planes. It is
@@ -41,8 +42,13 @@ func Prunings() []Pruning { return []Pruning{PruneLDA, PruneFisher, PruneCholesk
 // ErrUnfit reports a basis that cannot be pruned so.
 var ErrUnfit = errors.New("the basis cannot be pruned so")
 
-// pruneMu is μ of PruneFisher, the default of Fisher.
-const pruneMu = 1e-3
+const (
+	// pruneMu is μ of PruneFisher, the default of Fisher.
+	pruneMu = 1e-3
+	// pruneNoise is in units of the largest mean square of a coordinate, whose rounding error is
+	// 1e-16. A pivot has the errors of all steps before it.
+	pruneNoise = 1e-12
+)
 
 // Check says why a map cannot be pruned so, whatever the sums are. The error is ErrUnfit.
 func (p Pruning) Check(m *kernels.Map) error {
@@ -86,19 +92,17 @@ func (p Pruning) Rank(ctx context.Context, m *kernels.Map, sums *incremental.Mom
 	if len(planes) == 0 {
 		return nil, incremental.ErrClasses
 	}
-	metric := m.Gram()
 	if p == PruneFisher {
-		return eliminate(ctx, planes, metric, most)
+		return eliminate(ctx, planes, m.Gram(), most)
 	}
-	scale := 0.0
-	for i := range m.Size() {
-		scale += math.Abs(metric[gram.PackedLen(i)+i]) / float64(m.Size())
-	}
-	return turns(ctx, planes, most, singular*scale)
+	return turns(ctx, planes, most)
 }
 
 // scatter is Q of (8), packed, and c₁ − c₂, for one plane.
-type scatter struct{ total, between []float64 }
+type scatter struct {
+	total, between []float64
+	noise          float64 // pivots below are rounding errors
+}
 
 // scatterOf takes both off the sums of a plane: Σ a v z z' and Σ a d v z for z = [x; −1].
 func scatterOf(p *incremental.Program) scatter {
@@ -107,6 +111,7 @@ func scatterOf(p *incremental.Program) scatter {
 	first := p.Matrix[gram.PackedLen(n):] // −Σ a v x
 	plus, minus := (p.Mass-p.Right[n])/2, (p.Mass+p.Right[n])/2
 	for i := range n {
+		s.noise = max(s.noise, pruneNoise*p.Matrix[gram.PackedLen(i)+i]/p.Mass)
 		mean := first[i] / p.Mass
 		for j := range i + 1 {
 			s.total = append(s.total, p.Matrix[gram.PackedLen(i)+j]/p.Mass-float64(mean*(first[j]/p.Mass)))
@@ -117,13 +122,13 @@ func scatterOf(p *incremental.Program) scatter {
 }
 
 // turns lets each plane in turn select its next coordinate that no other has.
-func turns(ctx context.Context, planes []scatter, most int, least float64) (rank []int, err error) {
+func turns(ctx context.Context, planes []scatter, most int) (rank []int, err error) {
 	orders := make([][]int, len(planes))
 	for i, p := range planes {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		orders[i] = forward(p.total, p.between, most, 0, least)
+		orders[i] = forward(p.total, p.between, most, 0, p.noise)
 	}
 	taken := map[int]bool{}
 	for more := true; more && len(rank) < most; {

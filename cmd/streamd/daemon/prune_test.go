@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -299,4 +300,52 @@ func TestPruningIsRefused(t *testing.T) {
 		t.Errorf("the problem is still %q", a.Problem)
 	}
 	d.stop()
+}
+
+// Quality has the correctness of smaller bases, a function of the live set like the rest. Planes in
+// the features have no such figures, and rules are in the coordinates of the whole basis.
+func TestQualityBySize(t *testing.T) {
+	flags := map[string]string{
+		"kernel.function": "gaussian(gamma=0.001)", "kernel.reduce": "random", "kernel.basis": "40", "kernel.rows": "0",
+		"model.nu": "1e5", "model.solve_interval": "20ms", "sample.rows": "4000",
+	}
+	measured := func(messages []message) *model.Quality {
+		name := topic(t, 1)
+		produce(t, name, messages...)
+		d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+		d.waitForOffsets(int64(len(messages)))
+		known := func(in *model.Served) bool { return in.Quality != nil && in.Quality.Digest == in.Digest }
+		if s := d.wait("the quality in the features", known); s.Quality.Sizes != nil || s.Quality.SizesAbsent != "" {
+			t.Errorf("planes in the features have the sizes %+v, %q", s.Quality.Sizes, s.Quality.SizesAbsent)
+		}
+		basis := d.reduced().BasisID()
+		q := d.wait("the quality in its coordinates", func(s *model.Served) bool { return s.BasisID() == basis && known(s) }).Quality
+		d.stop()
+		return q
+	}
+	messages := boardBlocks(t, 93, 20, 200)
+	q := measured(messages)
+	var sizes []int
+	for _, of := range q.Sizes {
+		sizes = append(sizes, of.Coordinates)
+	}
+	if want := []int{1, 2, 3, 5, 7, 10, 15, 20, 30, 40}; !slices.Equal(sizes, want) {
+		t.Fatalf("the sizes are %v: %s", sizes, q.SizesAbsent)
+	}
+	if one, all := q.Sizes[0].Correctness, q.Sizes[len(q.Sizes)-1].Correctness; !(one < 0.7 && all > 0.8) {
+		t.Errorf("with one coordinate %v is right, and with all %v", one, all)
+	}
+	slices.Reverse(messages)
+	if again := measured(messages); !slices.Equal(q.Sizes, again.Sizes) {
+		t.Errorf("in another order they are %+v, not %+v", again.Sizes, q.Sizes)
+	}
+
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte("rules: [{when: x1 <= 10 and x2 <= 10, then: -1, within: [0, 200]}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags["model.knowledge"], flags["kernel.basis"] = rules, "6"
+	if q := measured(messages); q.Sizes != nil || !strings.Contains(q.SizesAbsent, "rules") {
+		t.Errorf("with rules they are %+v: %q", q.Sizes, q.SizesAbsent)
+	}
 }

@@ -12,6 +12,7 @@
 //	HoldOut  scores each row of a sample by planes without the row's fold. Off these
 //	         out-of-fold decision values are read: the curves of Calibrate, the rule of
 //	         Decide (package decision), and the Quality of the rule's answers
+//	BySize   scores them by planes in some of the coordinates
 //
 // Tune and Refine take rows in memory (Sample), or all rows in passes. A row of a sample
 // stands for a number of rows of its class (sample.StandFor), and has their weight. Rows without

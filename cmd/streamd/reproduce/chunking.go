@@ -84,7 +84,7 @@ func chunking(ctx context.Context, c *Config) ([]Result, error) {
 			return nil, err
 		}
 		if of.candidates == of.rows {
-			e.add("rows, of all", of.rows, of.nu, all, of.all, "")
+			e.add("all rows as points", of.rows, of.nu, all, of.all, "")
 		}
 		e.add(fmt.Sprintf("%d rows, largest multipliers", chunkFew), of.rows, of.nu, largest, of.largest, "rows with the largest multipliers are better than the paper's, but behind synthetic points.")
 	}

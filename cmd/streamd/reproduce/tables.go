@@ -264,7 +264,7 @@ var tables = []*Table{
 		Name:  "cs-1",
 		Title: "the digit 8 of USPS, chunking-synthetic (González-Castaño and Meyer, table 1)",
 		Notes: []string{
-			"With the paper's settings. Fewer than all rows are means of ten random chunks, tested on as many other rows; all rows are tested on the 2007 test rows. 100 synthetic points are step (b), (c) alone is the approximation without new coefficients, and the alternate algorithm has the points of two approximations of ten each. Rows, of all, are the 1-norm program of a chunk's own rows (of 100 of them for the largest multipliers of 500).",
+			"With the paper's settings. Fewer than all rows are means of ten random chunks, tested on as many other rows; all rows are tested on the 2007 test rows. 100 synthetic points are step (b), (c) alone is the approximation without new coefficients, and the alternate algorithm has the points of two approximations of ten each. All rows as points are the 1-norm programs of the chunks, with their rows as candidates; the largest multipliers of 500 rows are those of 100 candidates.",
 			"--reduce cs is the mean of five seeds of the settings that users have by default, which were chosen on two folds in five of the training rows; it must have 97.9 %.",
 		},
 		run: chunking,

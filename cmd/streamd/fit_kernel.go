@@ -325,14 +325,15 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, kernel kernels.Kernel,
 	var state atomic.Pointer[string]
 	begun := counted(p.Rows.Rows(), "row")
 	state.Store(&begun)
-	p.Progress = func(s reduce.Stage) {
-		stages = append(stages, model.NewStage(s, p.Rows.Classes))
-		line := describeStage(&stages[len(stages)-1])
-		state.Store(&line)
-	}
 	task := "choosing the basis"
 	if without != none {
 		task = fmt.Sprintf("choosing the basis without fold %d of %d", without+1, f.folds)
+	} else {
+		p.Progress = func(s reduce.Stage) {
+			stages = append(stages, model.NewStage(s, p.Rows.Classes))
+			line := describeStage(&stages[len(stages)-1])
+			state.Store(&line)
+		}
 	}
 	stop := f.s.report(task, func() string { return *state.Load() })
 	defer stop()

@@ -48,6 +48,9 @@ type Problem struct {
 
 // Choose chooses the basis for a kernel and returns the reducer's stages. It returns the
 // errors of the Reducer and of ctx.
+//
+// Programs that serve the report alone are solved for a Progress only, and none of them in an
+// eigen-subspace: there are so many coordinates that they can take longer than all the rest.
 func (p *Problem) Choose(ctx context.Context, kernel kernels.Kernel) (*kernels.Map, []reduce.Stage, error) {
 	b := p.scaled()
 	result := &reduce.Result{Features: len(b.Columns)}
@@ -58,10 +61,12 @@ func (p *Problem) Choose(ctx context.Context, kernel kernels.Kernel) (*kernels.M
 			}
 		}
 	} else {
+		_, eigen := p.Reducer.(reduce.Eigen)
 		var err error
 		result, err = p.Reducer.Reduce(ctx, &reduce.Problem{
 			Columns: b.Columns, Codes: b.Codes, Classes: len(b.Classes), Weights: b.Weights,
 			Kernel: kernel, Points: p.Points, Seed: p.Seed, Workers: p.Workers, Progress: p.Progress,
+			PointsOnly: p.Progress == nil || eigen,
 		})
 		if err != nil {
 			return nil, nil, err

@@ -26,6 +26,9 @@ type Problem struct {
 	Kernel kernels.Kernel
 	Points int // t ≥ 1: there are no more coordinates, but perhaps fewer
 	Seed   uint64
+	// PointsOnly: the caller has no use for planes. Reducers that choose points without them then
+	// return neither planes nor stages, and save k programs of all rows.
+	PointsOnly bool
 
 	// Workers is the number of goroutines; 0: GOMAXPROCS. The result does not
 	// depend on it.
@@ -37,8 +40,8 @@ type Problem struct {
 
 // A Reducer chooses a basis. It is a value and may be shared.
 type Reducer interface {
-	// Reduce returns a basis of 1 to p.Points coordinates and a classifier on it. The
-	// result is a function of the reducer and the problem, including its Seed and
+	// Reduce returns a basis of 1 to p.Points coordinates and a classifier on it (see
+	// PointsOnly). The result is a function of the reducer and the problem, including its Seed and
 	// the order of its rows.
 	//
 	// When ctx ends before there is any classifier, Reduce returns ctx's error. When
@@ -339,6 +342,9 @@ func (s *sample) given(ctx context.Context, z []float64, nu float64, unconverged
 
 // on adds the classifiers in the coordinates of the result's map.
 func (s *sample) on(ctx context.Context, m *kernels.Map, result *Result, nu float64, unconverged int) (*Result, error) {
+	if s.PointsOnly {
+		return result, ctx.Err()
+	}
 	k, err := kernels.NewMapper(m).MapContext(ctx, s.take(s.live, s.planes[0]).columns)
 	if err != nil {
 		return nil, err

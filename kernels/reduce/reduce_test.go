@@ -205,6 +205,29 @@ func TestReducers(t *testing.T) {
 	}
 }
 
+// Points without planes are those with planes.
+func TestPointsOnly(t *testing.T) {
+	saved := 0
+	for name, reducer := range everyReducer {
+		p := blobs(rand.New(rand.NewPCG(1, 1)), 3, 200)
+		want, err := reducer.Reduce(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.PointsOnly = true
+		got, err := reducer.Reduce(context.Background(), p)
+		if err != nil || !slices.Equal(got.Z, want.Z) || !slices.Equal(got.Projection, want.Projection) {
+			t.Errorf("%s: other points, or %v", name, err)
+		}
+		if got.Planes == nil && got.Stages == nil {
+			saved++
+		}
+	}
+	if saved != 7 {
+		t.Errorf("%d reducers solve no programs", saved)
+	}
+}
+
 // islands returns a problem of five groups in a line, of alternating classes, the last of them
 // small. A point of the basis reaches its own group only.
 func islands(r *rand.Rand, m int) *Problem {
@@ -273,6 +296,81 @@ func TestReducersReachEveryGroup(t *testing.T) {
 	for name, wrong := range map[string]Reducer{"low rows": low{}, "squeezed": squeezed{Clusters{Nu: 1}}} {
 		if got := share(wrong); got >= enough {
 			t.Errorf("%s: %.1f %% are right, and the set shows no fault", name, 100*got)
+		}
+	}
+}
+
+// Each setting has an effect of its own.
+func TestSettingsMatter(t *testing.T) {
+	p := blobs(rand.New(rand.NewPCG(8, 1)), 2, 300)
+	noise := rand.New(rand.NewPCG(8, 2))
+	for i := range p.Codes {
+		if noise.IntN(10) == 0 { // so that programs have many points
+			p.Codes[i] = 1 - p.Codes[i]
+		}
+	}
+	for _, texts := range [][]string{
+		{
+			"cs(runs=3,points=5,candidates=30,nu=3,starts=2,fresh=5,stages=60:2/120:3)",
+			"cs(runs=2,points=5,candidates=30,nu=3,starts=2,fresh=5,stages=60:2/120:3)",
+			"cs(runs=3,points=4,candidates=30,nu=3,starts=2,fresh=5,stages=60:2/120:3)",
+			"cs(runs=3,points=5,candidates=40,nu=3,starts=2,fresh=5,stages=60:2/120:3)",
+			"cs(runs=3,points=5,candidates=30,nu=9,starts=2,fresh=5,stages=60:2/120:3)",
+			"cs(runs=3,points=5,candidates=30,nu=3,starts=1,fresh=5,stages=60:2/120:3)",
+			"cs(runs=3,points=5,candidates=30,nu=3,starts=2,fresh=9,stages=60:2/120:3)",
+			"cs(runs=3,points=5,candidates=30,nu=3,starts=2,fresh=5,stages=60:4/120:3)",
+			"cs(runs=3,points=5,candidates=30,nu=3,starts=2,fresh=5,stages=60:2/120:5)",
+			"cs(runs=3,points=5,candidates=30,nu=3,starts=2,fresh=5,stages=60:2)",
+			"cs(runs=3,points=5,candidates=30,nu=3,starts=2,fresh=5,stages=none)",
+			"cs(runs=3,points=5,candidates=30,nu=3,starts=2,fresh=5,stages=60:2/120:3,alpha=0.5)",
+			"cs(runs=3,points=5,candidates=30,nu=3,starts=2,fresh=5,stages=60:2/120:3,union=true)",
+		},
+		{"slmc", "slmc(nu=30)", "slmc(means=false)", "slmc(means=false,starts=4)", "rs", "rs(nu=30)", "skfd", "skfd(mu=0.1)"},
+		{"lda", "lda(eta=0.1)", "lda(candidates=20)"},
+		{"cholesky", "cholesky(eta=0.9)", "kmeans", "kmedian", "random", "stratified"},
+		{"eigen(points=40)", "eigen(points=50)"},
+	} {
+		of := map[string]string{}
+		for _, text := range texts {
+			reducer, err := Parse(text, p.Points)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := reducer.Reduce(context.Background(), p)
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			basis := fmt.Sprint(r.Z, r.Projection)
+			if other, ok := of[basis]; ok {
+				t.Errorf("%s and %s give the same basis", other, text)
+			}
+			of[basis] = text
+		}
+	}
+}
+
+// Rows count by their weights: where most rows of every place are of the wrong class, but weigh next to
+// nothing, the others decide. Without the weights the labels are the wrong ones.
+func TestReducersWeighRows(t *testing.T) {
+	for name, reducer := range everyReducer {
+		share := func(light float64) float64 {
+			p := blobs(rand.New(rand.NewPCG(7, 1)), 2, 400)
+			heavy := *p
+			heavy.Codes = slices.Clone(p.Codes)
+			for i, code := range p.Codes {
+				p.Weights = append(p.Weights, 1)
+				if i%5 < 3 {
+					p.Codes[i], p.Weights[i] = 1-code, light
+				}
+			}
+			r, err := reducer.Reduce(context.Background(), p)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			return correct(t, r, p.Kernel, &heavy)
+		}
+		if weighed, counted := share(0.02), share(1); weighed < 0.95 || counted > 0.5 {
+			t.Errorf("%s: %.1f %% are right, and %.1f %% where all rows weigh the same", name, 100*weighed, 100*counted)
 		}
 	}
 }

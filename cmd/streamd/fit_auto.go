@@ -66,10 +66,15 @@ type sizeReport struct {
 	Nu          float64 `json:"nu"`
 	Correctness float64 `json:"correctness"` // balanced if the objective is
 	Deviation   float64 `json:"standard_error"`
-	Behind      float64 `json:"behind"` // the best, in correctness
-	BehindError float64 `json:"behind_standard_error"`
-	Seconds     float64 `json:"seconds"` // mean over the folds
-	Chosen      bool    `json:"chosen"`
+	Loss        float64 `json:"loss"`
+	// How far it is behind the most correct one.
+	Behind          float64 `json:"behind"`
+	BehindError     float64 `json:"behind_standard_error"`
+	LossBehind      float64 `json:"loss_behind"`
+	LossBehindError float64 `json:"loss_behind_standard_error"`
+
+	Seconds float64 `json:"seconds"` // mean over the folds
+	Chosen  bool    `json:"chosen"`
 }
 
 // failedReport is a reducer and a size without a basis.
@@ -162,7 +167,8 @@ func newComparisonReport(of *basis.Comparison, objective tuning.Objective) *comp
 		}
 		r.Trials = append(r.Trials, sizeReport{
 			Method: t.Name, Basis: t.Coordinates, Points: t.Points, Coordinates: t.Mean, Nu: t.Nu,
-			Correctness: t.Correctness, Deviation: t.Deviation, Behind: t.Behind, BehindError: t.BehindDeviation,
+			Correctness: t.Correctness, Deviation: t.Deviation, Loss: t.Loss,
+			Behind: t.Behind, BehindError: t.BehindDeviation, LossBehind: t.LossBehind, LossBehindError: t.LossBehindDeviation,
 			Seconds: t.Seconds, Chosen: i == of.Chosen,
 		})
 	}
@@ -213,7 +219,7 @@ func (r *comparisonReport) print(p *table) {
 		}
 		p.row(append(cells, seconds)...)
 	}
-	notes := []string{"* is taken: the smallest within one standard error of the best, in the difference"}
+	notes := []string{"* is taken: the fewest points within one standard error of the best, in correctness and loss"}
 	if fewer {
 		notes = append(notes, "(n): n coordinates")
 	}

@@ -2,11 +2,11 @@
 // of the rows: the γ of a Gaussian kernel, and a basis Z of few points. Planes are then
 // solved from sums in these coordinates.
 //
-// Problem.Gamma chooses γ, Problem.Choose chooses the basis, and a Lifter maps blocks to
-// the Coordinates. Features may be scaled before the kernel, by the means and deviations
+// Problem.Gamma chooses γ, Problem.Compare recommends a reducer and a size, Problem.Choose
+// chooses the basis, and a Lifter maps blocks to the Coordinates. Features may be scaled before the kernel, by the means and deviations
 // of all rows (incremental.Moments.Scale) or of the sample (Scale).
 //
-// Both choices are functions of the Problem, including the order of its rows, and do not
+// All choices are functions of the Problem, including the order of its rows, and do not
 // depend on the number of workers.
 package basis
 

@@ -70,6 +70,7 @@ func TestComparedFigures(t *testing.T) {
 			t.Fatal(err)
 		}
 		var right, weight, squares [2]float64
+		var losses [2]float64
 		var hits [][2]float64 // weight and 1 or 0 of each row of class 1, then of class 0
 		var codes []int32
 		for f := range int32(folds) {
@@ -106,6 +107,7 @@ func TestComparedFigures(t *testing.T) {
 				if (value >= 0) == (code == 1) {
 					hit = 1
 				}
+				losses[code] += v * math.Pow(value-float64(2*code-1), 2)
 				right[code] += v * hit
 				weight[code] += v
 				codes, hits = append(codes, code), append(hits, [2]float64{v, hit})
@@ -120,14 +122,15 @@ func TestComparedFigures(t *testing.T) {
 		if objective == tuning.Balanced {
 			share = [2]float64{0.5, 0.5}
 		}
-		want, deviation := 0.0, 0.0
+		want, loss, deviation := 0.0, 0.0, 0.0
 		for c := range 2 {
+			loss += share[c] * losses[c] / weight[c]
 			want += share[c] * right[c] / weight[c]
 			deviation += share[c] * share[c] * squares[c]
 		}
 		j := got.Judged[0]
-		if math.Abs(j.Correctness-want) > 1e-12 || math.Abs(j.Deviation-math.Sqrt(deviation)) > 1e-12 || want == 1 {
-			t.Errorf("objective %d: %v ± %v, not %v ± %v", objective, j.Correctness, j.Deviation, want, math.Sqrt(deviation))
+		if math.Abs(j.Correctness-want) > 1e-12 || math.Abs(j.Deviation-math.Sqrt(deviation)) > 1e-12 || math.Abs(j.Loss-loss) > 1e-9 || want == 1 {
+			t.Errorf("objective %d: %v ± %v and %v, not %v ± %v and %v", objective, j.Correctness, j.Deviation, j.Loss, want, math.Sqrt(deviation), loss)
 		}
 		if got.Rows != rows || got.Folds != folds || j.Mean != 9 || j.Nu != 10 || j.Behind != 0 || j.BehindDeviation != 0 {
 			t.Errorf("%+v", got)
@@ -163,8 +166,8 @@ func TestComparisonIsAFunctionOfTheProblem(t *testing.T) {
 	}
 }
 
-// Of the smallest size that is within a standard error of the best, in the difference, the best is
-// recommended.
+// Of the fewest points that are within a standard error of the best, in the difference of the
+// correctness and of the loss, the best basis is recommended.
 func TestRecommendedBasis(t *testing.T) {
 	const rows = 100
 	c := &comparison{Problem: &Problem{Rows: &incremental.Block{Classes: []string{"a", "b"}}}, codes: make([]int32, rows), share: make([]float64, rows)}
@@ -172,12 +175,16 @@ func TestRecommendedBasis(t *testing.T) {
 		c.codes[i], c.share[i] = int32(i%2), 1
 	}
 	c.shares()
-	wrong := func(which ...int) []float64 {
-		right := slices.Repeat([]float64{1}, rows)
+	wrong := func(which ...int) scores {
+		s := scores{right: slices.Repeat([]float64{1}, rows), loss: slices.Repeat([]float64{0.5}, rows)}
 		for _, i := range which {
-			right[i] = 0
+			s.right[i] = 0
 		}
-		return right
+		return s
+	}
+	lossy := wrong(1, 2)
+	for i := range lossy.loss {
+		lossy.loss[i] += 0.01 * float64(1+i%2)
 	}
 	of := func(points int, failed error) Judged {
 		return Judged{Candidate: Candidate{Points: points, Coordinates: min(points, 50)}, Failed: failed}
@@ -185,26 +192,26 @@ func TestRecommendedBasis(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		judged []Judged
-		right  [][]float64
+		all    []scores
 		want   int
 	}{
 		// Two more errors, one less: the difference 0.01 has a deviation of 0.017.
-		{"smallest", []Judged{of(50, nil), of(25, nil), of(12, nil)}, [][]float64{wrong(1, 2), wrong(1, 2, 3, 4), wrong(1, 3, 4)}, 2},
+		{"smallest", []Judged{of(50, nil), of(25, nil), of(12, nil)}, []scores{wrong(1, 2), wrong(1, 2, 3, 4), wrong(1, 3, 4)}, 2},
 		// One more error and none less is as much behind as its deviation, 0.0099.
-		{"clearly behind", []Judged{of(50, nil), of(25, nil), of(12, nil)}, [][]float64{wrong(1, 2), wrong(2, 3), wrong(1, 2, 3)}, 1},
-		{"best of its size", []Judged{of(50, nil), of(12, nil), of(12, nil)}, [][]float64{wrong(1, 2), wrong(1, 3, 4), wrong(3, 4)}, 2},
-		{"many points", []Judged{of(1000, nil), of(50, nil)}, [][]float64{wrong(), wrong()}, 1},
-		{"equals", []Judged{of(50, nil), of(50, nil)}, [][]float64{wrong(1), wrong(2)}, 0},
-		{"failed", []Judged{of(3, errors.New("none")), of(50, nil)}, [][]float64{nil, wrong(1)}, 1},
+		{"clearly behind", []Judged{of(50, nil), of(25, nil), of(12, nil)}, []scores{wrong(1, 2), wrong(2, 3), wrong(1, 2, 3)}, 1},
+		{"more loss", []Judged{of(50, nil), of(25, nil), of(12, nil)}, []scores{wrong(1, 2), wrong(1, 3), lossy}, 1},
+		{"best of its size", []Judged{of(50, nil), of(12, nil), of(12, nil)}, []scores{wrong(1, 2), wrong(1, 3, 4), wrong(3, 4)}, 2},
+		{"many points", []Judged{of(1000, nil), of(50, nil)}, []scores{wrong(), wrong()}, 1},
+		{"equals", []Judged{of(50, nil), of(50, nil)}, []scores{wrong(1), wrong(2)}, 0},
+		{"failed", []Judged{of(3, errors.New("none")), of(50, nil)}, []scores{{}, wrong(1)}, 1},
 	} {
 		o := &Comparison{Judged: test.judged}
-		correct := slices.Clone(test.right)
-		for i := range o.Judged {
-			if correct[i] != nil {
-				o.Judged[i].Correctness, o.Judged[i].Deviation = c.mean(correct[i])
+		for i, s := range test.all {
+			if s.right != nil {
+				o.Judged[i].Correctness, o.Judged[i].Deviation = c.mean(s.right)
 			}
 		}
-		if err := o.choose(c, correct); err != nil || o.Chosen != test.want {
+		if err := o.choose(c, test.all); err != nil || o.Chosen != test.want {
 			t.Errorf("%s: %d, not %d; %+v, %v", test.name, o.Chosen, test.want, o.Judged, err)
 		}
 	}

@@ -1,0 +1,36 @@
+// Package receipt makes receipts for blocks that leave the live set, or come back: leaves of a
+// transparency log whose checkpoints are signed. It knows no block, file or daemon.
+//
+//	leaf.go     a leaf says what happened, and from what live set to what other one
+//	tree.go     the map of the live blocks, as a Merkle tree with one root for each set
+//	removal.go  proof that blocks were in one tree and are absent from the next
+//	log.go      leaves become a log; a proof of one is checked offline
+//	key.go      the key that signs, and the salts of commitments
+//
+// # Commitments
+//
+// A receipt must not keep what it says was forgotten. So the tree, the leaves and the proofs
+// have no id, key, label or number of a row. A block's item is HMAC-SHA256(salt, id) and
+// HMAC-SHA256(salt, digest of its summary). The salt is HMAC-SHA256(secret, id), and the secret
+// is HMAC-SHA256(seed of the log's key, "streamd receipts salts"). The salt goes to who asked for
+// the retirement, who can then show that the receipt is about that id. Without salt or key
+// nobody can find out whether an item is that of some id, even one of few possible ids.
+//
+// The root of the tree is a function of the set of live blocks and of the key. The digest of the
+// sums alone does not say which blocks these are: two sets can have one sum.
+//
+// # What a receipt proves
+//
+// Check needs the proof and the public key of the log, and finds that the log's owner has signed
+// that these items left the live set of one root, that the live set of the other root lacks them,
+// and that nothing else changed between the two. The owner cannot take that back: a later
+// checkpoint without the leaf is not consistent with the earlier one (Audit). A receipt cannot
+// prove that the owner has no copy. Its scope says what the owner vouches for.
+//
+// Hashes of the log are those of RFC 6962. Those of the tree are SHA-256 over
+//
+//	0, key, value              an item
+//	1, bit, left, right        an inner node
+//
+// and over nothing for a tree without items.
+package receipt

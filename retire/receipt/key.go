@@ -1,0 +1,144 @@
+package receipt
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// Key signs the checkpoints of a log, and makes the salts of its commitments.
+type Key struct {
+	signer note.Signer
+	public string // the verifier key
+	secret Hash   // of the salts
+}
+
+// PublicFile is the file beside a key that has its public half, for those who check receipts.
+func PublicFile(path string) string { return path + ".pub" }
+
+// mostKey bounds the size of a key's file in bytes.
+const mostKey = 4 << 10
+
+// OpenKey reads the key in a file, which is an Ed25519 key of golang.org/x/mod/sumdb/note. If
+// there is no such file, it makes a key for the log of that name, readable by its owner only,
+// and the file with the public half beside it. made reports that. loose reports that others can
+// read or change the file.
+func OpenKey(path, name string) (k *Key, made, loose bool, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		k, err = makeKey(path, name)
+		return k, err == nil, false, err
+	}
+	if err != nil {
+		return nil, false, false, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostKey+1))
+	if err != nil {
+		return nil, false, false, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, false, false, err
+	}
+	k, err = ParseKey(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, false, false, fmt.Errorf("%s: %w", path, err)
+	}
+	return k, false, info.Mode().Perm()&0o077 != 0, nil
+}
+
+// makeKey makes a key and its files. The name gets a random end: it has to be that of one log
+// only.
+func makeKey(path, name string) (*Key, error) {
+	private, _, err := note.GenerateKey(rand.Reader, fmt.Sprintf("streamd/%s/%s", name, strings.ToLower(rand.Text()[:8])))
+	if err != nil {
+		return nil, err
+	}
+	k, err := ParseKey(private)
+	if err != nil {
+		return nil, err
+	}
+	// Without its public half a key would not be made anew, so that comes first.
+	if err := os.WriteFile(PublicFile(path), []byte(k.public+"\n"), 0o644); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.WriteString(private + "\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return nil, errors.Join(err, os.Remove(path))
+	}
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	return k, errors.Join(folder.Sync(), folder.Close())
+}
+
+// ParseKey reads the text of a private key.
+func ParseKey(text string) (*Key, error) {
+	signer, err := note.NewSigner(text)
+	if err != nil {
+		return nil, errors.New("not a private key for notes (PRIVATE+KEY+name+hash+key)")
+	}
+	// NewSigner has checked the form: the last part is the algorithm and the seed.
+	seed, err := base64.StdEncoding.DecodeString(text[strings.LastIndex(text, "+KEY+")+len("+KEY+"):][len(signer.Name())+1+8+1:])
+	if err != nil {
+		return nil, err
+	}
+	k := &Key{signer: signer, secret: keyed(seed[1:], []byte("streamd receipts salts"))}
+	k.public, err = publicOf(signer.Name(), seed[1:])
+	return k, err
+}
+
+// Name is that of the log.
+func (k *Key) Name() string { return k.signer.Name() }
+
+// Public is the public half, as note.NewVerifier takes it.
+func (k *Key) Public() string { return k.public }
+
+// keyed is an HMAC-SHA256.
+func keyed(key, message []byte) (mac Hash) {
+	h := hmac.New(sha256.New, key)
+	h.Write(message)
+	h.Sum(mac[:0])
+	return mac
+}
+
+// Salt is a salt for a text: whoever has it can find out whether a commitment is that of the
+// text, and nothing about other texts.
+func (k *Key) Salt(of string) Hash { return keyed(k.secret[:], []byte(of)) }
+
+// Commit is the commitment of a text, an id among others, under a salt.
+func Commit(salt Hash, of string) Hash { return keyed(salt[:], []byte(of)) }
+
+// Item is the item of a live block. The digest is that of its summary in the features.
+func (k *Key) Item(id string, digest Hash) Item {
+	salt := k.Salt(id)
+	return Item{Key: Commit(salt, id), Value: keyed(salt[:], digest[:])}
+}
+
+// ItemKey is the key of a block's item.
+func (k *Key) ItemKey(id string) Hash { return Commit(k.Salt(id), id) }
+
+// ParseHash reads a hash in hex.
+func ParseHash(s string) (h Hash, err error) {
+	if b, err := hex.DecodeString(s); err != nil || copy(h[:], b) < len(h) || len(b) > len(h) {
+		return Hash{}, fmt.Errorf("%q: want %d bytes in hex", s, len(h))
+	}
+	return h, nil
+}

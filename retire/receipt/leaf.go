@@ -1,0 +1,239 @@
+package receipt
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"streamd/incremental/decode"
+)
+
+// Kind says why blocks have left the live set, or come back.
+type Kind byte
+
+const (
+	Retired   Kind = 1 + iota // on request
+	Deleted                   // by a tombstone, by a value that cannot be used, or with the whole log
+	Expired                   // by the retention policy
+	Replaced                  // by the next value of its key
+	Lost                      // the log does not return it as it was
+	Withdrawn                 // by a record of the control topic
+	Restored                  // a withdrawn block is live again
+	Kinds                     // 1 + the number of kinds
+)
+
+var kinds = [Kinds]string{
+	Retired: "retired", Deleted: "deleted", Expired: "expired", Replaced: "replaced", Lost: "lost", Withdrawn: "withdrawn", Restored: "restored",
+}
+
+func (k Kind) known() bool { return k >= Retired && k < Kinds }
+
+// String is the name.
+func (k Kind) String() string {
+	if !k.known() {
+		return fmt.Sprintf("kind %d", byte(k))
+	}
+	return kinds[k]
+}
+
+// MarshalText writes the name.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// Place is somewhere that rows of a block, or numbers made from them, can be.
+type Place byte
+
+const (
+	State       Place = iota // exact sums
+	Folds                    // sums by fold
+	Sample                   // row sample
+	Spaces                   // sums in the coordinates of bases, and the points of these
+	Pages                    // free pages of the snapshot file
+	DeadLetters              // topic of the dead letters
+	Models                   // models and predictions that were handed out
+	Log                      // topic of the records
+	Copies                   // copies of the snapshot file, and blocks of the disk that it had before
+	places
+)
+
+var placeNames = [places]string{"state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies"}
+
+// Status says whether something has left a place.
+type Status byte
+
+const (
+	None    Status = iota // there is no such place
+	Done                  // it has left
+	Pending               // it leaves later, without a request
+	NotOurs               // it is out of reach
+	statuses
+)
+
+var statusNames = [statuses]string{"none", "done", "pending", "not_ours"}
+
+// Scope has the status of every place.
+type Scope [places]Status
+
+// Names is the scope for people to read.
+func (s Scope) Names() map[string]string {
+	names := make(map[string]string, places)
+	for place, status := range s {
+		names[placeNames[place]] = statusNames[status]
+	}
+	return names
+}
+
+// Side is the live set before or after.
+type Side struct {
+	Digest Hash // of the exact sums
+	Root   Hash // of the tree of live blocks
+}
+
+// Next is the first offset of a partition that the sums do not have.
+type Next struct {
+	Partition uint32
+	Offset    int64
+}
+
+// Leaf is an entry of the log. It has no id, key, label or number of a row.
+type Leaf struct {
+	Kind     Kind
+	Blocks   int64
+	Rows     int64
+	Earliest time.Time // event times of the blocks
+	Latest   time.Time
+	Durable  time.Time // when it was saved
+	// Before and After are the live set before and after. For kind Retired nothing else has
+	// changed between them. For the other kinds they are those of the save before and of
+	// this save, between which other blocks may have come and gone.
+	Before, After Side
+	Items         Hash     // ListHash of the blocks: by key for kind Retired, else in their order
+	Settings      Hash     // of topic, features, options and algorithm
+	Request       Hash     // HMAC-SHA256 of the request under its salt; zero without one
+	Model         [16]byte // fingerprint of the model that was served before
+	Scope         Scope
+	Principal     string // name of who asked; "" for other kinds than Retired
+	Build         string // version of streamd
+	Topic         string
+	Offsets       []Next // of the cut, by partition; the first MaxOffsets of them
+}
+
+// Bounds of a leaf, so that it has less than 64 KiB.
+const (
+	MaxOffsets = 4096
+	maxText    = 1 << 10 // bytes of a text
+	maxLeaf    = 1<<16 - 1
+)
+
+// Add counts a block.
+func (l *Leaf) Add(rows int64, at time.Time) {
+	if l.Blocks == 0 || at.Before(l.Earliest) {
+		l.Earliest = at
+	}
+	if l.Blocks == 0 || at.After(l.Latest) {
+		l.Latest = at
+	}
+	l.Blocks++
+	l.Rows += rows
+}
+
+// leafVersion is the first byte of a leaf. Each version is read forever.
+const leafVersion = 1
+
+// ListHash identifies a list of items.
+func ListHash(items []Item) Hash {
+	h := sha256.New()
+	for i := range items {
+		h.Write(items[i].Key[:])
+		h.Write(items[i].Value[:])
+	}
+	return Hash(h.Sum(nil))
+}
+
+// AppendBinary appends the leaf. Equal leaves are equal bytes. Texts are cut at a kilobyte,
+// and times are rounded to milliseconds.
+//
+//	size
+//	   1  version, 1
+//	   1  kind
+//	   8  blocks, rows, earliest, latest, durable: each 8; times in ms since 1970
+//	  32  before: digest, root; after: digest, root: each 32
+//	  32  hash of the items, settings, request: each 32
+//	  16  fingerprint of the model
+//	   9  scope, a byte for each place
+//	      principal, build, topic: each its length and the bytes
+//	      number of offsets; of each partition (4) and offset (8)
+//
+// Numbers are little endian; lengths and the number of offsets are varints.
+func (l *Leaf) AppendBinary(b []byte) []byte {
+	b = append(b, leafVersion, byte(l.Kind))
+	for _, x := range []int64{l.Blocks, l.Rows, l.Earliest.UnixMilli(), l.Latest.UnixMilli(), l.Durable.UnixMilli()} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(x))
+	}
+	for _, h := range l.hashes() {
+		b = append(b, h[:]...)
+	}
+	b = append(b, l.Model[:]...)
+	for _, status := range l.Scope {
+		b = append(b, byte(status))
+	}
+	for _, text := range []string{l.Principal, l.Build, l.Topic} {
+		text = text[:min(len(text), maxText)]
+		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+	}
+	offsets := l.Offsets[:min(len(l.Offsets), MaxOffsets)]
+	b = binary.AppendUvarint(b, uint64(len(offsets)))
+	for _, o := range offsets {
+		b = binary.LittleEndian.AppendUint32(b, o.Partition)
+		b = binary.LittleEndian.AppendUint64(b, uint64(o.Offset))
+	}
+	return b
+}
+
+// hashes are those of a leaf in their order.
+func (l *Leaf) hashes() [7]*Hash {
+	return [...]*Hash{&l.Before.Digest, &l.Before.Root, &l.After.Digest, &l.After.Root, &l.Items, &l.Settings, &l.Request}
+}
+
+// DecodeLeaf reads what AppendBinary has written.
+func DecodeLeaf(b []byte) (*Leaf, error) {
+	if len(b) > 0 && b[0] != leafVersion {
+		return nil, fmt.Errorf("a leaf of version %d: this program knows version %d", b[0], leafVersion)
+	}
+	r := decode.Reader{Rest: b}
+	number := func() int64 { return int64(binary.LittleEndian.Uint64(r.Take(8))) }
+	natural := func() int64 {
+		x := number()
+		r.Bad = r.Bad || x < 0
+		return x
+	}
+	moment := func() time.Time { return time.UnixMilli(number()).UTC() }
+	l := &Leaf{Kind: Kind(r.Take(2)[1])}
+	l.Blocks, l.Rows = natural(), natural()
+	l.Earliest, l.Latest, l.Durable = moment(), moment(), moment()
+	for _, h := range l.hashes() {
+		copy(h[:], r.Take(len(h)))
+	}
+	copy(l.Model[:], r.Take(len(l.Model)))
+	for place, status := range r.Take(len(l.Scope)) {
+		l.Scope[place] = Status(status)
+		r.Bad = r.Bad || Status(status) >= statuses
+	}
+	for _, text := range []*string{&l.Principal, &l.Build, &l.Topic} {
+		*text = r.Text()
+		r.Bad = r.Bad || len(*text) > maxText
+	}
+	last := int64(-1)
+	for range r.Count(12) {
+		o := Next{binary.LittleEndian.Uint32(r.Take(4)), natural()}
+		r.Bad = r.Bad || int64(o.Partition) <= last || o.Partition > math.MaxInt32
+		last = int64(o.Partition)
+		l.Offsets = append(l.Offsets, o)
+	}
+	if r.Bad || len(r.Rest) > 0 || !l.Kind.known() || len(b) > maxLeaf || len(l.Offsets) > MaxOffsets {
+		return nil, errors.New("not a leaf: its encoding is damaged")
+	}
+	return l, nil
+}

@@ -1,0 +1,342 @@
+package receipt
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// publicOf is the verifier key of a seed.
+func publicOf(name string, seed []byte) (string, error) {
+	return note.NewEd25519VerifierKey(name, ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey))
+}
+
+// Record is a leaf with what proves it.
+type Record struct {
+	Leaf    []byte // as Leaf.AppendBinary writes it
+	Removal []byte // as Tree.Prove makes it; nil for other kinds than Retired
+}
+
+// Growth is what a log gains by records.
+type Growth struct {
+	Size       int64    // number of leaves before
+	Records    []Record // of the further leaves
+	Hashes     []Hash   // stored from index tlog.StoredHashIndex(0, Size) on
+	Checkpoint []byte   // signed, of the log with them
+}
+
+// Grow adds records to a log of that many leaves, whose hashes are read.
+func (k *Key) Grow(size int64, hashes tlog.HashReader, records []Record) (*Growth, error) {
+	g := &Growth{Size: size, Records: records}
+	first := tlog.StoredHashIndex(0, size)
+	all := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		found := make([]tlog.Hash, len(indexes))
+		var old, places []int64
+		for i, index := range indexes {
+			if index < first {
+				old, places = append(old, index), append(places, int64(i))
+			} else {
+				found[i] = g.Hashes[index-first]
+			}
+		}
+		if old == nil {
+			return found, nil
+		}
+		read, err := hashes.ReadHashes(old)
+		if err != nil {
+			return nil, err
+		}
+		for i, h := range read {
+			found[places[i]] = h
+		}
+		return found, nil
+	})
+	for i := range records {
+		if len(records[i].Leaf) > maxLeaf {
+			return nil, fmt.Errorf("a leaf of %d bytes: the log takes %d", len(records[i].Leaf), maxLeaf)
+		}
+		more, err := tlog.StoredHashes(size+int64(i), records[i].Leaf, all)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range more {
+			g.Hashes = append(g.Hashes, h)
+		}
+	}
+	size += int64(len(records))
+	root, err := tlog.TreeHash(size, all)
+	if err != nil {
+		return nil, err
+	}
+	g.Checkpoint, err = note.Sign(&note.Note{Text: (&Checkpoint{k.Name(), size, root}).text()}, k.signer)
+	return g, err
+}
+
+// Checkpoint is a tree head of a log, as c2sp.org/tlog-checkpoint has it.
+type Checkpoint struct {
+	Origin string // name of the log
+	Size   int64  // number of leaves
+	Root   tlog.Hash
+}
+
+func (c *Checkpoint) text() string {
+	return fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size, c.Root)
+}
+
+// OpenCheckpoint checks the signature of a checkpoint under a public key.
+func OpenCheckpoint(signed []byte, public string) (*Checkpoint, error) {
+	verifier, err := note.NewVerifier(public)
+	if err != nil {
+		return nil, fmt.Errorf("the public key: %w", err)
+	}
+	n, err := note.Open(signed, note.VerifierList(verifier))
+	if err != nil {
+		return nil, fmt.Errorf("the checkpoint: %w", err)
+	}
+	if _, err := base64.StdEncoding.Strict().DecodeString(n.Sigs[0].Base64); err != nil {
+		return nil, fmt.Errorf("the signature of the checkpoint: %w", err) // some of its bits stand for nothing
+	}
+	c, err := readCheckpoint(n.Text)
+	if err == nil && c.Origin != verifier.Name() {
+		err = fmt.Errorf("it is not that of the log %s", verifier.Name())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the checkpoint: %w", err)
+	}
+	return c, nil
+}
+
+// CheckHead compares a checkpoint, whose signature is not checked, with a tree head.
+func CheckHead(signed []byte, size int64, root tlog.Hash) error {
+	c, err := readCheckpoint(string(signed))
+	if err == nil && (c.Size != size || c.Root != root) {
+		err = fmt.Errorf("the checkpoint is one of %d leaves with another root", c.Size)
+	}
+	return err
+}
+
+// readCheckpoint reads the text of a checkpoint.
+func readCheckpoint(text string) (c *Checkpoint, err error) {
+	lines := strings.Split(text, "\n")
+	if len(lines) < 4 {
+		return nil, errors.New("it has fewer than three lines")
+	}
+	c = &Checkpoint{Origin: lines[0]}
+	if c.Size, err = naturalOf(lines[1]); err != nil {
+		return nil, fmt.Errorf("its size: %w", err)
+	}
+	if c.Root, err = tlog.ParseHash(lines[2]); err != nil {
+		return nil, fmt.Errorf("its root: %w", err)
+	}
+	return c, nil
+}
+
+// naturalOf reads a number without leading zeros.
+func naturalOf(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || strconv.FormatInt(n, 10) != s {
+		return 0, fmt.Errorf("%.20q is not a number", s)
+	}
+	return n, nil
+}
+
+// proofHeader is the first line of a proof.
+const proofHeader = "c2sp.org/tlog-proof@v1\n"
+
+// AppendProof appends the proof of a record in the form c2sp.org/tlog-proof@v1: a text that
+// can be checked offline. Its extra data is the length of the leaf as a varint, the leaf, and
+// the removal.
+func AppendProof(b []byte, r Record, index int64, inclusion tlog.RecordProof, checkpoint []byte) []byte {
+	extra := append(binary.AppendUvarint(nil, uint64(len(r.Leaf))), r.Leaf...)
+	extra = append(extra, r.Removal...)
+	b = append(append(b, proofHeader...), "extra "...)
+	b = base64.StdEncoding.AppendEncode(b, extra)
+	b = fmt.Appendf(b, "\nindex %d\n", index)
+	for _, h := range inclusion {
+		b = append(base64.StdEncoding.AppendEncode(b, h[:]), '\n')
+	}
+	return append(append(b, '\n'), checkpoint...)
+}
+
+// Receipt is what a proof proves.
+type Receipt struct {
+	Leaf       *Leaf
+	Index      int64 // of the leaf in the log
+	Checkpoint *Checkpoint
+	Items      []Item // removed blocks, if the leaf is of kind Retired
+}
+
+// MaxProof is the most bytes of a proof that are read.
+const MaxProof = 64 << 20
+
+// Check checks a proof under the public key of a log, without anything else: the log's
+// signature, that the leaf is in the log, and, for blocks that were retired on request, that
+// they were in the live set before, are absent from it after, and that nothing else changed.
+func Check(proof []byte, public string) (*Receipt, error) {
+	if len(proof) > MaxProof {
+		return nil, fmt.Errorf("a proof of %d bytes: the most is %d", len(proof), MaxProof)
+	}
+	head, checkpoint, ok := bytes.Cut(proof, []byte("\n\n"))
+	lines := strings.Split(string(head), "\n")
+	if !ok || len(lines) < 3 || lines[0]+"\n" != proofHeader {
+		return nil, fmt.Errorf("not a proof: want a file that begins with %s", strings.TrimSpace(proofHeader))
+	}
+	text, ok := strings.CutPrefix(lines[1], "extra ")
+	extra, err := base64.StdEncoding.Strict().DecodeString(text)
+	if !ok || err != nil {
+		return nil, errors.New("the proof has no receipt: its second line is not extra data")
+	}
+	text, ok = strings.CutPrefix(lines[2], "index ")
+	r := &Receipt{}
+	if r.Index, err = naturalOf(text); !ok || err != nil {
+		return nil, errors.New("the proof has no index")
+	}
+	if len(lines) > 3+63 {
+		return nil, errors.New("the proof has more hashes than a log has levels")
+	}
+	var inclusion tlog.RecordProof
+	for _, line := range lines[3:] {
+		h, err := tlog.ParseHash(line)
+		if err != nil || h.String() != line {
+			return nil, fmt.Errorf("%.50q is not a hash of the proof", line)
+		}
+		inclusion = append(inclusion, h)
+	}
+	if r.Checkpoint, err = OpenCheckpoint(checkpoint, public); err != nil {
+		return nil, err
+	}
+	leaf, removal, err := cutRecord(extra)
+	if err != nil {
+		return nil, err
+	}
+	if r.Index >= r.Checkpoint.Size {
+		return nil, fmt.Errorf("leaf %d is not in a log of %d", r.Index, r.Checkpoint.Size)
+	}
+	if err := tlog.CheckRecord(inclusion, r.Checkpoint.Size, r.Checkpoint.Root, r.Index, tlog.RecordHash(leaf)); err != nil {
+		return nil, fmt.Errorf("leaf %d is not in the log: %w", r.Index, err)
+	}
+	if r.Leaf, err = DecodeLeaf(leaf); err != nil {
+		return nil, err
+	}
+	return r, r.checkRemoval(removal)
+}
+
+// cutRecord cuts the extra data of a proof.
+func cutRecord(extra []byte) (leaf, removal []byte, err error) {
+	n, size := binary.Uvarint(extra)
+	if size <= 0 || size > 1 && extra[size-1] == 0 || n > uint64(len(extra)-size) {
+		return nil, nil, errors.New("the extra data of the proof has no leaf")
+	}
+	return extra[size:][:n], extra[size:][n:], nil
+}
+
+// checkRemoval compares the proof of a removal with the leaf.
+func (r *Receipt) checkRemoval(proof []byte) error {
+	if r.Leaf.Kind != Retired {
+		if len(proof) > 0 {
+			return fmt.Errorf("a leaf of kind %s has no proof of a removal", r.Leaf.Kind)
+		}
+		return nil
+	}
+	removal, err := CheckRemoval(proof)
+	switch {
+	case err != nil:
+		return err
+	case removal.Before != r.Leaf.Before.Root:
+		return errors.New("the proof of the removal does not begin with the live blocks of the leaf")
+	case removal.After != r.Leaf.After.Root:
+		return errors.New("the proof of the removal does not end with the live blocks of the leaf")
+	case int64(len(removal.Removed)) != r.Leaf.Blocks || ListHash(removal.Removed) != r.Leaf.Items:
+		return errors.New("the proof of the removal is one of other blocks than the leaf's")
+	}
+	r.Items = removal.Removed
+	return nil
+}
+
+// Names reports whether the receipt is about the block of that id, whose salt was given to who
+// asked.
+func (r *Receipt) Names(id string, salt Hash) bool {
+	key := Commit(salt, id)
+	for i := range r.Items {
+		if r.Items[i].Key == key {
+			return true
+		}
+	}
+	return false
+}
+
+// Audit checks all leaves of a log against checkpoints of it, which are ordered by size. A leaf
+// that was changed, dropped, moved or added before the last checkpoint does not go unnoticed,
+// nor does a log that was forked after one of them.
+func Audit(leaves iter.Seq[[]byte], checkpoints ...*Checkpoint) error {
+	var stored []tlog.Hash
+	reader := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		found := make([]tlog.Hash, len(indexes))
+		for i, index := range indexes {
+			found[i] = stored[index]
+		}
+		return found, nil
+	})
+	var size int64
+	reached := func() error {
+		for ; len(checkpoints) > 0 && checkpoints[0].Size == size; checkpoints = checkpoints[1:] {
+			root, err := tlog.TreeHash(size, reader)
+			if err != nil {
+				return err
+			}
+			if root != checkpoints[0].Root {
+				return fmt.Errorf("the first %d leaves are not those of the checkpoint", size)
+			}
+		}
+		return nil
+	}
+	if err := reached(); err != nil {
+		return err
+	}
+	for leaf := range leaves {
+		more, err := tlog.StoredHashes(size, leaf, reader)
+		if err != nil {
+			return err
+		}
+		stored = append(stored, more...)
+		size++
+		if err := reached(); err != nil {
+			return err
+		}
+	}
+	if len(checkpoints) > 0 {
+		return fmt.Errorf("there are %d leaves, and the checkpoint is one of %d", size, checkpoints[0].Size)
+	}
+	return nil
+}
+
+// TileWidth is the width of a full tile.
+const TileWidth = 1 << tileHeight
+
+const tileHeight = 8
+
+// ParseTile reads the path of a tile of a log of that many leaves, behind "tile/", as
+// c2sp.org/tlog-tiles has it: 0/000, 1/x001/234.p/5, or entries/000. The tile of entries has
+// level −1. ok is false if the log has no such tile.
+func ParseTile(path string, size int64) (t tlog.Tile, ok bool) {
+	if rest, entries := strings.CutPrefix(path, "entries/"); entries {
+		path = "data/" + rest
+	} else if strings.HasPrefix(path, "data/") {
+		return t, false
+	}
+	t, err := tlog.ParseTilePath(fmt.Sprintf("tile/%d/%s", tileHeight, path))
+	if err != nil || t.L > 62/tileHeight {
+		return t, false
+	}
+	hashes := size >> (tileHeight * max(t.L, 0)) // on the level of the tile
+	return t, t.N < hashes/TileWidth || t.N == hashes/TileWidth && int64(t.W) <= hashes%TileWidth
+}

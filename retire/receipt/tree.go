@@ -1,0 +1,214 @@
+package receipt
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"math/bits"
+)
+
+// Hash is a SHA-256 hash.
+type Hash = [sha256.Size]byte
+
+// Item stands for a live block in a Tree, without its id or contents.
+type Item struct {
+	Key   Hash // commitment of the block's id
+	Value Hash // commitment of its summary's digest
+}
+
+// Tree is the map of the live blocks as a Merkle tree. Its root is a function of the set of
+// items alone. It is a crit-bit tree: an inner node names the first bit in which the keys
+// below it differ, and has those with a 0 on its left. So there are no inner nodes with one
+// child, and with n items a path has about log₂ n of them.
+//
+// A change takes O(log n) and marks the nodes above as changed. Root hashes these. An item
+// takes 108 bytes of memory.
+//
+// The zero Tree is empty. It belongs to one goroutine.
+type Tree struct {
+	nodes arena[node]
+	items arena[Item]
+	root  ref // if n > 0
+	n     int
+}
+
+// ref is a node's number, or ^ the number of an item.
+type ref int32
+
+func (r ref) isItem() bool { return r < 0 }
+
+type node struct {
+	hash    Hash
+	below   [2]ref
+	bit     uint8 // 0 is the highest bit of a key's first byte
+	changed bool  // the hash is that of earlier items
+}
+
+// arenaChunk is the number of elements that an arena allocates together.
+const arenaChunk = 1 << 12
+
+// arena numbers its elements and never moves them.
+type arena[T any] struct {
+	chunks []*[arenaChunk]T
+	used   int32   // numbers given out
+	free   []int32 // of these, the ones given back
+}
+
+func (a *arena[T]) at(i int32) *T { return &a.chunks[i/arenaChunk][i%arenaChunk] }
+
+func (a *arena[T]) take() int32 {
+	if last := len(a.free) - 1; last >= 0 {
+		i := a.free[last]
+		a.free = a.free[:last]
+		return i
+	}
+	if int(a.used) == len(a.chunks)*arenaChunk {
+		a.chunks = append(a.chunks, new([arenaChunk]T))
+	}
+	a.used++
+	return a.used - 1
+}
+
+func (a *arena[T]) giveBack(i int32) {
+	*a.at(i) = *new(T)
+	a.free = append(a.free, i)
+}
+
+// bitOf is the bit of a key, 0 or 1.
+func bitOf(key *Hash, bit uint8) int { return int(key[bit/8]>>(7-bit%8)) & 1 }
+
+// differ is the first bit in which two keys differ. same: there is none.
+func differ(a, b *Hash) (bit uint8, same bool) {
+	for i := range a {
+		if x := a[i] ^ b[i]; x != 0 {
+			return uint8(8*i + bits.LeadingZeros8(x)), false
+		}
+	}
+	return 0, true
+}
+
+// EmptyRoot is the root of a tree without items.
+var EmptyRoot = sha256.Sum256(nil)
+
+// hash is that of an item in the tree.
+func (i *Item) hash() Hash {
+	var b [1 + 2*sha256.Size]byte
+	copy(b[1:], i.Key[:])
+	copy(b[1+sha256.Size:], i.Value[:])
+	return sha256.Sum256(b[:])
+}
+
+// nodeHash is the hash of an inner node.
+func nodeHash(bit uint8, left, right *Hash) Hash {
+	var b [2 + 2*sha256.Size]byte
+	b[0], b[1] = 1, bit
+	copy(b[2:], left[:])
+	copy(b[2+sha256.Size:], right[:])
+	return sha256.Sum256(b[:])
+}
+
+// Len is the number of items.
+func (t *Tree) Len() int { return t.n }
+
+// nearest is the item at the end of the path of a key. It has the key if any item has it.
+// The tree is not empty.
+func (t *Tree) nearest(key *Hash) *Item {
+	r := t.root
+	for !r.isItem() {
+		n := t.nodes.at(int32(r))
+		r = n.below[bitOf(key, n.bit)]
+	}
+	return t.items.at(int32(^r))
+}
+
+// Get returns the item of a key.
+func (t *Tree) Get(key Hash) (Item, bool) {
+	if t.n == 0 {
+		return Item{}, false
+	}
+	i := t.nearest(&key)
+	return *i, i.Key == key
+}
+
+// Put adds an item, or replaces the one of the same key.
+func (t *Tree) Put(i Item) {
+	if t.n == 0 {
+		t.root, t.n = t.newItem(i), 1
+		return
+	}
+	near := t.nearest(&i.Key)
+	bit, same := differ(&near.Key, &i.Key)
+	if same {
+		near.Value = i.Value
+	}
+	at := &t.root
+	for !at.isItem() {
+		n := t.nodes.at(int32(*at))
+		if !same && n.bit > bit {
+			break
+		}
+		n.changed = true
+		at = &n.below[bitOf(&i.Key, n.bit)]
+	}
+	if same {
+		return
+	}
+	added := t.nodes.take()
+	n := t.nodes.at(added)
+	n.bit, n.changed = bit, true
+	side := bitOf(&i.Key, bit)
+	n.below[side], n.below[1-side] = t.newItem(i), *at
+	*at = ref(added)
+	t.n++
+}
+
+func (t *Tree) newItem(i Item) ref {
+	number := t.items.take()
+	*t.items.at(number) = i
+	return ^ref(number)
+}
+
+// Remove removes the item of a key. ok is false if there is none.
+func (t *Tree) Remove(key Hash) (ok bool) {
+	if t.n == 0 || t.nearest(&key).Key != key {
+		return false
+	}
+	at := &t.root
+	var above *ref // leads to the node that has at
+	for !at.isItem() {
+		n := t.nodes.at(int32(*at))
+		n.changed = true
+		above, at = at, &n.below[bitOf(&key, n.bit)]
+	}
+	t.items.giveBack(int32(^*at))
+	t.n--
+	if above != nil {
+		gone := int32(*above)
+		n := t.nodes.at(gone)
+		*above = n.below[1-bitOf(&key, n.bit)]
+		t.nodes.giveBack(gone)
+	}
+	return true
+}
+
+// Root is the root of the present items.
+func (t *Tree) Root() Hash {
+	if t.n == 0 {
+		return EmptyRoot
+	}
+	return t.hash(t.root)
+}
+
+func (t *Tree) hash(r ref) Hash {
+	if r.isItem() {
+		return t.items.at(int32(^r)).hash()
+	}
+	n := t.nodes.at(int32(r))
+	if n.changed {
+		left, right := t.hash(n.below[0]), t.hash(n.below[1])
+		n.hash, n.changed = nodeHash(n.bit, &left, &right), false
+	}
+	return n.hash
+}
+
+// less orders keys.
+func less(a, b *Hash) int { return bytes.Compare(a[:], b[:]) }

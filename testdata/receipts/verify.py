@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""Checks a receipt of streamd with the Python standard library alone.
+
+    verify.py RECEIPT.tlog-proof PUBLIC-KEY [ID SALT]
+
+RECEIPT is what GET /v1/receipts/proof/N answers, and PUBLIC-KEY the file receipts.key.pub of
+the daemon. It checks the signature of the log (Ed25519, RFC 8032), that the leaf is in the log
+(RFC 6962), and, of blocks that were retired on request, that they were among the live blocks of
+the first root, are not among those of the second, and that no other block differs. With the id
+of a block and the salt that the daemon gave to who retired it, it also checks that the receipt
+is about that block. It prints what the leaf says, and exits with 1 if something is wrong.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import struct
+import sys
+
+
+class Bad(Exception):
+    pass
+
+
+def need(condition, what):
+    if not condition:
+        raise Bad(what)
+
+
+def sha256(*parts):
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def unbase64(text):
+    raw = base64.b64decode(text, validate=True)
+    need(base64.b64encode(raw) == text.encode(), "base64 with bits that stand for nothing")
+    return raw
+
+
+# --- Ed25519, RFC 8032, section 5.1: points are (X, Y, Z, T) with x = X/Z, y = Y/Z, xy = T/Z
+
+P = 2**255 - 19
+ORDER = 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, -1, P) % P
+ROOT = pow(2, (P - 1) // 4, P)  # a square root of -1
+
+
+def point_add(p, q):
+    a, b = (p[1] - p[0]) * (q[1] - q[0]) % P, (p[1] + p[0]) * (q[1] + q[0]) % P
+    c, d = 2 * p[3] * q[3] * D % P, 2 * p[2] * q[2] % P
+    e, f, g, h = b - a, d - c, d + c, b + a
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def point_times(n, p):
+    q = (0, 1, 1, 0)
+    while n > 0:
+        if n & 1:
+            q = point_add(q, p)
+        p = point_add(p, p)
+        n >>= 1
+    return q
+
+
+def point_equal(p, q):
+    return (p[0] * q[2] - q[0] * p[2]) % P == 0 and (p[1] * q[2] - q[1] * p[2]) % P == 0
+
+
+def point_read(raw):
+    y = int.from_bytes(raw, "little")
+    sign, y = y >> 255, y & (1 << 255) - 1
+    need(y < P, "not a point of the curve")
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    if (x * x - square) % P:
+        x = x * ROOT % P
+    need((x * x - square) % P == 0 and not (x == 0 and sign), "not a point of the curve")
+    if x & 1 != sign:
+        x = P - x
+    return x, y, 1, x * y % P
+
+
+BASE = point_read((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
+
+
+def ed25519_verify(public, message, signature):
+    need(len(public) == 32 and len(signature) == 64, "a key or a signature of another length")
+    s = int.from_bytes(signature[32:], "little")
+    need(s < ORDER, "the signature is out of range")
+    digest = hashlib.sha512(signature[:32] + public + message).digest()
+    h = int.from_bytes(digest, "little") % ORDER
+    right = point_add(point_read(signature[:32]), point_times(h, point_read(public)))
+    need(point_equal(point_times(s, BASE), right), "the signature is wrong")
+
+
+# --- c2sp.org/signed-note and c2sp.org/tlog-checkpoint
+
+def open_checkpoint(signed, public):
+    """Returns the size and the root of a checkpoint that the key has signed."""
+    name, key_id, key = public.split("+", 2)
+    key = unbase64(key)
+    need(key[0] == 1 and sha256(name.encode(), b"\n", key)[:4].hex() == key_id, "not a public key")
+    text, blank, signatures = signed.rpartition("\n\n")
+    need(blank and signatures.endswith("\n"), "the checkpoint is no signed note")
+    text += "\n"
+    ours = 0
+    for line in signatures[:-1].split("\n"):
+        dash, signer, raw = (line.split(" ") + ["", ""])[:3]
+        need(dash == "\u2014" and line.count(" ") == 2, "a line of the signatures")
+        raw = unbase64(raw)
+        if signer == name and raw[:4].hex() == key_id:
+            ed25519_verify(key[1:], text.encode(), raw[4:])
+            ours += 1
+    need(ours == 1, "the log has not signed the checkpoint")
+    origin, size, root = text.split("\n")[:3]
+    need(origin == name and str(int(size)) == size, "the checkpoint is one of another log")
+    return int(size), unbase64(root)
+
+
+# --- inclusion in the log, RFC 9162, section 2.1.3.2
+
+def check_inclusion(leaf, index, size, path, root):
+    need(0 <= index < size, "the leaf is not in the log")
+    node, last, here = sha256(b"\0", leaf), size - 1, index
+    for sibling in path:
+        need(last > 0, "the proof of inclusion is too long")
+        if here & 1 or here == last:
+            node = sha256(b"\1", sibling, node)
+            while not here & 1 and here:
+                here, last = here >> 1, last >> 1
+        else:
+            node = sha256(b"\1", node, sibling)
+        here, last = here >> 1, last >> 1
+    need(last == 0 and node == root, "the leaf is not in the log")
+
+
+# --- the leaf
+
+KINDS = ["", "retired", "deleted", "expired", "replaced", "lost", "withdrawn", "restored"]
+PLACES = ["state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies"]
+STATUS = ["none", "done", "pending", "not_ours"]
+HASHES = ["digest_before", "root_before", "digest_after", "root_after", "items", "settings", "request"]
+
+
+class Reader:
+    def __init__(self, raw):
+        self.raw = raw
+
+    def take(self, n):
+        need(len(self.raw) >= n, "it ends too early")
+        head, self.raw = self.raw[:n], self.raw[n:]
+        return head
+
+    def varint(self):
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 127) << shift
+            if byte < 128:
+                need(byte or not shift, "a number is longer than necessary")
+                return value
+            shift += 7
+            need(shift < 63, "a number is too large")
+
+
+def read_leaf(raw):
+    r = Reader(raw)
+    version, kind = r.take(2)
+    need(version == 1 and 0 < kind < len(KINDS), "a leaf of another version or kind")
+    leaf = {"kind": KINDS[kind]}
+    names = ["blocks", "rows", "earliest_ms", "latest_ms", "durable_ms"]
+    leaf.update(zip(names, struct.unpack("<5q", r.take(40))))
+    for name in HASHES:
+        leaf[name] = r.take(32).hex()
+    leaf["model"] = r.take(16).hex()
+    leaf["scope"] = {place: STATUS[status] for place, status in zip(PLACES, r.take(len(PLACES)))}
+    for name in ["principal", "build", "topic"]:
+        leaf[name] = r.take(r.varint()).decode()
+    leaf["offsets"] = [struct.unpack("<Iq", r.take(12)) for _ in range(r.varint())]
+    need(not r.raw, "the leaf is too long")
+    return leaf
+
+
+# --- the removal: a part of the tree of live blocks, in which a node is one of
+#     ("hash", hash), ("node", bit, left, right), ("removed", key, value), ("stays", key, value)
+
+def bit_of(key, bit):
+    return key[bit // 8] >> (7 - bit % 8) & 1
+
+
+def read_node(r, path):
+    tag = r.take(1)[0]
+    if tag == 0:
+        return "hash", r.take(32)
+    if tag == 1:
+        bit = r.take(1)[0]
+        need(not path or bit > path[-1][0], "the bits of a path do not ascend")
+        left = read_node(r, path + [(bit, 0)])
+        return "node", bit, left, read_node(r, path + [(bit, 1)])
+    need(tag in (2, 3), "a node of an unknown kind")
+    key, value = r.take(32), r.take(32)
+    need(all(bit_of(key, bit) == side for bit, side in path), "an item is not on the path of its key")
+    return ("removed" if tag == 2 else "stays"), key, value
+
+
+def node_hash(node, after):
+    """The hash before or after the removal. None: nothing is left."""
+    if node[0] == "hash":
+        return node[1]
+    if node[0] == "removed" and after:
+        return None
+    if node[0] != "node":
+        return sha256(b"\0", node[1], node[2])
+    left, right = node_hash(node[2], after), node_hash(node[3], after)
+    if left is None or right is None:
+        return left or right
+    return sha256(b"\1", bytes([node[1]]), left, right)
+
+
+def removed_items(node):
+    if node[0] == "node":
+        return removed_items(node[2]) + removed_items(node[3])
+    return [node[1:]] if node[0] == "removed" else []
+
+
+def absent_after(node, key):
+    """Whether the path of a key leads to another item after the removal, or to nothing."""
+    while node[0] == "node":
+        rest = [side for side in node[2:] if node_hash(side, True) is not None]
+        if not rest:
+            return True
+        node = rest[0] if len(rest) == 1 else rest[bit_of(key, node[1])]
+    return node[0] == "removed" or node[0] == "stays" and node[1] != key
+
+
+def check_removal(raw, leaf):
+    r = Reader(raw)
+    root = read_node(r, [])
+    need(not r.raw, "the removal is too long")
+    items = removed_items(root)
+    need(len(items) == leaf["blocks"] > 0, "the removal has another number of blocks")
+    need(sha256(*(key + value for key, value in items)).hex() == leaf["items"], "the removal is one of other blocks")
+    need(all(a[0] < b[0] for a, b in zip(items, items[1:])), "the keys are not in order")
+    need(node_hash(root, False).hex() == leaf["root_before"], "the blocks were not in the live set before")
+    after = node_hash(root, True) or sha256()
+    need(after.hex() == leaf["root_after"], "the live set after is another one")
+    need(all(absent_after(root, key) for key, _ in items), "a block is not shown to be absent")
+    return [key for key, _ in items]
+
+
+def verify(proof, public, block=None, salt=None):
+    head, blank, checkpoint = proof.partition("\n\n")
+    lines = head.split("\n")
+    need(blank and len(lines) >= 3 and lines[0] == "c2sp.org/tlog-proof@v1", "not a proof")
+    need(lines[1].startswith("extra ") and lines[2].startswith("index "), "not the proof of a receipt")
+    index = int(lines[2][6:])
+    need(str(index) == lines[2][6:], "the index")
+    size, root = open_checkpoint(checkpoint, public)
+    extra = Reader(unbase64(lines[1][6:]))
+    raw = extra.take(extra.varint())
+    check_inclusion(raw, index, size, [unbase64(line) for line in lines[3:]], root)
+    leaf = read_leaf(raw)
+    keys = []
+    if leaf["kind"] == "retired":
+        keys = check_removal(extra.raw, leaf)
+    else:
+        need(not extra.raw, "a leaf of this kind has no removal")
+    if block is not None:
+        commitment = hmac.digest(bytes.fromhex(salt), block.encode(), "sha256")
+        need(commitment in keys, "the receipt is not about that block")
+    return {"index": index, "size": size, **leaf}
+
+
+def main(args):
+    if len(args) not in (2, 4):
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        with open(args[0], encoding="utf-8", newline="") as proof, open(args[1], encoding="utf-8") as public:
+            print(json.dumps(verify(proof.read(), public.read().strip(), *args[2:]), indent=2))
+    except (Bad, ValueError, OSError, IndexError, RecursionError) as error:
+        print(f"{args[0]}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

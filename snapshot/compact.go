@@ -60,9 +60,9 @@ func (k *Key) Compact(ctx context.Context, path string) (info SaveInfo, err erro
 }
 
 // Adopt replaces the file by one that has the live blocks of another file, with their
-// parts and sums, and keeps its own settings, withdrawn blocks, offsets, counts and history.
-// It replaces a file's blocks by the same blocks in other features. Nothing may be saved to
-// the other file meanwhile. Otherwise it promises the same as Compact.
+// parts and sums, and keeps its own settings, withdrawn blocks, offsets, counts, history and
+// receipts. It replaces a file's blocks by the same blocks in other features. Nothing may be
+// saved to the other file meanwhile. Otherwise it promises the same as Compact.
 func (s *Store) Adopt(ctx context.Context, other *Store) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -91,7 +91,7 @@ func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
 	if err := createBuckets(to.tx); err != nil {
 		return head{}, err
 	}
-	for _, name := range [][]byte{bucketWithdrawn, bucketHistory} {
+	for _, name := range [][]byte{bucketWithdrawn, bucketHistory, bucketReceipts, bucketLogHashes, bucketLog} {
 		if from.Bucket(name) == nil {
 			continue
 		}
@@ -99,7 +99,7 @@ func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
 			return head{}, err
 		}
 	}
-	for _, p := range []place{{bucketMeta, keySettings}, {bucketMeta, keyMember}, {bucketWithdrawn, nil}, {bucketOffsets, nil}, {bucketHistory, nil}} {
+	for _, p := range []place{{bucketMeta, keySettings}, {bucketMeta, keyMember}, {bucketWithdrawn, nil}, {bucketOffsets, nil}, {bucketHistory, nil}, {bucketReceipts, nil}, {bucketLogHashes, nil}, {bucketLog, nil}} {
 		if err := p.each(from, func(key, value []byte) error { return to.put(p.bucket, key, value) }); err != nil {
 			return head{}, err
 		}

@@ -36,6 +36,7 @@ import (
 //	states      space, 0 or 1 + fold (u32, BE)  incremental.State, as AppendBinary writes it
 //	summaries   space (u32, BE), block id    incremental.Summary, as AppendBinary writes it
 //	withdrawn   block id                     ledger entry of a withdrawn block
+//	receipts, log hashes, log                the log of receipts; see receipts.go
 //	history     history                      some figures over time; the bucket may be missing
 //
 // All numbers are little endian, except the parts of keys, which must sort.

@@ -58,6 +58,7 @@ const (
 // worldAfter is the world in the child's memory after the given number of saves.
 func worldAfter(saves int64) *world {
 	w := newWorld(rand.New(rand.NewPCG(16, 1)), 3)
+	w.log = newWorldLog()
 	w.withdraws = true
 	for save := range saves {
 		for range stepsPerSave {

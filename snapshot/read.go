@@ -32,6 +32,7 @@ type Contents struct {
 	Counts    Counts
 	SavedAt   time.Time // UTC; zero: nothing has been saved
 	History   []byte    // as SaveHistory wrote it; nil: there is none
+	Log       LogHead   // end of the log of receipts
 
 	// Uncompacted is the time when the oldest remains were left since the last
 	// compaction: those of an explicitly retired block, or of a basis made from one. They
@@ -277,6 +278,10 @@ func readContents(tx *bbolt.Tx, file fileID, note note) (*Contents, error) {
 	c.Horizon, c.Counts, c.SavedAt, c.Uncompacted = want.horizon, want.counts, want.savedAt, want.uncompacted
 	c.InUse, c.retirements = want.inUse, want.retirements
 	c.History, err = readHistory(tx)
+	if err := note(err); err != nil {
+		return nil, err
+	}
+	c.Log, err = readLog(tx)
 	if err := note(err); err != nil {
 		return nil, err
 	}

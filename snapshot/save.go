@@ -17,6 +17,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/retire"
+	"streamd/retire/receipt"
 )
 
 // Block is a live block in the ledger.
@@ -63,6 +64,8 @@ type Change struct {
 	// have been in the file.
 	StaleBases int
 	SavedAt    time.Time // rounded to the millisecond
+	// Receipts are the leaves that the log of receipts gains; nil: none.
+	Receipts *receipt.Growth
 }
 
 // SpaceChange is the change of a space, or a whole new one. Basis and Report are ignored
@@ -238,6 +241,9 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 			}
 		}
 		if err := w.putSpaces(p.spaces, others); err != nil {
+			return err
+		}
+		if err := w.putReceipts(c.Receipts); err != nil {
 			return err
 		}
 		if err := w.putHead(); err != nil {

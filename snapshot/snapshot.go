@@ -29,6 +29,8 @@
 //
 // # Forgetting
 //
+// The log of receipts is the exception: it only grows, and it has nothing of a block's rows.
+//
 // Values that a Save deletes or replaces stay in the file until their pages are used
 // again. Compact replaces the file by one that has only the live values. Contents says
 // whether a block was retired explicitly since. Another file beside the snapshot counts

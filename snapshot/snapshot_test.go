@@ -129,6 +129,8 @@ type world struct {
 	retired, retirements int       // explicit ones: unsaved, saved
 	uncompacted          time.Time // as in Contents
 
+	log *worldLog // nil: without receipts
+
 	spaces []*worldSpace // of bases: at most the one in use and the next one
 	inUse  uint32
 	begun  uint32
@@ -284,10 +286,12 @@ func (w *world) change() Change {
 		Spaces: append([]SpaceChange{{State: w.state, Folds: folds}}, w.spaceChanges()...), InUse: w.inUse, Retired: w.retired,
 	}
 	c.put(slices.Collect(maps.Values(w.put))...)
+	c.Receipts = w.log.grow(&c)
 	return c
 }
 
 func (w *world) saved() {
+	w.log.saved()
 	clear(w.put)
 	clear(w.gone)
 	clear(w.away)
@@ -355,6 +359,9 @@ func (w *world) contents() *Contents {
 		Settings: settings, Version: int(version),
 		Horizon: w.horizon, Counts: w.counts, SavedAt: w.savedAt, InUse: w.inUse,
 		Uncompacted: w.uncompacted, retirements: int64(w.retirements),
+	}
+	if w.log != nil {
+		c.Log = w.log.head
 	}
 	for _, b := range w.live {
 		c.Entries = append(c.Entries, b.Entry)

@@ -142,6 +142,9 @@ func (r *verification) read(tx *bbolt.Tx) (err error) {
 	if err := r.orphans(f); err != nil {
 		return err
 	}
+	if err := verifyLog(tx, r.note); err != nil {
+		return err
+	}
 	r.OK = r.Damaged == 0 && r.Saved == r.Summed
 	return nil
 }

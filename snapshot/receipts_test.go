@@ -1,0 +1,221 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"go.etcd.io/bbolt"
+	sumdb "golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"streamd/retire/receipt"
+)
+
+// worldLog is the log of receipts of a world. Every explicit retirement has a leaf.
+type worldLog struct {
+	key    *receipt.Key
+	head   LogHead
+	leaves [][]byte
+	hashes []tlog.Hash
+	growth *receipt.Growth // of the last change
+}
+
+func newWorldLog() *worldLog {
+	private, _, err := sumdb.GenerateKey(bytes.NewReader(bytes.Repeat([]byte{5}, 32)), "streamd/orders/5")
+	if err != nil {
+		panic(err)
+	}
+	key, err := receipt.ParseKey(private)
+	if err != nil {
+		panic(err)
+	}
+	return &worldLog{key: key}
+}
+
+func (l *worldLog) ReadHashes(indexes []int64) (hashes []tlog.Hash, err error) {
+	for _, i := range indexes {
+		hashes = append(hashes, l.hashes[i])
+	}
+	return hashes, nil
+}
+
+// grow is the growth by the retirements of a change.
+func (l *worldLog) grow(c *Change) *receipt.Growth {
+	if l == nil {
+		return nil
+	}
+	l.growth = nil
+	var records []receipt.Record
+	for i := range c.Retired {
+		leaf := receipt.Leaf{Kind: receipt.Expired, Blocks: 1, Rows: int64(i), Earliest: c.SavedAt, Latest: c.SavedAt, Durable: c.SavedAt}
+		records = append(records, receipt.Record{Leaf: leaf.AppendBinary(nil)})
+	}
+	if records != nil {
+		var err error
+		if l.growth, err = l.key.Grow(l.head.Size, l, records); err != nil {
+			panic(err)
+		}
+	}
+	return l.growth
+}
+
+// saved is called when the last change has been saved.
+func (l *worldLog) saved() {
+	if l == nil || l.growth == nil {
+		return
+	}
+	for _, r := range l.growth.Records {
+		l.leaves = append(l.leaves, r.Leaf)
+	}
+	for _, h := range l.growth.Hashes {
+		l.hashes = append(l.hashes, h)
+	}
+	l.head = LogHead{l.head.Size + int64(len(l.growth.Records)), l.growth.Checkpoint}
+	l.growth = nil
+}
+
+// A file has the receipts of its saves, also after a compaction and under a key, and the proofs
+// made from it pass.
+func TestReceipts(t *testing.T) {
+	key, err := NewKey([]byte("0123456789abcdef"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []*Key{nil, key} {
+		path := filepath.Join(t.TempDir(), "streamd.db")
+		s, _, err := key.Open(path, settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newWorld(rand.New(rand.NewPCG(43, 1)), 2)
+		w.log = newWorldLog()
+		for save := range 12 {
+			for range 60 {
+				w.step()
+			}
+			if save == 4 { // a save that is repeated adds its receipts once
+				c := w.change()
+				for range 2 {
+					if _, err := s.Save(c); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			w.save(t, s)
+			if save%5 == 4 {
+				w.compact(t, s)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, c, err := key.Open(path, settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := int64(len(w.log.leaves))
+		if size < 5 || c.Log.Size != size || !bytes.Equal(c.Log.Checkpoint, w.log.head.Checkpoint) {
+			t.Fatalf("the log has %d leaves, want %d", c.Log.Size, size)
+		}
+		for i := range size {
+			r, err := s.Receipt(i)
+			if err != nil || !bytes.Equal(r.Leaf, w.log.leaves[i]) {
+				t.Fatalf("receipt %d: %v", i, err)
+			}
+			inclusion, err := tlog.ProveRecord(size, i, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := receipt.Check(receipt.AppendProof(nil, r, i, inclusion, c.Log.Checkpoint), w.log.key.Public()); err != nil {
+				t.Errorf("receipt %d: %v", i, err)
+			}
+		}
+		if _, err := s.Receipt(size); !errors.Is(err, ErrNotFound) {
+			t.Errorf("receipt %d: %v", size, err)
+		}
+		s.Close()
+		if report, err := key.Verify(t.Context(), path, nil); err != nil || !report.OK {
+			t.Errorf("%+v, %v", report, err)
+		}
+	}
+}
+
+// Verify notices a leaf, a hash or a checkpoint that was changed together with its checksum, and
+// opening notices a log that was cut short.
+func TestDamagedReceipts(t *testing.T) {
+	w := newWorld(rand.New(rand.NewPCG(44, 1)), 2)
+	w.log = newWorldLog()
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	for range 10 {
+		for range 60 {
+			w.step()
+		}
+		w.save(t, s)
+	}
+	s.Close()
+	size := int64(len(w.log.leaves))
+	if size < 4 {
+		t.Fatalf("%d leaves", size)
+	}
+	for name, damage := range map[string]struct {
+		bucket, key []byte
+		change      func(payload []byte) []byte // nil: the value is deleted
+		opens       bool
+	}{
+		"leaf changed":    {bucketReceipts, indexKey(1), func(b []byte) []byte { b[9]++; return b }, true},
+		"leaf dropped":    {bucketReceipts, indexKey(1), nil, true},
+		"last dropped":    {bucketReceipts, indexKey(size - 1), nil, false},
+		"hash changed":    {bucketLogHashes, indexKey(2), func(b []byte) []byte { b[0]++; return b }, true},
+		"hash dropped":    {bucketLogHashes, indexKey(1), nil, true},
+		"checkpoint":      {bucketLog, keyLog, func(b []byte) []byte { return bytes.Replace(b, []byte("\n"), []byte("\n1"), 1) }, true},
+		"head cut short":  {bucketLog, keyLog, func(b []byte) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(size-1)) }, false},
+		"head without it": {bucketLog, keyLog, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			copied := filepath.Join(t.TempDir(), "copy.db")
+			b, err := os.ReadFile(path)
+			if err == nil {
+				err = os.WriteFile(copied, b, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			db, err := bbolt.Open(copied, 0o600, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = db.Update(func(tx *bbolt.Tx) error {
+				b := tx.Bucket(damage.bucket)
+				if damage.change == nil {
+					return b.Delete(damage.key)
+				}
+				value := append(frame(), damage.change(slices.Clone(b.Get(damage.key)[frameSize:]))...)
+				if err := seal(damage.bucket, damage.key, value); err != nil {
+					return err
+				}
+				return b.Put(damage.key, value)
+			})
+			if err := errors.Join(err, db.Close()); err != nil {
+				t.Fatal(err)
+			}
+			s, _, err := OpenReadOnly(copied)
+			if err == nil {
+				s.Close()
+			}
+			if (err == nil) != damage.opens {
+				t.Errorf("opening: %v", err)
+			}
+			if report, err := Verify(context.Background(), copied, nil); err != nil || report.OK {
+				t.Errorf("%+v, %v", report, err)
+			}
+		})
+	}
+}

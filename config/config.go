@@ -51,6 +51,7 @@ type Config struct {
 	Kernel          Kernel        `key:"kernel"`
 	Retire          Retire        `key:"retire"`
 	Snapshot        Snapshot      `key:"snapshot"`
+	Receipts        Receipts      `key:"receipts"`
 	HTTP            HTTP          `key:"http"`
 	Log             Log           `key:"log"`
 	Workers         int           `key:"workers" default:"0" min:"0" max:"1024" help:"Goroutines that decode and summarise blocks. The model does not depend on their number. 0: one per CPU."`
@@ -192,6 +193,11 @@ type Snapshot struct {
 	Blocks   int           `key:"blocks" default:"100" min:"1" help:"Most blocks between two saves, with the same exception."`
 	Scrub    time.Duration `key:"scrub" default:"1h" min:"0s" help:"Most time from an explicit retirement to the compaction that removes it from the file. 0: only on request."`
 	KeyFile  string        `key:"key_file" help:"File of a secret of 16 bytes or more. A snapshot that was changed without the secret is refused. Empty: none."`
+}
+
+// Receipts configures the log of receipts for blocks that leave the live set.
+type Receipts struct {
+	KeyFile string `key:"key_file" help:"File of the Ed25519 key that signs receipts. The first start makes it, and its public half beside it. Empty: no receipts."`
 }
 
 // HTTP says how the model is served, and to whom.

@@ -401,6 +401,10 @@ func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
 		t.row("retired", receipt.Block.ID)
 		t.row("rows", fmt.Sprint(receipt.Block.Rows))
 		t.receipt(receipt.RetiredAt, receipt.DigestBefore, receipt.DigestAfter, receipt.Remains, receipt.InBasis)
+		if receipt.Receipt != nil {
+			t.leaf(*receipt.Receipt)
+			t.row("salt", receipt.Block.Salt)
+		}
 	})
 	if known, ok := errors.AsType[*httpapi.ErrorDetail](err); ok && known.Code == httpapi.CodeNotFound && c.id() != c.Block {
 		return fmt.Errorf("%w: %q is not the id of a block, and no live block has it for a key; streamd blocks list shows ids and keys", err, c.Block)

@@ -125,7 +125,13 @@ func (t *table) retirement(r *httpapi.Retirement) {
 		return
 	}
 	t.receipt(*r.RetiredAt, r.DigestBefore, r.DigestAfter, r.Remains, r.InBasis)
+	for _, leaf := range r.Receipts {
+		t.leaf(leaf)
+	}
 }
+
+// leaf says where a receipt is.
+func (t *table) leaf(leaf int64) { t.row("receipt", fmt.Sprintf("/v1/receipts/proof/%d", leaf)) }
 
 // receipt prints the proof of a retirement.
 func (t *table) receipt(at time.Time, before, after string, remains []string, inBasis bool) {

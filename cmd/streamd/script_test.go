@@ -55,7 +55,9 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return nil
+			receipts, err := filepath.Abs("../../testdata/receipts")
+			env.Setenv("RECEIPTS", receipts)
+			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status":       cmdStatus,

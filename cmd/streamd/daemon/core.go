@@ -83,7 +83,7 @@ func (c *core) dropLost(id string, isLost func() bool) (dropped, ok bool) {
 		if !isLost() {
 			return false, true
 		}
-		err = c.live.Remove(id)
+		err = c.live.Lose(id)
 	}
 	if err != nil {
 		c.fail(err)

@@ -15,6 +15,7 @@
 //	archive/       live blocks come from the log again
 //	core.go        state that the parts of the loop share; jobs, and the way into the loop
 //	loop.go        one goroutine does one thing after the other
+//	receipts.go    blocks that leave or come back have a leaf in the log of receipts
 //	saver.go       the state goes to the snapshot, and retired blocks leave its file
 //	publisher.go   planes are solved, and served
 //	studying.go    when a study is due; studyjob.go does it, on sums, sample and log (logrows.go)
@@ -132,6 +133,7 @@ type Daemon struct {
 
 	// The parts of the loop.
 	saver       *saver
+	receipts    *receipts
 	publisher   *publisher
 	studying    *studying
 	withdrawing *withdrawing
@@ -247,6 +249,8 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		withdrawing: newWithdrawing(c, w, y),
 		rebuilding:  &rebuilding{core: c, saver: w, studying: y, started: now},
 	}
+	d.receipts = w.receipts
+	d.receipts.publisher, d.receipts.version = p, o.Version
 	limit, err := memory.Limit(cfg)
 	if err != nil {
 		return nil, err
@@ -290,11 +294,19 @@ func (d *Daemon) restore(o Options) (err error) {
 			return err
 		}
 	}
+	if err := d.receipts.open(saved); err != nil {
+		return err
+	}
 	live, retired, err := live.Open(store, saved, d.cfg, d.memory, d.log)
 	if err != nil {
 		return err
 	}
 	d.live = live
+	if key := d.receipts.key; key != nil {
+		if d.receipts.saved, err = live.KeepReceipts(key); err != nil {
+			return err
+		}
+	}
 	d.recorder = newRecorder(d.log, store, d.memory.Limit, saved.History)
 	d.intake = intake.New(intake.Settings{
 		Config: d.cfg, Log: d.log, Sampled: d.sampled, Live: live, Budget: d.memory, Decoding: d.decoding, Letters: d.letters,

@@ -170,8 +170,8 @@ func files(t testing.TB, folder string) map[string][]byte {
 	return out
 }
 
-// Nothing of a retired customer is left in any answer, in the log and, after compaction, in
-// the snapshot's folder: no number, label or key, in any form. It makes no difference what
+// Nothing of a retired customer is left in any answer, in its receipt, in the log and, after
+// compaction, in the snapshot's folder: no number, label or key, in any form. It makes no difference what
 // coordinates the planes are in and how the customer was retired.
 func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 	for name, flags := range map[string]map[string]string{
@@ -191,6 +191,7 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 				topic := topic(t, 1)
 				folder := t.TempDir()
 				file := filepath.Join(folder, "streamd.db")
+				flags["receipts.key_file"] = filepath.Join(folder, "receipts.key")
 				messages := customers(t)[:10]
 				produce(t, topic, append(messages, plantedRows(t))...)
 				d, log := logging(t, topic, file, flags)
@@ -234,6 +235,17 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 					t.Errorf("answers: %s", trace)
 				}
 				d.compact()
+				receipts := map[string][]byte{}
+				for _, path := range []string{"proof/0", "checkpoint", "tile/0/000.p/1", "tile/entries/000.p/1"} {
+					status, body := d.ask(http.MethodGet, "/v1/receipts/"+path)
+					if status != http.StatusOK {
+						t.Errorf("receipts: %s: %d", path, status)
+					}
+					receipts[path] = []byte(body)
+				}
+				for trace := range found(receipts) {
+					t.Errorf("receipts: %s", trace)
+				}
 				for trace := range found(files(t, folder)) {
 					t.Errorf("files: %s", trace)
 				}

@@ -21,6 +21,7 @@ import (
 	"streamd/config"
 	"streamd/ingest/kafka"
 	"streamd/retire"
+	"streamd/retire/receipt"
 )
 
 // These tests drive the loop's code without a broker. A history is a log, by partition,
@@ -115,8 +116,8 @@ func (o *offline) named() map[int]int64 {
 	return out
 }
 
-// receipt is a retirement with the ids of all its blocks.
-type receipt struct {
+// retirement is an answer with the ids of all its blocks.
+type retirement struct {
 	httpapi.Retirement
 	ids []string
 }
@@ -128,7 +129,8 @@ type logHistory struct {
 	log      [][]kafka.Record
 	plain    [][]kafka.Record // the same rows with their fields in order and without signs of zero
 	others   bool             // some rows have other features, which are accepted while no block is live
-	receipts []receipt
+	receipts []retirement
+	heads    []*receipt.Checkpoint // of the log of receipts, after each retirement
 }
 
 const lawEpoch = 1_700_000_000_000
@@ -324,6 +326,9 @@ func (h *logHistory) check(t *testing.T, o *offline, when string) {
 			t.Errorf("%s, at %v: fold %d has digest %s, want %s", when, named, fold, got, want)
 		}
 	}
+	if got, want := o.live.Side(), want.live.Side(); got != want {
+		t.Errorf("%s, at %v: the tree of the live blocks has root %x, want %x", when, named, got.Root, want.Root)
+	}
 	if got, want := o.live.Horizon(), want.live.Horizon(); got != want {
 		t.Errorf("%s, at %v: horizon %v, want %v", when, named, got, want)
 	}
@@ -356,6 +361,7 @@ func (h *logHistory) read(o *offline, partition, most int) {
 func (h *logHistory) run(t *testing.T) {
 	r := h.r
 	h.flags["snapshot.file"] = filepath.Join(t.TempDir(), "streamd.db")
+	h.flags["receipts.key_file"] = filepath.Join(t.TempDir(), "receipts.key")
 	o := openOffline(t, h.flags, h.r.IntN(4) == 0)
 	defer func() { o.store.Close() }()
 	for range 10 + r.IntN(40) {
@@ -403,6 +409,7 @@ func (h *logHistory) run(t *testing.T) {
 	}
 	o.flushRuns()
 	h.check(t, o, "at the end")
+	h.auditReceipts(t, o)
 	o.checkCounts(h)
 	if h.flags["blocks.unit"] == "key" && len(h.receipts) == 0 {
 		h.checkCompacted(t, o)

@@ -13,6 +13,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/retire"
+	"streamd/retire/receipt"
 )
 
 var errRetiredUnsaved = fmt.Errorf("it is retired, but that could not be saved yet; the next snapshot will have it: %w", httpapi.ErrUnavailable)
@@ -63,10 +64,15 @@ func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (http
 	if r.DryRun = dryRun; dryRun {
 		return r, nil
 	}
-	for _, id := range ids {
-		if err := d.live.Retire(id); err != nil {
+	var left []*pendingReceipt
+	for few := range slices.Chunk(ids, receipt.MaxRemoved) {
+		leaf, removal, err := d.live.RetireTogether(few)
+		if err != nil {
 			d.fail(err) // nothing is saved any more, so a restart has all of them
 			return none, err
+		}
+		if leaf != nil {
+			left = append(left, d.receipts.add(leaf, removal, by, &s))
 		}
 	}
 	r.DigestAfter = d.live.Digest()
@@ -84,6 +90,7 @@ func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (http
 	}
 	now := time.Now().UTC()
 	r.RetiredAt, r.Remains = &now, d.remains(r.InBasis)
+	d.receipts.name(&r, left, &s)
 	return r, nil
 }
 

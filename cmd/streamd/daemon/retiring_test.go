@@ -120,6 +120,10 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 	}
 	predicted := done
 	predicted.DryRun, predicted.DigestAfter, predicted.RetiredAt, predicted.Remains = true, "", nil, nil
+	predicted.Receipts, predicted.Request, predicted.RequestSalt, predicted.First = nil, "", "", slices.Clone(done.First)
+	for i := range predicted.First {
+		predicted.First[i].Salt = ""
+	}
 	if !reflect.DeepEqual(forecast, predicted) {
 		t.Fatalf("%s retires\n%+v, forecast\n%+v", text, done, forecast)
 	}
@@ -139,7 +143,8 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 	if want := live.DigestOf(state); done.DigestAfter != want || o.live.Digest() != want || done.DigestBefore != digest {
 		t.Fatalf("after %s the digest is %s, in the receipt %s, of the other blocks %s", text, o.live.Digest(), done.DigestAfter, want)
 	}
-	h.receipts = append(h.receipts, receipt{done, want})
+	h.receipts = append(h.receipts, retirement{done, want})
+	h.checkReceipts(t, o, done, want)
 }
 
 // A selector chooses among all rows that have been read, also those of open runs for which

@@ -20,11 +20,12 @@ import (
 //	compacting  a job writes the file anew without retired blocks
 type saver struct {
 	*core
-	control followed
-	state   saverState
-	job     *job    // the job under way, unless idle
-	saving  *saving // the save under way, or nil
-	commits chan map[int]int64
+	control  followed
+	receipts *receipts
+	state    saverState
+	job      *job    // the job under way, unless idle
+	saving   *saving // the save under way, or nil
+	commits  chan map[int]int64
 
 	unsavedSince time.Time // zero: nothing is unsaved
 	lastTry      time.Time // start of the last save
@@ -57,7 +58,7 @@ type saving struct {
 
 func newSaver(c *core, now time.Time) *saver {
 	return &saver{
-		core: c, control: followed{next: map[int]int64{}}, commits: make(chan map[int]int64, 1), lastTry: now,
+		core: c, receipts: &receipts{core: c}, control: followed{next: map[int]int64{}}, commits: make(chan map[int]int64, 1), lastTry: now,
 		took: quiet, // not known yet, and the first save saves little
 	}
 }
@@ -142,7 +143,11 @@ func (s *saver) beginSave() {
 	}
 	s.unsavedSince = time.Time{}
 	s.state, s.saving = storing, y
-	prepared, err := s.store.Prepare(*c)
+	var prepared *snapshot.Prepared
+	var err error
+	if c.Receipts, err = s.receipts.grow(c.SavedAt); err == nil {
+		prepared, err = s.store.Prepare(*c)
+	}
 	s.job = s.begin(true, func(context.Context) func() {
 		var info snapshot.SaveInfo
 		if err == nil {
@@ -174,6 +179,7 @@ func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 	s.problem = nil
 	s.metrics.SnapshotSeconds.Observe(s.took.Seconds())
 	s.live.Saved(&y.change)
+	s.receipts.end()
 	s.missed = max(0, s.missed-int64(y.change.Retired))
 	s.live.Wrote(info.Bytes, y.blocks)
 	if !s.hasUnsaved() {

@@ -59,10 +59,15 @@ func (s *Server) retire(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerJSON(w, Receipt{
+	answer := Receipt{
 		Block: done.First[0], Offsets: listed(done.Offsets), DigestBefore: done.DigestBefore, DigestAfter: done.DigestAfter,
 		InBasis: done.InBasis, RetiredAt: *done.RetiredAt, Remains: listed(done.Remains),
-	})
+		Request: done.Request, RequestSalt: done.RequestSalt,
+	}
+	if len(done.Receipts) > 0 {
+		answer.Receipt = &done.Receipts[0]
+	}
+	return answerJSON(w, answer)
 }
 
 // retireChosen retires the blocks that the body chooses.

@@ -13,6 +13,9 @@
 //	DELETE /v1/reduce          give up a basis under way (admin)   [EpochAnswer]
 //	GET    /v1/blocks          the live blocks, page by page       [BlocksAnswer]
 //	DELETE /v1/blocks/{id}     retire a block (retire)             [Receipt]
+//	GET    /v1/receipts/proof/{leaf} the proof of a receipt        c2sp.org/tlog-proof@v1
+//	GET    /v1/receipts/checkpoint   the signed head of their log  c2sp.org/tlog-checkpoint
+//	GET    /v1/receipts/tile/{tile}  its hashes and leaves         c2sp.org/tlog-tiles
 //	POST   /v1/retire          retire blocks by id, key, position or event time; ?dry_run=true says which (retire) [Retirement]
 //	POST   /v1/snapshot        save the state now; ?compact=true also compacts the file (admin) [SnapshotInfo]
 //	POST   /v1/refine          refine the planes now (admin)       [RefineAnswer]

@@ -184,6 +184,24 @@ func (f *fake) Prune(_ context.Context, how reduce.Pruning, points int) error {
 
 func (f *fake) Abandon(context.Context) error { return f.err }
 
+func (f *fake) Checkpoint(context.Context) ([]byte, error) {
+	return []byte("streamd/orders/0\n1\nAAAA\n\n— streamd/orders/0 AAAA\n"), f.err
+}
+
+func (f *fake) Receipt(_ context.Context, leaf int64) ([]byte, error) {
+	if leaf != 7 {
+		return nil, fmt.Errorf("receipt %d of 8: %w", leaf, ErrNoReceipt)
+	}
+	return []byte("c2sp.org/tlog-proof@v1\n"), f.err
+}
+
+func (f *fake) Tile(_ context.Context, path string) ([]byte, error) {
+	if path != "0/000.p/1" {
+		return nil, fmt.Errorf("tile %q: %w", path, ErrNoReceipt)
+	}
+	return make([]byte, 32), f.err
+}
+
 func (f *fake) Epoch(context.Context) (*EpochAnswer, error) { return f.epoch, f.err }
 
 func (f *fake) Status() Status {

@@ -102,7 +102,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var known *failure
 	switch {
 	case errors.As(err, &known):
-	case errors.Is(err, ErrNotLive), errors.Is(err, ErrNoneChosen), errors.Is(err, ErrNoWindow):
+	case errors.Is(err, ErrNotLive), errors.Is(err, ErrNoneChosen), errors.Is(err, ErrNoWindow), errors.Is(err, ErrNoReceipt):
 		known = &failure{CodeNotFound, err.Error()}
 	case errors.Is(err, ErrBadID):
 		known = &failure{CodeBadRequest, err.Error()}

@@ -18,6 +18,7 @@ var (
 	ErrNoneChosen  = errors.New("the selector chooses no live block") // 404 not_found
 	ErrNoWindow    = errors.New("no live block is in the window")     // 404 not_found
 	ErrBadID       = errors.New("not the id of a block")              // 400 bad_request
+	ErrNoReceipt   = errors.New("no such receipt")                    // 404 not_found
 	ErrUnavailable = errors.New("not available now")                  // 503 unavailable: starting, stopping
 	ErrBusy        = errors.New("under way already")                  // 409 conflict
 	ErrOff         = errors.New("off by configuration")               // 409 conflict
@@ -82,6 +83,13 @@ type Service interface {
 	// without a label that lie nearest to a centre. ErrBusy: it is doing so for another
 	// caller. ErrOff, ErrUnavailable.
 	LabelRequests(ctx context.Context, count int) (*LabelRequestsAnswer, error)
+
+	// Checkpoint is the signed tree head of the log of receipts. Receipt is the proof of a
+	// leaf, and Tile the contents of the tile or the bundle of entries of that path, behind
+	// "tile/". ErrNoReceipt.
+	Checkpoint(ctx context.Context) ([]byte, error)
+	Receipt(ctx context.Context, leaf int64) ([]byte, error)
+	Tile(ctx context.Context, path string) ([]byte, error)
 
 	// Epoch says which coordinates are in use, and how far the next ones are. The caller
 	// owns the answer, but not the values behind its pointers.
@@ -152,6 +160,8 @@ type BlockInfo struct {
 	Key       []byte    `json:"key,omitempty"` // key of the message in base64, where keys name blocks
 	Time      time.Time `json:"time"`          // event time
 	Rows      int64     `json:"rows"`          // rows of weight above 0
+	// Salt of the receipt's commitment of the id, in hex; only in the answer to a retirement.
+	Salt string `json:"salt,omitempty"`
 }
 
 // Selector chooses live blocks to retire. It names blocks by ids or keys, or leaves them
@@ -191,18 +201,24 @@ type Retirement struct {
 	InBasis      bool           `json:"in_basis"`                     // whether one of them is a source of the basis in use or of the next one: its numbers may be among the points until a later basis is in use (see /v1/epoch)
 	RetiredAt    *time.Time     `json:"retired_at,omitempty"`         // time when the retirement was durable; absent from a dry run
 	Remains      []string       `json:"remains,omitempty"`            // other places that may still have the rows, for people to read; absent from a dry run
+	Receipts     []int64        `json:"receipts,omitempty"`           // leaves of the log of receipts, one for each 4,096 blocks; absent where receipts are off
+	Request      string         `json:"request,omitempty"`            // what the receipts' hash of the request is of
+	RequestSalt  string         `json:"request_salt,omitempty"`       // salt of that hash, in hex
 }
 
 // Receipt proves the retirement of one block: adding the block to the state of the later digest gives the
 // state of the earlier one.
 type Receipt struct {
-	Block        BlockInfo      `json:"block"`               // retired block
-	Offsets      []model.Offset `json:"offsets"`             // offsets of both states: they have the records below, and none beyond
-	DigestBefore string         `json:"state_digest_before"` // digest of the state with the block
-	DigestAfter  string         `json:"state_digest_after"`  // digest of the state without it
-	InBasis      bool           `json:"in_basis"`            // whether the block is a source of the basis in use or of the next one: its numbers may be among the points until a later basis is in use (see /v1/epoch)
-	RetiredAt    time.Time      `json:"retired_at"`          // time when the retirement was durable
-	Remains      []string       `json:"remains"`             // other places that may still have the rows, for people to read
+	Block        BlockInfo      `json:"block"`                  // retired block
+	Offsets      []model.Offset `json:"offsets"`                // offsets of both states: they have the records below, and none beyond
+	DigestBefore string         `json:"state_digest_before"`    // digest of the state with the block
+	DigestAfter  string         `json:"state_digest_after"`     // digest of the state without it
+	InBasis      bool           `json:"in_basis"`               // whether the block is a source of the basis in use or of the next one: its numbers may be among the points until a later basis is in use (see /v1/epoch)
+	RetiredAt    time.Time      `json:"retired_at"`             // time when the retirement was durable
+	Remains      []string       `json:"remains"`                // other places that may still have the rows, for people to read
+	Receipt      *int64         `json:"receipt,omitempty"`      // leaf of the log of receipts; absent where receipts are off
+	Request      string         `json:"request,omitempty"`      // what the receipt's hash of the request is of
+	RequestSalt  string         `json:"request_salt,omitempty"` // salt of that hash, in hex
 }
 
 // SnapshotInfo describes a saved state.

@@ -44,6 +44,9 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 	if err != nil {
 		return nil, 0, err
 	}
+	if len(out) > 0 {
+		l.receipts.file = l.features.Total().Digest()
+	}
 	for _, e := range out {
 		if err := l.removed(e); err != nil {
 			return nil, 0, err

@@ -10,6 +10,7 @@
 //	cut.go       the blocks of a window, and their sum from an index
 //	keeper.go    workers summarise a block for the spaces of a target
 //	unsaved.go   changes for the snapshot, and the room for them
+//	receipts.go  the tree of live blocks, and what receipts say of those that leave
 //	report.go    the snapshot's record of how a basis was chosen
 //	open.go      the state of a snapshot is restored
 //	features.go  the order of the features of a snapshot
@@ -46,6 +47,7 @@ import (
 	"streamd/incremental/exact"
 	"streamd/incremental/sample"
 	"streamd/retire"
+	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
 
@@ -66,6 +68,7 @@ type Set struct {
 	withdrawals retire.Withdrawals
 	due         map[string]struct{} // withdrawn blocks that no withdrawal chooses; they are read again
 
+	receipts receipts
 	unsaved
 	past   past
 	target atomic.Pointer[Target]
@@ -252,6 +255,9 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		o.Replaced = !former.Withdrawn
 		if l.keyed { // otherwise the block has grown
 			l.forget(e.ID, SourceReplaced)
+			if o.Replaced {
+				l.receipts.note(receipt.Replaced, &former)
+			}
 		}
 		if err := l.Remove(e.ID); err != nil {
 			return o, err
@@ -268,6 +274,9 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		o.Added = true
 	}
 	for _, out := range l.ledger.Add(e) {
+		if !out.Withdrawn && out.ID != e.ID {
+			l.receipts.note(receipt.Expired, &out)
+		}
 		if err := l.removed(out); err != nil {
 			return o, err
 		}
@@ -309,6 +318,7 @@ func (l *Set) include(e retire.Entry, k Kept) {
 			p.missing[e.ID] = struct{}{}
 		}
 	}
+	l.receipts.put(e.ID, k.Summary)
 	l.putBlock(snapshot.Block{Entry: e, Part: k.part})
 	l.index(&e)
 	delete(l.gone, e.ID)
@@ -317,8 +327,16 @@ func (l *Set) include(e retire.Entry, k Kept) {
 // Covers reports whether k can be added: it has a summary in the space in use.
 func (l *Set) Covers(k *Kept) bool { return k.in(l.inUse.Coordinates) != nil }
 
-// Retire retires a block, live or withdrawn, permanently. Its rows must not stay anywhere.
+// Retire retires a block, live or withdrawn, permanently, because its log says so. Its rows
+// must not stay anywhere.
 func (l *Set) Retire(id string) error {
+	if e, live := l.ledger.Get(id); live {
+		l.receipts.note(receipt.Deleted, &e)
+	}
+	return l.retire(id)
+}
+
+func (l *Set) retire(id string) error {
 	e, ok := l.ledger.Retire(id)
 	if !ok {
 		panic("live: block " + id + " is not live")
@@ -331,7 +349,15 @@ func (l *Set) Retire(id string) error {
 	return l.removed(e)
 }
 
-// Remove removes a block, live or withdrawn, that is replaced or lost.
+// Lose removes a live block that the log does not return as it was.
+func (l *Set) Lose(id string) error {
+	if e, live := l.ledger.Get(id); live {
+		l.receipts.note(receipt.Lost, &e)
+	}
+	return l.Remove(id)
+}
+
+// Remove removes a block, live or withdrawn, that is replaced.
 func (l *Set) Remove(id string) error {
 	e, ok := l.ledger.Remove(id)
 	if !ok {
@@ -374,6 +400,7 @@ func (l *Set) takeOut(e *retire.Entry) error {
 	if l.sample != nil {
 		l.sample.Remove(id, part)
 	}
+	l.receipts.remove(id)
 	l.dropPut(id)
 	delete(l.parts, id)
 	l.gone[id] = struct{}{}

@@ -6,6 +6,7 @@ import (
 
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/retire"
+	"streamd/retire/receipt"
 )
 
 // withdrawalsShare is the part of the live set's memory that selections may take.
@@ -44,6 +45,7 @@ func (l *Set) Withdraw(name string, s *retire.Selection) (blocks int, rows int64
 func (l *Set) withdraw(e retire.Entry) error {
 	l.ledger.Withdraw(e.ID)
 	l.withdrew++
+	l.receipts.note(receipt.Withdrawn, &e)
 	l.leaveRemains()
 	l.forget(e.ID, SourceRetired)
 	if err := l.takeOut(&e); err != nil {
@@ -101,6 +103,7 @@ func (l *Set) GiveBack(e retire.Entry, k Kept) (given bool, err error) {
 	l.dropWithdrawn(e.ID)
 	e.Withdrawn = false
 	l.include(e, k)
+	l.receipts.note(receipt.Restored, &e)
 	return true, nil
 }
 

@@ -50,6 +50,8 @@ const (
 	spare    = 8        // 1/spare is left for garbage that is not freed yet
 	perBlock = 512      // of the ledger, of the sample and of spaces, beside summaries
 
+	perReceipt = 128 // of a block in the tree of receipts
+
 	perProgramRow = 20 // numbers that a program of package lp has for a row, beside its columns
 
 	codeAndFiles = 32 << 20 // of the program, which the runtime does not count
@@ -144,6 +146,9 @@ func (s Shape) Sum() float64 {
 func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 	c := m.cfg
 	total := perBlock * float64(blocks)
+	if c.Receipts.KeyFile != "" {
+		total += perReceipt * float64(blocks)
+	}
 	workers := float64(c.Workers + c.Workers/2 + 2)
 	for _, s := range shapes {
 		n, all := float64(s.Features), s.Sum()

@@ -1,0 +1,263 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/retire/receipt"
+	"streamd/snapshot"
+)
+
+// receipts adds leaves to the log of receipts: with every save, in its transaction, one for each
+// request, and one for each other way in which blocks have left or come back since the save before.
+//
+// Methods belong to the loop.
+type receipts struct {
+	*core
+	publisher *publisher
+	version   string
+
+	key     *receipt.Key // nil: there are no receipts
+	saved   receipt.Side // the live set of the last save that was begun
+	pending []*pendingReceipt
+	growth  *receipt.Growth // of the save under way or of the last one that failed; nil: none
+	growing int             // of pending, the leaves in growth
+}
+
+// pendingReceipt is a receipt that is not saved yet.
+type pendingReceipt struct {
+	leaf    receipt.Leaf
+	removal []byte
+	index   int64 // of its leaf, once it is saved
+}
+
+// open reads the key, or makes it. saved is the contents of the snapshot.
+func (r *receipts) open(saved *snapshot.Contents) (err error) {
+	path := r.cfg.Receipts.KeyFile
+	if path == "" {
+		if saved.Log.Size > 0 {
+			r.log.Warn().Int64("receipts", saved.Log.Size).Msg("the snapshot has receipts, and receipts.key_file is empty: no further ones are made")
+		}
+		return nil
+	}
+	key, made, loose, err := receipt.OpenKey(path, r.cfg.Kafka.Topic)
+	if err != nil {
+		return fmt.Errorf("receipts.key_file: %w", err)
+	}
+	if made {
+		r.log.Info().Str("file", path).Str("public", key.Public()).Msg("a key for receipts was made; give its public half to those who check them")
+	}
+	if loose {
+		r.log.Warn().Str("file", path).Msg("others than its owner can read or change the key of the receipts: chmod 600 it")
+	}
+	if saved.Log.Size > 0 {
+		if _, err := receipt.OpenCheckpoint(saved.Log.Checkpoint, key.Public()); err != nil {
+			return fmt.Errorf("receipts.key_file: %s is not the key of the receipts in the snapshot: %w", path, err)
+		}
+	}
+	r.key = key
+	return nil
+}
+
+// add adds what a retirement on request leaves.
+func (r *receipts) add(leaf *receipt.Leaf, removal []byte, by access.Caller, request *httpapi.Selector) *pendingReceipt {
+	p := &pendingReceipt{leaf: *leaf, removal: removal}
+	text := requestText(request)
+	p.leaf.Principal, p.leaf.Request = by.String(), receipt.Commit(r.key.Salt(text), text)
+	r.complete(&p.leaf)
+	r.pending = append(r.pending, p)
+	return p
+}
+
+// requestText is the text of a request that a leaf commits to.
+func requestText(s *httpapi.Selector) string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // texts, numbers and times that were read from JSON
+	}
+	return string(text)
+}
+
+// name tells who asked for a retirement where its receipts are, and the salts with which they can
+// be read. They are saved.
+func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, request *httpapi.Selector) {
+	if len(left) == 0 {
+		return
+	}
+	for _, p := range left {
+		answer.Receipts = append(answer.Receipts, p.index)
+	}
+	salt := func(of string) string {
+		salt := r.key.Salt(of)
+		return hex.EncodeToString(salt[:])
+	}
+	answer.Request = requestText(request)
+	answer.RequestSalt = salt(answer.Request)
+	for i := range answer.First {
+		answer.First[i].Salt = salt(answer.First[i].ID)
+	}
+}
+
+// complete fills in what all leaves have.
+func (r *receipts) complete(l *receipt.Leaf) {
+	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, r.settings(), r.scope(l.Kind)
+	served := r.publisher.published.Load().served
+	hex.Decode(l.Model[:], []byte(served.Fingerprint)[:min(len(served.Fingerprint), 2*len(l.Model))]) // the rest stays zero
+	for _, o := range r.intake.Applied() {
+		l.Offsets = append(l.Offsets, receipt.Next{Partition: uint32(o.Partition), Offset: o.Next})
+	}
+}
+
+// settings is the hash of what, beside the blocks, determines the planes.
+func (r *receipts) settings() receipt.Hash {
+	text, err := json.Marshal(map[string]any{
+		"topic": r.cfg.Kafka.Topic, "features": r.live.Features().Names(), "unit": unit(r.cfg.Blocks), "retire": r.cfg.Retire,
+		"model": r.cfg.Model, "sample": r.cfg.Sample, "kernel": r.cfg.Kernel,
+	})
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	return sha256.Sum256(text)
+}
+
+// scope is what a save removes of blocks that leave, and what it cannot remove. Only of blocks
+// whose rows must not stay, pages and bases are rid without a request.
+func (r *receipts) scope(kind receipt.Kind) (s receipt.Scope) {
+	if kind == receipt.Restored {
+		return s
+	}
+	mustNotStay := kind == receipt.Retired || kind == receipt.Deleted || kind == receipt.Withdrawn
+	s[receipt.State], s[receipt.Pages] = receipt.Done, receipt.NotOurs
+	if mustNotStay && r.cfg.Snapshot.Scrub > 0 {
+		s[receipt.Pages] = receipt.Pending
+	}
+	if r.cfg.Model.Folds > 0 {
+		s[receipt.Folds] = receipt.Done
+	}
+	if r.cfg.Sample.Rows > 0 {
+		s[receipt.Sample] = receipt.Done
+	}
+	if r.cfg.Kernel.Function != config.KernelNone {
+		s[receipt.Spaces] = receipt.NotOurs // the points of a basis may be rows
+		if mustNotStay {
+			s[receipt.Spaces] = receipt.Pending
+		}
+	}
+	if r.cfg.DeadLetters.Policy == config.DeadLettersQueue {
+		s[receipt.DeadLetters] = receipt.NotOurs
+	}
+	s[receipt.Models], s[receipt.Log], s[receipt.Copies] = receipt.NotOurs, receipt.NotOurs, receipt.NotOurs
+	return s
+}
+
+// grow begins the receipts of a save that begins now; nil: there are none.
+func (r *receipts) grow(now time.Time) (*receipt.Growth, error) {
+	if r.key == nil {
+		return nil, nil
+	}
+	after := r.live.Side()
+	for _, leaf := range r.live.TakeDepartures() {
+		leaf.Before, leaf.After = r.saved, after
+		r.complete(&leaf)
+		r.pending = append(r.pending, &pendingReceipt{leaf: leaf})
+	}
+	r.saved = after
+	if len(r.pending) == 0 {
+		return nil, nil
+	}
+	head, err := r.store.LogHead()
+	if err != nil {
+		return nil, err
+	}
+	if r.growth != nil && bytes.Equal(head.Checkpoint, r.growth.Checkpoint) { // the save that failed is on the disk
+		if r.end(); len(r.pending) == 0 {
+			return nil, nil
+		}
+	}
+	var records []receipt.Record
+	for _, p := range r.pending {
+		p.leaf.Durable = now
+		records = append(records, receipt.Record{Leaf: p.leaf.AppendBinary(nil), Removal: p.removal})
+	}
+	r.growth, err = r.key.Grow(head.Size, r.store, records)
+	r.growing = len(records)
+	return r.growth, err
+}
+
+// end notes that the growth is on the disk.
+func (r *receipts) end() {
+	if r.growth == nil {
+		return
+	}
+	for i, p := range r.pending[:r.growing] {
+		p.index = r.growth.Size + int64(i)
+	}
+	r.pending, r.growth = r.pending[r.growing:], nil
+}
+
+// errNoReceipts says that there is no log.
+var errNoReceipts = fmt.Errorf("there are no receipts (receipts.key_file): %w", httpapi.ErrNoReceipt)
+
+// Checkpoint implements httpapi.Service.
+func (d *Daemon) Checkpoint(context.Context) ([]byte, error) {
+	head, err := d.store.LogHead()
+	if err == nil && head.Size == 0 {
+		err = errNoReceipts
+	}
+	return head.Checkpoint, err
+}
+
+// Receipt implements httpapi.Service.
+func (d *Daemon) Receipt(_ context.Context, leaf int64) ([]byte, error) {
+	head, err := d.store.LogHead()
+	if err != nil {
+		return nil, err
+	}
+	if leaf < 0 || leaf >= head.Size {
+		return nil, fmt.Errorf("receipt %d of %d: %w", leaf, head.Size, httpapi.ErrNoReceipt)
+	}
+	record, err := d.store.Receipt(leaf)
+	if err != nil {
+		return nil, err
+	}
+	inclusion, err := tlog.ProveRecord(head.Size, leaf, d.store)
+	if err != nil {
+		return nil, err
+	}
+	return receipt.AppendProof(nil, record, leaf, inclusion, head.Checkpoint), nil
+}
+
+// Tile implements httpapi.Service.
+func (d *Daemon) Tile(_ context.Context, path string) ([]byte, error) {
+	head, err := d.store.LogHead()
+	if err != nil {
+		return nil, err
+	}
+	tile, ok := receipt.ParseTile(path, head.Size)
+	if !ok {
+		return nil, fmt.Errorf("tile %.100q: %w", path, httpapi.ErrNoReceipt)
+	}
+	if tile.L >= 0 {
+		return tlog.ReadTileData(tile, d.store)
+	}
+	var bundle []byte
+	for i := range tile.W {
+		r, err := d.store.Receipt(tile.N*receipt.TileWidth + int64(i))
+		if err != nil {
+			return nil, err
+		}
+		bundle = append(binary.BigEndian.AppendUint16(bundle, uint16(len(r.Leaf))), r.Leaf...)
+	}
+	return bundle, nil
+}

@@ -1,0 +1,366 @@
+package daemon
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/ingest/wire"
+	"streamd/retire/receipt"
+	"streamd/snapshot"
+)
+
+// checkReceipts checks the receipts of a retirement, which name its blocks and no others.
+func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retirement, ids []string) {
+	t.Helper()
+	key := o.receipts.key
+	if key == nil {
+		return
+	}
+	if len(done.Receipts) != 1 {
+		t.Fatalf("%d receipts", len(done.Receipts))
+	}
+	proof, err := o.Receipt(t.Context(), done.Receipts[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := receipt.Check(proof, key.Public())
+	if err != nil {
+		t.Fatalf("the receipt of %s: %v", ids, err)
+	}
+	l := r.Leaf
+	if len(r.Items) != len(ids) || l.Rows != done.Rows || !l.Earliest.Equal(done.Earliest) || !l.Latest.Equal(done.Latest) || l.Principal != "anonymous" {
+		t.Errorf("the receipt of %s says %+v", ids, l)
+	}
+	if got := hex.EncodeToString(l.Before.Digest[:]); got != done.DigestBefore {
+		t.Errorf("the receipt has digest %s before, the answer %s", got, done.DigestBefore)
+	}
+	if l.After != o.live.Side() || hex.EncodeToString(l.After.Digest[:]) != done.DigestAfter {
+		t.Errorf("the receipt ends with %x, live is %x", l.After, o.live.Side())
+	}
+	for i, id := range ids {
+		salt := key.Salt(id)
+		if !r.Names(id, salt) {
+			t.Errorf("the receipt does not name %s", id)
+		}
+		if i < len(done.First) && done.First[i].Salt != hex.EncodeToString(salt[:]) {
+			t.Errorf("the answer has another salt for %s", id)
+		}
+	}
+	for id := range o.live.IDs {
+		if r.Names(id, key.Salt(id)) {
+			t.Errorf("the receipt names %s, which is live", id)
+		}
+	}
+	h.heads = append(h.heads, r.Checkpoint)
+}
+
+// auditReceipts compares the log with all its former checkpoints. Each leaf has the blocks of one
+// way to leave the live set.
+func (h *logHistory) auditReceipts(t *testing.T, o *offline) {
+	t.Helper()
+	o.saver.save()
+	head, err := o.store.LogHead()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var leaves [][]byte
+	for i := range head.Size {
+		r, err := o.store.Receipt(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := receipt.DecodeLeaf(r.Leaf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if proved := len(r.Removal) > 0; proved != (l.Kind == receipt.Retired) || l.Blocks == 0 || l.Rows == 0 {
+			t.Errorf("leaf %d is %+v", i, l)
+		}
+		leaves = append(leaves, r.Leaf)
+	}
+	if err := receipt.Audit(slices.Values(leaves), h.heads...); err != nil {
+		t.Errorf("the log of receipts: %v", err)
+	}
+}
+
+// withReceipts are flags of a daemon with receipts, whose key is in a folder.
+func withReceipts(folder string, more map[string]string) map[string]string {
+	flags := map[string]string{"receipts.key_file": filepath.Join(folder, "receipts.key"), "blocks.unit": "key"}
+	for k, v := range more {
+		flags[k] = v
+	}
+	return flags
+}
+
+// publicKey reads the public half.
+func publicKey(t testing.TB, folder string) string {
+	t.Helper()
+	b, err := os.ReadFile(receipt.PublicFile(filepath.Join(folder, "receipts.key")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// httpTiles reads hashes of the log from the tiles that a daemon serves.
+type httpTiles struct{ *instance }
+
+func (h httpTiles) Height() int { return 8 }
+
+func (h httpTiles) ReadTiles(tiles []tlog.Tile) (data [][]byte, err error) {
+	for _, tile := range tiles {
+		path := strings.TrimPrefix(tile.Path(), "tile/8/")
+		status, body := h.ask(http.MethodGet, "/v1/receipts/tile/"+path)
+		if status != http.StatusOK {
+			return nil, fmt.Errorf("tile %s: %d", path, status)
+		}
+		data = append(data, []byte(body))
+	}
+	return data, nil
+}
+
+func (h httpTiles) SaveTiles([]tlog.Tile, [][]byte) {}
+
+// A daemon serves its log of receipts as tiles and proofs. Every way to leave the live set has a
+// leaf, and the log continues after a restart, a compaction and with another policy. The independent
+// verifier agrees.
+func TestLogOfReceipts(t *testing.T) {
+	topic, folder := topic(t, 1), t.TempDir()
+	file, flags := filepath.Join(folder, "streamd.db"), withReceipts(folder, nil)
+	produce(t, topic, customers(t)[:6]...)
+	d := start(t, topic, file, flags)
+	var ids []string
+	d.await("six blocks", func() bool { ids = slices.Collect(d.live.IDs); return len(ids) == 6 })
+	slices.Sort(ids)
+	if status, body := d.ask(http.MethodGet, "/v1/receipts/checkpoint"); status != http.StatusNotFound {
+		t.Fatalf("the checkpoint of an empty log: %d %s", status, body)
+	}
+	first := d.retire(ids[0])
+	if first.Receipt == nil || *first.Receipt != 0 {
+		t.Fatalf("the answer is %+v", first)
+	}
+	public := publicKey(t, folder)
+	_, early := d.ask(http.MethodGet, "/v1/receipts/checkpoint")
+	produce(t, topic, customers(t)[2], message{key: customers(t)[3].key}) // the one again, and a tombstone
+	d.await("four blocks", func() bool { return d.live.Blocks() == 4 })
+	d.compact()
+	d.stop()
+
+	d = start(t, topic, file, flags)
+	d.await("four blocks", func() bool { return d.live.Blocks() == 4 })
+	last := d.retire(slices.Sorted(d.live.IDs)[0])
+	if last.Receipt == nil {
+		t.Fatalf("the answer is %+v", last)
+	}
+	_, text := d.ask(http.MethodGet, "/v1/receipts/checkpoint")
+	head, err := receipt.OpenCheckpoint([]byte(text), public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := receipt.OpenCheckpoint([]byte(early), public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hashes := tlog.TileHashReader(tlog.Tree{N: head.Size, Hash: head.Root}, httpTiles{d})
+	if proof, err := tlog.ProveTree(head.Size, old.Size, hashes); err != nil {
+		t.Error(err)
+	} else if err := tlog.CheckTree(proof, head.Size, head.Root, old.Size, old.Root); err != nil {
+		t.Errorf("the checkpoints are not of one log: %v", err)
+	}
+	status, bundle := d.ask(http.MethodGet, fmt.Sprintf("/v1/receipts/tile/entries/000.p/%d", head.Size))
+	var leaves [][]byte
+	for b := []byte(bundle); len(b) > 0; {
+		n := int(b[0])<<8 + int(b[1])
+		leaves, b = append(leaves, b[2:2+n]), b[2+n:]
+	}
+	if err := receipt.Audit(slices.Values(leaves), old, head); err != nil || status != http.StatusOK {
+		t.Errorf("the leaves: %d, %v", status, err)
+	}
+	for _, path := range []string{"tile/0/000", "tile/1/000.p/1", "tile/data/000.p/1", "tile/0/000.p/200", "tile/entries/001", "proof/99", "proof/-1"} {
+		if status, _ := d.ask(http.MethodGet, "/v1/receipts/"+path); status != http.StatusNotFound {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+	kinds := map[receipt.Kind]int64{}
+	for i := range head.Size {
+		_, proof := d.ask(http.MethodGet, fmt.Sprintf("/v1/receipts/proof/%d", i))
+		r, err := receipt.Check([]byte(proof), public)
+		if err != nil {
+			t.Errorf("receipt %d: %v", i, err)
+			continue
+		}
+		kinds[r.Leaf.Kind] += r.Leaf.Blocks
+		path := filepath.Join(folder, fmt.Sprintf("%d.tlog-proof", i))
+		if err := os.WriteFile(path, []byte(proof), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{path, receipt.PublicFile(flags["receipts.key_file"])}
+		if i == *first.Receipt {
+			args = append(args, first.Block.ID, first.Block.Salt)
+		}
+		independent(t, true, args...)
+		if i == *first.Receipt {
+			independent(t, false, append(args[:2:2], last.Block.ID, last.Block.Salt)...)
+			for at := range proof {
+				if at%251 == 0 && proof[at] != '\n' { // a sample: every bit is tried in Go
+					bad := []byte(proof)
+					bad[at] ^= 1
+					if err := os.WriteFile(path, bad, 0o644); err != nil {
+						t.Fatal(err)
+					}
+					independent(t, false, args[:2]...)
+				}
+			}
+		}
+	}
+	if kinds[receipt.Retired] != 2 || kinds[receipt.Deleted] != 1 || kinds[receipt.Replaced] > 1 {
+		t.Errorf("the leaves have %v", kinds)
+	}
+	d.stop()
+	if report, err := snapshot.Verify(t.Context(), file, nil); err != nil || !report.OK {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// independent runs the verifier that shares no code with this program.
+func independent(t *testing.T, good bool, args ...string) {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Log("python3 is not installed: the independent verifier does not check the receipts")
+		return
+	}
+	out, err := exec.Command(python, append([]string{"../../../testdata/receipts/verify.py"}, args...)...).CombinedOutput()
+	if (err == nil) != good {
+		t.Errorf("the independent verifier says of %s: %v: %s", args, err, out)
+	}
+}
+
+// After a kill at any moment of a retirement, all of it has happened, receipt included, or nothing:
+// what the file says of a block and its receipt agree.
+func TestKillWhileRetiring(t *testing.T) {
+	const kills, blocks = 12, 120
+	folder := t.TempDir()
+	name := topic(t, 1)
+	payloads, _ := ndcBlocks(t, blocks)
+	var messages []message
+	for i, payload := range payloads {
+		messages = append(messages, message{key: fmt.Append(nil, i), value: payload, contentType: wire.Arrow.ContentType()})
+	}
+	produce(t, name, messages...)
+	file := filepath.Join(folder, "streamd.db")
+	flags := withReceipts(folder, map[string]string{
+		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "kafka.group": "g", "http.listen": "127.0.0.1:0",
+		"snapshot.file": file, "snapshot.interval": "10ms",
+	})
+	r := rand.New(rand.NewPCG(21, 1))
+	answered := map[string]int64{} // leaves that answers have named, by block
+	next := 0
+	for kill := range kills {
+		flags["kafka.group"] = fmt.Sprintf("kill-%d-%d", kill, rand.Int64())
+		p := spawn(t, flags)
+		p.until(t, "all records", func() bool {
+			_, _, seen, err := p.model()
+			return err == nil && seen == blocks
+		})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for ; next < blocks; next++ {
+				id := fmt.Sprint("key:", next)
+				req, err := http.NewRequest(http.MethodDelete, "http://"+p.addr+"/v1/blocks/"+id, nil)
+				if err != nil {
+					return
+				}
+				res, err := http.DefaultClient.Do(req)
+				if err != nil {
+					return
+				}
+				var answer httpapi.Receipt
+				err = json.NewDecoder(res.Body).Decode(&answer)
+				res.Body.Close()
+				if res.StatusCode == http.StatusNotFound { // it went before the kill that lost the answer
+					continue
+				}
+				if err != nil || res.StatusCode != http.StatusOK || answer.Receipt == nil {
+					return
+				}
+				answered[id] = *answer.Receipt
+			}
+		}()
+		for range 1 + r.IntN(200) {
+			select {
+			case <-ended:
+			default:
+				p.get(t, "/healthz")
+			}
+		}
+		p.kill()
+		<-ended
+
+		store, saved, err := snapshot.OpenReadOnly(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		live := map[string]bool{}
+		for _, e := range saved.Entries {
+			live[e.ID] = true
+		}
+		key, _, _, err := receipt.OpenKey(flags["receipts.key_file"], name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		receipts := map[string]int64{}
+		for i := range saved.Log.Size {
+			record, err := store.Receipt(i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			removal, err := receipt.CheckRemoval(record.Removal)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for id := range blocks {
+				if id := fmt.Sprint("key:", id); removal.Removed[0].Key == key.ItemKey(id) {
+					if _, twice := receipts[id]; twice {
+						t.Errorf("kill %d: %s has two receipts", kill, id)
+					}
+					receipts[id] = i
+				}
+			}
+		}
+		store.Close()
+		read := int64(0) // records that the file has seen
+		for _, o := range saved.Offsets {
+			read += o.Next
+		}
+		for id := range read {
+			id := fmt.Sprint("key:", id)
+			leaf, has := receipts[id]
+			if has == live[id] {
+				t.Errorf("kill %d: block %s: live %v, receipt %v", kill, id, live[id], has)
+			}
+			if want, is := answered[id]; is && (!has || want != leaf) {
+				t.Errorf("kill %d: block %s: the answer named receipt %d, the file has %d (%v)", kill, id, want, leaf, has)
+			}
+		}
+		if report, err := snapshot.Verify(t.Context(), file, nil); err != nil || !report.OK {
+			t.Fatalf("kill %d: %+v, %v", kill, report, err)
+		}
+	}
+	if len(answered) == 0 {
+		t.Error("no retirement was answered")
+	}
+}

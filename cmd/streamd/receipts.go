@@ -1,0 +1,142 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"streamd/retire/receipt"
+)
+
+// receiptsCmd is about receipts of retirements.
+type receiptsCmd struct {
+	Verify receiptsVerifyCmd `cmd:"" help:"Check a receipt, without a daemon: the signature of the log, that the receipt is in it, and that the blocks have left the live set."`
+}
+
+type receiptsVerifyCmd struct {
+	File   string   `arg:"" help:"The receipt, as GET /v1/receipts/proof/N answers it. - is standard input."`
+	Key    string   `required:"" placeholder:"FILE" help:"File with the public key of the log: the one beside receipts.key_file that ends in .pub."`
+	Blocks []string `name:"block" sep:"none" placeholder:"ID=SALT" help:"Also check that the receipt is about this block, with the salt that the answer to the retirement has for it. May be given many times."`
+	jsonFlag
+}
+
+// receiptReport is the output of verify.
+type receiptReport struct {
+	OK         bool              `json:"ok"`
+	Log        string            `json:"log"`
+	Leaf       int64             `json:"leaf"`
+	LogSize    int64             `json:"log_size"`
+	Kind       receipt.Kind      `json:"kind"`
+	Blocks     int64             `json:"blocks"`
+	Rows       int64             `json:"rows"`
+	Earliest   time.Time         `json:"earliest"`
+	Latest     time.Time         `json:"latest"`
+	Durable    time.Time         `json:"durable_at"`
+	Principal  string            `json:"principal"`
+	Build      string            `json:"build"`
+	Topic      string            `json:"topic"`
+	Offsets    map[uint32]int64  `json:"offsets"` // by partition
+	Before     string            `json:"state_digest_before"`
+	After      string            `json:"state_digest_after"`
+	RootBefore string            `json:"live_root_before"`
+	RootAfter  string            `json:"live_root_after"`
+	Settings   string            `json:"settings"`
+	Request    string            `json:"request"`
+	Model      string            `json:"model"` // fingerprint of the one served before
+	Scope      map[string]string `json:"scope"`
+	Absent     bool              `json:"absent"` // it proves that the blocks were live before and are absent after
+	Named      []string          `json:"named,omitempty"`
+}
+
+func (c *receiptsVerifyCmd) Run(s *surroundings) error {
+	public, err := os.ReadFile(c.Key)
+	if err != nil {
+		return fmt.Errorf("--key: %w", err)
+	}
+	proof, err := readProof(c.File, s.stdin)
+	if err != nil {
+		return err
+	}
+	r, err := receipt.Check(proof, strings.TrimSpace(string(public)))
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.File, err)
+	}
+	l := r.Leaf
+	report := receiptReport{
+		OK: true, Log: r.Checkpoint.Origin, Leaf: r.Index, LogSize: r.Checkpoint.Size, Kind: l.Kind, Blocks: l.Blocks, Rows: l.Rows,
+		Earliest: l.Earliest, Latest: l.Latest, Durable: l.Durable, Principal: l.Principal, Build: l.Build, Topic: l.Topic, Offsets: map[uint32]int64{},
+		Before: hex.EncodeToString(l.Before.Digest[:]), After: hex.EncodeToString(l.After.Digest[:]),
+		RootBefore: hex.EncodeToString(l.Before.Root[:]), RootAfter: hex.EncodeToString(l.After.Root[:]),
+		Settings: hex.EncodeToString(l.Settings[:]), Request: hex.EncodeToString(l.Request[:]), Model: hex.EncodeToString(l.Model[:]),
+		Scope: l.Scope.Names(), Absent: len(r.Items) > 0,
+	}
+	for _, o := range l.Offsets {
+		report.Offsets[o.Partition] = o.Offset
+	}
+	for _, block := range c.Blocks {
+		at := strings.LastIndex(block, "=")
+		if at < 0 {
+			return fmt.Errorf("--block %s: want ID=SALT", block)
+		}
+		salt, err := receipt.ParseHash(block[at+1:])
+		if err != nil {
+			return fmt.Errorf("--block %s: the salt %w", block, err)
+		}
+		if !r.Names(block[:at], salt) {
+			return fmt.Errorf("%s: it is not about block %s, or the salt is another one", c.File, block[:at])
+		}
+		report.Named = append(report.Named, block[:at])
+	}
+	if c.JSON {
+		return printJSON(s.stdout, report)
+	}
+	t := newTable(s.stdout)
+	t.row("receipt", fmt.Sprintf("%d of the %d in %s: signed and included", report.Leaf, report.LogSize, report.Log))
+	t.row(report.Kind.String(), fmt.Sprintf("%s in %s of topic %s", counted(report.Rows, "row"), counted(report.Blocks, "block"), report.Topic))
+	t.row("event times", report.Earliest.Local().Format(time.DateTime)+" to "+report.Latest.Local().Format(time.DateTime))
+	t.row("durable", report.Durable.Local().Format(time.DateTime))
+	if report.Absent {
+		t.row("live set", "had the blocks before, lacks them after, and is else the same")
+	}
+	for _, id := range report.Named {
+		t.row("block", id+" is one of them")
+	}
+	if report.Principal != "" {
+		t.row("by", report.Principal)
+	}
+	t.row("digest before", report.Before)
+	t.row("digest after", report.After)
+	for _, place := range slices.Sorted(maps.Keys(report.Scope)) {
+		if status := report.Scope[place]; status != "none" {
+			t.row(strings.ReplaceAll(place, "_", " "), strings.ReplaceAll(status, "_", " "))
+		}
+	}
+	return t.flush()
+}
+
+// readProof reads a file, or standard input, of at most the length of a proof.
+func readProof(path string, stdin io.Reader) ([]byte, error) {
+	from := stdin
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		from = file
+	}
+	proof, err := io.ReadAll(io.LimitReader(from, receipt.MaxProof+1))
+	if err == nil && len(proof) > receipt.MaxProof {
+		err = errors.New("it is too long to be a receipt")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return proof, nil
+}

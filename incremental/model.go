@@ -1,6 +1,10 @@
 package incremental
 
-import "streamd/incremental/gram"
+import (
+	"math"
+
+	"streamd/incremental/gram"
+)
 
 // Options choose the hyperplane that Moments.Solve computes.
 type Options struct {
@@ -42,6 +46,37 @@ func (p *Plane) Features() int {
 		}
 	}
 	return count
+}
+
+// Angle is the angle between the normals of two planes in degrees, from 0 to 180. Features count
+// in units of scale (n), nil: their own. It is NaN if a normal is zero.
+func (p *Plane) Angle(q *Plane, scale []float64) float64 {
+	unit := func(w []float64) []float64 {
+		out := make([]float64, len(w))
+		var largest, square float64
+		for j, x := range w {
+			if scale != nil {
+				x *= scale[j]
+			}
+			out[j], largest = x, max(largest, math.Abs(x))
+		}
+		for j := range out { // squares of small weights must not vanish
+			out[j] /= largest
+			square += float64(out[j] * out[j])
+		}
+		for j := range out {
+			out[j] /= math.Sqrt(square)
+		}
+		return out
+	}
+	// Kahan's formula, which is exact to rounding at all angles, unlike acos and asin.
+	u, v := unit(p.W), unit(q.W)
+	var apart, together float64
+	for j := range u {
+		apart += float64((u[j] - v[j]) * (u[j] - v[j]))
+		together += float64((u[j] + v[j]) * (u[j] + v[j]))
+	}
+	return 2 * math.Atan2(math.Sqrt(apart), math.Sqrt(together)) * 180 / math.Pi
 }
 
 // Model is a classifier computed from Moments. It is immutable.

@@ -5,7 +5,8 @@
 //	POST   /v1/predict         labels and values of rows           [predictions.PredictAnswer]
 //	GET    /v1/tuning          how ν was chosen                    [model.Tuning]
 //	GET    /v1/quality         how good the answers are            [model.Quality]
-//	GET    /v1/history         some figures over time             [model.History]
+//	GET    /v1/history         some figures over time             [model.History]; with ?step= planes over time [model.Steps]
+//	GET    /v1/compare         the planes of two windows           [model.Comparison]
 //	GET    /v1/label-requests  rows to label next                  [LabelRequestsAnswer]
 //	GET    /v1/epoch           the basis of a kernel and the next  [EpochAnswer]
 //	GET    /v1/regions         class regions of a kernel classifier of two features, as SVG

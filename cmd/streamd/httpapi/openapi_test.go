@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -536,6 +537,17 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/v1/history", status: 200},
 		{method: "GET", target: "/v1/history?span=days", daemon: func(_ *testing.T, f *fake) { f.empty = true }, status: 200},
 		{method: "GET", target: "/v1/history?span=weeks", status: 400},
+		{method: "GET", target: "/v1/history?step=1d&window=30d&from=2026-01-02T03:04:05Z&nu=2", status: 200},
+		{method: "GET", target: "/v1/history?step=0s", status: 400},
+		{method: "GET", target: "/v1/history?step=6h", daemon: failing(ErrNoWindow), status: 404},
+		{method: "GET", target: "/v1/history?step=1s", daemon: failing(fmt.Errorf("%w: 401", ErrManySteps)), status: 413},
+		{method: "GET", target: "/v1/history?step=1d", daemon: unavailable, status: 503},
+		{method: "GET", target: "/v1/compare?a=2026-01-02T03:04:05Z,2026-01-03T03:04:05Z&b=orders/3/0-9,orders/4/7-7", status: 200},
+		{method: "GET", target: "/v1/compare?a=,2026-01-03T03:04:05Z&nu=2", status: 200},
+		{method: "GET", target: "/v1/compare", status: 400},
+		{method: "GET", target: "/v1/compare?a=2026-01-03T03:04:05Z", status: 400},
+		{method: "GET", target: "/v1/compare?a=,2026-01-03T03:04:05Z", daemon: failing(fmt.Errorf("a: %w: one class", ErrNoPlanes)), status: 404},
+		{method: "GET", target: "/v1/compare?a=,2026-01-03T03:04:05Z", daemon: unavailable, status: 503},
 
 		{method: "GET", target: "/v1/label-requests", status: 200},
 		{method: "GET", target: "/v1/label-requests?count=x", status: 400},
@@ -744,7 +756,11 @@ func TestQueriesAreKnown(t *testing.T) {
 					if name == basisQuery.name {
 						query.Set(pruneQuery.name, "lda")
 					}
-					if name == windowNu.name {
+					if r.path == "/v1/history" && name != historySpan.name {
+						query.Set(stepsStep.name, cmp.Or(query.Get(stepsStep.name), "1d"))
+					} else if r.path == "/v1/compare" {
+						query.Set(compareA.name, cmp.Or(query.Get(compareA.name), "2026-01-02T03:04:05Z,"))
+					} else if name == windowNu.name {
 						query.Set(windowFrom.name, "2026-01-02T03:04:05Z")
 					}
 					w := ask(query.Encode())

@@ -60,6 +60,9 @@ var historySpan = &parameter[string]{
 }
 
 func (s *Server) history(w http.ResponseWriter, r *http.Request) error {
+	if asksSteps(r) {
+		return s.steps(w, r)
+	}
 	return answerJSON(w, s.service.History(model.Span(historySpan.of(r))))
 }
 

@@ -83,9 +83,23 @@ var routes = []route{
 	{
 		method: "GET", path: "/v1/history", handle: (*Server).history, role: config.RoleRead,
 		summary: "Some figures over time",
-		notes:   "Rows a second, correctness, lag and memory in equal intervals. The snapshot keeps them over a restart.",
-		query:   []described{historySpan},
-		replies: []reply{{200, "The figures, by columns.", model.History{}, ""}},
+		notes: "Rows a second, correctness, lag and memory in equal intervals. The snapshot keeps them over a restart.\n\n" +
+			"With `step` the answer is the planes of successive windows of the live blocks by event time, with the angles to the first and to the last one.",
+		query: append([]described{historySpan}, stepsQuery...),
+		replies: []reply{
+			{200, "The figures, by columns, or with `step` the planes. ", model.History{}, ""},
+			{200, "", model.Steps{}, ""},
+		},
+		codes: []Code{CodeNotFound, CodeTooLarge, CodeUnavailable},
+	},
+	{
+		method: "GET", path: "/v1/compare", handle: (*Server).compare, role: config.RoleRead,
+		summary: "The planes of two windows beside each other",
+		notes: "The angle between the normals, and the squared loss of each plane on the rows of either window, from exact sums. Correctness would take the rows. " +
+			"A window is written FROM,TO: two times, one of which may be empty, or ranges of offsets with commas between them.",
+		query:   []described{compareA, compareB, compareNu},
+		replies: []reply{{200, "The comparison.", model.Comparison{}, ""}},
+		codes:   []Code{CodeNotFound, CodeUnavailable},
 	},
 	{
 		method: "GET", path: "/v1/label-requests", handle: (*Server).labelRequests, role: config.RoleRead,

@@ -102,8 +102,10 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var known *failure
 	switch {
 	case errors.As(err, &known):
-	case errors.Is(err, ErrNotLive), errors.Is(err, ErrNoneChosen), errors.Is(err, ErrNoWindow), errors.Is(err, ErrNoReceipt):
+	case errors.Is(err, ErrNotLive), errors.Is(err, ErrNoneChosen), errors.Is(err, ErrNoWindow), errors.Is(err, ErrNoReceipt), errors.Is(err, ErrNoPlanes):
 		known = &failure{CodeNotFound, err.Error()}
+	case errors.Is(err, ErrManySteps):
+		known = &failure{CodeTooLarge, err.Error()}
 	case errors.Is(err, ErrBadID):
 		known = &failure{CodeBadRequest, err.Error()}
 	case errors.Is(err, ErrBusy), errors.Is(err, ErrOff), errors.Is(err, ErrUnfit):

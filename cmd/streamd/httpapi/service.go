@@ -17,6 +17,8 @@ var (
 	ErrNotLive     = errors.New("not a live block")                   // 404 not_found
 	ErrNoneChosen  = errors.New("the selector chooses no live block") // 404 not_found
 	ErrNoWindow    = errors.New("no live block is in the window")     // 404 not_found
+	ErrNoPlanes    = errors.New("there are no planes to compare")     // 404 not_found
+	ErrManySteps   = errors.New("too many steps")                     // 413 too_large
 	ErrBadID       = errors.New("not the id of a block")              // 400 bad_request
 	ErrNoReceipt   = errors.New("no such receipt")                    // 404 not_found
 	ErrUnavailable = errors.New("not available now")                  // 503 unavailable: starting, stopping
@@ -36,6 +38,13 @@ type Service interface {
 	// model is nil, with the problem, where they make none. What is summed stays for later
 	// calls, also when ctx ends first. ErrNoWindow, ErrUnavailable.
 	Window(ctx context.Context, w model.Window, nu float64) (*model.Served, error)
+
+	// Compare compares the planes of two windows, with ν = nu as in Window. The zero window is
+	// that of all live blocks. ErrNoWindow, ErrNoPlanes, ErrUnavailable.
+	Compare(ctx context.Context, a, b model.Window, nu float64) (*model.Comparison, error)
+
+	// Steps solves the planes of successive windows. ErrNoWindow, ErrManySteps, ErrUnavailable.
+	Steps(ctx context.Context, q StepsQuery) (*model.Steps, error)
 
 	// Status is consistent in itself: its counts were taken together. It waits for an
 	// update of counts at most, and the caller owns the answer.
@@ -150,6 +159,20 @@ func (s *Status) Lag() (lag int64) {
 	}
 	return lag
 }
+
+// StepsQuery chooses windows of event time that end at whole steps since 1970.
+type StepsQuery struct {
+	From, To *time.Time // of the blocks; nil: all live ones
+	Step     time.Duration
+	Window   time.Duration // length of a window
+	Nu       float64       // 0: that of the served planes
+}
+
+// Limits of the answer of Steps.
+const (
+	MaxSteps       = 400
+	MaxStepNumbers = 1 << 20 // of all planes together
+)
 
 // BlockInfo is one live block.
 type BlockInfo struct {

@@ -108,12 +108,7 @@ func (d drifting) planes(ctx context.Context, c *Config) (planes []driftPlane, b
 // angle is the angle between the normals of two planes in degrees, from 0 to 180. The thesis
 // (section 2.3.1) takes the smaller angle between the lines, which is 90 at most.
 func angle(a, b *incremental.Model) float64 {
-	var ab, aa, bb float64
-	for j, v := range a.Planes[0].W {
-		u := b.Planes[0].W[j]
-		ab, aa, bb = ab+v*u, aa+v*v, bb+u*u
-	}
-	return math.Acos(max(-1, min(1, ab/math.Sqrt(aa*bb)))) * 180 / math.Pi
+	return a.Planes[0].Angle(&b.Planes[0], nil)
 }
 
 // run returns the planes of every fifth day, as in the thesis. All are checked.

@@ -1,0 +1,240 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+	"streamd/incremental"
+	"streamd/retire"
+)
+
+// Compare implements httpapi.Service.
+func (d *Daemon) Compare(ctx context.Context, a, b model.Window, nu float64) (*model.Comparison, error) {
+	var sums [2]*windowSums
+	var served [2]*model.Served
+	for i, w := range []model.Window{a, b} {
+		s, err := d.sumWindow(ctx, w, nu, false)
+		if err != nil {
+			return nil, fmt.Errorf("%c: %w", 'a'+i, err)
+		}
+		if sums[i], served[i] = s, d.solveWindow(ctx, s); served[i].Model == nil {
+			return nil, fmt.Errorf("%c: %w: %s", 'a'+i, httpapi.ErrNoPlanes, served[i].Problem)
+		}
+	}
+	if sums[0].in != sums[1].in || !slices.Equal(sums[0].sum.Features(), sums[1].sum.Features()) {
+		return nil, fmt.Errorf("the coordinates of the planes have changed meanwhile: %w", httpapi.ErrUnavailable)
+	}
+	c := &model.Comparison{
+		A: compared(sums[0], served[0]), B: compared(sums[1], served[1]), Planes: []model.ComparedPlanes{},
+		Lacks: append(d.windowLacks(sums[0].in != nil), "correctness: it takes the rows, and only sums of the windows are kept"),
+	}
+	models := []*incremental.Model{served[0].Model, served[1].Model}
+	options := models[1].Options
+	scale := scaleOf(sums[1])
+	c.Scaled = scale != nil
+	shared := common(models[0], models[1])
+	if len(shared[0].Planes) == 0 {
+		return nil, fmt.Errorf("the models have planes of different classes: %w", httpapi.ErrNoPlanes)
+	}
+	onA := sums[0].in.Moments(sums[0].sum).Losses(options.ClassWeights, shared)
+	onB := sums[1].in.Moments(sums[1].sum).Losses(options.ClassWeights, shared)
+	for r := range shared[0].Planes {
+		p, q := &shared[0].Planes[r], &shared[1].Planes[r]
+		mean := func(l incremental.Loss) *float64 { return meanLoss(l, options.Balanced) }
+		c.Planes = append(c.Planes, model.ComparedPlanes{
+			Class: p.Class, Angle: finite(p.Angle(q, scale)),
+			AOnA: mean(onA[0][r]), BOnA: mean(onA[1][r]), AOnB: mean(onB[0][r]), BOnB: mean(onB[1][r]),
+		})
+	}
+	return c, ctx.Err()
+}
+
+func compared(s *windowSums, m *model.Served) model.Compared {
+	return model.Compared{
+		Window: s.window, Digest: m.Digest, Blocks: m.Blocks, Rows: m.Rows,
+		Classes: m.Model.Classes, ClassRows: m.Model.Rows, Nu: m.Model.Options.Nu,
+	}
+}
+
+// scaleOf is the units of features in angles, nil for their own.
+func scaleOf(s *windowSums) []float64 {
+	if !s.options.Standardise {
+		return nil
+	}
+	_, sigma := s.in.Moments(s.sum).Scale()
+	return sigma
+}
+
+// common is two models with the planes of the classes that have one in both, in the same order.
+func common(a, b *incremental.Model) []*incremental.Model {
+	x, y := *a, *b
+	x.Planes, y.Planes = nil, nil
+	for _, p := range a.Planes {
+		if at := planeOf(b, p.Class); at != nil {
+			x.Planes, y.Planes = append(x.Planes, p), append(y.Planes, *at)
+		}
+	}
+	return []*incremental.Model{&x, &y}
+}
+
+// planeOf is the plane of a class, or nil.
+func planeOf(m *incremental.Model, class string) *incremental.Plane {
+	at := slices.IndexFunc(m.Planes, func(p incremental.Plane) bool { return p.Class == class })
+	if at < 0 {
+		return nil
+	}
+	return &m.Planes[at]
+}
+
+// meanLoss is the loss per weight, nil where no row counts.
+func meanLoss(l incremental.Loss, balanced bool) *float64 {
+	if balanced {
+		return finite((l.Plus/l.PlusWeight + l.Minus/l.MinusWeight) / 2)
+	}
+	return finite((l.Plus + l.Minus) / (l.PlusWeight + l.MinusWeight))
+}
+
+func finite(x float64) *float64 {
+	if x-x != 0 {
+		return nil
+	}
+	return &x
+}
+
+// Steps implements httpapi.Service.
+func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps, error) {
+	whole := model.Window{From: q.From, To: q.To}
+	all, err := d.sumWindow(ctx, whole, q.Nu, false)
+	if err != nil {
+		return nil, err
+	}
+	first, last, err := d.span(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	out := &model.Steps{
+		StepSeconds: q.Step.Seconds(), WindowSeconds: q.Window.Seconds(), Features: all.sum.Features(),
+		Nu: all.options.Nu, Lacks: d.windowLacks(all.in != nil),
+	}
+	scale := scaleOf(all)
+	out.Scaled = scale != nil
+	// Ends of windows are whole steps since 1970, the first after the first block.
+	end := floorTime(first, q.Step).Add(q.Step)
+	if n := last.Sub(end)/q.Step + 2; n > httpapi.MaxSteps {
+		return nil, fmt.Errorf("%w: %d from %s to %s: take a longer step, or narrow them by from and to",
+			httpapi.ErrManySteps, n, first.Format(time.RFC3339), last.Format(time.RFC3339))
+	}
+	out.From = end.Add(-q.Window)
+	var models []*incremental.Model
+	numbers := 0
+	for ; ; end = end.Add(q.Step) {
+		from, to := end.Add(-q.Window), end
+		step := model.Step{From: from, To: to, Classes: []string{}, ClassRows: []int64{}, Planes: []model.StepPlane{}}
+		w := model.Window{From: &from, To: &to}
+		if q.From != nil && from.Before(*q.From) {
+			w.From = q.From
+		}
+		if q.To != nil && to.After(*q.To) {
+			w.To = q.To
+		}
+		m, err := d.step(ctx, w, q.Nu, all, &step)
+		if err != nil {
+			return nil, err
+		}
+		models = append(models, m)
+		if m != nil {
+			numbers += len(m.Planes) * len(m.Features)
+		}
+		if numbers > httpapi.MaxStepNumbers {
+			return nil, fmt.Errorf("%w: the planes have more than %d numbers: take a longer step", httpapi.ErrManySteps, httpapi.MaxStepNumbers)
+		}
+		out.Steps, out.To = append(out.Steps, step), to
+		if to.After(last) {
+			break
+		}
+	}
+	for i, m := range models {
+		if m == nil {
+			continue
+		}
+		for _, p := range model.NewPlanesJSON(m.Planes) {
+			own := planeOf(m, p.Class)
+			of := model.StepPlane{PlaneJSON: p}
+			for _, other := range models {
+				if at := with(other, p.Class); at != nil {
+					of.ToFirst = finite(own.Angle(at, scale))
+					break
+				}
+			}
+			for _, other := range slices.Backward(models) {
+				if at := with(other, p.Class); at != nil {
+					of.ToLast = finite(own.Angle(at, scale))
+					break
+				}
+			}
+			out.Steps[i].Planes = append(out.Steps[i].Planes, of)
+		}
+	}
+	return out, ctx.Err()
+}
+
+func with(m *incremental.Model, class string) *incremental.Plane {
+	if m == nil {
+		return nil
+	}
+	return planeOf(m, class)
+}
+
+// step solves a window of steps. The model is nil where there is none.
+func (d *Daemon) step(ctx context.Context, w model.Window, nu float64, like *windowSums, step *model.Step) (*incremental.Model, error) {
+	s, err := d.sumWindow(ctx, w, nu, false)
+	if errors.Is(err, httpapi.ErrNoWindow) {
+		step.Problem = "there are no blocks"
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.in != like.in || !slices.Equal(s.sum.Features(), like.sum.Features()) {
+		return nil, fmt.Errorf("the coordinates of the planes have changed meanwhile: %w", httpapi.ErrUnavailable)
+	}
+	s.options = like.options // one ν for all
+	served := d.solveWindow(ctx, s)
+	step.Digest, step.Blocks, step.Rows, step.Problem = served.Digest, served.Blocks, served.Rows, served.Problem
+	for _, c := range s.sum.Totals() {
+		step.Classes, step.ClassRows = append(step.Classes, c.Label), append(step.ClassRows, c.Rows)
+	}
+	return served.Model, ctx.Err()
+}
+
+// span is the event times of the first and the last live block between from and to.
+func (d *Daemon) span(ctx context.Context, q httpapi.StepsQuery) (first, last time.Time, err error) {
+	err = d.call(ctx, func() error {
+		above := retire.Lowest
+		if q.From != nil {
+			above.Milliseconds = firstMillisecond(*q.From)
+		}
+		page := d.live.Page(above, 1)
+		newest, ok := d.live.Newest()
+		if len(page) == 0 || !ok {
+			return httpapi.ErrNoWindow
+		}
+		first, last = page[0].Time.UTC(), newest.Time.UTC()
+		if q.To != nil && !last.Before(*q.To) {
+			last = q.To.Add(-1).UTC()
+		}
+		return nil
+	})
+	return first, last, err
+}
+
+// floorTime is the last whole step since 1970 that is not after t.
+func floorTime(t time.Time, step time.Duration) time.Time {
+	ms, by := t.UnixMilli(), step.Milliseconds()
+	return time.UnixMilli(ms - ((ms%by)+by)%by).UTC()
+}

@@ -1,0 +1,169 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+	"streamd/ingest/kafka"
+)
+
+// asked calls f beside the loop, and plays the loop meanwhile.
+func asked[T any](o *offline, f func(context.Context) (T, error)) T {
+	o.t.Helper()
+	type answer struct {
+		value T
+		err   error
+	}
+	done := make(chan answer)
+	go func() {
+		value, err := f(context.Background())
+		done <- answer{value, err}
+	}()
+	for {
+		select {
+		case call := <-o.calls:
+			call()
+		case a := <-done:
+			if a.err != nil {
+				o.t.Fatal(a.err)
+			}
+			return a.value
+		}
+	}
+}
+
+// turned is a daemon with ten days of rows of two classes, whose means turn by 9 degrees a day,
+// and the rows of each day.
+func turned(t *testing.T, flags map[string]string) (o *offline, days [][][3]float64) {
+	t.Helper()
+	all := map[string]string{
+		"kafka.topic": "t", "format.features": "x1,x2", "model.folds": "0", "sample.rows": "0", "model.nu": "1", "retire.max_future": "500h",
+		"snapshot.file": filepath.Join(t.TempDir(), "s.db"),
+	}
+	for name, value := range flags {
+		all[name] = value
+	}
+	o = openOffline(t, all, false)
+	r := rand.New(rand.NewPCG(45, 1))
+	var records []kafka.Record
+	for day := range 10 {
+		var rows [][3]float64
+		sin, cos := math.Sincos(float64(day) * 9 * math.Pi / 180)
+		text := ""
+		for range 2000 {
+			side := float64(2*r.IntN(2) - 1)
+			x := [3]float64{math.Round(100 * (3*side*cos + r.NormFloat64())), math.Round(100 * (3*side*sin + r.NormFloat64())), side}
+			rows = append(rows, x)
+			text += fmt.Sprintf(`{"label":%v,"x1":%v,"x2":%v}`+"\n", x[2], x[0], x[1])
+		}
+		days = append(days, rows)
+		records = append(records, kafka.Record{Offset: int64(day), Value: []byte(text), Time: time.Date(2026, 1, 1+day, 12, 0, 0, 0, time.UTC)})
+	}
+	o.deliver(0, records, int64(len(records)))
+	return o, days
+}
+
+// The losses are those of the rows, and the angle is that of the normals.
+func TestComparisonIsThatOfTheRows(t *testing.T) {
+	o, days := turned(t, map[string]string{"model.standardise": "false", "model.balanced": "false"})
+	noon := func(day int) *time.Time { return new(time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)) }
+	windows := [2]model.Window{{From: noon(1), To: noon(3)}, {From: noon(9)}}
+	rows := [2][][3]float64{append(append([][3]float64{}, days[0]...), days[1]...), append(append([][3]float64{}, days[8]...), days[9]...)}
+	var planes [2]model.PlaneJSON
+	for i, w := range windows {
+		s, err := o.window(w, 0, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		planes[i] = model.NewPlanesJSON(s.Model.Planes)[0]
+	}
+	c := asked(o, func(ctx context.Context) (*model.Comparison, error) { return o.Compare(ctx, windows[0], windows[1], 0) })
+	if len(c.Planes) != 1 || c.Planes[0].Class != "1" || c.Scaled || c.A.Blocks != 2 || c.B.Rows != 4000 {
+		t.Fatalf("%+v", c)
+	}
+	p := c.Planes[0]
+	loss := func(plane model.PlaneJSON, rows [][3]float64) (sum float64) {
+		for _, x := range rows {
+			e := plane.W[0]*x[0] + plane.W[1]*x[1] - plane.Gamma - x[2]
+			sum += e * e
+		}
+		return sum / float64(len(rows))
+	}
+	for name, x := range map[string][2]float64{
+		"a on a": {*p.AOnA, loss(planes[0], rows[0])}, "a on b": {*p.AOnB, loss(planes[0], rows[1])},
+		"b on a": {*p.BOnA, loss(planes[1], rows[0])}, "b on b": {*p.BOnB, loss(planes[1], rows[1])},
+	} {
+		if math.Abs(x[0]-x[1]) > 1e-12*(1+x[1]) {
+			t.Errorf("%s: the loss is %v, of the rows %v", name, x[0], x[1])
+		}
+	}
+	if !(*p.AOnA < *p.BOnA && *p.BOnB < *p.AOnB) {
+		t.Errorf("a plane of other rows is better: %+v", p)
+	}
+	u, v := planes[0].W, planes[1].W
+	want := (math.Atan2(v[1], v[0]) - math.Atan2(u[1], u[0])) * 180 / math.Pi
+	if math.Abs(*p.Angle-want) > 1e-9 || want < 60 {
+		t.Errorf("the angle is %v, want %v", *p.Angle, want)
+	}
+}
+
+// Days turn away from the first and towards the last. Each step has the planes of its window.
+func TestStepsAreWindows(t *testing.T) {
+	o, _ := turned(t, map[string]string{"model.standardise": "true"})
+	const day = 24 * time.Hour
+	for _, length := range []time.Duration{day, 3 * day} {
+		s := asked(o, func(ctx context.Context) (*model.Steps, error) {
+			return o.Steps(ctx, httpapi.StepsQuery{Step: day, Window: length})
+		})
+		if len(s.Steps) != 10 || !s.Scaled || !s.To.Equal(time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC)) || !s.From.Equal(s.Steps[0].From) {
+			t.Fatalf("%d steps from %s to %s, scaled %t", len(s.Steps), s.From, s.To, s.Scaled)
+		}
+		for i, step := range s.Steps {
+			if step.To.Sub(step.From) != length || step.Blocks != min(i+1, int(length/day)) || step.ClassRows[0]+step.ClassRows[1] != step.Rows {
+				t.Errorf("step %d: %+v", i, step)
+			}
+			alone, err := o.window(model.Window{From: &step.From, To: &step.To}, s.Nu, func() {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			own := model.NewPlanesJSON(alone.Model.Planes)[0]
+			if got := step.Planes[0]; got.W[0] != own.W[0] || got.W[1] != own.W[1] || got.Gamma != own.Gamma || step.Digest != alone.Digest {
+				t.Errorf("step %d has the plane %+v, its window %+v", i, got, own)
+			}
+			if i > 0 {
+				before, now := s.Steps[i-1].Planes[0], step.Planes[0]
+				if *now.ToFirst < *before.ToFirst || *now.ToLast > *before.ToLast {
+					t.Errorf("step %d does not turn: %v after %v to the first, %v after %v to the last", i, *now.ToFirst, *before.ToFirst, *now.ToLast, *before.ToLast)
+				}
+			}
+		}
+		if first := s.Steps[0].Planes[0]; *first.ToFirst != 0 || *s.Steps[9].Planes[0].ToLast != 0 || *first.ToLast < 45 {
+			t.Errorf("the ends: %+v", first)
+		}
+	}
+	o.t = t
+	done := make(chan error)
+	go func() {
+		_, err := o.Steps(context.Background(), httpapi.StepsQuery{Step: time.Minute, Window: time.Minute})
+		done <- err
+	}()
+	for {
+		select {
+		case call := <-o.calls:
+			call()
+			continue
+		case err := <-done:
+			if err == nil {
+				t.Error("many steps are taken")
+			}
+		}
+		return
+	}
+}

@@ -1,0 +1,72 @@
+package model
+
+import "time"
+
+// Comparison compares the planes of two windows of the live blocks.
+type Comparison struct {
+	A Compared `json:"a"` // first window
+	B Compared `json:"b"` // second window
+	// Whether angles count each feature in units of its standard deviation over the rows of
+	// the second window, as where features are scaled for the solve; otherwise in its own.
+	Scaled bool             `json:"scaled"`
+	Planes []ComparedPlanes `json:"planes"` // planes of the classes that have one in both models
+	Lacks  []string         `json:"lacks"`  // figures that sums do not have, with the reason
+}
+
+// Compared is a window of a comparison.
+type Compared struct {
+	Window
+	Digest    string   `json:"state_digest"` // digest of the sum of its blocks
+	Blocks    int      `json:"blocks"`       // number of its blocks
+	Rows      int64    `json:"rows"`         // number of their rows
+	Classes   []string `json:"classes"`      // classes of the rows
+	ClassRows []int64  `json:"class_rows"`   // rows of each class
+	Nu        float64  `json:"nu"`           // ν of its planes
+}
+
+// ComparedPlanes compares the planes of a class. A loss is the mean of (x'w − γ ∓ 1)² over rows,
+// with 1 for rows of the class and −1 for others. Rows count by their weights and those of their
+// classes and, where planes are balanced, each side as half of all.
+type ComparedPlanes struct {
+	Class string   `json:"class"`  // class on the positive side
+	Angle *float64 `json:"angle"`  // angle between the normals in degrees, from 0 to 180; null if one is zero
+	AOnA  *float64 `json:"a_on_a"` // loss of the first window's plane on the rows of the first window; null if it has no row that counts
+	AOnB  *float64 `json:"a_on_b"` // loss of the first window's plane on the rows of the second
+	BOnA  *float64 `json:"b_on_a"` // loss of the second window's plane on the rows of the first
+	BOnB  *float64 `json:"b_on_b"` // loss of the second window's plane on the rows of the second
+}
+
+// Steps are the planes of successive windows of event time.
+type Steps struct {
+	StepSeconds   float64   `json:"step_seconds"`   // time from the end of a window to that of the next
+	WindowSeconds float64   `json:"window_seconds"` // length of a window
+	From          time.Time `json:"from"`           // beginning of the first window
+	To            time.Time `json:"to"`             // end of the last window
+	Features      []string  `json:"features"`       // names of the features or coordinates that w has numbers for
+	// Whether angles count each feature in units of its standard deviation over all rows, as
+	// where features are scaled for the solve; otherwise in its own.
+	Scaled bool     `json:"scaled"`
+	Nu     float64  `json:"nu"`    // ν of the planes
+	Steps  []Step   `json:"steps"` // windows in the order of their times; each is exact for the moment when it was summed
+	Lacks  []string `json:"lacks"` // parts of a served model that these planes do not have, with the reason
+}
+
+// Step is a window of Steps.
+type Step struct {
+	From      time.Time   `json:"from"`                   // event time of its first blocks
+	To        time.Time   `json:"to"`                     // event time that its blocks are before
+	Digest    string      `json:"state_digest,omitempty"` // digest of the sum of its blocks; absent without blocks
+	Blocks    int         `json:"blocks"`                 // number of its blocks
+	Rows      int64       `json:"rows"`                   // number of their rows
+	Classes   []string    `json:"classes"`                // classes of the rows
+	ClassRows []int64     `json:"class_rows"`             // rows of each class
+	Planes    []StepPlane `json:"planes"`                 // planes; none where there is a problem
+	Problem   string      `json:"problem,omitempty"`      // why there are no planes
+}
+
+// StepPlane is a plane with its angles, in degrees, to the plane of its class in other steps.
+type StepPlane struct {
+	PlaneJSON
+	ToFirst *float64 `json:"angle_to_first"` // angle to the first step that has such a plane; null if a normal is zero
+	ToLast  *float64 `json:"angle_to_last"`  // angle to the last step that has such a plane; null if a normal is zero
+}

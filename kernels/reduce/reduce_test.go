@@ -349,6 +349,47 @@ func TestSettingsMatter(t *testing.T) {
 	}
 }
 
+// Of the runs of the last stage the one of least objective counts: another run never makes it larger.
+func TestLeastObjectiveOfRuns(t *testing.T) {
+	p := blobs(rand.New(rand.NewPCG(9, 1)), 2, 200)
+	p.Points, p.Seed = 3, 3
+	objective := func(runs int) float64 {
+		const nu = 2
+		r, err := ChunkingSynthetic{Chunks: []Chunk{}, Nu: nu, Runs: runs}.Reduce(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := r.Map(p.Kernel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, plane, value := kernels.NewMapper(m).Map(p.Columns), r.Planes[0], 0.0
+		for _, u := range plane.U {
+			value += math.Abs(u)
+		}
+		for i, code := range p.Codes {
+			at := -plane.Gamma
+			for j, u := range plane.U {
+				at += u * k[j].At(i)
+			}
+			value += nu * max(0, 1-at*float64(2*code-1))
+		}
+		return value
+	}
+	first := objective(1)
+	last := first
+	for runs := 2; runs <= 6; runs++ {
+		next := objective(runs)
+		if next > last*(1+1e-9) {
+			t.Errorf("%d runs end at %v, %d at %v", runs, next, runs-1, last)
+		}
+		last = next
+	}
+	if !(last < 0.99*first) {
+		t.Errorf("six runs end at %v, the first alone at %v", last, first)
+	}
+}
+
 // Rows count by their weights: where most rows of every place are of the wrong class, but weigh next to
 // nothing, the others decide. Without the weights the labels are the wrong ones.
 func TestReducersWeighRows(t *testing.T) {

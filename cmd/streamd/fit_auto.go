@@ -258,7 +258,7 @@ func (r *comparisonReport) draw(file, data string) error {
 	return os.WriteFile(file, b.Bytes(), 0o666)
 }
 
-// choose compares bases and puts the choice into the flags.
+// compare compares bases, puts the choice into the flags, and draws the picture.
 func (r *basisReport) compare(ctx context.Context, f *fit, c *kernelFlags, kernel kernels.Kernel, tuned bool) (err error) {
 	if r.Compared, err = f.compare(ctx, c, kernel, tuned); err != nil {
 		return fmt.Errorf("compare bases for %s: %w", f.data.path, err)

@@ -26,6 +26,7 @@ func (l *loader) check() {
 	l.checkModel()
 	l.checkKernel()
 	l.checkRetire()
+	l.checkDrift()
 	l.checkHTTP()
 	if m := l.config.Limits.Memory; m != 0 && m < leastMemory {
 		l.fault("limits.memory", "want 0 or at least %s", leastMemory)
@@ -318,6 +319,18 @@ func (l *loader) checkRetire() {
 		case !bound.set && r.Keep.Has(bound.keep):
 			l.fault(name, "is required with retire.keep: %s, and greater than 0", r.Keep)
 		}
+	}
+}
+
+func (l *loader) checkDrift() {
+	if l.config.Drift.Rows == 0 || l.bad["drift.rows"] {
+		return
+	}
+	if !l.config.Drift.Detect && !l.bad["drift.detect"] {
+		l.fault("drift.rows", "is set, but drift.detect is false")
+	}
+	if l.config.Blocks.Unit == UnitKey && !l.bad["blocks.unit"] {
+		l.fault("drift.rows", "with blocks.unit: key it has to be 0: a key's block stays until its key is written again")
 	}
 }
 

@@ -50,6 +50,7 @@ type Config struct {
 	Sample          Sample        `key:"sample"`
 	Kernel          Kernel        `key:"kernel"`
 	Retire          Retire        `key:"retire"`
+	Drift           Drift         `key:"drift"`
 	Snapshot        Snapshot      `key:"snapshot"`
 	Receipts        Receipts      `key:"receipts"`
 	HTTP            HTTP          `key:"http"`
@@ -183,6 +184,12 @@ type Retire struct {
 	Topic     string        `key:"topic" help:"Control topic of records that retire blocks until they are taken back (cleanup.policy=compact). Empty: none."`
 	Header    string        `key:"header" help:"Record header whose values may choose the blocks to retire. The ledger keeps a hash of the value. Empty: none."`
 	MaxFuture time.Duration `key:"max_future" default:"5m" min:"0s" help:"Most time that a record counts as ahead of its partition's clock, the third-latest event time of the last 16 records there."`
+}
+
+// Drift configures the detectors of changes in the stream. Without Rows they only tell.
+type Drift struct {
+	Detect bool  `key:"detect" default:"true" help:"Watch the errors on arriving rows, and the loss of the served planes on the newest blocks, for changes."`
+	Rows   int64 `key:"rows" default:"0" min:"0" help:"Rows that stay live, in whole newest blocks, when a detector finds that errors have grown. 0: an alarm retires nothing."`
 }
 
 // Snapshot says where and how often the state is saved. A save happens when either bound is

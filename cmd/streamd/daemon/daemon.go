@@ -24,6 +24,7 @@
 //	rebuilding.go  the way from one basis to the next; basis.go chooses one
 //	refeaturing.go the way from one set of features to the next
 //	reread.go      the loop takes blocks that were read again
+//	watching.go    drift of the stream is found, and events are told
 //	recording.go   samples of the status go into the history of the page
 //	windows.go     the models of windows of the live blocks
 //	service.go     the calls of HTTP
@@ -92,6 +93,7 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/archive"
+	"streamd/cmd/streamd/daemon/events"
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
@@ -109,8 +111,9 @@ type Options struct {
 	Log     zerolog.Logger
 	Version string
 
-	serving  *serving  // of the daemon that this one succeeds, or nil
-	notUntil time.Time // when a change of features that could not be completed is tried again
+	events   *events.Log // of the daemon that this one succeeds, or nil
+	serving  *serving    // of the daemon that this one succeeds, or nil
+	notUntil time.Time   // when a change of features that could not be completed is tried again
 }
 
 // sampledLines is the number of lines a second that Daemon.sampled writes.
@@ -140,6 +143,7 @@ type Daemon struct {
 	filling     *filling
 	rebuilding  *rebuilding
 	refeaturing *refeaturing // nil: the features stay
+	watching    *watching
 
 	recorder  *recorder
 	board     statusBoard
@@ -251,6 +255,10 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	}
 	d.receipts = w.receipts
 	d.receipts.publisher, d.receipts.version = p, o.Version
+	d.watching = &watching{core: c, publisher: p, events: o.events, shorten: d.shorten, assigned: d.assigned}
+	if d.watching.events == nil {
+		d.watching.events = events.New(now)
+	}
 	limit, err := memory.Limit(cfg)
 	if err != nil {
 		return nil, err
@@ -425,7 +433,7 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	var recording sync.WaitGroup
 	recordingCtx, stopRecording := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopRecording()
-	recording.Go(func() { d.recorder.run(recordingCtx, d.Status) })
+	recording.Go(func() { d.recorder.run(recordingCtx, d) })
 
 	defer context.AfterFunc(consuming, func() {
 		time.AfterFunc(d.cfg.ShutdownTimeout, func() {
@@ -475,7 +483,7 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 func (d *Daemon) succeed(ctx, applying context.Context) (*Daemon, error) {
 	r := d.refeaturing
 	o := r.options
-	o.serving, o.notUntil = d.serving, time.Time{}
+	o.serving, o.events, o.notUntil = d.serving, d.watching.events, time.Time{}
 	if err := r.complete(applying); err != nil {
 		d.log.Error().Err(err).Msg("the features could not be changed; it will be tried again")
 		o.notUntil = time.Now().Add(afterFailure)

@@ -9,6 +9,12 @@ import (
 	"streamd/cmd/streamd/model"
 )
 
+// judged are some figures of model.Prequential.
+type judged struct {
+	rows, right       int64
+	correct, balanced float64 // of the window
+}
+
 // Rows are judged by the model before them. Rows like the learned ones are all right. Once
 // labels are swapped all rows are wrong. Rows of an unknown class are wrong, too. Rows of
 // weight 0 are not judged.
@@ -38,24 +44,24 @@ func TestPrequential(t *testing.T) {
 			d.wait("a model", func(s *model.Served) bool {
 				return s.Model != nil && (s.Basis != nil || what != "kernel")
 			})
-			before := d.Status().Prequential
-			if before != (model.Prequential{}) {
+			if before := d.Prequential(); before.Rows != 0 || before.Window != nil || before.Fading != nil {
 				t.Fatalf("without a model %+v", before)
 			}
 			for i, step := range []struct {
 				row  string
-				want model.Prequential
+				want judged
 			}{
-				{ham, model.Prequential{Rows: 50, Right: 50, Recent: 50, Correctness: 1, BalancedCorrectness: 1}},
-				{spam, model.Prequential{Rows: 100, Right: 100, Recent: 100, Correctness: 1, BalancedCorrectness: 1}},
-				{absent, model.Prequential{Rows: 100, Right: 100, Recent: 100, Correctness: 1, BalancedCorrectness: 1}},
-				{turned, model.Prequential{Rows: 150, Right: 100, Recent: 150, Correctness: 100. / 150, BalancedCorrectness: 0.75}},
-				{eggs, model.Prequential{Rows: 200, Right: 100, Recent: 200, Correctness: 0.5, BalancedCorrectness: 0.5}},
+				{ham, judged{50, 50, 1, 1}},
+				{spam, judged{100, 100, 1, 1}},
+				{absent, judged{100, 100, 1, 1}},
+				{turned, judged{150, 100, 100. / 150, 0.75}},
+				{eggs, judged{200, 100, 0.5, 0.5}},
 			} {
 				produce(t, name, message(50, step.row))
 				d.waitForOffsets(int64(i + 2))
-				if got := d.Status().Prequential; got != step.want {
-					t.Errorf("after %s: %+v, want %+v", step.row, got, step.want)
+				p := d.Prequential()
+				if got := (judged{p.Rows, p.Right, p.Window.Correctness, p.Window.BalancedCorrectness}); got != step.want || p.Window.Weight != float64(p.Rows) {
+					t.Errorf("after %s: %+v of %v, want %+v", step.row, got, p.Window.Weight, step.want)
 				}
 			}
 			d.stop()

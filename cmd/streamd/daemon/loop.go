@@ -77,6 +77,9 @@ func (d *Daemon) whenDue(now time.Time) {
 	if d.studying.whenDue(now); d.failure != nil {
 		return
 	}
+	if d.watching.whenDue(now); d.failure != nil {
+		return
+	}
 	d.refeaturing.whenDue(now)
 }
 

@@ -22,12 +22,12 @@ type publication struct {
 // publisher solves planes and serves the results of solves and studies.
 //
 //	solving nil  a solve may begin when the live set has changed (changed)
-//	solving      a job solves on a copy of the sums
+//	solving      a job solves on a copy of the sums, or compares losses (watching)
 type publisher struct {
 	*core
 	published  atomic.Pointer[publication]
 	changed    bool // since the last solve
-	solving    *job // the solve under way, or nil
+	solving    *job // the solve or comparison under way, or nil
 	solvedOnce bool // since the start
 	lastSolve  time.Time
 	copyTook   time.Duration // the time to copy the sums, at the last solve

@@ -46,19 +46,19 @@ func newRecorder(log zerolog.Logger, store *snapshot.Store, limit int64, record 
 }
 
 // run adds samples until ctx ends, and then saves the history.
-func (r *recorder) run(ctx context.Context, status func() httpapi.Status) {
+func (r *recorder) run(ctx context.Context, of httpapi.Service) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	saved := time.Now()
-	r.sample(saved, status())
+	r.sample(saved, of)
 	for {
 		select {
 		case <-ctx.Done():
-			r.sample(time.Now(), status())
+			r.sample(time.Now(), of)
 			r.save()
 			return
 		case now := <-tick.C:
-			r.sample(now, status())
+			r.sample(now, of)
 			if now.Sub(saved) >= recordEvery {
 				saved = now
 				r.save()
@@ -67,13 +67,14 @@ func (r *recorder) run(ctx context.Context, status func() httpapi.Status) {
 	}
 }
 
-func (r *recorder) sample(now time.Time, s httpapi.Status) {
+func (r *recorder) sample(now time.Time, of httpapi.Service) {
+	s, p := of.Status(), of.Prequential()
 	sample := history.Sample{
-		Rows: s.Rows.Read, Judged: s.Prequential.Rows, Right: s.Prequential.Right,
+		Rows: s.Rows.Read, Judged: p.Rows, Right: p.Right,
 		Balanced: math.NaN(), Lag: s.Lag(), Memory: memoryInUse(),
 	}
-	if s.Prequential.Recent > 0 {
-		sample.Balanced = s.Prequential.BalancedCorrectness
+	if p.Window != nil {
+		sample.Balanced = p.Window.BalancedCorrectness
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -88,6 +88,10 @@ func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (http
 	if d.saver.problem != nil {
 		return none, errRetiredUnsaved
 	}
+	d.watching.events.Add(httpapi.Event{
+		Type: httpapi.EventRetirement, Text: fmt.Sprintf("%d blocks of %d rows were retired on request", r.Blocks, r.Rows),
+		Retirement: &httpapi.RetirementEvent{Blocks: r.Blocks, Rows: r.Rows, DigestBefore: r.DigestBefore, DigestAfter: r.DigestAfter},
+	})
 	now := time.Now().UTC()
 	r.RetiredAt, r.Remains = &now, d.remains(r.InBasis)
 	d.receipts.name(&r, left, &s)

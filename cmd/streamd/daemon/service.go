@@ -88,6 +88,17 @@ func blockInfo(e retire.Entry) httpapi.BlockInfo {
 	return b
 }
 
+// assigned returns the number of rebalances, and of partitions that are assigned.
+func (d *Daemon) assigned() (rebalances int64, partitions int) {
+	stats := d.consumer.Stats()
+	for _, p := range stats.Partitions {
+		if p.Assigned {
+			partitions++
+		}
+	}
+	return stats.Rebalances, partitions
+}
+
 // Status implements httpapi.Service.
 func (d *Daemon) Status() httpapi.Status {
 	d.board.mu.Lock()
@@ -95,7 +106,6 @@ func (d *Daemon) Status() httpapi.Status {
 	s.Problems = append([]string(nil), d.board.status.Problems...)
 	applied := d.board.offsets
 	d.board.mu.Unlock()
-	s.Prequential = d.intake.Prequential()
 	stats := d.consumer.Stats()
 	s.Rebalances = stats.Rebalances
 	for _, p := range stats.Partitions {

@@ -79,6 +79,7 @@ func TestRoutesWantRoles(t *testing.T) {
 			f := newFake()
 			f.ids = append(f.ids, "page.css")
 			s := New(Config{Access: guard(t, anonymous)}, f, NewMetrics(), zerolog.Nop())
+			s.stop() // a stream of events ends at once
 			code := do(s, r.method, target, body(r), append(headers, mediaOf(r))...).Code
 			if code == 401 || code == 403 {
 				return code

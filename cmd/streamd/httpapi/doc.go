@@ -5,6 +5,8 @@
 //	POST   /v1/predict         labels and values of rows           [predictions.PredictAnswer]
 //	GET    /v1/tuning          how ν was chosen                    [model.Tuning]
 //	GET    /v1/quality         how good the answers are            [model.Quality]
+//	GET    /v1/prequential     answers for arriving rows, and drift [model.Prequential]
+//	GET    /v1/events          events as they happen               [Event]
 //	GET    /v1/history         some figures over time             [model.History]; with ?step= planes over time [model.Steps]
 //	GET    /v1/compare         the planes of two windows           [model.Comparison]
 //	GET    /v1/label-requests  rows to label next                  [LabelRequestsAnswer]

@@ -26,6 +26,7 @@ import (
 	"streamd/incremental/decision"
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
+	"streamd/incremental/prequential"
 	"streamd/incremental/study"
 	"streamd/incremental/tuning"
 	"streamd/kernels/reduce"
@@ -45,6 +46,9 @@ type fake struct {
 	epoch    *EpochAnswer
 	empty    bool   // there is no history yet
 	pruned   string // by the last Prune
+
+	prequential model.Prequential
+	events      []Event
 }
 
 var testTime = time.Date(2026, 3, 4, 5, 6, 7, 800, time.UTC)
@@ -68,14 +72,33 @@ func newFake() *fake {
 			Tuning: "nu is set", Refinement: "refinement is off", Calibration: "calibration is off", Quality: "no row is held out", Hat: "no factor is kept",
 		},
 	}
+	judged := confusion.New(2)
+	judged.Add(0, 0, 12)
+	judged.Add(0, 1, 4)
+	judged.Add(1, 1, 3)
+	judged.Add(1, 0, 1)
+	f.prequential = model.Prequential{
+		Rows: 40, Right: 31,
+		Window: model.NewStretch(decision.Value, []string{"ham", "spam"}, prequential.Figures{Matrix: judged, SquaredLoss: 0.5}),
+		Fading: model.NewStretch(decision.Value, []string{"ham", "spam"}, prequential.Figures{Matrix: judged, SquaredLoss: 0.25}),
+		Drift: &model.Drift{
+			Delta: 0.002,
+			Error: model.ErrorDrift{Rows: 30, Share: new(0.2), Rises: 2, Falls: 1},
+			Sums:  model.SumsDrift{Blocks: 8, Newest: new(0.75), Rest: new(0.5), P: new(1e-7), Holds: true, Rises: 1},
+			Alarms: []model.Alarm{
+				{Time: testTime, Detector: model.DetectorSums, Before: 0.5, After: 0.75, Rows: 12, Retired: 1},
+				{Time: testTime, Detector: model.DetectorError, Before: 0.1, After: 0.3, Rows: 64},
+			},
+		},
+	}
+	f.events = []Event{{ID: "p-0", Time: testTime, Type: EventEpoch, Text: "epoch 3 is in use", Epoch: new(uint32(3))}}
 	f.epoch = &EpochAnswer{Problem: "rows are few"}
 	f.ids = []string{"key:a+b//8=", "orders/3/1841", "orders/3/7"}
 	f.status = Status{
 		Version: "v0", Started: testTime, Name: "default", Topic: "orders", Group: "streamd.orders.default",
-		Rows:        model.RowCounts{Read: 50, Summarised: 42, ZeroWeight: 3, Rejected: 4, Pending: 1},
-		Blocks:      model.BlockCounts{Added: 5, Retired: 1, Replaced: 1, Rejected: 2},
-		Prequential: model.Prequential{Rows: 40, Right: 31, Recent: 20, Correctness: 0.75, BalancedCorrectness: 0.625},
-		LiveRows:    42, Unlabelled: 7, LiveBlocks: 3, Withdrawn: 2, DeadLetters: 4, Refused: []model.Refusal{{Reason: "batch", Meaning: "its record batch cannot be read", Records: 2}, {Reason: "format", Meaning: "the payload cannot be decoded", Records: 3}}, Rebalances: 6, FetchErrors: 7,
+		Rows:     model.RowCounts{Read: 50, Summarised: 42, ZeroWeight: 3, Rejected: 4, Pending: 1},
+		Blocks:   model.BlockCounts{Added: 5, Retired: 1, Replaced: 1, Rejected: 2},
+		LiveRows: 42, Unlabelled: 7, LiveBlocks: 3, Withdrawn: 2, DeadLetters: 4, Refused: []model.Refusal{{Reason: "batch", Meaning: "its record batch cannot be read", Records: 2}, {Reason: "format", Meaning: "the payload cannot be decoded", Records: 3}}, Rebalances: 6, FetchErrors: 7,
 		Partitions: []model.Partition{
 			{Topic: "orders", Partition: 3, Next: 1842, LogStart: 10, HighWatermark: 1900},
 			{Topic: "orders", Partition: 4, Next: -1, LogStart: -1, HighWatermark: -1},
@@ -149,6 +172,22 @@ func (f *fake) Steps(_ context.Context, q StepsQuery) (*model.Steps, error) {
 		},
 		Lacks: []string{},
 	}, f.err
+}
+
+func (f *fake) Prequential() *model.Prequential {
+	p := f.prequential
+	return &p
+}
+
+// Events returns all after the one with the id, and wakes those who wait with each one.
+func (f *fake) Events(after string) (events []Event, missed int64, more <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if after == "long-ago" {
+		missed = 7
+	}
+	at := slices.IndexFunc(f.events, func(e Event) bool { return e.ID == after })
+	return slices.Clone(f.events[at+1:]), missed, f.replaced
 }
 
 func (f *fake) Served() (*model.Served, <-chan struct{}) {

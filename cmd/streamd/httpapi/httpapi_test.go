@@ -573,7 +573,7 @@ func TestMetrics(t *testing.T) {
 		t.Error("metrics show an offset that is not known")
 	}
 	plain := newFake()
-	plain.status.Epoch, plain.served.Model, plain.status.Prequential = nil, nil, model.Prequential{}
+	plain.status.Epoch, plain.served.Model, plain.prequential = nil, nil, model.Prequential{}
 	none := do(newServer(plain), "GET", "/metrics", "").Body.String()
 	if strings.Contains(none, "streamd_epoch") || strings.Contains(none, "streamd_rebuild") {
 		t.Error("metrics show epochs where there is no kernel")

@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/model"
 )
 
 // Metrics are the metrics of GET /metrics. Durations are observed here. All else is read
@@ -104,6 +106,14 @@ var (
 	withdrawn     = desc("withdrawn_blocks", "Blocks that records of retire.topic keep out of the model's state.")
 	judged        = desc("prequential_rows_total", "Arriving rows that the served model classified before it learned from them, by outcome. They are a part of all rows; rows that are read again count again.", "outcome")
 	balanced      = desc("prequential_balanced_correctness", "Mean of the classes' shares classified right among the latest of these rows: 10,000 or more of the last minute or more; absent before the first.")
+	judgedRight   = desc("prequential_correctness", "Share of these rows that was right: over the latest (window), or with fading weights (fading).", "over")
+	judgedLoss    = desc("prequential_squared_loss", "Mean squared error of the decision values of these rows, likewise.", "over")
+	judgedRecall  = desc("prequential_class_recall", "Share of a class's latest judged rows that were labelled with it. Models of more than 50 classes have none of the metrics by class.", "class")
+	judgedExact   = desc("prequential_class_precision", "Share of the latest judged rows labelled with a class that were of it; absent where none was.", "class")
+	driftAlarms   = desc("drift_alarms_total", "Changes that a drift detector has found since the start: of the error on arriving rows (error), or of the loss from the sums of the newest blocks (sums). Without drift.detect there is no streamd_drift_*.", "detector", "direction")
+	driftHolds    = desc("drift_sums_alarm", "1 while the loss of the served planes on the newest blocks exceeds that on the rest, else 0.")
+	driftError    = desc("drift_error", "Share of judged rows that were wrong since the last change of the error; absent before the first.")
+	driftLoss     = desc("drift_squared_loss", "Mean squared error of the served planes on the newest blocks and on the rest, from their sums; absent with too few blocks.", "of")
 	heldOut       = desc("heldout_correctness", "Share of held-out rows classified right, as in GET /v1/quality; absent without measured quality.")
 	heldOutEven   = desc("heldout_balanced_correctness", "The same as the mean of the classes' shares.")
 	classWarnings = desc("classes_missed", "Classes that held-out rows are never labelled, or whose rows are found less than half as often as rows are right.")
@@ -164,10 +174,31 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(unlabelled, float64(s.Unlabelled))
 	gauge(liveBlocks, float64(s.LiveBlocks))
 	gauge(withdrawn, float64(s.Withdrawn))
-	counter(judged, s.Prequential.Right, "right")
-	counter(judged, s.Prequential.Rows-s.Prequential.Right, "wrong")
-	if s.Prequential.Recent > 0 {
-		gauge(balanced, s.Prequential.BalancedCorrectness)
+	p := c.service.Prequential()
+	counter(judged, p.Right, "right")
+	counter(judged, p.Rows-p.Right, "wrong")
+	if p.Window != nil {
+		gauge(balanced, p.Window.BalancedCorrectness)
+		classFigures(gauge, p.Window.Classes, judgedRecall, judgedExact)
+		for over, figures := range map[string]*model.Stretch{"window": p.Window, "fading": p.Fading} {
+			gauge(judgedRight, figures.Correctness, over)
+			if figures.SquaredLoss != nil {
+				gauge(judgedLoss, *figures.SquaredLoss, over)
+			}
+		}
+	}
+	if d := p.Drift; d != nil {
+		counter(driftAlarms, d.Error.Rises, "error", "rise")
+		counter(driftAlarms, d.Error.Falls, "error", "fall")
+		counter(driftAlarms, d.Sums.Rises, "sums", "rise")
+		gauge(driftHolds, oneIf(d.Sums.Holds))
+		if d.Error.Share != nil {
+			gauge(driftError, *d.Error.Share)
+		}
+		if d.Sums.Newest != nil {
+			gauge(driftLoss, *d.Sums.Newest, "newest")
+			gauge(driftLoss, *d.Sums.Rest, "rest")
+		}
 	}
 	var made float64
 	if served.Model != nil {
@@ -178,6 +209,7 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(heldOut, q.Correctness)
 		gauge(heldOutEven, q.BalancedCorrectness)
 		gauge(classWarnings, float64(len(q.Warned())))
+		classFigures(gauge, q.Classes, classRecall, classExact)
 		if len(q.Classes) <= mostClassSeries {
 			for _, c := range q.Classes {
 				measured := func(d *prometheus.Desc, v *float64) {
@@ -185,8 +217,6 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 						gauge(d, *v, c.Class)
 					}
 				}
-				measured(classRecall, c.Recall)
-				measured(classExact, c.Precision)
 				measured(classF1, c.F1)
 				measured(classAUC, c.AUC)
 			}
@@ -225,6 +255,21 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 		known(logStart, p.LogStart)
 		known(highWatermark, p.HighWatermark)
 		known(lag, p.Lag())
+	}
+}
+
+// classFigures shows recall and precision of each class, unless the classes are many.
+func classFigures(gauge func(d *prometheus.Desc, v float64, labels ...string), classes []model.ClassAnswers, recall, precision *prometheus.Desc) {
+	if len(classes) > mostClassSeries {
+		return
+	}
+	for _, c := range classes {
+		if c.Recall != nil {
+			gauge(recall, *c.Recall, c.Class)
+		}
+		if c.Precision != nil {
+			gauge(precision, *c.Precision, c.Class)
+		}
 	}
 }
 

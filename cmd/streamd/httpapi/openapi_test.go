@@ -176,6 +176,9 @@ func (g *generator) operation(t *testing.T, r *route) object {
 		switch {
 		case reply.of == nil:
 			content[reply.media] = object{"schema": object{"type": "string"}}
+		case r.follows:
+			g.schema(t, reply.of) // OpenAPI 3.1 has no schema for the events of a stream
+			content[reply.media] = object{"schema": object{"type": "string"}}
 		case content["application/json"] == nil:
 			content["application/json"] = object{"schema": g.schema(t, reply.of)}
 		default:
@@ -235,6 +238,12 @@ func (g *generator) operation(t *testing.T, r *route) object {
 		parameters = append(parameters, object{
 			"name": "If-None-Match", "in": "header", "schema": object{"type": "string"},
 			"description": "ETags of answers that the client has: one, a list, or *.",
+		})
+	}
+	if r.follows {
+		parameters = append(parameters, object{
+			"name": "Last-Event-ID", "in": "header", "schema": object{"type": "string"},
+			"description": "Id of the last event that the client has: those after it come. One that the daemon does not know, as after a restart, is ignored.",
 		})
 	}
 
@@ -399,6 +408,7 @@ type dialogue struct {
 	daemon               func(*testing.T, *fake)
 	guarded              bool // callers need tokens
 	most                 int  // rows of a prediction
+	streams              int  // clients that may follow the events, of a server that is stopping
 	status               int
 }
 
@@ -441,7 +451,7 @@ func describedBy(t *testing.T, spec *openapi3.T, d *dialogue) *openapi3filter.Re
 // Every described answer can be had and agrees with its description. So does each request
 // that is answered.
 func TestAnswersAreAsDescribed(t *testing.T) {
-	for _, media := range append(rowTypes[1:], formType, "text/csv", "text/html", "text/css", "text/javascript", "image/svg+xml", "application/octet-stream") {
+	for _, media := range append(rowTypes[1:], formType, "text/csv", "text/html", "text/css", "text/javascript", "image/svg+xml", "application/octet-stream", "text/event-stream") {
 		openapi3filter.RegisterBodyDecoder(media, openapi3filter.FileBodyDecoder)
 	}
 	spec := loadDocument(t)
@@ -534,6 +544,12 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/v1/quality", status: 404},
 		{method: "GET", target: "/v1/quality", daemon: modelless, status: 503},
 
+		{method: "GET", target: "/v1/prequential", status: 200},
+		{method: "GET", target: "/v1/prequential", daemon: func(_ *testing.T, f *fake) { f.prequential = model.Prequential{} }, status: 200},
+		{method: "GET", target: "/v1/prequential?window=1", status: 400},
+		{method: "GET", target: "/v1/events", streams: 1, status: 200},
+		{method: "GET", target: "/v1/events", streams: 0, status: 503},
+		{method: "GET", target: "/v1/events?type=alarm", status: 400},
 		{method: "GET", target: "/v1/history", status: 200},
 		{method: "GET", target: "/v1/history?span=days", daemon: func(_ *testing.T, f *fake) { f.empty = true }, status: 200},
 		{method: "GET", target: "/v1/history?span=weeks", status: 400},
@@ -658,6 +674,10 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 			open = guard(t, "")
 		}
 		s := New(Config{Access: open, MaxRows: d.most}, f, NewMetrics(), zerolog.Nop())
+		if d.target == "/v1/events" {
+			s.streams = make(chan struct{}, d.streams)
+			s.stop()
+		}
 		w := do(s, d.method, d.target, d.body, d.headers...)
 		if w.Code != d.status {
 			t.Errorf("%s: status %d: %.300s", name, w.Code, w.Body)
@@ -817,7 +837,9 @@ func TestBodiesAreKnown(t *testing.T) {
 			t.Fatal("the length of the body is known")
 		}
 		again := httptest.NewRecorder()
-		newServer(newFake()).ServeHTTP(again, chunked)
+		s := newServer(newFake())
+		s.stop() // a stream of events ends at once
+		s.ServeHTTP(again, chunked)
 		if strings.Contains(again.Body.String(), "no body") {
 			t.Errorf("%s %s: a body of no bytes is refused", r.method, target)
 		}

@@ -89,6 +89,7 @@ type pageView struct {
 	Now    time.Time
 	Status Status
 	Served *model.Served
+	Stream *model.Prequential
 	Planes []planeView
 	// Scaled says that weights are shown times the deviation of their feature. CanScale
 	// says that they can be.
@@ -126,6 +127,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
 	view := newPageView(served, s.service.Status(), time.Now(), pageWeights.of(r) == weightsAsImportance)
 	view.Retires = s.config.Access.TakesTokens() || s.config.Access.TLS() != nil
+	view.Stream = s.service.Prequential()
 	view.Rate = lastRate(s.service.History(model.SpanMinutes))
 	return writePage(w, http.StatusOK, "page.html", view)
 }

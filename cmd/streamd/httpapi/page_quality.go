@@ -177,9 +177,13 @@ type cellView struct {
 	Heat   int
 }
 
-// Confused is the confusion matrix of few classes, without those rows of unknown classes.
-func (v pageView) Confused() (rows []confusedView) {
-	q := v.Served.Quality
+// Confused is the confusion matrix of held-out rows, and StreamConfused that of the latest
+// judged ones.
+func (v pageView) Confused() []confusedView       { return confusedOf(&v.Served.Quality.Answers) }
+func (v pageView) StreamConfused() []confusedView { return confusedOf(&v.Stream.Window.Answers) }
+
+// confusedOf is the confusion matrix of few classes, without those rows of unknown classes.
+func confusedOf(q *model.Answers) (rows []confusedView) {
 	if len(q.Confusion) > maxConfused {
 		return nil
 	}

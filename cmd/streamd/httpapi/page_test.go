@@ -318,12 +318,12 @@ func TestLastRate(t *testing.T) {
 // The correctness on new rows is unknown before the first of them.
 func TestPageOfJudgements(t *testing.T) {
 	f := newFake()
-	for _, want := range []string{`<b>75.0 %</b><small>balanced 62.5 %, of the last 20 judged</small>`, `<b class="none">none judged yet</b>`} {
+	for _, want := range []string{`<b>75.0 %</b><small>balanced 75.0 %, of the last 20 judged</small>`, `<b class="none">none judged yet</b>`} {
 		page := do(newServer(f), "GET", "/", "").Body.String()
 		if _, tile, _ := strings.Cut(page, "<h2>Right about new rows</h2>"); !strings.HasPrefix(tile, want) {
 			t.Errorf("the page says %.80s, not %s", tile, want)
 		}
-		f.status.Prequential = model.Prequential{}
+		f.prequential = model.Prequential{}
 	}
 }
 

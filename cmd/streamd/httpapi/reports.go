@@ -54,6 +54,10 @@ func (s *Server) quality(w http.ResponseWriter, r *http.Request) error {
 	return report(w, r, served, served.Quality)
 }
 
+func (s *Server) prequential(w http.ResponseWriter, _ *http.Request) error {
+	return answerJSON(w, s.service.Prequential())
+}
+
 var historySpan = &parameter[string]{
 	name: "span", kind: oneOf(string(model.SpanMinutes), string(model.SpanHours), string(model.SpanDays)), otherwise: string(model.SpanMinutes),
 	meaning: "Span: `minutes` is half an hour in intervals of 5 seconds, `hours` a day in intervals of 4 minutes, `days` 30 days in intervals of 2 hours.",

@@ -26,6 +26,7 @@ type route struct {
 	query    []described // all parameters that it takes
 	rows     bool        // the body is rows
 	chooses  bool        // the body is a Selector; otherwise, and without rows, there must be no body
+	follows  bool        // its answer is a stream of events, which Last-Event-ID continues
 	tagged   bool        // its answers have an ETag, and If-None-Match can give 304
 	named    bool        // its answers have a header that names the model
 
@@ -39,7 +40,7 @@ type route struct {
 type reply struct {
 	status  int
 	meaning string
-	of      any    // a value of the JSON body's type, or nil
+	of      any    // a value of the JSON body's type, or of that of the data of events; or nil
 	media   string // media type of a body that is not JSON
 }
 
@@ -81,6 +82,13 @@ var routes = []route{
 		codes:   []Code{CodeNotFound, CodeNoModel},
 	},
 	{
+		method: "GET", path: "/v1/prequential", handle: (*Server).prequential, role: config.RoleRead,
+		summary: "How good the answers for arriving rows are",
+		notes: "Some of the rows are judged by the served model before it learns from them. `window` and `fading` have a confusion matrix. " +
+			"The drift detectors watch the errors of these rows, and the loss of the served planes on the newest blocks.",
+		replies: []reply{{200, "Correctness, confusion matrices and squared losses, and the drift detectors.", model.Prequential{}, ""}},
+	},
+	{
 		method: "GET", path: "/v1/history", handle: (*Server).history, role: config.RoleRead,
 		summary: "Some figures over time",
 		notes: "Rows a second, correctness, lag and memory in equal intervals. The snapshot keeps them over a restart.\n\n" +
@@ -100,6 +108,14 @@ var routes = []route{
 		query:   []described{compareA, compareB, compareNu},
 		replies: []reply{{200, "The comparison.", model.Comparison{}, ""}},
 		codes:   []Code{CodeNotFound, CodeUnavailable},
+	},
+	{
+		method: "GET", path: "/v1/events", handle: (*Server).events, role: config.RoleRead, follows: true,
+		summary: "Events as they happen",
+		notes: fmt.Sprintf("Server-sent events of the types `alarm`, `retirement`, `rebalance` and `epoch`. The `data` of each is an Event. The last 1000 are kept, and come first. They name no block, key or label, and are not saved. "+
+			"A comment comes every %.0f seconds. The stream ends after %.0f minutes, and when the daemon stops. A browser's EventSource sends no token, but a script that reads the answer of fetch can.", heartbeat.Seconds(), longestStream.Minutes()),
+		replies: []reply{{200, "The stream.", Event{}, "text/event-stream"}},
+		codes:   []Code{CodeUnavailable},
 	},
 	{
 		method: "GET", path: "/v1/label-requests", handle: (*Server).labelRequests, role: config.RoleRead,

@@ -42,6 +42,7 @@ func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *
 		slots:    make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 		windows:  make(chan struct{}, 1),
 		polls:    make(chan struct{}, max(1, config.MaxConnections/2)),
+		streams:  make(chan struct{}, max(1, config.MaxConnections/4)),
 		memory:   semaphore.NewWeighted(config.Memory),
 		stopping: make(chan struct{}),
 	}
@@ -176,7 +177,7 @@ func (s *Server) answersPage(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	header.Set("Access-Control-Allow-Methods", strings.Join([]string{http.MethodGet, http.MethodPost, http.MethodDelete}, ", "))
-	header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Content-Encoding, If-None-Match")
+	header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Content-Encoding, If-None-Match, Last-Event-ID")
 	header.Set("Access-Control-Max-Age", preflightSeconds)
 	w.WriteHeader(http.StatusNoContent)
 	return true
@@ -197,7 +198,7 @@ func (s *Server) stopAll() {
 }
 
 // Serve answers requests on ln until ctx ends, and closes ln. Then waiting polls are
-// answered at once, open requests have a few seconds to end, and Serve returns nil. The
+// answered and streams of events end at once, open requests have a few seconds to end, and Serve returns nil. The
 // service must stay up until then. Serve can be called once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	server := &http.Server{

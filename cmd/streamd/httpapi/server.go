@@ -45,7 +45,7 @@ type Config struct {
 	Rows                  wire.Options
 	MaxBodyBytes, MaxRows int
 	// MaxConnections bounds the connections that Serve keeps open. Half as many polls
-	// may wait.
+	// may wait, and a quarter as many clients may follow the events.
 	MaxConnections int
 	Memory         int64
 }
@@ -67,6 +67,7 @@ type Server struct {
 	slots    chan struct{}             // one per prediction that is being computed
 	polls    chan struct{}             // one per waiting poll
 	windows  chan struct{}             // one per window that is being solved
+	streams  chan struct{}             // one per client that follows the events
 	memory   *semaphore.Weighted       // config.Memory bytes
 	drawn    atomic.Pointer[rendering] // the model's regions
 	drawing  singleflight.Group

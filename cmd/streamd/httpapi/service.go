@@ -53,6 +53,15 @@ type Service interface {
 	// History has some figures over a span that ends now. The caller owns it.
 	History(span model.Span) *model.History
 
+	// Prequential reports how good answers for arriving rows were, and what the drift
+	// detectors say. The caller owns it.
+	Prequential() *model.Prequential
+
+	// Events returns the events that are kept after the one with an id, and a channel that
+	// closes once there are more. missed counts those in between that are no longer kept.
+	// Without an id it knows, all that are kept come. The caller does not change them.
+	Events(after string) (events []Event, missed int64, more <-chan struct{})
+
 	// Blocks lists up to limit live blocks in a fixed order, beginning behind the block
 	// with the id after, which need not be live any more; "" is before the first. next
 	// is the after of the next page, "" at the end. ErrBadID: after cannot be an id.
@@ -119,9 +128,8 @@ type Status struct {
 	Problems  []string
 	SaveFails bool // whether the last save failed
 
-	Rows        model.RowCounts
-	Blocks      model.BlockCounts
-	Prequential model.Prequential
+	Rows   model.RowCounts
+	Blocks model.BlockCounts
 	// The live set now. The served model may lag behind it.
 	LiveRows   int64
 	Unlabelled int64 // of these, the rows without a label

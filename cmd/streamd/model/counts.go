@@ -15,18 +15,6 @@ func (c RowCounts) Missing() int64 {
 	return c.Read - c.Summarised - c.ZeroWeight - c.Rejected - c.Pending
 }
 
-// Prequential says how many arriving rows the served model classified right before it
-// learned from them (Dawid 1984). Not all rows are judged. Rows that are read again are
-// judged again.
-type Prequential struct {
-	Rows, Right int64 // judged since the start
-
-	// The latest judged rows: 10,000 or more of the last minute or more, or all so far.
-	Recent              int64
-	Correctness         float64 // share classified right
-	BalancedCorrectness float64 // mean of the classes' shares
-}
-
 // BlockCounts counts the outcomes of blocks. A block that takes the place of an older
 // one of its key counts as added, and the older one as replaced.
 type BlockCounts struct {

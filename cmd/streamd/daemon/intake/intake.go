@@ -60,6 +60,7 @@ import (
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
+	"streamd/incremental/drift"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 )
@@ -103,7 +104,7 @@ type pool struct {
 	inHand atomic.Int64 // bytes of results that have not been applied, beyond those of their payloads
 	room   atomic.Int64 // the limit of inHand, set by the loop
 
-	prequential prequential
+	record record // of the judges
 }
 
 // New makes an intake of a live set without positions (see Restore).
@@ -111,6 +112,9 @@ func New(s Settings) *Intake {
 	p := &pool{Settings: s, tasks: make(chan *task)}
 	in := &Intake{pool: p, own: newWorker(p), order: make(chan *Delivery, inOrder), partitions: map[int]*partition{}}
 	in.own.admits = s.Live.Admits
+	if s.Config.Drift.Detect {
+		in.record.errors = drift.NewADWIN(DriftDelta)
+	}
 	in.grantRoom()
 	return in
 }

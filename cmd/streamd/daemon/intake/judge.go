@@ -1,32 +1,40 @@
 package intake
 
 import (
-	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
+	"streamd/incremental/decision"
+	"streamd/incremental/drift"
 	"streamd/incremental/gram"
+	"streamd/incremental/prequential"
 )
 
-// judge classifies rows by the served model before the model learns from them, and counts
-// the correct ones: prequential evaluation (Dawid 1984; for streams Gama, Sebastião and
-// Rodrigues 2013). Held-out folds measure a model on rows like the learned ones. This
-// measures it on the rows that come now.
+// judge classifies rows by the served model before the model learns from them: prequential
+// evaluation (package prequential). Held-out folds measure a model on rows like the learned
+// ones. This measures it on the rows that come now.
 //
-// Only a few rows of each task are judged, a range of a block that begins at a random
-// row, since the rows of a class may lie together. A judge belongs to one worker, which
-// adds credit for each task. Without credit it judges nothing.
+// Only a few rows of each task are judged. They are spread over the block and taken in random
+// order, since the rows of a class may lie together, which would look like a change. A judge
+// belongs to one worker, which adds credit for each task. Without credit it judges nothing.
 type judge struct {
 	credit  int // multiplications left to spend
+	at      []int
+	numbers []float64
 	columns []gram.Column
 	class   []int32
 	values  []float64
-	counts  []tally // by class code
+	rulings []ruling
+}
+
+// ruling is the outcome for one row.
+type ruling struct {
+	class, answer int32   // of the model's; class −1: one that it does not have
+	loss          float64 // see prequential.SquaredError
 }
 
 // A task adds credit for taskCredit multiplications and judges at most taskJudged rows. For
@@ -37,15 +45,15 @@ const (
 )
 
 // rows judges some rows of a block that was decoded for the live set's features.
-func (j *judge) rows(b *incremental.Block, by *model.Served, record *prequential) {
-	if j.credit == 0 || by.Model == nil {
+func (j *judge) rows(b *incremental.Block, by *model.Served, to *record) {
+	if j.credit == 0 || by.Model == nil || b.Rows() == 0 {
 		return
 	}
 	c := by.Classifier()
 	planes := len(c.Model.Planes)
 	each := len(b.Columns) * planes
 	if c.Map != nil {
-		each = c.Map.Work() + c.Map.Size()*planes
+		each = c.Map.Points() * (len(b.Columns) + planes)
 	}
 	j.credit = min(j.credit, taskJudged*each)
 	m := min(b.Rows(), j.credit/each)
@@ -53,112 +61,132 @@ func (j *judge) rows(b *incremental.Block, by *model.Served, record *prequential
 		return
 	}
 	j.credit -= m * each
-	from := rand.IntN(b.Rows() - m + 1)
-	j.columns = j.columns[:0]
-	for _, column := range b.Columns {
-		j.columns = append(j.columns, column.Slice(from, from+m))
-	}
+	j.take(b, m)
 	j.class = slices.Grow(j.class[:0], m)[:m]
 	j.values = slices.Grow(j.values[:0], m*planes)[:m*planes]
 	c.Classify(j.class, j.values, j.columns)
-	clear(j.columns) // no reference to the block is kept
 
-	j.counts = slices.Grow(j.counts[:0], len(b.Classes))[:len(b.Classes)]
-	clear(j.counts)
-	for i, class := range j.class {
-		code := b.Codes[from+i]
-		if b.Weight(from+i) == 0 || b.Classes[code] == incremental.Unlabelled {
+	of := b.ClassesIn(c.Model.Classes)
+	j.rulings = j.rulings[:0]
+	for i, row := range j.at {
+		code := b.Codes[row]
+		if b.Weight(row) == 0 || b.Classes[code] == incremental.Unlabelled {
 			continue // counts as absent, or cannot be judged
 		}
-		j.counts[code].rows++
-		if b.Classes[code] == c.Model.Classes[class] {
-			j.counts[code].right++
-		}
+		r := ruling{class: int32(of[code]), answer: j.class[i]}
+		r.loss = prequential.SquaredError(j.values[i*planes:(i+1)*planes], r.class)
+		j.rulings = append(j.rulings, r)
 	}
-	record.add(b.Classes, j.counts)
+	to.add(c, j.rulings)
 }
 
-// tally counts judged rows.
-type tally struct{ rows, right int64 }
-
-func (t *tally) add(n tally) {
-	t.rows += n.rows
-	t.right += n.right
+// take copies m rows of a block into columns.
+func (j *judge) take(b *incremental.Block, m int) {
+	j.at = slices.Grow(j.at[:0], m)[:m]
+	offset := rand.IntN(b.Rows())
+	for i := range j.at {
+		j.at[i] = (i*b.Rows() + offset) / m
+	}
+	rand.Shuffle(m, func(a, b int) { j.at[a], j.at[b] = j.at[b], j.at[a] })
+	j.numbers = slices.Grow(j.numbers[:0], m*len(b.Columns))[:m*len(b.Columns)]
+	j.columns = j.columns[:0]
+	for k, column := range b.Columns {
+		to := j.numbers[k*m : (k+1)*m]
+		for i, row := range j.at {
+			to[i] = column.At(row)
+		}
+		j.columns = append(j.columns, gram.ColumnOf(to))
+	}
 }
 
-// prequential counts all judgements since the start. It is safe for
-// concurrent use.
-type prequential struct {
-	mu      sync.Mutex
-	total   tally
-	began   time.Time // start of the latest rows
-	latest  int64     // number of the latest rows
-	classes map[string]*classTally
+// record has the judgements of all workers since the start. It is safe for concurrent use.
+type record struct {
+	mu     sync.Mutex
+	all    prequential.Evaluation
+	rule   decision.Kind // of the latest answers
+	began  time.Time     // start of the latest half of the window
+	halved int64         // rows before it
+
+	errors  *drift.ADWIN   // nil: off
+	changes []drift.Change // that nobody has taken yet
 }
 
-// classTally is the latest rows of a class, and at least as many from before.
-type classTally struct{ latest, before tally }
+// DriftDelta is δ of the drift detectors, that of MOA and River.
+const DriftDelta = 0.002
 
-// The latest rows are at least this many, over at least this time.
+// mostChanges bounds the changes that wait to be taken; there is one in 32 rows at most.
+const mostChanges = 100
+
+// A half of the window has at least this many rows, over at least this time.
 const (
 	latestRows = 10_000
 	latestTime = time.Minute
 )
 
-// add counts rows by class. The caller may reuse the memory of the names.
-func (p *prequential) add(classes []string, counts []tally) {
+// add adds the rulings on a classifier's answers.
+func (p *record) add(c *model.Classifier, rulings []ruling) {
+	if len(rulings) == 0 {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.latest >= latestRows && time.Since(p.began) >= latestTime {
-		p.latest = 0
-		for class, t := range p.classes {
-			if t.latest.rows == 0 {
-				delete(p.classes, class)
-			}
-			t.before, t.latest = t.latest, tally{}
-		}
+	p.all.SetClasses(c.Model.Classes)
+	p.rule = c.DecidesBy().Kind()
+	rows, _ := p.all.Totals()
+	if rows-p.halved >= latestRows && time.Since(p.began) >= latestTime {
+		p.all.Turn()
+		p.halved = rows
 	}
-	if p.latest == 0 {
+	if rows == p.halved {
 		p.began = time.Now()
 	}
-	for c, n := range counts {
-		if n.rows == 0 {
+	for _, r := range rulings {
+		p.all.Add(r.class, r.answer, r.loss)
+		if p.errors == nil {
 			continue
 		}
-		t := p.classes[classes[c]]
-		if t == nil {
-			if p.classes == nil {
-				p.classes = map[string]*classTally{}
-			}
-			t = new(classTally)
-			p.classes[strings.Clone(classes[c])] = t
+		wrong := 0.
+		if r.class != r.answer {
+			wrong = 1
 		}
-		t.latest.add(n)
-		p.latest += n.rows
-		p.total.add(n)
+		if c, changed := p.errors.Add(wrong); changed && len(p.changes) < mostChanges {
+			p.changes = append(p.changes, c)
+		}
 	}
 }
 
-// Prequential is the correctness of the served models on rows before they learned from
+// Prequential reports the answers of the served models for rows before they learned from
 // them.
-func (in *Intake) Prequential() model.Prequential { return in.prequential.answer() }
+func (in *Intake) Prequential() model.Prequential { return in.record.answer() }
 
-func (p *prequential) answer() model.Prequential {
+// TakeChanges returns the changes in the share of judged rows that are wrong since the last
+// call.
+func (in *Intake) TakeChanges() []drift.Change {
+	p := &in.record
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := model.Prequential{Rows: p.total.rows, Right: p.total.right}
-	var recent tally
-	var shares float64 // sum of the classes' correctness
-	for _, class := range slices.Sorted(maps.Keys(p.classes)) {
-		n := p.classes[class].before
-		n.add(p.classes[class].latest)
-		recent.add(n)
-		shares += float64(n.right) / float64(n.rows)
-	}
-	if recent.rows > 0 {
-		a.Recent = recent.rows
-		a.Correctness = float64(recent.right) / float64(recent.rows)
-		a.BalancedCorrectness = shares / float64(len(p.classes))
+	taken := p.changes
+	p.changes = nil
+	return taken
+}
+
+// Errors returns the number of judged rows since the last change, and the share of them that
+// is wrong. It is NaN if there is none.
+func (in *Intake) Errors() (rows int64, share float64) {
+	p := &in.record
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.errors.Window()
+}
+
+func (p *record) answer() (a model.Prequential) {
+	p.mu.Lock()
+	window, fading := p.all.Window(), p.all.Fading()
+	rule, classes := p.rule, p.all.Classes()
+	a.Rows, a.Right = p.all.Totals()
+	p.mu.Unlock()
+	if a.Rows > 0 {
+		a.Window, a.Fading = model.NewStretch(rule, classes, window), model.NewStretch(rule, classes, fading)
 	}
 	return a
 }

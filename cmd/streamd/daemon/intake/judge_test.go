@@ -2,6 +2,7 @@ package intake
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,18 +16,25 @@ import (
 // many rows.
 func TestLatestJudgements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p prequential
-		name := []byte("a")
+		var p record
+		by := &model.Classifier{Model: &incremental.Model{Classes: []string{"a", "b", "c"}}}
 		add := func(class string, rows, right int64) {
-			copy(name, class)
-			p.add([]string{string(name), "b"}, []tally{{rows, right}, {}})
-			name[0] = '?'
+			of := int32(class[0] - 'a')
+			var rulings []ruling
+			for i := range rows {
+				answer := of
+				if i >= right {
+					answer = 1
+				}
+				rulings = append(rulings, ruling{class: of, answer: answer})
+			}
+			p.add(by, rulings)
 		}
 		check := func(rows, right, recent int64, correct, balanced float64) {
 			t.Helper()
-			want := model.Prequential{Rows: rows, Right: right, Recent: recent, Correctness: correct, BalancedCorrectness: balanced}
-			if got := p.answer(); got != want {
-				t.Errorf("%+v, want %+v", got, want)
+			got := p.answer()
+			if w := got.Window; got.Rows != rows || got.Right != right || w.Weight != float64(recent) || math.Abs(w.Correctness-correct) > 1e-15 || math.Abs(w.BalancedCorrectness-balanced) > 1e-15 {
+				t.Errorf("%d, %d, %+v, want %d, %d, %d, %v, %v", got.Rows, got.Right, w, rows, right, recent, correct, balanced)
 			}
 		}
 		add("a", latestRows, latestRows)
@@ -40,9 +48,6 @@ func TestLatestJudgements(t *testing.T) {
 		check(3*latestRows, latestRows, 3*latestRows, 1./3, 0.25)
 		add("a", 5, 5) // now what came first is forgotten, and class c
 		check(3*latestRows+5, latestRows+5, latestRows+5, 5./(latestRows+5), 5./(latestRows+5))
-		if len(p.classes) != 1 {
-			t.Errorf("%d classes are kept", len(p.classes))
-		}
 	})
 }
 
@@ -67,7 +72,7 @@ func TestJudgementsAreFew(t *testing.T) {
 			m.Planes = append(m.Planes, incremental.Plane{Class: class, W: make([]float64, test.features)})
 		}
 		var j judge
-		var p prequential
+		var p record
 		j.rows(b, &model.Served{Model: m}, &p)
 		if got := p.answer().Rows; got != 0 {
 			t.Errorf("%+v: %d rows are judged before there is a task", test, got)
@@ -90,9 +95,9 @@ func TestUnlabelledRowsAreNotJudged(t *testing.T) {
 		Columns: []gram.Column{gram.ColumnOf([]float64{1, 2, 3, 4, 5})},
 	}
 	m := &incremental.Model{Features: []string{"x"}, Classes: []string{"c0", "c1"}, Planes: []incremental.Plane{{Class: "c1", W: []float64{-1}}}}
-	j, p := judge{credit: taskCredit}, prequential{}
+	j, p := judge{credit: taskCredit}, record{}
 	j.rows(b, &model.Served{Model: m}, &p)
-	if got := p.answer(); got.Rows != 2 || got.Right != 2 || got.Recent != 2 {
+	if got := p.answer(); got.Rows != 2 || got.Right != 2 || got.Window.Weight != 2 {
 		t.Errorf("%+v, want both rows with a label judged", got)
 	}
 }
@@ -107,7 +112,7 @@ func BenchmarkJudge(b *testing.B) {
 		Features: incremental.DefaultFeatures(n), Classes: []string{"a", "b"}, Planes: []incremental.Plane{{Class: "b", W: make([]float64, n)}},
 	}}
 	var j judge
-	var p prequential
+	var p record
 	b.ReportAllocs()
 	for b.Loop() {
 		j.credit += taskCredit

@@ -86,7 +86,7 @@ func (w *worker) do(ctx context.Context, t *task) {
 			t.results = append(t.results, z)
 		}
 		if t.rows != nil {
-			w.judge.rows(t.rows.Block(), w.servedModel(), &w.prequential)
+			w.judge.rows(t.rows.Block(), w.servedModel(), &w.record)
 		}
 	}
 	for i := range t.refused {
@@ -170,7 +170,7 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 		return nil
 	}
 	if z.Kept, err = w.keeper.Keep(ctx, b, w.Live.Target()); err == nil {
-		w.judge.rows(b, w.servedModel(), &w.prequential)
+		w.judge.rows(b, w.servedModel(), &w.record)
 	}
 	return err
 }

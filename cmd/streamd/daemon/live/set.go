@@ -116,6 +116,22 @@ func (l *Set) Horizon() retire.Rank { return l.ledger.Horizon() }
 // Newest is the live block of the highest rank.
 func (l *Set) Newest() (retire.Entry, bool) { return l.ledger.Newest() }
 
+// Backward yields the live blocks in descending rank. The set must not change meanwhile.
+func (l *Set) Backward(yield func(retire.Entry) bool) { l.ledger.Backward(yield) }
+
+// Summary returns the summary of a block in the space in use. It is nil if the block has
+// changed, or other coordinates are in use.
+func (l *Set) Summary(e retire.Entry, in *Coordinates) (*incremental.Summary, error) {
+	if now, ok := l.ledger.Get(e.ID); !ok || now != e || in != l.inUse.Coordinates {
+		return nil, nil
+	}
+	s, err := l.inUse.summary(l.store, e.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read the summary of block %s: %w", e.ID, err)
+	}
+	return s, nil
+}
+
 // Churn counts the rows added and removed since the start.
 func (l *Set) Churn() int64 { return l.churn }
 
@@ -353,6 +369,14 @@ func (l *Set) retire(id string) error {
 func (l *Set) Lose(id string) error {
 	if e, live := l.ledger.Get(id); live {
 		l.receipts.note(receipt.Lost, &e)
+	}
+	return l.Remove(id)
+}
+
+// Expire removes a live block as the policy does that lets old blocks go.
+func (l *Set) Expire(id string) error {
+	if e, live := l.ledger.Get(id); live {
+		l.receipts.note(receipt.Expired, &e)
 	}
 	return l.Remove(id)
 }

@@ -1,0 +1,325 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"streamd/cmd/streamd/daemon/events"
+	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+	"streamd/incremental"
+	"streamd/incremental/drift"
+	"streamd/retire"
+)
+
+// watching is the loop's part in drift detection, and in telling of what happens.
+//
+// One detector watches the errors of judged rows (package intake). The other one compares the
+// loss of the served planes on the newest blocks with that on the rest, from their sums. The
+// first depends on which rows were judged, and starts anew with the process. The second is a
+// function of the live set and the served planes, and keeps nothing but whether its alarm
+// holds. No answer of the model depends on either, unless drift.rows makes an alarm retire
+// blocks. Then the live set depends on when alarms came, and the model is still a function of
+// the live set.
+type watching struct {
+	*core
+	publisher *publisher
+	events    *events.Log
+	shorten   func(rows int64) (blocks int, err error)  // see Daemon.shorten
+	assigned  func() (rebalances int64, partitions int) // of the consumer
+
+	compared *model.Served // the value that was compared last
+	ended    time.Time     // of the last comparison
+	took     time.Duration // the loop's time for it
+	looked   time.Time     // when the events of others were looked for
+
+	epoch      uint32 // that was told of
+	rebalances int64  // likewise
+
+	mu     sync.Mutex // of the report
+	report model.Drift
+}
+
+const (
+	// mostNewest and leastNewest bound the blocks that count as the newest ones. They are half
+	// of the live blocks at most.
+	mostNewest, leastNewest = 32, 8
+	// compareEvery is the time between two comparisons, and lookEvery between two looks.
+	compareEvery, lookEvery = time.Second, 250 * time.Millisecond
+	// Successive comparisons have blocks in common, and there is one after each solve. So an
+	// alarm takes a p-value far below δ. It holds until the p-value is above δ again.
+	alarmBelow = intake.DriftDelta / 100
+	keptAlarms = 20
+)
+
+// whenDue looks for changes and tells of them.
+func (w *watching) whenDue(now time.Time) {
+	if now.Sub(w.looked) >= lookEvery {
+		w.looked = now
+		w.lookAround()
+	}
+	if !w.cfg.Drift.Detect {
+		return
+	}
+	for _, c := range w.intake.TakeChanges() {
+		w.raise(model.Alarm{Detector: model.DetectorError, Before: c.Before, After: c.After, Rows: c.New})
+	}
+	p := w.publisher.published.Load()
+	if p.served == w.compared || p.served.Model == nil || p.fixed != w.live.Target().Features || w.publisher.solving != nil {
+		return
+	}
+	if now.Sub(w.ended) >= max(compareEvery, w.pause(w.took, now)) {
+		w.compared = p.served
+		w.compare(p.served)
+	}
+}
+
+// lookAround tells of rebalances and epochs.
+func (w *watching) lookAround() {
+	epoch, text := uint32(0), "the planes are in the features"
+	if in := w.live.InUse().Coordinates; in != nil {
+		epoch, text = in.Number, fmt.Sprintf("the live blocks are in coordinates of %d points", in.Size())
+	}
+	if epoch != w.epoch {
+		w.epoch = epoch
+		w.events.Add(httpapi.Event{Type: httpapi.EventEpoch, Epoch: &epoch, Text: text})
+	}
+	if n, partitions := w.assigned(); n != w.rebalances {
+		w.rebalances = n
+		w.events.Add(httpapi.Event{Type: httpapi.EventRebalance, Partitions: &partitions,
+			Text: fmt.Sprintf("the consumer group has rebalanced; partitions of this instance: %d", partitions)})
+	}
+}
+
+// compare begins to compare the losses of the served planes. The job stands in the place of a
+// solve, which needs as much memory, and has the loop read one summary after the other.
+func (w *watching) compare(served *model.Served) {
+	in, id := w.live.InUse().Coordinates, ""
+	if in != nil {
+		id = in.ID
+	}
+	blocks := min(mostNewest, w.live.Blocks()/2)
+	switch {
+	case served.BasisID() != id:
+		return // planes in the coordinates in use follow
+	case len(served.Model.Imputed) > 0:
+		w.measured(model.SumsDrift{Absent: "the sums of a block do not say what its missing values count as (format.missing)"})
+		return
+	case blocks < leastNewest:
+		w.measured(model.SumsDrift{Absent: fmt.Sprintf("there are fewer than %d live blocks", 2*leastNewest)})
+		return
+	}
+	began := time.Now()
+	var newest []retire.Entry
+	for e := range w.live.Backward {
+		if newest = append(newest, e); len(newest) == blocks {
+			break
+		}
+	}
+	total := in.Moments(w.live.InUse().Total())
+	w.took = time.Since(began)
+	w.publisher.solving = w.begin(false, func(ctx context.Context) func() {
+		report, err := w.compareLosses(ctx, served.Model, in, total, newest)
+		return func() {
+			w.publisher.solving, w.ended = nil, time.Now()
+			if err != nil && ctx.Err() == nil {
+				w.log.Warn().Err(err).Msg("the newest blocks could not be compared with the rest")
+			} else if err == nil && in == w.live.InUse().Coordinates {
+				w.measured(report)
+			}
+		}
+	})
+}
+
+// compareLosses compares the loss of a model on the newest 8, 16 and 32 blocks with that on the
+// rest of all rows, and reports the comparison of the least p-value, times their number. A few
+// blocks show a change soon, and many a small one. Blocks that have left the live set meanwhile
+// count as the rest.
+func (w *watching) compareLosses(ctx context.Context, m *incremental.Model, in *live.Coordinates, total *incremental.Moments, blocks []retire.Entry) (r model.SumsDrift, err error) {
+	var newest []drift.Loss // the newest first
+	var rows []int64        // of each
+	all := lossOf(m, total)
+	for _, e := range blocks {
+		s, err := inLoop(ctx, w.jobs, func() (*incremental.Summary, error) { return w.live.Summary(e, in) })
+		if err != nil {
+			return r, err
+		}
+		if s == nil {
+			continue
+		}
+		block := incremental.NewState(m.Features)
+		block.Add(s)
+		l := lossOf(m, in.Moments(block))
+		if l.Weight == 0 { // no row has a label
+			continue
+		}
+		newest, rows = append(newest, l), append(rows, e.Rows)
+	}
+	if len(newest) < leastNewest {
+		return model.SumsDrift{Absent: fmt.Sprintf("fewer than %d of the newest blocks have rows with a label", leastNewest)}, nil
+	}
+	tests := 0.
+	for n := leastNewest; n <= len(newest); n *= 2 {
+		rest := all
+		for _, l := range newest[:n] {
+			rest.Sum -= l.Sum
+			rest.Weight -= l.Weight
+		}
+		if !(rest.Weight > 0) {
+			break
+		}
+		rest.Sum = max(0, rest.Sum) // it is a difference
+		latest, p := drift.Excess(newest[:n], rest)
+		tests++
+		if r.P == nil || p < *r.P {
+			r.Blocks, r.Newest, r.Rest, r.P = n, new(latest.Mean()), new(rest.Mean()), &p
+		}
+	}
+	if r.P == nil {
+		return model.SumsDrift{Absent: "no row but those of the newest blocks has a label"}, nil
+	}
+	*r.P = min(1, tests**r.P) // the least of so many
+	for _, m := range rows[:r.Blocks] {
+		r.Rows += m
+	}
+	return r, nil
+}
+
+// lossOf is the squared loss of a model's planes, the mean over the planes, on summed rows.
+func lossOf(m *incremental.Model, sums *incremental.Moments) (l drift.Loss) {
+	planes := sums.Losses(nil, []*incremental.Model{m})[0]
+	for _, p := range planes {
+		l.Sum += (p.Plus + p.Minus) / float64(len(planes))
+	}
+	l.Weight = planes[0].PlusWeight + planes[0].MinusWeight
+	return l
+}
+
+// measured takes the result of a comparison and raises an alarm if there is a new one.
+func (w *watching) measured(r model.SumsDrift) {
+	w.mu.Lock()
+	was := w.report.Sums
+	r.Rises = was.Rises
+	if r.P != nil {
+		r.Holds = *r.P < alarmBelow || was.Holds && *r.P < intake.DriftDelta
+	}
+	risen := r.Holds && !was.Holds
+	if risen {
+		r.Rises++
+	}
+	w.report.Sums = r
+	w.mu.Unlock()
+	if risen {
+		w.raise(model.Alarm{Detector: model.DetectorSums, Before: *r.Rest, After: *r.Newest, Rows: r.Rows})
+	}
+}
+
+// raise tells of a change. If errors have grown it shortens the live set, where drift.rows says
+// so.
+func (w *watching) raise(a model.Alarm) {
+	a.Time = time.Now().UTC()
+	says := "the loss of the served planes on the newest blocks is %.4g, and %.4g on the rest"
+	if a.Detector == model.DetectorError {
+		says = "of judged rows %.4g are wrong, and %.4g were before"
+	}
+	text := fmt.Sprintf(says, a.After, a.Before)
+	line := w.log.Info()
+	if a.Rises() {
+		line = w.log.Warn()
+		if rows := w.cfg.Drift.Rows; rows > 0 {
+			var err error
+			if a.Retired, err = w.shorten(rows); err != nil {
+				w.log.Error().Err(err).Msg("the live set could not be shortened after an alarm")
+			}
+			text += fmt.Sprintf("; %d blocks left the live set", a.Retired)
+		}
+	}
+	line.Str("detector", string(a.Detector)).Float64("before", a.Before).Float64("after", a.After).Int64("rows", a.Rows).
+		Int("retired", a.Retired).Msg("the stream has changed")
+	w.events.Add(httpapi.Event{Time: a.Time, Type: httpapi.EventAlarm, Text: text, Alarm: &a})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a.Detector == model.DetectorError {
+		if a.Rises() {
+			w.report.Error.Rises++
+		} else {
+			w.report.Error.Falls++
+		}
+	}
+	w.report.Alarms = slices.Insert(w.report.Alarms, 0, a)
+	w.report.Alarms = w.report.Alarms[:min(len(w.report.Alarms), keptAlarms)]
+}
+
+// Prequential implements httpapi.Service.
+func (d *Daemon) Prequential() *model.Prequential {
+	p := d.intake.Prequential()
+	if d.cfg.Drift.Detect {
+		p.Drift = d.watching.says()
+	}
+	return &p
+}
+
+// says is the report of the detectors.
+func (w *watching) says() *model.Drift {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.report
+	r.Delta = intake.DriftDelta
+	r.Alarms = slices.Clone(r.Alarms)
+	if r.Alarms == nil {
+		r.Alarms = []model.Alarm{}
+	}
+	if rows, share := w.intake.Errors(); rows > 0 {
+		r.Error.Rows, r.Error.Share = rows, &share
+	}
+	return &r
+}
+
+// Events implements httpapi.Service.
+func (d *Daemon) Events(after string) ([]httpapi.Event, int64, <-chan struct{}) {
+	return d.watching.events.After(after)
+}
+
+// shorten removes the oldest blocks by event time, so that the newest ones of at most that many
+// rows stay, and one block at least. They leave like blocks that retire.keep lets go.
+func (d *Daemon) shorten(rows int64) (blocks int, err error) {
+	if err := d.flushAll(); err != nil {
+		return 0, err
+	}
+	choose := func() (ids []string) {
+		var left int64
+		for e := range d.live.Backward {
+			if left += e.Rows; left > rows && left > e.Rows {
+				ids = append(ids, e.ID)
+			}
+		}
+		return ids
+	}
+	ids := choose()
+	ended, err := d.intake.EndBlocks(d.background, func(id string) bool { return slices.Contains(ids, id) })
+	if err == nil && ended { // a block may have changed
+		ids = choose()
+	}
+	for _, id := range ids {
+		if err != nil {
+			break
+		}
+		err = d.live.Expire(id)
+	}
+	if err != nil {
+		d.fail(err)
+		return 0, err
+	}
+	d.intake.CountRetired(len(ids))
+	d.publisher.changed = d.publisher.changed || len(ids) > 0
+	if len(ids) > 0 && d.refines() {
+		d.studying.want()
+	}
+	d.publisher.sayStale()
+	return len(ids), nil
+}

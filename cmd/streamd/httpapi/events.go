@@ -1,0 +1,117 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"streamd/cmd/streamd/model"
+)
+
+// EventType says what happened.
+type EventType string
+
+// The types of events.
+const (
+	EventAlarm      EventType = "alarm"      // a drift detector has found a change
+	EventRetirement EventType = "retirement" // blocks were retired on request
+	EventRebalance  EventType = "rebalance"  // the consumer group has assigned partitions
+	EventEpoch      EventType = "epoch"      // the live blocks are in other coordinates
+)
+
+// Event is something that happened in the daemon. It names no block, key or label.
+type Event struct {
+	ID         string           `json:"-"`
+	Time       time.Time        `json:"time"`                 // time when it happened
+	Type       EventType        `json:"type"`                 // alarm, retirement, rebalance or epoch, as in the line event
+	Text       string           `json:"text"`                 // what happened, for people to read
+	Alarm      *model.Alarm     `json:"alarm,omitempty"`      // what an alarm found
+	Retirement *RetirementEvent `json:"retirement,omitempty"` // what was retired
+	Partitions *int             `json:"partitions,omitempty"` // partitions of this instance after a rebalance
+	Epoch      *uint32          `json:"epoch,omitempty"`      // number of the epoch in use, as in GET /v1/epoch
+}
+
+// RetirementEvent is a retirement without the names of its blocks.
+type RetirementEvent struct {
+	Blocks       int    `json:"blocks"`              // number of blocks
+	Rows         int64  `json:"rows"`                // number of their rows
+	DigestBefore string `json:"state_digest_before"` // digest of the state with the blocks
+	DigestAfter  string `json:"state_digest_after"`  // digest of the state without them
+}
+
+const (
+	heartbeat = 15 * time.Second // longest silence, so that proxies keep the connection
+	// A stream ends after this time, so that a token that was withdrawn reads no longer. The
+	// client comes back by itself.
+	longestStream = 10 * time.Minute
+	retryStream   = 2 * time.Second
+)
+
+// events streams events (server-sent events of the HTML standard, section 9.2). A client has a
+// position in the log and no queue. One that reads too slowly loses events, and its connection
+// ends when a write takes longer than WriteTimeout.
+func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		return fail(CodeUnavailable, "%d clients follow the events already: try again later", cap(s.streams))
+	}
+	header := w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("X-Accel-Buffering", "no") // nginx
+	if r.Method == http.MethodHead {
+		w.WriteHeader(http.StatusOK)
+		return nil
+	}
+	out := http.NewResponseController(w)
+	send := func(text string) bool {
+		extend(w, 0)
+		if _, err := w.Write([]byte(text)); err != nil {
+			return false
+		}
+		return out.Flush() == nil
+	}
+	if !send(fmt.Sprintf("retry: %d\n\n", retryStream.Milliseconds())) {
+		return nil
+	}
+	out.SetReadDeadline(time.Time{}) // an error means that the connection has none
+	end := time.NewTimer(longestStream)
+	defer end.Stop()
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	last := r.Header.Get("Last-Event-ID")
+	for {
+		events, missed, more := s.service.Events(last)
+		var text strings.Builder
+		if missed > 0 {
+			fmt.Fprintf(&text, ": %d events are missing, since they came faster than they were read\n\n", missed)
+		}
+		for _, e := range events {
+			data, err := json.Marshal(e)
+			if err != nil {
+				return fmt.Errorf("encode event %s: %w", e.ID, err)
+			}
+			fmt.Fprintf(&text, "id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
+			last = e.ID
+		}
+		if text.Len() > 0 && !send(text.String()) {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-beat.C:
+			if !send(":\n\n") {
+				return nil
+			}
+		case <-end.C:
+			return nil
+		case <-s.stopping:
+			return nil
+		case <-r.Context().Done():
+			return nil
+		}
+	}
+}

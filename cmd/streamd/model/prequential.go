@@ -1,0 +1,100 @@
+package model
+
+import (
+	"time"
+
+	"streamd/incremental/decision"
+	"streamd/incremental/prequential"
+)
+
+// Prequential reports how good the answers of the served models were for arriving rows,
+// before they learned from the rows. Not all rows are judged. Rows that are read again are
+// judged again.
+type Prequential struct {
+	Rows  int64 `json:"rows"`  // rows judged since the start of the daemon
+	Right int64 `json:"right"` // of these, the rows that were classified right
+	// Figures of the latest judged rows: 10,000 or more of the last minute or more, or all so
+	// far. Null before the first.
+	Window *Stretch `json:"window"`
+	Fading *Stretch `json:"fading"` // figures of all judged rows, each of which counts 0.999 times as much as the next; null before the first
+	Drift  *Drift   `json:"drift"`  // drift detectors, which start anew with the daemon; null where drift.detect is false
+}
+
+// Stretch has the figures of some judged rows. Each row counts as one, whatever its weight, or
+// fades. Rows of classes that the model does not have count as wrong, and in the balanced
+// correctness as one more class.
+type Stretch struct {
+	SquaredLoss *float64 `json:"squared_loss"` // mean over rows and planes of (value − target)², where the target is 1 for the plane of the row's class and −1 for others; without rows of unknown classes
+	Answers
+}
+
+// NewStretch reports figures for classes, of answers by a rule.
+func NewStretch(rule decision.Kind, classes []string, f prequential.Figures) *Stretch {
+	s := &Stretch{Answers: NewAnswers(rule, classes, f.Matrix, nil), SquaredLoss: number(f.SquaredLoss)}
+	if s.Unknown > 0 {
+		seen := 0.
+		for _, c := range s.Classes {
+			if c.Weight > 0 {
+				seen++
+			}
+		}
+		balanced := 0.
+		if seen > 0 {
+			balanced = s.BalancedCorrectness * seen / (seen + 1)
+		}
+		s.BalancedCorrectness = balanced
+	}
+	return s
+}
+
+// Drift reports the drift detectors. No served answer depends on them.
+type Drift struct {
+	Delta  float64    `json:"delta"`  // δ of the detectors: the probability that a test finds a change where there is none
+	Error  ErrorDrift `json:"error"`  // ADWIN on the errors of judged rows
+	Sums   SumsDrift  `json:"sums"`   // loss of the served planes on the newest blocks against that on the rest
+	Alarms []Alarm    `json:"alarms"` // the latest alarms, the newest first, 20 at most
+}
+
+// ErrorDrift is a detector of changes in the share of judged rows that are wrong (Bifet and
+// Gavaldà 2007).
+type ErrorDrift struct {
+	Rows  int64    `json:"rows"`  // judged rows since the last change
+	Share *float64 `json:"share"` // share of these that was wrong; null without any
+	Rises int64    `json:"rises"` // rises of the share since the start
+	Falls int64    `json:"falls"` // falls of the share since the start
+}
+
+// SumsDrift compares losses of the served planes, each the mean over rows and planes of (value −
+// target)². They are read off the sums of blocks.
+type SumsDrift struct {
+	Blocks int      `json:"blocks"` // newest blocks by event time: those of the latest 8, 16 and 32 that differ most from the rest
+	Rows   int64    `json:"rows"`   // their rows
+	Newest *float64 `json:"newest"` // loss on these; null: not measured
+	Rest   *float64 `json:"rest"`   // loss on the other live blocks
+	P      *float64 `json:"p"`      // probability of such an excess without a change
+	Holds  bool     `json:"holds"`  // whether the loss on the newest blocks is larger beyond chance
+	Rises  int64    `json:"rises"`  // alarms since the start
+	Absent string   `json:"absent"` // why it is not measured
+}
+
+// Detector names a drift detector.
+type Detector string
+
+// The drift detectors.
+const (
+	DetectorError Detector = "error" // ErrorDrift
+	DetectorSums  Detector = "sums"  // SumsDrift
+)
+
+// Alarm is a change that a detector has found.
+type Alarm struct {
+	Time     time.Time `json:"time"`     // time when it was found
+	Detector Detector  `json:"detector"` // error or sums
+	Before   float64   `json:"before"`   // share of wrong rows before the change, or loss on the rest
+	After    float64   `json:"after"`    // share of wrong rows since the change, or loss on the newest blocks
+	Rows     int64     `json:"rows"`     // judged rows since the change, or rows of the newest blocks
+	Retired  int       `json:"retired"`  // blocks that left the live set for it (drift.rows)
+}
+
+// Rises reports whether the error or the loss has become larger.
+func (a *Alarm) Rises() bool { return a.After > a.Before }

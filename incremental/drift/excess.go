@@ -1,0 +1,47 @@
+package drift
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Loss is the loss of a model on the rows of a block: a sum over rows, and their weight.
+type Loss struct{ Sum, Weight float64 }
+
+// Mean is the loss of a unit of weight.
+func (l Loss) Mean() float64 { return l.Sum / l.Weight }
+
+// Excess tests whether a model's mean loss on the newest blocks is larger than its loss on the
+// rest. It returns the total of the newest blocks and the p-value: the probability of at least
+// this excess if all blocks are alike.
+//
+// Sums do not say how the loss varies from row to row, but blocks vary among themselves. For q
+// blocks of losses lᵢ and weights wᵢ, with W = Σwᵢ, the mean ℓ = Σlᵢ/W has the variance
+//
+//	s² = q/(q−1) · Σ(lᵢ − ℓwᵢ)² / W²
+//
+// (ratio estimator: Cochran 1977, 6.13). The rest is taken to vary as much for its weight. The
+// difference in units of its standard error follows Student's t with q − 1 degrees of freedom.
+// It takes two blocks at least.
+func Excess(newest []Loss, rest Loss) (all Loss, p float64) {
+	for _, l := range newest {
+		all.Sum += l.Sum
+		all.Weight += l.Weight
+	}
+	mean := all.Mean()
+	var squares float64
+	for _, l := range newest {
+		squares += (l.Sum - mean*l.Weight) * (l.Sum - mean*l.Weight)
+	}
+	q := float64(len(newest))
+	variance := q / (q - 1) * squares / (all.Weight * all.Weight) * (1 + all.Weight/rest.Weight)
+	// Losses from sums have about twelve digits. Equal blocks differ by no less.
+	const digits = 1e-12
+	deviation := max(math.Sqrt(variance), digits*max(mean, rest.Mean()))
+	if deviation == 0 { // no loss at all
+		return all, 0.5
+	}
+	t := (mean - rest.Mean()) / deviation
+	return all, distuv.StudentsT{Sigma: 1, Nu: q - 1}.Survival(t)
+}

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/retire"
 )
@@ -81,6 +84,61 @@ func (t *table) window(w *model.Windowed) {
 		t.row("absent class", class)
 	}
 	for _, part := range w.Lacks {
+		t.row("lacks", part)
+	}
+}
+
+// compareCmd compares the planes of two windows.
+type compareCmd struct {
+	A  string  `arg:"" help:"First window: FROM,TO with times such as 2026-01-02T00:00:00Z, one of which may be empty, or ranges such as orders/3/100-199 with commas between them."`
+	B  string  `arg:"" optional:"" help:"Second window. The default is all live blocks."`
+	Nu float64 `placeholder:"NU" help:"Weight of the errors of both models. The default is that of the served model."`
+	daemonFlags
+	jsonFlag
+}
+
+// Validate implements kong's interface.
+func (c *compareCmd) Validate() error {
+	if c.Nu < 0 {
+		return fmt.Errorf("--nu %g: must be positive", c.Nu)
+	}
+	return nil
+}
+
+func (c *compareCmd) Run(ctx context.Context, s *surroundings) error {
+	q := (&windowFlags{Nu: c.Nu}).query()
+	q.Set("a", c.A)
+	if c.B != "" {
+		q.Set("b", c.B)
+	}
+	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, withQuery("/v1/compare", q), httpapi.MaxWait + answerTimeout}, (*table).comparison)
+}
+
+func (t *table) comparison(c *model.Comparison) {
+	for _, w := range []struct {
+		name string
+		of   *model.Compared
+	}{{"a", &c.A}, {"b", &c.B}} {
+		t.row(w.name, counted(w.of.Rows, "row")+" in "+counted(w.of.Blocks, "block"))
+		t.row("  classes", countedClasses(w.of.Classes, w.of.ClassRows))
+		t.row("  digest", w.of.Digest)
+	}
+	figure := func(x *float64) string {
+		if x == nil {
+			return "none"
+		}
+		return fmt.Sprintf("%.6g", *x)
+	}
+	units := "in the features' own units"
+	if c.Scaled {
+		units = "in units of the standard deviations of b"
+	}
+	for _, p := range c.Planes {
+		t.row(p.Class, "angle "+figure(p.Angle)+" degrees, "+units)
+		t.row("  loss of a", figure(p.AOnA)+" on a, "+figure(p.AOnB)+" on b")
+		t.row("  loss of b", figure(p.BOnA)+" on a, "+figure(p.BOnB)+" on b")
+	}
+	for _, part := range c.Lacks {
 		t.row("lacks", part)
 	}
 }

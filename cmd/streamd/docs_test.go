@@ -70,7 +70,7 @@ func TestDocumentsNameCommandsAndKeys(t *testing.T) {
 	command := regexp.MustCompile("(?m)(?:^    |`)(?:\\./)?(?:streamd |(bench |demo ))([a-z][^`\n]*(?:\\\\\n[^`\n]*)*)")
 	end := regexp.MustCompile(`\s(?:#|\||>|&).*`)
 	key := regexp.MustCompile("`([a-z_]+(?:\\.[a-z_]+)+)(?::[^`]*)?`")
-	file := regexp.MustCompile(`\.(go|sh|log|db|properties)$`)
+	file := regexp.MustCompile(`\.(go|sh|log|db|properties|pub)$`)
 	keys := exampleKeys(t)
 	sections := map[string]bool{}
 	for name := range keys {

@@ -57,8 +57,7 @@ func chunking(ctx context.Context, c *Config) ([]Result, error) {
 	if absent != "" {
 		return []Result{{DataSet: "USPS 8", Absent: absent, missing: true}}, nil
 	}
-	train.against(eight)
-	test.against(eight)
+	train, test = train.against(eight), test.against(eight)
 	kernel, err := kernels.Gaussian(chunkMu)
 	if err != nil {
 		return nil, err
@@ -295,13 +294,14 @@ func correctnessOn(s *set, found *reduce.Result, kernel kernels.Kernel, classes 
 	return correctness(model, lifted(newton.Blocks{s.block(0, s.rows())}, basis.New(m, false))), nil
 }
 
-// against makes two classes: 1 for the rows of a class, and -1 for the rest.
-func (s *set) against(class string) {
+// against returns the rows with two classes: 1 for the rows of a class, and -1 for the rest.
+func (s *set) against(class string) *set {
+	two := *s
+	two.classes, two.codes = []string{"-1", "1"}, make([]int32, len(s.codes))
 	for i, code := range s.codes {
-		s.codes[i] = 0
 		if s.classes[code] == class {
-			s.codes[i] = 1
+			two.codes[i] = 1
 		}
 	}
-	s.classes = []string{"-1", "1"}
+	return &two
 }

@@ -152,9 +152,7 @@ func (t directDigits) run(ctx context.Context, c *Config) ([]Result, error) {
 	group.SetLimit(c.workers())
 	for k, class := range train.classes {
 		group.Go(func() error {
-			one := &set{features: train.features, classes: slices.Clone(train.classes), columns: train.columns, codes: slices.Clone(train.codes)}
-			one.against(class)
-			return learnAll(ctx, t.methods, kernel, cost, one, c.Seed+uint64(k), func(found *reduce.Result, seconds float64) error {
+			return learnAll(ctx, t.methods, kernel, cost, train.against(class), c.Seed+uint64(k), func(found *reduce.Result, seconds float64) error {
 				digits[k] = append(digits[k], machine{found, seconds})
 				return nil
 			})

@@ -39,8 +39,9 @@ func writeImages(t *testing.T, folder, name string, m int, seed uint64) {
 // fault.
 func TestEigenTable(t *testing.T) {
 	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 1}
-	table := eigenTable{0.08, []int{3, 8}, []eigenRow{
-		{"d = 7", powerOf(7), 40, []float64{0, 0}, []float64{1, 2}}, {"γ = 0.2", widthOf(0.2), 60, []float64{0, 50}, []float64{3, 4}},
+	table := eigenTable{[]int{3, 8}, []eigenRow{
+		{"d = 7", powerOf(7), 40, 0.08, []float64{0, 0}, []float64{1, 2}, nil}, {"γ = 0.2", widthOf(0.2), 60, 0.1, []float64{0, 50}, []float64{3, 4}, nil},
+		{"d = 7", powerOf(7), 40, 0.08, []float64{0, 0}, nil, [][]float64{{0, 0, 45}, {0, 0, 0}}},
 	}}
 	if results, err := table.run(t.Context(), c); err != nil || len(results) != 1 || !strings.Contains(results[0].Absent, "there is no mnist-train-images-idx3-ubyte.gz") {
 		t.Fatalf("%+v, %v", results, err)
@@ -48,11 +49,16 @@ func TestEigenTable(t *testing.T) {
 	writeImages(t, c.Data, "mnist-train", 150, 1)
 	writeImages(t, c.Data, "mnist-t10k", 90, 2)
 	results := anyWorkers(t, table.run, c)
-	if len(results) != 4 {
+	if len(results) != 12 {
 		t.Fatalf("%+v", results)
 	}
 	for i, r := range results {
-		if r.Rows != 150 || r.Features != 16 || *r.Test < 0.97 || r.PaperSeconds != float64(i+1) || i == 3 && r.Fault() == "" {
+		seconds := 0.0
+		if i < 4 {
+			seconds = float64(i + 1)
+		}
+		bad := i == 3 || r.Method == "d = 7, L = 40, S = 3, 2"
+		if r.Rows != 150 || r.Features != 16 || *r.Test < 0.97 || r.PaperSeconds != seconds || bad != (r.Fault() != "") {
 			t.Errorf("%s: %.3f right, %q: %+v", r.Method, *r.Test, r.Fault(), r)
 		}
 	}

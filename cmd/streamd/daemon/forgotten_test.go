@@ -2,13 +2,16 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
+	"io"
 	"math"
 	"net/http"
 	"net/url"
@@ -17,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
@@ -145,11 +149,34 @@ func (i *instance) answers() map[string][]byte {
 		if _, ok := methods["get"]; !ok || strings.Contains(path, "{") {
 			continue
 		}
-		if status, body := i.ask(http.MethodGet, path); status < 500 || path == "/readyz" {
+		if path == "/v1/events" {
+			out[path] = i.pastEvents()
+		} else if status, body := i.ask(http.MethodGet, path); status < 500 || path == "/readyz" {
 			out[path] = []byte(body)
 		}
 	}
 	return out
+}
+
+// pastEvents returns the events up to the newest, which the stream begins with.
+func (i *instance) pastEvents() []byte {
+	i.t.Helper()
+	ctx, cancel := context.WithTimeout(i.t.Context(), 300*time.Millisecond)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+i.Addr().String()+"/v1/events", nil)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		i.t.Fatalf("the stream of events has ended: %v", err)
+	}
+	return body
 }
 
 // files returns the contents of a folder's files.

@@ -156,8 +156,15 @@ func (p *record) add(c *model.Classifier, rulings []ruling) {
 }
 
 // Prequential reports the answers of the served models for rows before they learned from
-// them.
-func (in *Intake) Prequential() model.Prequential { return in.record.answer() }
+// them. It forgets the figures of labels that the model of now does not have: the rows of such
+// a label may have been retired.
+func (in *Intake) Prequential() model.Prequential {
+	var classes []string
+	if m := in.Served(in.Live.Target().Features).Model; m != nil {
+		classes = m.Classes
+	}
+	return in.record.answer(classes)
+}
 
 // TakeChanges returns the changes in the share of judged rows that are wrong since the last
 // call.
@@ -179,14 +186,20 @@ func (in *Intake) Errors() (rows int64, share float64) {
 	return p.errors.Window()
 }
 
-func (p *record) answer() (a model.Prequential) {
+// answer reports the figures for classes.
+func (p *record) answer(classes []string) (a model.Prequential) {
 	p.mu.Lock()
+	p.all.SetClasses(classes)
 	window, fading := p.all.Window(), p.all.Fading()
-	rule, classes := p.rule, p.all.Classes()
+	rule := p.rule
 	a.Rows, a.Right = p.all.Totals()
 	p.mu.Unlock()
-	if a.Rows > 0 {
-		a.Window, a.Fading = model.NewStretch(rule, classes, window), model.NewStretch(rule, classes, fading)
+	stretch := func(f prequential.Figures) *model.Stretch {
+		if f.Matrix == nil || f.Matrix.Figures().Weight == 0 {
+			return nil
+		}
+		return model.NewStretch(rule, classes, f)
 	}
+	a.Window, a.Fading = stretch(window), stretch(fading)
 	return a
 }

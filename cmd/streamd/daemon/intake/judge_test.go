@@ -32,7 +32,7 @@ func TestLatestJudgements(t *testing.T) {
 		}
 		check := func(rows, right, recent int64, correct, balanced float64) {
 			t.Helper()
-			got := p.answer()
+			got := p.answer(by.Model.Classes)
 			if w := got.Window; got.Rows != rows || got.Right != right || w.Weight != float64(recent) || math.Abs(w.Correctness-correct) > 1e-15 || math.Abs(w.BalancedCorrectness-balanced) > 1e-15 {
 				t.Errorf("%d, %d, %+v, want %d, %d, %d, %v, %v", got.Rows, got.Right, w, rows, right, recent, correct, balanced)
 			}
@@ -74,7 +74,7 @@ func TestJudgementsAreFew(t *testing.T) {
 		var j judge
 		var p record
 		j.rows(b, &model.Served{Model: m}, &p)
-		if got := p.answer().Rows; got != 0 {
+		if got := p.answer(m.Classes).Rows; got != 0 {
 			t.Errorf("%+v: %d rows are judged before there is a task", test, got)
 		}
 		for range test.tasks {
@@ -82,8 +82,23 @@ func TestJudgementsAreFew(t *testing.T) {
 			j.rows(b, &model.Served{Model: m}, &p)
 			j.rows(b, &model.Served{}, &p)
 		}
-		if got := p.answer().Rows; got != int64(test.want) {
+		if got := p.answer(m.Classes).Rows; got != int64(test.want) {
 			t.Errorf("%+v: %d rows are judged", test, got)
+		}
+	}
+}
+
+// Labels that the model of now does not have are in no answer.
+func TestJudgementsForgetLabels(t *testing.T) {
+	var p record
+	p.add(&model.Classifier{Model: &incremental.Model{Classes: []string{"a", "secret"}}}, []ruling{{class: 0}, {class: 1, answer: 1}, {class: 1}})
+	got := p.answer([]string{"a", "b"})
+	if got.Rows != 3 || got.Window.Weight != 1 || got.Fading.Classes[1].Class != "b" || got.Window.Classes[1].Weight != 0 {
+		t.Errorf("%+v, %+v", got.Window, got.Fading)
+	}
+	for range 2 {
+		if got := p.answer(nil); got.Rows != 3 || got.Window != nil || got.Fading != nil {
+			t.Errorf("without a model %+v", got)
 		}
 	}
 }
@@ -97,7 +112,7 @@ func TestUnlabelledRowsAreNotJudged(t *testing.T) {
 	m := &incremental.Model{Features: []string{"x"}, Classes: []string{"c0", "c1"}, Planes: []incremental.Plane{{Class: "c1", W: []float64{-1}}}}
 	j, p := judge{credit: taskCredit}, record{}
 	j.rows(b, &model.Served{Model: m}, &p)
-	if got := p.answer(); got.Rows != 2 || got.Right != 2 || got.Window.Weight != 2 {
+	if got := p.answer(m.Classes); got.Rows != 2 || got.Right != 2 || got.Window.Weight != 2 {
 		t.Errorf("%+v, want both rows with a label judged", got)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -1076,6 +1077,16 @@ func remake(t *testing.T, name string, partitions int) {
 	defer cl.Close()
 	if _, err := request.RequestWith(t.Context(), cl); err != nil {
 		t.Fatal(err)
+	}
+	// The broker may know the deleted topic for a moment, which would then not be created.
+	look := kmsg.NewPtrMetadataRequest()
+	look.Topics = []kmsg.MetadataRequestTopic{{Topic: &name}}
+	for gone := false; !gone; time.Sleep(10 * time.Millisecond) {
+		answer, err := look.RequestWith(t.Context(), cl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone = answer.Topics[0].ErrorCode == kerr.UnknownTopicOrPartition.Code
 	}
 	if err := kafka.EnsureTopic(t.Context(), cluster(t), name, partitions, nil); err != nil {
 		t.Fatal(err)

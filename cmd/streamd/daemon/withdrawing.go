@@ -11,7 +11,9 @@ import (
 
 	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/control"
+	"streamd/cmd/streamd/daemon/events"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/retire"
@@ -27,6 +29,8 @@ type withdrawing struct {
 	*core
 	saver    *saver
 	studying *studying
+	windows  *windowCache
+	events   *events.Log
 	reader   *control.Reader // nil without a control topic
 
 	caughtUp bool // all selections are known that the topic had at the start
@@ -130,7 +134,7 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 		if w.failure != nil {
 			return errStopping
 		}
-		blocks, rows := 0, int64(0)
+		blocks, rows, before := 0, int64(0), w.live.Digest()
 		for _, c := range changes {
 			b, r, err := w.live.Withdraw(c.Name, c.Selection)
 			if blocks, rows = blocks+b, rows+r; err != nil {
@@ -142,9 +146,15 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 		if blocks > 0 {
 			w.intake.CountRetired(blocks)
 			w.changed()
+			w.windows.clear()
 			w.studying.publisher.sayStale()
+			after := w.live.Digest()
 			w.log.Info().Int("blocks", blocks).Int64("rows", rows).Int("partition", partition).Int64("offset", next-1).
-				Str("state_digest", w.live.Digest()).Msg("the control topic has retired blocks")
+				Str("state_digest", after).Msg("the control topic has retired blocks")
+			w.events.Add(httpapi.Event{
+				Type: httpapi.EventRetirement, Text: fmt.Sprintf("%d blocks of %d rows were retired by the control topic", blocks, rows),
+				Retirement: &httpapi.RetirementEvent{Blocks: blocks, Rows: rows, DigestBefore: before, DigestAfter: after},
+			})
 		}
 		return nil
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -140,10 +141,22 @@ func TestControlTopic(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "streamd.db")
 	a := w.start(file, nil)
 	w.follows("the early record", []*instance{a}, "0/3", "0/4", "0/5")
+	if status, body := a.ask(http.MethodGet, "/v1/model?positions="+url.QueryEscape(w.data+"/1/0-9")); status != http.StatusOK {
+		t.Errorf("a window: %d, %s", status, body)
+	}
 
 	w.say("late", `{"retire":{"ids":["TOPIC/1/0","TOPIC/1/1"]}}`)
 	w.say("mistaken", `{"retire":{"ids":[]}}`)
 	w.follows("the late record", []*instance{a}, "0/3", "0/4", "0/5", "1/0", "1/1")
+	a.windows.mu.Lock()
+	if kept := len(a.windows.models); kept != 0 {
+		t.Errorf("%d models of windows with retired blocks are kept", kept)
+	}
+	a.windows.mu.Unlock()
+	past, _, _ := a.Events("")
+	if e := past[len(past)-1]; e.Type != httpapi.EventRetirement || e.Retirement.Blocks != 2 || e.Retirement.Rows != 2 || e.Retirement.DigestAfter != w.digest("0/3", "0/4", "0/5", "1/0", "1/1") {
+		t.Errorf("the last event is %+v", e)
+	}
 
 	w.add(15) // 1/20 and 1/21 are among them
 	out := []string{"0/3", "0/4", "0/5", "1/0", "1/1", "1/20", "1/21"}

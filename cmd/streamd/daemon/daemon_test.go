@@ -282,20 +282,26 @@ func (i *instance) waitForOffsets(n int64) *model.Served {
 // ask makes a request and returns the status and the body of the answer.
 func (i *instance) ask(method, path string) (int, string) {
 	i.t.Helper()
-	req, err := http.NewRequestWithContext(i.t.Context(), method, "http://"+i.Addr().String()+path, nil)
+	status, body, err := i.askWithin(i.t.Context(), method, path)
 	if err != nil {
 		i.t.Fatal(err)
+	}
+	return status, body
+}
+
+// askWithin is ask until ctx ends. Then the body is what has come, and the error is that of ctx.
+func (i *instance) askWithin(ctx context.Context, method, path string) (int, string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+i.Addr().String()+path, nil)
+	if err != nil {
+		return 0, "", err
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		i.t.Fatal(err)
+		return 0, "", err
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	return res.StatusCode, string(body)
+	return res.StatusCode, string(body), err
 }
 
 func (i *instance) retire(id string) httpapi.Receipt {

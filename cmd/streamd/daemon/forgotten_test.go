@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"html"
-	"io"
 	"math"
 	"net/http"
 	"net/url"
@@ -163,20 +162,11 @@ func (i *instance) pastEvents() []byte {
 	i.t.Helper()
 	ctx, cancel := context.WithTimeout(i.t.Context(), 300*time.Millisecond)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+i.Addr().String()+"/v1/events", nil)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
+	_, body, err := i.askWithin(ctx, http.MethodGet, "/v1/events")
 	if !errors.Is(err, context.DeadlineExceeded) {
 		i.t.Fatalf("the stream of events has ended: %v", err)
 	}
-	return body
+	return []byte(body)
 }
 
 // files returns the contents of a folder's files.

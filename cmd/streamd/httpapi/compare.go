@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -114,15 +113,6 @@ var (
 	stepsQuery = []described{stepsStep, stepsWindow, stepsFrom, stepsTo, stepsNu}
 )
 
-// asksSteps says whether the query asks for planes over time.
-func asksSteps(r *http.Request) bool {
-	q := r.URL.Query()
-	return slices.ContainsFunc(stepsQuery, func(p described) bool {
-		name, _, _, _ := p.describe()
-		return q.Has(name)
-	})
-}
-
 // steps answers with the planes of successive windows.
 func (s *Server) steps(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
@@ -136,13 +126,7 @@ func (s *Server) steps(w http.ResponseWriter, r *http.Request) error {
 	if ask.Window == 0 {
 		ask.Window = ask.Step
 	}
-	window := model.Window{}
-	if q.Has(stepsFrom.name) {
-		window.From = new(stepsFrom.of(r).UTC())
-	}
-	if q.Has(stepsTo.name) {
-		window.To = new(stepsTo.of(r).UTC())
-	}
+	window := model.Window{From: momentOf(r, stepsFrom), To: momentOf(r, stepsTo)}
 	if window.From != nil && window.To != nil {
 		if err := checkWindow(window); err != nil {
 			return err

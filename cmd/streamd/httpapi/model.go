@@ -137,7 +137,7 @@ var modelWait = &parameter[time.Duration]{
 }
 
 func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
-	if asksWindow(r) {
+	if asks(r, windowQuery) {
 		return s.windowModel(w, r)
 	}
 	known := parseTags(r.Header.Values("If-None-Match"))

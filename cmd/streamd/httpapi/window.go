@@ -84,10 +84,10 @@ const windowNotes = "With `from`, `to` or `positions` the answer is the model of
 	"Its planes are read off exact sums, so it has no calibration, refinement, leverage or measured quality: `window` in the model says so. The first window takes an index of the live blocks, and further ones take time in proportion to its depth. " +
 	"A window without blocks, or without a model, is 404."
 
-// asksWindow says whether the query chooses a window.
-func asksWindow(r *http.Request) bool {
+// asks says whether the query has one of the parameters.
+func asks(r *http.Request, these []described) bool {
 	q := r.URL.Query()
-	return slices.ContainsFunc(windowQuery, func(p described) bool {
+	return slices.ContainsFunc(these, func(p described) bool {
 		name, _, _, _ := p.describe()
 		return q.Has(name)
 	})
@@ -95,15 +95,16 @@ func asksWindow(r *http.Request) bool {
 
 // windowOf reads the window of the query.
 func windowOf(r *http.Request) (w model.Window, err error) {
-	q := r.URL.Query()
-	if q.Has(windowFrom.name) {
-		w.From = new(windowFrom.of(r).UTC())
-	}
-	if q.Has(windowTo.name) {
-		w.To = new(windowTo.of(r).UTC())
-	}
-	w.Positions = windowPositions.of(r)
+	w = model.Window{From: momentOf(r, windowFrom), To: momentOf(r, windowTo), Positions: windowPositions.of(r)}
 	return w, checkWindow(w)
+}
+
+// momentOf is the time of a parameter, in UTC, or nil without it.
+func momentOf(r *http.Request, p *parameter[time.Time]) *time.Time {
+	if !r.URL.Query().Has(p.name) {
+		return nil
+	}
+	return new(p.of(r).UTC())
 }
 
 // checkWindow refuses a window that chooses nothing, or by times and offsets together.
@@ -181,7 +182,7 @@ func (s *Server) windowModel(w http.ResponseWriter, r *http.Request) error {
 
 // predictor is the model that answers a prediction. It leaves time to read the body.
 func (s *Server) predictor(w http.ResponseWriter, r *http.Request) (*model.Served, error) {
-	if asksWindow(r) {
+	if asks(r, windowQuery) {
 		return s.solveWindow(w, r, ReadTimeout/2)
 	}
 	served, _ := s.service.Served()

@@ -43,16 +43,9 @@ type digitEight struct {
 
 // chunking is table 1 of González-Castaño and Meyer, with the comparisons of their section 3.
 func chunking(ctx context.Context, c *Config) ([]Result, error) {
-	train, absent, err := c.open("usps-train")
+	train, test, absent, err := c.openBoth("usps-train", "usps-test")
 	if err != nil {
 		return nil, err
-	}
-	test, noTest, err := c.open("usps-test")
-	if err != nil {
-		return nil, err
-	}
-	if absent == "" {
-		absent = noTest
 	}
 	if absent != "" {
 		return []Result{{DataSet: "USPS 8", Absent: absent, missing: true}}, nil

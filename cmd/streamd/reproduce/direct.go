@@ -127,15 +127,11 @@ type directDigits struct {
 
 func (t directDigits) run(ctx context.Context, c *Config) ([]Result, error) {
 	const name, cost, mu, vectors = "USPS", 10, 1. / 128, 2683
-	train, absent, err := c.open("usps-train")
+	train, test, absent, err := c.openBoth("usps-train", "usps-test")
 	if err != nil {
 		return nil, err
 	}
-	test, noTest, err := c.open("usps-test")
-	if err != nil {
-		return nil, err
-	}
-	if absent += noTest; absent != "" {
+	if absent != "" {
 		return []Result{{DataSet: name, Absent: absent, missing: true}}, nil
 	}
 	kernel, err := kernels.Gaussian(mu)

@@ -37,16 +37,9 @@ const eigenTolerance = 0.4
 
 func (t eigenTable) run(ctx context.Context, c *Config) ([]Result, error) {
 	const name = "MNIST"
-	train, absent, err := c.open("mnist-train-images-idx3-ubyte")
+	train, test, absent, err := c.openBoth("mnist-train-images-idx3-ubyte", "mnist-t10k-images-idx3-ubyte")
 	if err != nil {
 		return nil, err
-	}
-	test, noTest, err := c.open("mnist-t10k-images-idx3-ubyte")
-	if err != nil {
-		return nil, err
-	}
-	if absent == "" {
-		absent = noTest
 	}
 	if absent != "" {
 		return []Result{{DataSet: name, Absent: absent, missing: true}}, nil

@@ -320,15 +320,11 @@ func uspsMinimal(ctx context.Context, c *Config) ([]Result, error) {
 		mu, nu, price, share = 1. / 128, 2, 4, 0.05
 		mostWrong, mostUsed  = 0.072, 450
 	)
-	train, absent, err := c.open("usps-train")
+	train, test, absent, err := c.openBoth("usps-train", "usps-test")
 	if err != nil {
 		return nil, err
 	}
-	test, noTest, err := c.open("usps-test")
-	if err != nil {
-		return nil, err
-	}
-	if absent += noTest; absent != "" {
+	if absent != "" {
 		return []Result{{DataSet: name, Absent: absent, missing: true}}, nil
 	}
 	order, _ := dealt(train.codes, folds, c.Seed)

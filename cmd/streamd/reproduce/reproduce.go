@@ -94,3 +94,12 @@ func (c *Config) open(file string) (s *set, absent string, err error) {
 	}
 	return s, "", err
 }
+
+// openBoth opens the training rows and the test rows of a data set. absent says why one of them is
+// not at hand.
+func (c *Config) openBoth(trainFile, testFile string) (train, test *set, absent string, err error) {
+	if train, absent, err = c.open(trainFile); err == nil && absent == "" {
+		test, absent, err = c.open(testFile)
+	}
+	return train, test, absent, err
+}

@@ -77,11 +77,8 @@ func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (http
 	}
 	r.DigestAfter = d.live.Digest()
 	d.intake.CountRetired(len(ids))
-	d.publisher.changed = true
+	d.studying.blocksChanged()
 	d.windows.clear()
-	if d.refines() {
-		d.studying.want()
-	}
 	d.publisher.sayStale()
 	d.saver.save()
 	d.logRetirement(&r, by) // the caller may have disconnected before the answer

@@ -83,6 +83,14 @@ const (
 	outdated                   // a study is under way, and another is due after it
 )
 
+// blocksChanged asks for planes and a study of other live blocks, when some have left or come back.
+func (y *studying) blocksChanged() {
+	y.publisher.changed = true
+	if y.refines() {
+		y.want()
+	}
+}
+
 // want requests another study, at once or after the one under way.
 func (y *studying) want() {
 	switch y.state {

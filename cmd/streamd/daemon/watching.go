@@ -316,9 +316,8 @@ func (d *Daemon) shorten(rows int64) (blocks int, err error) {
 		return 0, err
 	}
 	d.intake.CountRetired(len(ids))
-	d.publisher.changed = d.publisher.changed || len(ids) > 0
-	if len(ids) > 0 && d.refines() {
-		d.studying.want()
+	if len(ids) > 0 {
+		d.studying.blocksChanged()
 	}
 	d.publisher.sayStale()
 	return len(ids), nil

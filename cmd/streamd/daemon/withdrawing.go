@@ -145,7 +145,7 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 		w.saver.control.move(partition, next)
 		if blocks > 0 {
 			w.intake.CountRetired(blocks)
-			w.changed()
+			w.studying.blocksChanged()
 			w.windows.clear()
 			w.studying.publisher.sayStale()
 			after := w.live.Digest()
@@ -158,14 +158,6 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 		}
 		return nil
 	})
-}
-
-// changed requests planes and a study of other live blocks.
-func (w *withdrawing) changed() {
-	w.studying.publisher.changed = true
-	if w.refines() {
-		w.studying.want()
-	}
 }
 
 // problems lists what the operator should know.
@@ -217,7 +209,7 @@ func (w *withdrawing) read(ctx context.Context, blocks *live.Blocks) (end func()
 		if ok {
 			given++
 			w.intake.CountGivenBack()
-			w.changed()
+			w.studying.blocksChanged()
 		}
 		return err
 	})

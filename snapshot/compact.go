@@ -92,14 +92,11 @@ func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
 		return head{}, err
 	}
 	for _, name := range [][]byte{bucketWithdrawn, bucketHistory, bucketReceipts, bucketLogHashes, bucketLog} {
-		if from.Bucket(name) == nil {
-			continue
-		}
-		if _, err := to.tx.CreateBucket(name); err != nil {
+		if err := to.copyBucket(from, name); err != nil {
 			return head{}, err
 		}
 	}
-	for _, p := range []place{{bucketMeta, keySettings}, {bucketMeta, keyMember}, {bucketWithdrawn, nil}, {bucketOffsets, nil}, {bucketHistory, nil}, {bucketReceipts, nil}, {bucketLogHashes, nil}, {bucketLog, nil}} {
+	for _, p := range []place{{bucketMeta, keySettings}, {bucketMeta, keyMember}, {bucketOffsets, nil}} {
 		if err := p.each(from, func(key, value []byte) error { return to.put(p.bucket, key, value) }); err != nil {
 			return head{}, err
 		}
@@ -278,14 +275,21 @@ func (c *copier) put(bucket, key, value []byte) error {
 	return b.Put(key, value)
 }
 
+// copyBucket copies a bucket, if there is one, into a file that lacks it.
+func (c *copier) copyBucket(from *bbolt.Tx, name []byte) error {
+	bucket := from.Bucket(name)
+	if bucket == nil {
+		return nil
+	}
+	if _, err := c.tx.CreateBucket(name); err != nil {
+		return err
+	}
+	return bucket.ForEach(func(key, value []byte) error { return c.put(name, key, value) })
+}
+
 // copyValues copies all values of a file. The head marks the new file as compacted.
 func copyValues(from *bbolt.Tx, to *copier) (head, error) {
-	err := from.ForEach(func(name []byte, bucket *bbolt.Bucket) error {
-		if _, err := to.tx.CreateBucket(name); err != nil {
-			return err
-		}
-		return bucket.ForEach(func(key, value []byte) error { return to.put(name, key, value) })
-	})
+	err := from.ForEach(func(name []byte, _ *bbolt.Bucket) error { return to.copyBucket(from, name) })
 	if err != nil {
 		return head{}, err
 	}

@@ -491,6 +491,42 @@ func TestStateOfOtherBlocks(t *testing.T) {
 	}
 }
 
+// The same for the digest in a block's entry.
+func TestDigestOfAnotherSummary(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _ := mustOpen(t, path)
+	b := randomBlock(rand.New(rand.NewPCG(23, 1)), "a", 5, 2)
+	state := incremental.NewState(incremental.DefaultFeatures(2))
+	state.Add(b.Summary)
+	if _, err := s.Save(changeTo(state, nil, b)); err != nil {
+		t.Fatal(err)
+	}
+	digest := b.Summary.Digest()
+	digest[31] ^= 1
+	err := s.update(func(w *writer) error {
+		h, err := readHead(w.tx, version)
+		if err != nil {
+			return err
+		}
+		w.head = &h
+		h.blocks = tally{}
+		value := appendBlock(frame(), &b.Entry, &digest)
+		if err := w.putValue(bucketBlocks, []byte("a"), value); err != nil {
+			return err
+		}
+		h.blocks.add(value)
+		return w.putHead()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	report, err := Verify(t.Context(), path, nil)
+	if err != nil || report.OK || report.Damaged != 1 || report.Damage[0].Bucket != "blocks" || report.Damage[0].Key != "a" {
+		t.Errorf("verified as %+v, %v", report, err)
+	}
+}
+
 // The same for parts and folds: each is good by itself, but belongs to other blocks.
 func TestPartsAndFoldsOfOtherBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(22, 1))

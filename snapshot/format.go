@@ -43,10 +43,10 @@ import (
 type format uint32
 
 const (
-	version format = 5
+	version format = 6
 	// program is the oldest version of streamd that can read this version. Every file
 	// has it, so that older programs can name it.
-	program = "0.5"
+	program = "0.6"
 	magic   = "streamd snapshot"
 )
 
@@ -452,17 +452,30 @@ func decodeWithdrawnTally(value []byte) (tally, error) {
 //	    16    8  event time, ms since 1970 UTC
 //	    24    8  rows
 //	    32    4  partition
-//	    36       topic
+//	    36    1  flags: 1 if the file has the block's summary in the features, else 0
+//	    37   32  digest of that summary; absent without it
+//	 37/69       topic
 //
 // A block with a header ends with a zero byte, which no topic has, and the header's 16 bytes.
-const leastBlock = frameSize + 36
+const leastBlock = frameSize + 37
 
-func appendBlock(b []byte, e *retire.Entry) []byte {
+// hasSummary is the flag of an entry whose block has a summary in the features. The other
+// bits are zero.
+const hasSummary = 1
+
+// appendBlock appends an entry. digest is that of the block's summary in the features; nil:
+// the file has no summary of it.
+func appendBlock(b []byte, e *retire.Entry, digest *[sha256.Size]byte) []byte {
 	b = appendI64(b, e.Position.Offset)
 	b = appendI64(b, e.Last)
 	b = appendTime(b, e.Time)
 	b = appendI64(b, e.Rows)
 	b = appendU32(b, uint32(e.Position.Partition))
+	if digest != nil {
+		b = append(append(b, hasSummary), digest[:]...)
+	} else {
+		b = append(b, 0)
+	}
 	b = append(b, e.Position.Topic...)
 	if e.Header != (retire.HeaderHash{}) {
 		b = append(append(b, 0), e.Header[:]...)
@@ -470,23 +483,35 @@ func appendBlock(b []byte, e *retire.Entry) []byte {
 	return b
 }
 
-// decodeBlock also returns the checksum of the block's summary in the features, which
-// entries have before format 5.
-func decodeBlock(f format, id string, value []byte) (e retire.Entry, summary uint32, err error) {
-	return decodeEntry(f, bucketBlocks, id, value)
+// summaryMark is what an entry says of the block's summary in the features.
+type summaryMark struct {
+	digest   [sha256.Size]byte // since format 6
+	checksum uint32            // of its value; before format 5
+}
+
+// decodeBlock reads the entry of a live block.
+func decodeBlock(f format, id string, value []byte) (e retire.Entry, mark summaryMark, err error) {
+	e, mark, has, err := decodeEntry(f, bucketBlocks, id, value)
+	if err == nil && f >= 6 && !has {
+		err = &ChecksumError{string(bucketBlocks), id, "it has no digest of the summary"}
+	}
+	return e, mark, err
 }
 
 // decodeWithdrawn reads the entry of a withdrawn block.
-func decodeWithdrawn(id string, value []byte) (e retire.Entry, err error) {
-	e, _, err = decodeEntry(version, bucketWithdrawn, id, value)
+func decodeWithdrawn(f format, id string, value []byte) (e retire.Entry, err error) {
+	e, _, has, err := decodeEntry(f, bucketWithdrawn, id, value)
+	if err == nil && has {
+		err = &ChecksumError{string(bucketWithdrawn), id, "it has a digest, and the file has no summary of it"}
+	}
 	e.Withdrawn = true
 	return e, err
 }
 
-func decodeEntry(f format, bucket []byte, id string, value []byte) (e retire.Entry, summary uint32, err error) {
+func decodeEntry(f format, bucket []byte, id string, value []byte) (e retire.Entry, mark summaryMark, has bool, err error) {
 	p, err := open(bucket, []byte(id), value)
 	if err != nil {
-		return e, 0, err
+		return e, mark, false, err
 	}
 	e.ID = id
 	e.Position.Offset = p.natural()
@@ -494,15 +519,20 @@ func decodeEntry(f format, bucket []byte, id string, value []byte) (e retire.Ent
 	e.Time = p.time()
 	e.Rows = p.natural()
 	e.Position.Partition = p.partition()
-	if f < 5 {
-		_, summary = p.u32(), p.u32() // its length and checksum
+	switch {
+	case f < 5:
+		_, mark.checksum = p.u32(), p.u32() // and its length
+	case f >= 6:
+		if has = p.flag(); has {
+			mark.digest = [sha256.Size]byte(p.Take(sha256.Size))
+		}
 	}
-	topic, header, has := strings.Cut(p.remainder(), "\x00")
+	topic, header, headed := strings.Cut(p.remainder(), "\x00")
 	e.Position.Topic = topic
-	if copy(e.Header[:], header); has && (len(header) != len(e.Header) || e.Header == retire.HeaderHash{}) {
-		return e, 0, &ChecksumError{string(bucket), id, fmt.Sprintf("%x is not the hash of a header", header)}
+	if copy(e.Header[:], header); headed && (len(header) != len(e.Header) || e.Header == retire.HeaderHash{}) {
+		return e, mark, has, &ChecksumError{string(bucket), id, fmt.Sprintf("%x is not the hash of a header", header)}
 	}
-	return e, summary, p.done(bucket, []byte(id))
+	return e, mark, has, p.done(bucket, []byte(id))
 }
 
 // An offset's key is the topic and the partition, 4 bytes, big endian. Its value:

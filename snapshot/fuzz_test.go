@@ -27,8 +27,8 @@ func FuzzDecodeValues(f *testing.F) {
 		rows: 8, blocks: tally{2, 1 << 60}, offsets: tally{1, 5}, counts: Counts{Records: 7, BlocksReplaced: 2},
 		parts: tally{1, 9}, spaces: tally{2, 3}, inUse: 4, retirements: 3, uncompacted: at,
 	}))
-	f.Add(3, []byte("orders/3/1841"), appendBlock(nil, &retire.Entry{Position: position, Last: 1900, Time: at, Rows: 50}))
-	f.Add(3, []byte("key:ann"), appendBlock(nil, &retire.Entry{Position: position, Header: retire.HeaderHash{5: 1}}))
+	f.Add(3, []byte("orders/3/1841"), appendBlock(nil, &retire.Entry{Position: position, Last: 1900, Time: at, Rows: 50}, &[32]byte{3, 31: 4}))
+	f.Add(3, []byte("key:ann"), appendBlock(nil, &retire.Entry{Position: position, Header: retire.HeaderHash{5: 1}}, &[32]byte{}))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &offset))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1}))
 	f.Add(4, offsetKey(&offset), appendOffset(nil, &Offset{Next: 1, EventTimes: []int64{5, -7}}))
@@ -38,8 +38,9 @@ func FuzzDecodeValues(f *testing.F) {
 	}))
 	f.Add(6, spaceKey(7), appendBasis(nil, &Space{Number: 7, Basis: []byte("basis"), Report: []byte("report")}))
 	f.Add(7, []byte("member"), appendMember(nil, Member{"group", "streamd-1"}, fileID{1, 15: 2}))
+	f.Add(8, []byte("orders/3/1841"), appendBlock(nil, &retire.Entry{Position: position, Time: at, Rows: 50, Withdrawn: true}, nil))
 	f.Fuzz(func(t *testing.T, kind int, key, payload []byte) {
-		bucket := [][]byte{bucketMeta, bucketMeta, bucketMeta, bucketBlocks, bucketOffsets, bucketSpaces, bucketBases, bucketMeta}
+		bucket := [][]byte{bucketMeta, bucketMeta, bucketMeta, bucketBlocks, bucketOffsets, bucketSpaces, bucketBases, bucketMeta, bucketWithdrawn}
 		if kind < 0 || kind >= len(bucket) {
 			return
 		}
@@ -71,8 +72,9 @@ func FuzzDecodeValues(f *testing.F) {
 			again = appendHead(nil, &h)
 		case 3:
 			var e retire.Entry
-			e, _, err = decodeBlock(version, string(key), value)
-			again = appendBlock(nil, &e)
+			var mark summaryMark
+			e, mark, err = decodeBlock(version, string(key), value)
+			again = appendBlock(nil, &e, &mark.digest)
 		case 4:
 			var o Offset
 			o, err = decodeOffset(key, value)
@@ -98,6 +100,11 @@ func FuzzDecodeValues(f *testing.F) {
 			var file fileID
 			m, file, err = decodeMember(value)
 			again = appendMember(nil, m, file)
+		}
+		if kind == 8 {
+			var e retire.Entry
+			e, err = decodeWithdrawn(version, string(key), value)
+			again = appendBlock(nil, &e, nil)
 		}
 		if err == nil && !bytes.Equal(again, payload) {
 			t.Errorf("kind %d: %x came back as %x", kind, payload, again)

@@ -21,6 +21,8 @@ import (
 // There was no record of the features. The head had their rows, digest and folds, and
 // each ledger entry had the length and the checksum of its summary. Version 2 brought
 // parts and folds, version 3 the spaces of bases, version 4 the sources.
+//
+// Format 5 had ledger entries without flags and digests. The rest was the same.
 var (
 	bucketOldState       = []byte("state")
 	bucketOldFolds       = []byte("folds")
@@ -182,14 +184,14 @@ func convert(from *bbolt.Tx, c *Contents, to *copier) (head, error) {
 			return h, err
 		}
 	}
-	h.blocks = tally{}
-	for i := range c.Entries {
-		e := &c.Entries[i]
-		value, err := to.add(bucketBlocks, []byte(e.ID), appendBlock(frame(), e))
-		if err != nil {
+	// Buckets that a file need not have.
+	for _, name := range [][]byte{bucketHistory, bucketReceipts, bucketLogHashes, bucketLog} {
+		if err := to.copyBucket(from, name); err != nil {
 			return h, err
 		}
-		h.blocks.add(value)
+	}
+	if err := convertEntries(from, f, c, &h, to); err != nil {
+		return h, err
 	}
 	h.spaces = tally{}
 	for i := range c.Spaces {
@@ -204,6 +206,40 @@ func convert(from *bbolt.Tx, c *Contents, to *copier) (head, error) {
 		h.spaces.add(value)
 	}
 	return h, nil
+}
+
+// convertEntries writes the entries of the ledger and computes the digests of their
+// summaries.
+func convertEntries(from *bbolt.Tx, f format, c *Contents, h *head, to *copier) error {
+	h.blocks, h.withdrawn = tally{}, tally{}
+	for i := range c.Entries {
+		e := &c.Entries[i]
+		s, err := readSummary(from, f, Features, e)
+		if err != nil {
+			return err
+		}
+		digest := s.Digest()
+		value, err := to.add(bucketBlocks, []byte(e.ID), appendBlock(frame(), e, &digest))
+		if err != nil {
+			return err
+		}
+		h.blocks.add(value)
+	}
+	if from.Bucket(bucketWithdrawn) == nil {
+		return nil
+	}
+	if _, err := to.tx.CreateBucket(bucketWithdrawn); err != nil {
+		return err
+	}
+	for i := range c.Withdrawn {
+		e := &c.Withdrawn[i]
+		value, err := to.add(bucketWithdrawn, []byte(e.ID), appendBlock(frame(), e, nil))
+		if err != nil {
+			return err
+		}
+		h.withdrawn.add(value)
+	}
+	return nil
 }
 
 // convertSpace copies the states and the summaries of a space.

@@ -106,6 +106,39 @@ func (s *Store) Summary(space uint32, id string) (summary *incremental.Summary, 
 // until do fails. It shows the file as at the start of the call. do must not call Save,
 // which could wait for Summaries to end.
 func (s *Store) Summaries(space uint32, do func(retire.Entry, *incremental.Summary) error) error {
+	var summary *incremental.Summary
+	return s.eachEntry(func(tx *bbolt.Tx, f format, e *retire.Entry, _ *summaryMark) (err error) {
+		if summary, err = readSummary(tx, f, space, e); errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		return err
+	}, func(e retire.Entry) error {
+		if summary == nil {
+			return nil
+		}
+		return do(e, summary)
+	})
+}
+
+// Digests calls do with every live block and the digest of its summary in the features,
+// ordered by id. It reads the ledger and no summary, so the file must be open for writing:
+// an older one has no digests. Otherwise it promises the same as Summaries.
+func (s *Store) Digests(do func(retire.Entry, [sha256.Size]byte)) error {
+	var digest [sha256.Size]byte
+	return s.eachEntry(func(_ *bbolt.Tx, f format, _ *retire.Entry, mark *summaryMark) error {
+		if digest = mark.digest; f < 6 {
+			return fmt.Errorf("it has format %d, without digests of summaries", f)
+		}
+		return nil
+	}, func(e retire.Entry) error {
+		do(e, digest)
+		return nil
+	})
+}
+
+// eachEntry calls read and then do with the entry of every live block, ordered by id, until
+// one of them fails. do runs outside of the guard, because its panics are not damage.
+func (s *Store) eachEntry(read func(*bbolt.Tx, format, *retire.Entry, *summaryMark) error, do func(retire.Entry) error) error {
 	fault := func(err error) error { return fmt.Errorf("read the blocks from snapshot %s: %w", s.path, err) }
 	tx, err := s.begin()
 	if err != nil {
@@ -119,27 +152,26 @@ func (s *Store) Summaries(space uint32, do func(retire.Entry, *incremental.Summa
 	cursor := tx.Bucket(bucketBlocks).Cursor()
 	for step := cursor.First; ; step = cursor.Next {
 		var e retire.Entry
-		var summary *incremental.Summary
-		// do runs outside of the guard, because its panics are not damage.
+		var more bool
 		err := guard(func() (err error) {
-			key, value := step()
-			if key == nil {
+			var key, value []byte
+			if key, value = step(); key == nil {
 				return nil
 			}
-			if e, _, err = decodeBlock(f, string(key), value); err == nil {
-				summary, err = readSummary(tx, f, space, &e)
+			more = true
+			var mark summaryMark
+			if e, mark, err = decodeBlock(f, string(key), value); err == nil {
+				err = read(tx, f, &e, &mark)
 			}
 			return err
 		})
 		switch {
-		case errors.Is(err, ErrNotFound):
-			continue
 		case err != nil:
 			return fault(err)
-		case summary == nil:
+		case !more:
 			return nil
 		}
-		if err := do(e, summary); err != nil {
+		if err := do(e); err != nil {
 			return err
 		}
 	}
@@ -333,7 +365,7 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 	// A number too large for the file's size is not believed.
 	c.Entries = slices.Grow(c.Entries, int(min(want.blocks.n, tx.Size()/leastBlock)))
 	err = each(bucketBlocks, &blocks, func(key, value []byte) error {
-		e, summary, err := decodeBlock(f, string(key), value)
+		e, mark, err := decodeBlock(f, string(key), value)
 		if err != nil {
 			return err
 		}
@@ -341,7 +373,7 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 			e.Position.Topic = c.Entries[n-1].Position.Topic // one string for all
 		}
 		rows += e.Rows
-		summaries.addKeyed(key, binary.LittleEndian.AppendUint32(nil, summary))
+		summaries.addKeyed(key, binary.LittleEndian.AppendUint32(nil, mark.checksum))
 		c.Entries = append(c.Entries, e)
 		return nil
 	})
@@ -349,7 +381,7 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 		return summaries, err
 	}
 	err = each(bucketWithdrawn, &withdrawn, func(key, value []byte) error {
-		e, err := decodeWithdrawn(string(key), value)
+		e, err := decodeWithdrawn(f, string(key), value)
 		if err == nil {
 			c.Withdrawn = append(c.Withdrawn, e)
 		}

@@ -188,6 +188,10 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 			return info, fmt.Errorf("block %q is put and withdrawn", id)
 		}
 	}
+	digests, err := p.digests(put)
+	if err != nil {
+		return info, err
+	}
 	others := !slices.Equal(p.features, s.features)
 	var next head
 	err = s.update(func(w *writer) error {
@@ -213,8 +217,8 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 			}
 		}
 		blocks := finder{cursor: w.tx.Bucket(bucketBlocks).Cursor()}
-		for _, b := range put {
-			if err := w.put(b, blocks.find([]byte(b.Entry.ID))); err != nil {
+		for i, b := range put {
+			if err := w.put(b, &digests[i], blocks.find([]byte(b.Entry.ID))); err != nil {
 				return err
 			}
 		}
@@ -267,6 +271,28 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 	}
 	s.forget()
 	return info, nil
+}
+
+// digests are those of the summaries in the features of the blocks that are put, in the
+// order of put. Both have the same blocks.
+func (p *Prepared) digests(put []*Block) ([][sha256.Size]byte, error) {
+	var summaries []*Summary
+	for i := range p.spaces {
+		if p.spaces[i].Number == Features {
+			summaries = byID(p.spaces[i].Put, func(s *Summary) string { return s.ID })
+		}
+	}
+	digests := make([][sha256.Size]byte, len(put))
+	for i, b := range put {
+		if i >= len(summaries) || summaries[i].ID != b.Entry.ID {
+			return nil, fmt.Errorf("from block %q on, the blocks that are put are not those of the summaries in the features", b.Entry.ID)
+		}
+		digests[i] = summaries[i].Summary.Digest()
+	}
+	if len(summaries) > len(put) {
+		return nil, fmt.Errorf("the features have %d summaries for the %d blocks that are put", len(summaries), len(put))
+	}
+	return digests, nil
 }
 
 // byID lists elements ordered by id, the order in which bbolt takes keys fastest.
@@ -560,8 +586,9 @@ func (f *finder) find(key []byte) []byte {
 	return f.value
 }
 
-// put writes a block. old is the ledger's value of the block that it replaces, or nil.
-func (w *writer) put(b *Block, old []byte) error {
+// put writes a block. digest is that of its summary in the features, and old is the ledger's
+// value of the block that it replaces, or nil.
+func (w *writer) put(b *Block, digest *[sha256.Size]byte, old []byte) error {
 	if old != nil {
 		if err := w.forget(b.Entry.ID, old); err != nil {
 			return err
@@ -570,7 +597,7 @@ func (w *writer) put(b *Block, old []byte) error {
 	if err := w.deleteWithdrawn(b.Entry.ID); err != nil {
 		return err
 	}
-	value := w.encode(func(frame []byte) []byte { return appendBlock(frame, &b.Entry) })
+	value := w.encode(func(frame []byte) []byte { return appendBlock(frame, &b.Entry, digest) })
 	if err := w.putValue(bucketBlocks, []byte(b.Entry.ID), value); err != nil {
 		return err
 	}
@@ -593,7 +620,7 @@ func (w *writer) withdraw(e *retire.Entry) error {
 	if _, err := w.tx.CreateBucketIfNotExists(bucketWithdrawn); err != nil {
 		return err
 	}
-	value := w.encode(func(frame []byte) []byte { return appendBlock(frame, e) })
+	value := w.encode(func(frame []byte) []byte { return appendBlock(frame, e, nil) })
 	if err := w.putValue(bucketWithdrawn, []byte(e.ID), value); err != nil {
 		return err
 	}

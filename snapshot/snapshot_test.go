@@ -407,11 +407,24 @@ func (w *world) compare(t testing.TB, s *Store, got *Contents) {
 	if err := w.compareParts(s); err != nil {
 		t.Fatal(err)
 	}
+	var f format
+	err := s.view(func(tx *bbolt.Tx) (err error) {
+		f, _, err = readFormat(tx)
+		return err
+	})
+	digests := map[string][32]byte{}
+	if none := s.Digests(func(e retire.Entry, d [32]byte) { digests[e.ID] = d }); err != nil || (none == nil) != (f >= 6 || len(w.live) == 0) {
+		t.Fatalf("digests of format %d: %v, %v", f, none, err)
+	}
 	n := 0
-	err := s.Summaries(Features, func(e retire.Entry, summary *incremental.Summary) error {
+	err = s.Summaries(Features, func(e retire.Entry, summary *incremental.Summary) error {
 		n++
-		if want := w.live[e.ID]; e != want.Entry || !reflect.DeepEqual(summary, want.Summary) {
+		want := w.live[e.ID]
+		if e != want.Entry || !reflect.DeepEqual(summary, want.Summary) {
 			return fmt.Errorf("block %s is %+v, want %+v", e.ID, e, want.Entry)
+		}
+		if f >= 6 && digests[e.ID] != want.Summary.Digest() {
+			return fmt.Errorf("block %s has another digest", e.ID)
 		}
 		return nil
 	})

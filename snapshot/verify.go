@@ -215,6 +215,13 @@ func (r *verification) digest(space uint32, id string, summary *incremental.Summ
 	}
 	r.Blocks++
 	r.Rows += summary.Rows()
+	_, mark, err := decodeBlock(format(r.contents.Version), id, r.tx.Bucket(bucketBlocks).Get([]byte(id)))
+	if err == nil && r.contents.Version >= 6 && mark.digest != summary.Digest() {
+		err = &ChecksumError{string(bucketBlocks), id, "its digest is not that of its summary"}
+	}
+	if err := r.note(err); err != nil {
+		return digest, err
+	}
 	digest = summary.LabelledDigest()
 	if r.digests != nil {
 		r.digests[id] = digest

@@ -8,7 +8,6 @@ import (
 	"streamd/incremental"
 	"streamd/retire"
 	"streamd/retire/receipt"
-	"streamd/snapshot"
 )
 
 // receipts is what receipts need to know about the live set.
@@ -41,7 +40,7 @@ func (r *receipts) note(kind receipt.Kind, e *retire.Entry) {
 	d.items.Write(i.Value[:])
 }
 
-// put puts a block into the tree.
+// put puts a block with that summary in the features into the tree.
 func (r *receipts) put(id string, s *incremental.Summary) {
 	if r.key != nil {
 		r.tree.Put(r.key.Item(id, s.Digest()))
@@ -55,18 +54,17 @@ func (r *receipts) remove(id string) {
 	}
 }
 
-// KeepReceipts makes the tree of the live blocks from their summaries in the store. It is called
+// KeepReceipts makes the tree of the live blocks from the store's ledger. It is called
 // before the set changes. Blocks that a stricter policy has just retired are noted. before is the
 // live set that the file has.
 func (l *Set) KeepReceipts(key *receipt.Key) (before receipt.Side, err error) {
 	l.receipts.key = key
 	var retired []retire.Entry
-	err = l.store.Summaries(snapshot.Features, func(e retire.Entry, s *incremental.Summary) error {
-		l.receipts.put(e.ID, s)
+	err = l.store.Digests(func(e retire.Entry, digest [sha256.Size]byte) {
+		l.receipts.tree.Put(key.Item(e.ID, digest))
 		if _, live := l.ledger.Get(e.ID); !live {
 			retired = append(retired, e)
 		}
-		return nil
 	})
 	if err != nil {
 		return before, fmt.Errorf("make the tree of the live blocks: %w", err)

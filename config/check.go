@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"maps"
 	"net"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 
 	"streamd/ingest/wire"
 	"streamd/kernels/reduce"
+	"streamd/retire/receipt"
 )
 
 var (
@@ -27,6 +29,7 @@ func (l *loader) check() {
 	l.checkKernel()
 	l.checkRetire()
 	l.checkDrift()
+	l.checkReceipts()
 	l.checkHTTP()
 	if m := l.config.Limits.Memory; m != 0 && m < leastMemory {
 		l.fault("limits.memory", "want 0 or at least %s", leastMemory)
@@ -332,6 +335,43 @@ func (l *loader) checkDrift() {
 	if l.config.Blocks.Unit == UnitKey && !l.bad["blocks.unit"] {
 		l.fault("drift.rows", "with blocks.unit: key it has to be 0: a key's block stays until its key is written again")
 	}
+}
+
+// maxWitnesses bounds the lines of a checkpoint.
+const maxWitnesses = 16
+
+func (l *loader) checkReceipts() {
+	const name = "receipts.witnesses"
+	r := l.config.Receipts
+	if len(r.Witnesses) > 0 && r.KeyFile == "" && !l.bad["receipts.key_file"] {
+		l.fault(name, "is set without receipts.key_file, so there is no log to cosign")
+	}
+	if len(r.Witnesses) > maxWitnesses {
+		l.fault(name, "%d witnesses: want at most %d", len(r.Witnesses), maxWitnesses)
+	}
+	seen := map[string]bool{}
+	for _, text := range r.Witnesses {
+		_, key, err := ParseWitness(text)
+		switch {
+		case err != nil:
+			l.fault(name, "%s: %v", quoted(text), err)
+		case seen[key.Name()]:
+			l.fault(name, "%s is named twice", key.Name())
+		default:
+			seen[key.Name()] = true
+		}
+	}
+}
+
+// ParseWitness reads an entry of receipts.witnesses: the URL and the public key of a witness.
+func ParseWitness(text string) (address string, key *receipt.Witness, err error) {
+	address, public, _ := strings.Cut(text, " ")
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || public == "" {
+		return "", nil, errors.New("want the URL and the public key of a witness, such as https://witness.example/w1 witness.example/w1+c6877d2e+BHt0…")
+	}
+	key, err = receipt.ParseWitness(strings.TrimSpace(public))
+	return address, key, err
 }
 
 func validTopic(name string) bool {

@@ -204,7 +204,8 @@ type Snapshot struct {
 
 // Receipts configures the log of receipts for blocks that leave the live set.
 type Receipts struct {
-	KeyFile string `key:"key_file" help:"File of the Ed25519 key that signs receipts. The first start makes it, and its public half beside it. Empty: no receipts."`
+	KeyFile   string   `key:"key_file" help:"File of the Ed25519 key that signs receipts. The first start makes it, and its public half beside it. Empty: no receipts."`
+	Witnesses []string `key:"witnesses" help:"Witnesses that are asked to cosign the log of receipts, each as \"URL PUBLIC-KEY\": see config/README.md."`
 }
 
 // HTTP says how the model is served, and to whom.

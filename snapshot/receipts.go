@@ -18,20 +18,26 @@ import (
 //	receipts    index (u64, BE)        leaf, with its length as a varint before it; removal
 //	log hashes  index (u64, BE)        a hash, as tlog numbers stored hashes
 //	log         log                    number of leaves; the signed checkpoint
+//	log         cosigned               checkpoints with cosignatures, of each: number of
+//	                                   leaves, length as a varint, the checkpoint; absent
+//	                                   without one
 //
-// A save writes the leaves of its changes in its transaction.
+// A save writes the leaves of its changes in its transaction. Cosignatures come later, in
+// transactions of their own (SaveCosigned).
 var (
 	bucketReceipts  = []byte("receipts")
 	bucketLogHashes = []byte("log hashes")
 	bucketLog       = []byte("log")
 
-	keyLog = []byte("log")
+	keyLog      = []byte("log")
+	keyCosigned = []byte("cosigned")
 )
 
 // LogHead is the end of the log of receipts. The zero LogHead is that of a file without one.
 type LogHead struct {
 	Size       int64 // number of leaves
 	Checkpoint []byte
+	Cosigned   []LogHead // checkpoints that witnesses have cosigned, as SaveCosigned got them
 }
 
 func indexKey(i int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
@@ -51,6 +57,24 @@ func decodeLogHead(value []byte) (h LogHead, err error) {
 		return LogHead{}, &ChecksumError{string(bucketLog), string(keyLog), "it is no record of a log"}
 	}
 	return h, nil
+}
+
+// decodeCosigned reads the checkpoints of a log of that many leaves.
+func decodeCosigned(value []byte, size int64) (all []LogHead, err error) {
+	p, err := open(bucketLog, keyCosigned, value)
+	if err != nil {
+		return nil, err
+	}
+	for len(p.Rest) > 0 && !p.Bad {
+		h := LogHead{Size: p.natural()}
+		h.Checkpoint = bytes.Clone(p.Take(p.Count(1)))
+		p.Bad = p.Bad || h.Size == 0 || h.Size > size
+		all = append(all, h)
+	}
+	if p.Bad {
+		return nil, &ChecksumError{string(bucketLog), string(keyCosigned), "it has no checkpoints of the log"}
+	}
+	return all, nil
 }
 
 func appendReceipt(b []byte, r *receipt.Record) []byte {
@@ -78,6 +102,11 @@ func readLog(tx *bbolt.Tx) (h LogHead, err error) {
 	}
 	if h, err = decodeLogHead(tx.Bucket(bucketLog).Get(keyLog)); err != nil {
 		return h, err
+	}
+	if value := tx.Bucket(bucketLog).Get(keyCosigned); value != nil {
+		if h.Cosigned, err = decodeCosigned(value, h.Size); err != nil {
+			return LogHead{}, err
+		}
 	}
 	for _, last := range []struct {
 		bucket []byte
@@ -127,8 +156,32 @@ func (w *writer) putReceipts(g *receipt.Growth) error {
 			return err
 		}
 	}
-	head := LogHead{g.Size + int64(len(g.Records)), g.Checkpoint}
+	head := LogHead{Size: g.Size + int64(len(g.Records)), Checkpoint: g.Checkpoint}
 	return w.putValue(bucketLog, keyLog, appendLogHead(frame(), &head))
+}
+
+// SaveCosigned replaces the checkpoints with cosignatures of witnesses, independently of Save. It
+// returns when they are on the disk.
+func (s *Store) SaveCosigned(all []LogHead) error {
+	err := s.update(func(w *writer) error {
+		head, err := readLog(w.tx)
+		if err != nil {
+			return err
+		}
+		value := frame()
+		for i := range all {
+			if c := &all[i]; c.Size < 1 || c.Size > head.Size {
+				return fmt.Errorf("a checkpoint of %d leaves, and the log has %d", c.Size, head.Size)
+			}
+			value = binary.LittleEndian.AppendUint64(value, uint64(all[i].Size))
+			value = append(binary.AppendUvarint(value, uint64(len(all[i].Checkpoint))), all[i].Checkpoint...)
+		}
+		return w.putValue(bucketLog, keyCosigned, value)
+	})
+	if err != nil {
+		return fmt.Errorf("save cosignatures in snapshot %s: %w", s.path, err)
+	}
+	return nil
 }
 
 // LogHead reads the end of the log of receipts.
@@ -233,12 +286,22 @@ func verifyLog(tx *bbolt.Tx, note note) error {
 	if err != nil {
 		return err
 	}
-	root, err := tlog.TreeHash(head.Size, tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { return hashesIn(tx.Bucket(bucketLogHashes), indexes) }))
-	if err == nil {
-		err = receipt.CheckHead(head.Checkpoint, head.Size, root)
-	}
-	if err != nil {
-		return note(&ChecksumError{string(bucketLog), string(keyLog), err.Error()})
+	stored := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { return hashesIn(tx.Bucket(bucketLogHashes), indexes) })
+	for i, h := range append([]LogHead{head}, head.Cosigned...) {
+		root, err := tlog.TreeHash(h.Size, stored)
+		if err == nil {
+			err = receipt.CheckHead(h.Checkpoint, h.Size, root)
+		}
+		if err == nil {
+			continue
+		}
+		key := keyLog
+		if i > 0 {
+			key = keyCosigned
+		}
+		if err := note(&ChecksumError{string(bucketLog), string(key), err.Error()}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -66,6 +68,15 @@ func (l *worldLog) grow(c *Change) *receipt.Growth {
 	return l.growth
 }
 
+// checkpoint is that of the first leaves.
+func (l *worldLog) checkpoint(size int64) []byte {
+	root, err := tlog.TreeHash(size, l)
+	if err != nil {
+		panic(err)
+	}
+	return fmt.Appendf(nil, "%s\n%d\n%s\n\n", l.key.Name(), size, root)
+}
+
 // saved is called when the last change has been saved.
 func (l *worldLog) saved() {
 	if l == nil || l.growth == nil {
@@ -77,7 +88,7 @@ func (l *worldLog) saved() {
 	for _, h := range l.growth.Hashes {
 		l.hashes = append(l.hashes, h)
 	}
-	l.head = LogHead{l.head.Size + int64(len(l.growth.Records)), l.growth.Checkpoint}
+	l.head = LogHead{Size: l.head.Size + int64(len(l.growth.Records)), Checkpoint: l.growth.Checkpoint, Cosigned: l.head.Cosigned}
 	l.growth = nil
 }
 
@@ -109,6 +120,15 @@ func TestReceipts(t *testing.T) {
 				}
 			}
 			w.save(t, s)
+			if n := w.log.head.Size; n > 1 {
+				w.log.head.Cosigned = []LogHead{{Size: n - 1, Checkpoint: w.log.checkpoint(n - 1)}, {Size: n, Checkpoint: w.log.head.Checkpoint}}
+				if err := s.SaveCosigned(w.log.head.Cosigned); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.SaveCosigned([]LogHead{{Size: n + 1}}); err == nil {
+					t.Error("a checkpoint beyond the log was saved")
+				}
+			}
 			if save%5 == 4 {
 				w.compact(t, s)
 			}
@@ -123,6 +143,9 @@ func TestReceipts(t *testing.T) {
 		size := int64(len(w.log.leaves))
 		if size < 5 || c.Log.Size != size || !bytes.Equal(c.Log.Checkpoint, w.log.head.Checkpoint) {
 			t.Fatalf("the log has %d leaves, want %d", c.Log.Size, size)
+		}
+		if !reflect.DeepEqual(c.Log, w.log.head) {
+			t.Errorf("the head is %+v, want %+v", c.Log, w.log.head)
 		}
 		for i := range size {
 			r, err := s.Receipt(i)
@@ -160,6 +183,9 @@ func TestDamagedReceipts(t *testing.T) {
 		}
 		w.save(t, s)
 	}
+	if err := s.SaveCosigned([]LogHead{w.log.head}); err != nil {
+		t.Fatal(err)
+	}
 	s.Close()
 	size := int64(len(w.log.leaves))
 	if size < 4 {
@@ -176,6 +202,8 @@ func TestDamagedReceipts(t *testing.T) {
 		"hash changed":    {bucketLogHashes, indexKey(2), func(b []byte) []byte { b[0]++; return b }, true},
 		"hash dropped":    {bucketLogHashes, indexKey(1), nil, true},
 		"checkpoint":      {bucketLog, keyLog, func(b []byte) []byte { return bytes.Replace(b, []byte("\n"), []byte("\n1"), 1) }, true},
+		"cosigned":        {bucketLog, keyCosigned, func(b []byte) []byte { b[bytes.IndexByte(b, '\n')+1] ^= 1; return b }, true},
+		"cosigned beyond": {bucketLog, keyCosigned, func(b []byte) []byte { b[0]++; return b }, false},
 		"head cut short":  {bucketLog, keyLog, func(b []byte) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(size-1)) }, false},
 		"head without it": {bucketLog, keyLog, nil, false},
 	} {

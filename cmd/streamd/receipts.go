@@ -20,9 +20,11 @@ type receiptsCmd struct {
 }
 
 type receiptsVerifyCmd struct {
-	File   string   `arg:"" help:"The receipt, as GET /v1/receipts/proof/N answers it. - is standard input."`
-	Key    string   `required:"" placeholder:"FILE" help:"File with the public key of the log: the one beside receipts.key_file that ends in .pub."`
-	Blocks []string `name:"block" sep:"none" placeholder:"ID=SALT" help:"Also check that the receipt is about this block, with the salt that the answer to the retirement has for it. May be given many times."`
+	File      string   `arg:"" help:"The receipt, as GET /v1/receipts/proof/N answers it. - is standard input."`
+	Key       string   `required:"" placeholder:"FILE" help:"File with the public key of the log: the one beside receipts.key_file that ends in .pub."`
+	Blocks    []string `name:"block" sep:"none" placeholder:"ID=SALT" help:"Also check that the receipt is about this block, with the salt that the answer to the retirement has for it. May be given many times."`
+	Witnesses []string `name:"witness" sep:"none" placeholder:"KEY" help:"Also check that this witness has cosigned the log, by its public key NAME+HASH+KEY. May be given many times: all have to."`
+	Quorum    int      `placeholder:"N" help:"Number of the witnesses of --witness that have to have cosigned. The default is all."`
 	jsonFlag
 }
 
@@ -52,9 +54,18 @@ type receiptReport struct {
 	Scope      map[string]string `json:"scope"`
 	Absent     bool              `json:"absent"` // it proves that the blocks were live before and are absent after
 	Named      []string          `json:"named,omitempty"`
+	Cosigned   []cosignature     `json:"cosigned,omitempty"` // by witnesses of --witness
+}
+
+type cosignature struct {
+	Witness string    `json:"witness"`
+	Time    time.Time `json:"time"` // by the clock of the witness
 }
 
 func (c *receiptsVerifyCmd) Run(s *surroundings) error {
+	if c.Quorum < 0 || c.Quorum > len(c.Witnesses) {
+		return usagef("--quorum %d: there are %d of --witness", c.Quorum, len(c.Witnesses))
+	}
 	public, err := os.ReadFile(c.Key)
 	if err != nil {
 		return fmt.Errorf("--key: %w", err)
@@ -93,6 +104,9 @@ func (c *receiptsVerifyCmd) Run(s *surroundings) error {
 		}
 		report.Named = append(report.Named, block[:at])
 	}
+	if report.Cosigned, err = c.cosigned(r); err != nil {
+		return fmt.Errorf("%s: %w", c.File, err)
+	}
 	if c.JSON {
 		return printJSON(s.stdout, report)
 	}
@@ -107,6 +121,9 @@ func (c *receiptsVerifyCmd) Run(s *surroundings) error {
 	for _, id := range report.Named {
 		t.row("block", id+" is one of them")
 	}
+	for _, w := range report.Cosigned {
+		t.row("cosigned", "by "+w.Witness+", "+w.Time.Local().Format(time.DateTime))
+	}
 	if report.Principal != "" {
 		t.row("by", report.Principal)
 	}
@@ -118,6 +135,43 @@ func (c *receiptsVerifyCmd) Run(s *surroundings) error {
 		}
 	}
 	return t.flush()
+}
+
+// cosigned lists the witnesses that have cosigned the checkpoint of a receipt. It is an error if
+// they are too few.
+func (c *receiptsVerifyCmd) cosigned(r *receipt.Receipt) (found []cosignature, err error) {
+	if len(c.Witnesses) == 0 {
+		return nil, nil
+	}
+	var keys []*receipt.Witness
+	for _, public := range c.Witnesses {
+		key, err := receipt.ParseWitness(public)
+		if err != nil {
+			return nil, fmt.Errorf("--witness %s: %w", public, err)
+		}
+		keys = append(keys, key)
+	}
+	all, err := receipt.Cosignatures(r.Signed, keys)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range all {
+		found = append(found, cosignature{x.Witness.Name(), x.Time})
+	}
+	quorum := c.Quorum
+	if quorum == 0 {
+		quorum = len(keys)
+	}
+	if len(found) >= quorum {
+		return found, nil
+	}
+	var missing []string
+	for _, key := range keys {
+		if !slices.ContainsFunc(all, func(x receipt.Cosignature) bool { return x.Witness == key }) {
+			missing = append(missing, key.Name())
+		}
+	}
+	return nil, fmt.Errorf("%d of the %d witnesses that it takes have cosigned the log; %s not, or not yet: get the proof again later", len(found), quorum, strings.Join(missing, ", "))
 }
 
 // readProof reads a file, or standard input, of at most the length of a proof.

@@ -172,6 +172,7 @@ type Receipt struct {
 	Leaf       *Leaf
 	Index      int64 // of the leaf in the log
 	Checkpoint *Checkpoint
+	Signed     []byte // the checkpoint with the signatures of log and witnesses
 	Items      []Item // removed blocks, if the leaf is of kind Retired
 }
 
@@ -211,6 +212,7 @@ func Check(proof []byte, public string) (*Receipt, error) {
 		}
 		inclusion = append(inclusion, h)
 	}
+	r.Signed = checkpoint
 	if r.Checkpoint, err = OpenCheckpoint(checkpoint, public); err != nil {
 		return nil, err
 	}

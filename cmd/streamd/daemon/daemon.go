@@ -16,6 +16,7 @@
 //	core.go        state that the parts of the loop share; jobs, and the way into the loop
 //	loop.go        one goroutine does one thing after the other
 //	receipts.go    blocks that leave or come back have a leaf in the log of receipts
+//	witnessing.go  witnesses cosign that log; package witness calls them
 //	saver.go       the state goes to the snapshot, and retired blocks leave its file
 //	publisher.go   planes are solved, and served
 //	studying.go    when a study is due; studyjob.go does it, on sums, sample and log (logrows.go)
@@ -137,6 +138,7 @@ type Daemon struct {
 	// The parts of the loop.
 	saver       *saver
 	receipts    *receipts
+	witnessing  *witnessing
 	publisher   *publisher
 	studying    *studying
 	withdrawing *withdrawing
@@ -306,6 +308,10 @@ func (d *Daemon) restore(o Options) (err error) {
 	if err := d.receipts.open(saved); err != nil {
 		return err
 	}
+	if d.witnessing, err = newWitnessing(d.cfg.Receipts, d.log, store, saved.Log); err != nil {
+		return err
+	}
+	d.receipts.witnessing = d.witnessing
 	live, retired, err := live.Open(store, saved, d.cfg, d.memory, d.log)
 	if err != nil {
 		return err
@@ -447,8 +453,10 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	}
 	d.commit(applying, next)                          // committed when the consumer joins the group
 	unfollow := d.withdrawing.follow(consuming, stop) // before anything is read that must not come back
+	unwitness := d.witnessing.follow(consuming)
 	failed := d.consumer.Run(consuming)
 	unfollow()
+	unwitness()
 	d.intake.Close() // the consumer has returned from every Deliver
 	workers.Wait()
 	// The loop's error says why it stopped the consumer, so it comes first.

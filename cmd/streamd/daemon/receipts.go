@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -25,8 +26,9 @@ import (
 // Methods belong to the loop.
 type receipts struct {
 	*core
-	publisher *publisher
-	version   string
+	publisher  *publisher
+	witnessing *witnessing
+	version    string
 
 	key     *receipt.Key // nil: there are no receipts
 	saved   receipt.Side // the live set of the last save that was begun
@@ -203,6 +205,7 @@ func (r *receipts) end() {
 	for i, p := range r.pending[:r.growing] {
 		p.index = r.growth.Size + int64(i)
 	}
+	r.witnessing.saved(snapshot.LogHead{Size: r.growth.Size + int64(r.growing), Checkpoint: r.growth.Checkpoint})
 	r.pending, r.growth = r.pending[r.growing:], nil
 }
 
@@ -214,6 +217,9 @@ func (d *Daemon) Checkpoint(context.Context) ([]byte, error) {
 	head, err := d.store.LogHead()
 	if err == nil && head.Size == 0 {
 		err = errNoReceipts
+	}
+	if n := len(head.Cosigned); n > 0 && head.Cosigned[n-1].Size == head.Size {
+		head = head.Cosigned[n-1]
 	}
 	return head.Checkpoint, err
 }
@@ -230,6 +236,10 @@ func (d *Daemon) Receipt(_ context.Context, leaf int64) ([]byte, error) {
 	record, err := d.store.Receipt(leaf)
 	if err != nil {
 		return nil, err
+	}
+	// The smaller one of two checkpoints has more cosignatures.
+	if at := slices.IndexFunc(head.Cosigned, func(h snapshot.LogHead) bool { return leaf < h.Size }); at >= 0 {
+		head = head.Cosigned[at]
 	}
 	inclusion, err := tlog.ProveRecord(head.Size, leaf, d.store)
 	if err != nil {

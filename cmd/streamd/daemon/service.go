@@ -133,6 +133,10 @@ func (d *Daemon) Status() httpapi.Status {
 		s.Problems = append(s.Problems, fmt.Sprintf("out of the consumer group since %s UTC, so nothing is read: %s",
 			stats.OutSince.UTC().Format("2 Jan 15:04:05"), reason))
 	}
+	s.Receipts = d.witnessing.receipts()
+	var unwitnessed []string
+	s.Witnesses, unwitnessed = d.witnessing.report()
+	s.Problems = append(s.Problems, unwitnessed...)
 	s.NotReady = strings.Join(d.notReady(&s), "; ")
 	return s
 }

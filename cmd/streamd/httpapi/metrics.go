@@ -133,6 +133,9 @@ var (
 	inGroup       = desc("in_group", "1 while the daemon is a member of its consumer group, else 0. Outside the group nothing is read, and streamd_partition_* are absent.")
 	rebalances    = desc("rebalances_total", "Rebalances of the consumer group.")
 	fetchErrors   = desc("fetch_errors_total", "Fetches that failed.")
+	receipts      = desc("receipts", "Leaves of the log of receipts; absent where receipts are off.")
+	cosigned      = desc("witness_cosigned_receipts", "Leaves of the log of receipts that a witness has cosigned.", "witness")
+	unwitnessed   = desc("witness_failures_total", "Calls of a witness since the start that have brought no cosignature.", "witness")
 	snapshotAge   = desc("snapshot_age_seconds", "Time since the last snapshot; absent before the first.")
 	nextOffset    = desc("partition_next_offset", "Offset of the first record not yet processed.", "topic", "partition")
 	highWatermark = desc("partition_high_watermark", "Offset after the partition's last record.", "topic", "partition")
@@ -241,6 +244,13 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(inGroup, oneIf(s.InGroup))
 	counter(rebalances, s.Rebalances)
 	counter(fetchErrors, s.FetchErrors)
+	if s.Receipts > 0 || len(s.Witnesses) > 0 {
+		gauge(receipts, float64(s.Receipts))
+	}
+	for _, w := range s.Witnesses {
+		gauge(cosigned, float64(w.Cosigned), w.Name)
+		counter(unwitnessed, w.Failures, w.Name)
+	}
 	if !s.LastSnapshot.IsZero() {
 		gauge(snapshotAge, time.Since(s.LastSnapshot).Seconds())
 	}

@@ -148,8 +148,18 @@ type Status struct {
 	// blocks. Nil: there is no kernel. It may be shared.
 	Epoch *EpochAnswer
 
+	Receipts  int64     // leaves of the log of receipts
+	Witnesses []Witness // that are asked to cosign it
+
 	LastSolve    time.Time // zero before the first
 	LastSnapshot time.Time // zero before the first, unless the start found one
+}
+
+// Witness is a witness of the log of receipts.
+type Witness struct {
+	Name     string
+	Cosigned int64 // leaves of the log that it has cosigned last
+	Failures int64 // calls since the start that have brought no cosignature
 }
 
 // Lag is an upper bound on the records of the assigned partitions that are not yet

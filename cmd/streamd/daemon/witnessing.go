@@ -1,0 +1,247 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"streamd/cmd/streamd/daemon/witness"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
+	"streamd/retire/receipt"
+	"streamd/snapshot"
+)
+
+// witnessing has witnesses cosign the log of receipts. A goroutine for each asks after every save
+// that has added receipts, so that neither a save nor an answer waits for a witness. They only see
+// heads that are on the disk: a witness that had cosigned a lost one would refuse all later ones.
+type witnessing struct {
+	log       zerolog.Logger
+	store     *snapshot.Store
+	followers []*follower
+	saving    sync.Mutex // one goroutine at a time saves cosignatures
+
+	mu       sync.Mutex
+	head     snapshot.LogHead // on the disk
+	grown    chan struct{}    // closed when head is replaced
+	cosigned []cosigned       // by ascending size and descending number of cosignatures
+}
+
+// cosigned is a checkpoint with the cosignatures of some witnesses.
+type cosigned struct {
+	snapshot.LogHead
+	by []receipt.Cosignature
+}
+
+// follower is a witness. Its mutable fields are under the mutex of witnessing.
+type follower struct {
+	key    *receipt.Witness
+	client *witness.Client
+
+	size     int64     // of the log that it has cosigned last
+	failures int64     // since the start
+	failing  time.Time // since when; zero: it has answered
+	problem  error
+}
+
+// Pauses between two calls of a witness. After a failure the pause doubles.
+const (
+	betweenCalls = time.Second
+	mostPause    = 5 * time.Minute
+)
+
+// newWitnessing continues with the cosignatures that the snapshot has.
+func newWitnessing(c config.Receipts, log zerolog.Logger, store *snapshot.Store, saved snapshot.LogHead) (*witnessing, error) {
+	w := &witnessing{log: log, store: store, head: saved, grown: make(chan struct{})}
+	var keys []*receipt.Witness
+	for _, text := range c.Witnesses {
+		url, key, err := config.ParseWitness(text)
+		if err != nil {
+			return nil, fmt.Errorf("receipts.witnesses: %w", err)
+		}
+		keys = append(keys, key)
+		w.followers = append(w.followers, &follower{key: key, client: witness.New(url, key)})
+	}
+	for _, h := range saved.Cosigned {
+		by, err := receipt.Cosignatures(h.Checkpoint, keys)
+		if err != nil {
+			return nil, err
+		}
+		if len(by) > 0 { // else by former witnesses
+			w.cosigned = append(w.cosigned, cosigned{h, by})
+		}
+		for _, f := range w.followers {
+			if signedBy(by, f.key) {
+				f.size = max(f.size, h.Size)
+			}
+		}
+	}
+	return w, nil
+}
+
+func signedBy(by []receipt.Cosignature, key *receipt.Witness) bool {
+	return slices.ContainsFunc(by, func(c receipt.Cosignature) bool { return c.Witness == key })
+}
+
+// saved tells the witnesses that the log has grown. The loop calls it.
+func (w *witnessing) saved(head snapshot.LogHead) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.head = head
+	close(w.grown)
+	w.grown = make(chan struct{})
+}
+
+// follow asks the witnesses until ctx ends. The caller waits for the end.
+func (w *witnessing) follow(ctx context.Context) (end func()) {
+	var all sync.WaitGroup
+	for _, f := range w.followers {
+		all.Go(func() { w.run(ctx, f) })
+	}
+	return all.Wait
+}
+
+// run asks one witness until ctx ends.
+func (w *witnessing) run(ctx context.Context, f *follower) {
+	pause := betweenCalls
+	for {
+		w.mu.Lock()
+		head, size, grown := w.head, f.size, w.grown
+		w.mu.Unlock()
+		if head.Size == 0 || head.Size == size {
+			select {
+			case <-grown:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		err := w.ask(ctx, f, head, size)
+		if ctx.Err() != nil {
+			return
+		}
+		if w.note(f, err); err == nil {
+			pause = betweenCalls
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause)): // daemons that failed together do not come together
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			pause = min(2*pause, mostPause)
+		}
+	}
+}
+
+// ask gets the cosignature of a head. size is that of the log that the witness has cosigned last,
+// as far as known: the witness says another size once.
+func (w *witnessing) ask(ctx context.Context, f *follower, head snapshot.LogHead, size int64) error {
+	for told := false; ; told = true {
+		var proof tlog.TreeProof
+		var err error
+		if size > 0 {
+			if proof, err = tlog.ProveTree(head.Size, size, w.store); err != nil {
+				return err
+			}
+		}
+		c, err := f.client.Add(ctx, size, proof, head.Checkpoint)
+		if err == nil {
+			return w.add(f, head, c)
+		}
+		other := (*witness.ConflictError)(nil)
+		switch {
+		case !errors.As(err, &other):
+			return err
+		case other.Size > head.Size, other.Size == size:
+			return fmt.Errorf("it has cosigned %d leaves of another continuation of this log, which has %d: was an older snapshot put back, or is another daemon using receipts.key_file?", other.Size, head.Size)
+		case told:
+			return fmt.Errorf("%w, and another number before: is another daemon using receipts.key_file?", err)
+		}
+		size = other.Size
+	}
+}
+
+// add adds a cosignature and saves it. A checkpoint with fewer cosignatures than a smaller one has
+// does not replace that: while a witness is away, proofs of older leaves keep its cosignature.
+func (w *witnessing) add(f *follower, head snapshot.LogHead, c receipt.Cosignature) error {
+	w.saving.Lock()
+	defer w.saving.Unlock()
+	w.mu.Lock()
+	all := slices.Clone(w.cosigned)
+	at := slices.IndexFunc(all, func(x cosigned) bool { return x.Size == head.Size })
+	if at < 0 {
+		at = len(all)
+		all = append(all, cosigned{LogHead: snapshot.LogHead{Size: head.Size, Checkpoint: head.Checkpoint}})
+	}
+	if x := &all[at]; !signedBy(x.by, c.Witness) {
+		x.by, x.Checkpoint = append(slices.Clone(x.by), c), receipt.Cosign(x.Checkpoint, c)
+	}
+	slices.SortFunc(all, func(a, b cosigned) int { return int(b.Size - a.Size) })
+	most := 0
+	all = slices.DeleteFunc(all, func(x cosigned) bool {
+		fewer := len(x.by) <= most
+		most = max(most, len(x.by))
+		return fewer
+	})
+	slices.Reverse(all)
+	w.cosigned = all
+	w.mu.Unlock()
+	heads := make([]snapshot.LogHead, len(all))
+	for i := range all {
+		heads[i] = all[i].LogHead
+	}
+	if err := w.store.SaveCosigned(heads); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	f.size = head.Size
+	w.mu.Unlock()
+	return nil
+}
+
+// note notes whether a witness has cosigned, and logs the change.
+func (w *witnessing) note(f *follower, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was := f.problem
+	if f.problem = err; err == nil {
+		if was != nil {
+			w.log.Info().Str("witness", f.key.Name()).Int64("receipts", f.size).Msg("the witness cosigns the log of receipts again")
+		}
+		f.failing = time.Time{}
+		return
+	}
+	if f.failures++; was == nil {
+		f.failing = time.Now()
+		w.log.Warn().Err(err).Str("witness", f.key.Name()).Msg("the witness has not cosigned the log of receipts; it is asked again")
+	}
+}
+
+// report reports on the witnesses.
+func (w *witnessing) report() (witnesses []httpapi.Witness, problems []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.followers {
+		witnesses = append(witnesses, httpapi.Witness{Name: f.key.Name(), Cosigned: f.size, Failures: f.failures})
+		if f.problem != nil {
+			problems = append(problems, fmt.Sprintf("the witness %s has not cosigned the log of receipts since %s UTC: %v",
+				f.key.Name(), f.failing.UTC().Format("2 Jan 15:04:05"), f.problem))
+		}
+	}
+	return witnesses, problems
+}
+
+// receipts is the number of leaves on the disk.
+func (w *witnessing) receipts() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.head.Size
+}

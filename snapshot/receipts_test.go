@@ -247,3 +247,119 @@ func TestDamagedReceipts(t *testing.T) {
 		})
 	}
 }
+
+// An older copy, a new file under the same key and a copy that went another way are recognised by
+// the checkpoint beside the file. The log of another key is another one.
+func TestForkedLog(t *testing.T) {
+	folder := t.TempDir()
+	path, older := filepath.Join(folder, "streamd.db"), filepath.Join(folder, "older.db")
+	w := newWorld(rand.New(rand.NewPCG(45, 1)), 2)
+	w.log = newWorldLog()
+	public := w.log.key.Public()
+	s, _ := mustOpen(t, path)
+	grow := func(s *Store) {
+		t.Helper()
+		for before := w.log.head.Size; w.log.head.Size == before; {
+			for range 60 {
+				w.step()
+			}
+			w.save(t, s)
+		}
+	}
+	copied := func(from, to string) {
+		t.Helper()
+		b, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(public string) error {
+		t.Helper()
+		s, _ := mustOpen(t, path)
+		defer s.Close()
+		return s.CheckLog(public)
+	}
+	if err := s.CheckLog(public); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(CheckpointPath(path)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a checkpoint of an empty log: %v", err)
+	}
+	grow(s)
+	early := bytes.Clone(w.log.head.Checkpoint)
+	s.Close()
+	copied(path, older)
+	s, _ = mustOpen(t, path)
+	grow(s)
+	s.Close()
+	kept, err := os.ReadFile(CheckpointPath(path))
+	if err != nil || !bytes.Equal(kept, w.log.head.Checkpoint) {
+		t.Fatalf("beside the file is %q, %v", kept, err)
+	}
+	if err := check(public); err != nil {
+		t.Error(err)
+	}
+	// A crash between the save and the file, or a file that was removed.
+	for _, kept := range [][]byte{early, nil} {
+		if err := os.Remove(CheckpointPath(path)); err != nil {
+			t.Fatal(err)
+		}
+		if kept != nil {
+			if err := os.WriteFile(CheckpointPath(path), kept, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := check(public); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(CheckpointPath(path)); err != nil || !bytes.Equal(got, w.log.head.Checkpoint) {
+			t.Errorf("it was not brought up to date: %q, %v", got, err)
+		}
+	}
+
+	size := w.log.head.Size
+	fork := (*ForkError)(nil)
+	if err := os.Rename(path, filepath.Join(folder, "latest.db")); err != nil {
+		t.Fatal(err)
+	}
+	if err := check(public); !errors.As(err, &fork) || fork.Size != 0 || fork.Published != size {
+		t.Errorf("a new file: %v", err)
+	}
+	if err := check("streamd/orders/6+00000000+AAAA"); err != nil {
+		t.Errorf("a new file and another log: %v", err)
+	}
+	copied(older, path)
+	if err := check(public); !errors.As(err, &fork) || fork.Size >= size || fork.Published != size {
+		t.Errorf("an older copy: %v", err)
+	}
+	// It goes on without the check, and further than the log that it was copied from.
+	s, _ = mustOpen(t, path)
+	head, err := s.LogHead()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var records []receipt.Record
+	for i := range size {
+		leaf := receipt.Leaf{Kind: receipt.Lost, Blocks: 1, Rows: i}
+		records = append(records, receipt.Record{Leaf: leaf.AppendBinary(nil)})
+	}
+	g, err := w.log.key.Grow(head.Size, s, records)
+	if err == nil {
+		err = s.update(func(w *writer) error { return w.putReceipts(g) })
+	}
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := check(public); !errors.As(err, &fork) || fork.Size != head.Size+size || fork.Published != size {
+		t.Errorf("another continuation: %v", err)
+	}
+	if err := os.WriteFile(CheckpointPath(path), append(kept[:len(kept)-5], "AAA=\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := check(public); err == nil || errors.As(err, &fork) {
+		t.Errorf("a damaged checkpoint: %v", err)
+	}
+}

@@ -66,12 +66,16 @@ func decodeRetired(value []byte) (r retirements, err error) {
 }
 
 // writeRetired replaces the file and returns when the new one is on the disk.
-func writeRetired(path string, r retirements) (err error) {
-	path = retiredPath(path)
+func writeRetired(path string, r retirements) error {
 	value := appendRetired(frame(), r)
 	if err := seal(nil, []byte(nameRetired), value); err != nil {
 		return err
 	}
+	return replaceFile(retiredPath(path), value)
+}
+
+// replaceFile replaces a small file and returns when the new one is on the disk.
+func replaceFile(path string, value []byte) (err error) {
 	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
 	f, err := os.OpenFile(temporary, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {

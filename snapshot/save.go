@@ -262,6 +262,12 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 	if err == nil && c.Retired > 0 {
 		err = s.keepRetired(retirements{next.retirements, c.SavedAt})
 	}
+	if err == nil && c.Receipts != nil {
+		s.checkpoint = c.Receipts.Checkpoint
+	}
+	if err == nil {
+		err = s.keepCheckpoint()
+	}
 	if err != nil {
 		return info, err
 	}

@@ -34,7 +34,8 @@
 // Values that a Save deletes or replaces stay in the file until their pages are used
 // again. Compact replaces the file by one that has only the live values. Contents says
 // whether a block was retired explicitly since. Another file beside the snapshot counts
-// such retirements, so that an older copy of the snapshot is recognised.
+// such retirements, and one has the last checkpoint of the log of receipts, so that an older copy
+// of the snapshot is recognised.
 //
 // # Keys
 //
@@ -48,9 +49,9 @@
 //
 // # Concurrency
 //
-// Save belongs to one goroutine at a time. Methods that read, SaveMember and SaveHistory
-// may be called meanwhile from others. Prepare and Prepared.Save are Save in two parts, for a
-// caller that changes the sums while the second part writes. Compact may be called beside
+// Save belongs to one goroutine at a time. Methods that read, SaveMember, SaveHistory and
+// SaveCosigned may be called meanwhile from others. Prepare and Prepared.Save are Save in two
+// parts, for a caller that changes the sums while the second part writes. Compact may be called beside
 // all of them, and writers wait for it. One process at a time has a file open for
 // writing. Any number may have it open for reading when none has it open for writing.
 package snapshot
@@ -227,6 +228,8 @@ type Store struct {
 	// file may have either sum.
 	sum, failedSum valueSum
 	retired        retirements // as in the file beside it
+	checkpoint     []byte      // of the log of receipts, as far as known; nil: none
+	kept           []byte      // checkpoint in the file beside it
 
 	swap sync.RWMutex // guards the fields below, which Compact replaces
 	db   *bbolt.DB

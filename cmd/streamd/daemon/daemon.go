@@ -305,7 +305,7 @@ func (d *Daemon) restore(o Options) (err error) {
 			return err
 		}
 	}
-	if err := d.receipts.open(saved); err != nil {
+	if err := d.receipts.open(store, saved); err != nil {
 		return err
 	}
 	if d.witnessing, err = newWitnessing(d.cfg.Receipts, d.log, store, saved.Log); err != nil {

@@ -44,8 +44,9 @@ type pendingReceipt struct {
 	index   int64 // of its leaf, once it is saved
 }
 
-// open reads the key, or makes it. saved is the contents of the snapshot.
-func (r *receipts) open(saved *snapshot.Contents) (err error) {
+// open reads the key, or makes it, and checks that the log continues the one that was saved last.
+// saved is the contents of the snapshot.
+func (r *receipts) open(store *snapshot.Store, saved *snapshot.Contents) (err error) {
 	path := r.cfg.Receipts.KeyFile
 	if path == "" {
 		if saved.Log.Size > 0 {
@@ -67,6 +68,9 @@ func (r *receipts) open(saved *snapshot.Contents) (err error) {
 		if _, err := receipt.OpenCheckpoint(saved.Log.Checkpoint, key.Public()); err != nil {
 			return fmt.Errorf("receipts.key_file: %s is not the key of the receipts in the snapshot: %w", path, err)
 		}
+	}
+	if err := store.CheckLog(key.Public()); err != nil {
+		return err
 	}
 	r.key = key
 	return nil

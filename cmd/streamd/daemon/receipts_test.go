@@ -3,6 +3,7 @@ package daemon
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"streamd/cmd/streamd/httpapi"
@@ -363,4 +365,36 @@ func TestKillWhileRetiring(t *testing.T) {
 	if len(answered) == 0 {
 		t.Error("no retirement was answered")
 	}
+}
+
+// An older copy of the snapshot is no start for a daemon with receipts.
+func TestOlderSnapshotWithReceipts(t *testing.T) {
+	topic, folder := topic(t, 1), t.TempDir()
+	file, flags := filepath.Join(folder, "streamd.db"), withReceipts(folder, nil)
+	produce(t, topic, customers(t)[:6]...)
+	var older []byte
+	for range 2 {
+		d := start(t, topic, file, flags)
+		d.await("a block", func() bool { return d.live.Blocks() > 3 })
+		d.retire(slices.Sorted(d.live.IDs)[0])
+		d.stop()
+		if older == nil {
+			var err error
+			if older, err = os.ReadFile(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.WriteFile(file, older, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags["kafka.brokers"], flags["kafka.topic"], flags["snapshot.file"] = cluster(t).Brokers[0], topic, file
+	_, err := New(Options{Config: load(t, flags), Log: zerolog.Nop()})
+	if fork := (*snapshot.ForkError)(nil); !errors.As(err, &fork) || fork.Size != 1 || fork.Published != 2 {
+		t.Errorf("the start: %v", err)
+	}
+	if err := os.Remove(snapshot.CheckpointPath(file)); err != nil {
+		t.Fatal(err)
+	}
+	start(t, topic, file, flags).stop()
 }

@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 
+	"streamd/incremental/exact"
 	"streamd/incremental/gram"
 	"streamd/incremental/parallel"
 )
@@ -51,17 +52,25 @@ func (s *State) moments(classes []*classState) *Moments {
 	_ = parallel.For(runtime.GOMAXPROCS(0), len(classes), func(i int) error {
 		c := classes[i]
 		cm := classMoments{label: c.label, rows: c.rows, s: make([]double, c.s.Len()), cross: make([]double, c.cross.Len())}
-		cm.weight.hi, cm.weight.lo = c.weight.Split(0)
+		cm.weight = s.split(c.weight, 0)
 		for j := range cm.s {
-			cm.s[j].hi, cm.s[j].lo = c.s.Split(j)
+			cm.s[j] = s.split(c.s, j)
 		}
 		for p := range cm.cross {
-			cm.cross[p].hi, cm.cross[p].lo = c.cross.Split(p)
+			cm.cross[p] = s.split(c.cross, p)
 		}
 		m.classes[i] = cm
 		return nil
 	})
 	return m
+}
+
+// split is a sum in double-double arithmetic.
+func (s *State) split(v *exact.Vector, i int) (x double) {
+	if x.hi, x.lo = v.Split(i); s.scale != 0 {
+		x.hi, x.lo = math.Ldexp(x.hi, -s.scale), math.Ldexp(x.lo, -s.scale)
+	}
+	return x
 }
 
 // WithRegulariser returns m with w'Rw instead of ‖w‖² as the size of a plane: every

@@ -21,6 +21,7 @@ import (
 type State struct {
 	features []string
 	classes  []*classState // in canonical order, each with at least one row
+	scale    int           // the sums are in units of 2^-scale; see WeightedSum
 
 	factors []exact.Factor // working memory of shift, four for each feature
 }
@@ -68,7 +69,7 @@ func (s *State) Classes() int {
 // Unlabelled counts the rows without a label in the state.
 func (s *State) Unlabelled() ClassTotal {
 	if at, found := s.find(Unlabelled); found {
-		return s.classes[at].total()
+		return s.total(s.classes[at])
 	}
 	return ClassTotal{}
 }
@@ -122,14 +123,14 @@ func (s *State) Totals() []ClassTotal {
 		if c.label == Unlabelled {
 			continue
 		}
-		out = append(out, c.total())
+		out = append(out, s.total(c))
 	}
 	return out
 }
 
-func (c *classState) total() ClassTotal {
+func (s *State) total(c *classState) ClassTotal {
 	weight, _ := c.weight.Split(0)
-	return ClassTotal{Label: c.label, Rows: c.rows, Weight: weight}
+	return ClassTotal{Label: c.label, Rows: c.rows, Weight: math.Ldexp(weight, -s.scale)}
 }
 
 func (s *State) find(label string) (int, bool) {
@@ -139,25 +140,71 @@ func (s *State) find(label string) (int, bool) {
 }
 
 // Add adds a summary, in O(k·n²). It panics when the widths differ.
-func (s *State) Add(b *Summary) { s.add(b, 1) }
+func (s *State) Add(b *Summary) { s.add(b, 1, 0) }
 
 // Remove takes out a summary that is in the state, in O(k·n²) whatever the
 // number of its rows. It leaves the same bits as a state that never had it.
 // It panics when a class would be left with fewer than 0 rows, or with 0 rows and
 // sums that are not 0: then the summary was not in the state.
-func (s *State) Remove(b *Summary) { s.add(b, -1) }
+func (s *State) Remove(b *Summary) { s.add(b, -1, 0) }
 
-// SetSum makes s the sum of parts, in O(k·n²) for each, and reuses the memory of s. It
-// panics when the widths differ.
+// AddTimes adds 2^exponent times the sums of a summary, without rounding. Its rows count once. The
+// exponent is from 0 to MostExponent.
+func (s *State) AddTimes(b *Summary, exponent int) { s.add(b, 1, exponent) }
+
+// RemoveTimes takes out what AddTimes added, and panics like Remove.
+func (s *State) RemoveTimes(b *Summary, exponent int) { s.add(b, -1, exponent) }
+
+// MostExponent is the largest exponent of AddTimes. Sums of any rows stay in range with it.
+const MostExponent = 32
+
+// Rescale multiplies all sums by 2^exponent. It panics when a bit would be lost.
+func (s *State) Rescale(exponent int) {
+	for _, c := range s.classes {
+		for _, v := range []**exact.Vector{&c.weight, &c.s, &c.cross} {
+			moved := exact.NewVector((*v).Len())
+			moved.AddMultiple(*v, 1, exponent)
+			*v = moved
+		}
+	}
+}
+
+// WeightedSum returns the exact sum of parts, each times its weight in units of 2^-scale: the row
+// weights are multiplied, and the counts of rows stay. A weight is positive and below 2^63. All that
+// is read off the result is of the weighted rows; it has no encoding, and takes no more summaries.
+// It panics when the widths differ. Each part takes O(k·n²).
+func WeightedSum(features []string, parts []*State, weights []uint64, scale int) *State {
+	sum := NewState(features)
+	sum.scale = scale
+	for i, part := range parts {
+		sum.checkWidth(len(part.features))
+		for _, from := range part.classes {
+			c := sum.classes[sum.class(from.label)]
+			c.rows += from.rows
+			c.weight.AddMultiple(from.weight, weights[i], 0)
+			c.s.AddMultiple(from.s, weights[i], 0)
+			c.cross.AddMultiple(from.cross, weights[i], 0)
+		}
+	}
+	return sum
+}
+
+// SetSum makes s the sum of parts, in O(k·n²) for each, and reuses the memory of s. The parts are
+// of one scale. It panics when the widths differ.
 func (s *State) SetSum(parts []*State) {
+	s.scale = 0
 	for _, c := range s.classes {
 		c.rows = 0
 		c.weight.Clear()
 		c.s.Clear()
 		c.cross.Clear()
 	}
-	for _, part := range parts {
+	for i, part := range parts {
 		s.checkWidth(len(part.features))
+		if i == 0 {
+			s.scale = part.scale
+		}
+		s.checkScale(part.scale)
 		for _, from := range part.classes {
 			c := s.classes[s.class(from.label)]
 			c.rows += from.rows
@@ -175,6 +222,7 @@ func (s *State) SetSum(parts []*State) {
 func (s *State) Without(part *State) *State {
 	rest := s.Clone()
 	rest.checkWidth(len(part.features))
+	rest.checkScale(part.scale)
 	for _, less := range part.classes {
 		at := rest.class(less.label)
 		c := rest.classes[at]
@@ -205,6 +253,12 @@ func (s *State) checkWidth(features int) {
 	}
 }
 
+func (s *State) checkScale(scale int) {
+	if s.scale != scale {
+		panic(fmt.Sprintf("incremental: sums in units of 2^-%d for a state in units of 2^-%d", scale, s.scale))
+	}
+}
+
 // class returns the index of a class, which it inserts if it is not there.
 func (s *State) class(label string) int {
 	at, found := s.find(label)
@@ -220,8 +274,13 @@ func (s *State) class(label string) int {
 	return at
 }
 
-func (s *State) add(b *Summary, sign float64) {
+func (s *State) add(b *Summary, sign int64, exponent int) {
 	s.checkWidth(b.Features())
+	s.checkScale(0)
+	if exponent < 0 || exponent > MostExponent {
+		panic(fmt.Sprintf("incremental: a summary times 2^%d", exponent))
+	}
+	factor := math.Ldexp(float64(sign), exponent)
 	if s.factors == nil {
 		s.factors = make([]exact.Factor, 4*len(s.features))
 	}
@@ -229,13 +288,13 @@ func (s *State) add(b *Summary, sign float64) {
 		from := &b.classes[i]
 		at := s.class(from.label)
 		c := s.classes[at]
-		c.rows += int64(sign) * from.rows
-		c.shift(from, b.origin, sign, s.factors)
+		c.rows += sign * from.rows
+		c.shift(from, b.origin, factor, s.factors)
 		s.settle(at)
 	}
 }
 
-// shift adds the sums of a block, moved from its origin c to zero: with
+// shift adds a factor ±2^e times the sums of a block, moved from its origin c to zero: with
 // d = x − c, t = Σvd and w = t + Σv·c,
 //
 //	Σvx   = w
@@ -244,8 +303,8 @@ func (s *State) add(b *Summary, sign float64) {
 // every sum and product without rounding. An exact w is the sum of up to three
 // float64 numbers, mostly of one or two. So an entry of Σvxx' has one term that is a
 // number and two to four that are products.
-func (c *classState) shift(from *classSummary, origin []float64, sign float64, memory []exact.Factor) {
-	v := sign * from.weight
+func (c *classState) shift(from *classSummary, origin []float64, factor float64, memory []exact.Factor) {
+	v := factor * from.weight
 	c.weight.Add(0, v)
 	n := len(origin)
 	factors := memory[:n] // of the origin
@@ -254,7 +313,7 @@ func (c *classState) shift(from *classSummary, origin []float64, sign float64, m
 	for k, ck := range origin {
 		factors[k] = exact.FactorOf(ck)
 		hi, lo := twoProduct(v, ck)
-		w0, e := twoSum(sign*from.s[k], hi)
+		w0, e := twoSum(factor*from.s[k], hi)
 		w1, w2 := twoSum(e, lo)
 		for i, x := range [...]float64{w0, w1, w2} {
 			w[i][k] = exact.FactorOf(x)
@@ -269,9 +328,9 @@ func (c *classState) shift(from *classSummary, origin []float64, sign float64, m
 		// other, additions to its neighbours do not.
 		p := gram.PackedLen(j)
 		for k, x := range from.cross[p : p+j+1] {
-			c.cross.Add(p+k, sign*x)
+			c.cross.Add(p+k, factor*x)
 		}
-		c.cross.AddProducts(p, exact.FactorOf(sign*from.s[j]), factors[:j+1])
+		c.cross.AddProducts(p, exact.FactorOf(factor*from.s[j]), factors[:j+1])
 		for _, part := range w[:used] {
 			c.cross.AddProducts(p, factors[j], part[:j+1])
 		}
@@ -280,11 +339,15 @@ func (c *classState) shift(from *classSummary, origin []float64, sign float64, m
 
 // Digest is SHA-256 over the state's encoding. Two states have the same digest when
 // they have the same features and the same exact sums, from whichever blocks,
-// partitions and orders. All empty states have one digest.
+// partitions and orders. All empty states have one digest. That of a weighted sum is over its
+// scale, too.
 func (s *State) Digest() [sha256.Size]byte {
 	h := sha256.New()
 	if len(s.classes) > 0 {
 		h.Write(s.appendHeader(nil))
+		if s.scale != 0 {
+			h.Write(binary.AppendUvarint(nil, uint64(s.scale)))
+		}
 	}
 	var b []byte
 	for _, c := range s.classes {
@@ -297,8 +360,9 @@ func (s *State) Digest() [sha256.Size]byte {
 // AppendBinary appends the state's canonical encoding: n and the names of the
 // features, k, and for each class in canonical order the label, the rows and the
 // exact sums Σv, Σvx and Σvxx' as package exact encodes them. Counts are
-// uvarints. A text is preceded by its length.
+// uvarints. A text is preceded by its length. It panics for a weighted sum.
 func (s *State) AppendBinary(b []byte) []byte {
+	s.checkScale(0)
 	b = s.appendHeader(b)
 	for _, c := range s.classes {
 		b = c.appendBinary(b)

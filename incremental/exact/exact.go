@@ -288,6 +288,80 @@ func (v *Vector) addVector(w *Vector, mask uint64) {
 	}
 }
 
+// AddMultiple adds m·2^shift times each sum of w, without rounding. w has the same length, and m
+// is below 2^63. It panics unless every product is a multiple of 2^MinExponent and below
+// 2^MaxExponent in magnitude.
+func (v *Vector) AddMultiple(w *Vector, m uint64, shift int) {
+	if v.n != w.n {
+		panic(fmt.Sprintf("exact: %d sums for %d", w.n, v.n))
+	}
+	first, last := w.span()
+	if m == 0 || last < 0 {
+		return
+	}
+	first, last = first+shift, last+shift+bits.Len64(m)
+	if first < 0 || last > MaxExponent-unit {
+		panic("exact: a multiple does not fit")
+	}
+	v.widen(first/64, (last-1)/64+1)
+	// A product has one limb more than a sum, and one more when it is shifted by r bits. Limbs
+	// below v's window are zero, and those above it are copies of the sign.
+	from, r := w.low-v.low+shift>>6, uint(shift)&63
+	var memory [limbs + 2]uint64
+	product := memory[:w.width+2]
+	for i := range v.n {
+		e := w.limb[i*w.width : (i+1)*w.width]
+		var carry uint64
+		for k, l := range e {
+			hi, lo := bits.Mul64(l, m)
+			var c uint64
+			product[k], c = bits.Add64(lo, carry, 0)
+			carry = hi + c
+		}
+		if int64(e[len(e)-1]) < 0 {
+			carry -= m // the limbs stand for 2^(64·width) more than the sum
+		}
+		sign := uint64(int64(carry) >> 63)
+		product[w.width], product[w.width+1] = carry, sign
+		for k := len(product) - 1; k > 0; k-- {
+			product[k] = product[k]<<r | product[k-1]>>1>>(63-r)
+		}
+		product[0] <<= r
+		to := v.limb[i*v.width : (i+1)*v.width]
+		var c uint64
+		for k := max(from, 0); k < len(to); k++ {
+			l := sign
+			if k-from < len(product) {
+				l = product[k-from]
+			}
+			to[k], c = bits.Add64(to[k], l, c)
+		}
+	}
+}
+
+// span returns the number of the lowest bit that is set in any sum, and one above that of the
+// highest which differs from its sign. If all sums are zero, last is negative.
+func (v *Vector) span() (first, last int) {
+	first, last = 64*limbs, -1
+	for i := range v.n {
+		e := v.limb[i*v.width : (i+1)*v.width]
+		low := 0
+		for low < len(e) && e[low] == 0 {
+			low++
+		}
+		if low == len(e) {
+			continue
+		}
+		first = min(first, 64*(v.low+low)+bits.TrailingZeros64(e[low]))
+		sign, high := uint64(int64(e[len(e)-1])>>63), len(e)-1
+		for high > low && e[high] == sign {
+			high--
+		}
+		last = max(last, 64*(v.low+high)+bits.Len64(e[high]^sign))
+	}
+	return first, last
+}
+
 // widen makes the window cover limbs low to high.
 func (v *Vector) widen(low, high int) {
 	if v.width != 0 {

@@ -382,3 +382,98 @@ func BenchmarkAdd(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1024, "ns/add")
 }
+
+// bigSum is sum i of v as a big.Float, from its encoding.
+func bigSum(v *Vector, i int) *big.Float {
+	b := v.AppendBinary(nil)
+	for ; ; i-- {
+		k, at := int(b[0]), int(b[1])
+		limbsOf := b[2 : 2+8*k]
+		if b = b[2+8*k:]; i > 0 {
+			continue
+		}
+		sum := new(big.Int)
+		for j := range k {
+			l := new(big.Int).SetUint64(binary.LittleEndian.Uint64(limbsOf[8*j:]))
+			sum.Add(sum, l.Lsh(l, uint(64*j)))
+		}
+		if k > 0 && limbsOf[8*k-1]&0x80 != 0 {
+			sum.Sub(sum, new(big.Int).Lsh(big.NewInt(1), uint(64*k)))
+		}
+		want := new(big.Float).SetPrec(precision).SetInt(sum)
+		return want.SetMantExp(want, unit+64*at)
+	}
+}
+
+// Multiples are exact, and leave the same bits as sums of the multiplied terms.
+func TestMultiplesAgainstBig(t *testing.T) {
+	for seed := range uint64(500) {
+		r := rand.New(rand.NewPCG(9, seed))
+		v, want := NewVector(3), [3]*big.Float{bigOf(0), bigOf(0), bigOf(0)}
+		for range 1 + r.IntN(5) {
+			w := NewVector(3)
+			for range r.IntN(6) {
+				w.Add(r.IntN(3), math.Ldexp(float64(r.IntN(1<<20)-1<<19), r.IntN(200)-100))
+			}
+			m, shift := r.Uint64()>>(1+r.IntN(63)), r.IntN(401)-200
+			v.AddMultiple(w, m, shift)
+			for i := range want {
+				x := bigSum(w, i)
+				x.Mul(x, new(big.Float).SetPrec(precision).SetUint64(m))
+				want[i].Add(want[i], x.SetMantExp(x, shift))
+			}
+		}
+		for i := range want {
+			if got := bigSum(v, i); got.Cmp(want[i]) != 0 {
+				t.Fatalf("seed %d: sum %d is %g, want %g", seed, i, got, want[i])
+			}
+		}
+	}
+}
+
+// A sum that is moved there and back is the same one, in a window that has not grown.
+func TestMultiplesMoveBack(t *testing.T) {
+	v := NewVector(2)
+	v.Add(0, -1)
+	v.Add(1, 0x1p-70)
+	first, window := v.AppendBinary(nil), v.Window()
+	for i := range 200 {
+		moved := NewVector(2)
+		moved.AddMultiple(v, 1, 1+i%7)
+		v = NewVector(2)
+		v.AddMultiple(moved, 1, -(1 + i%7))
+	}
+	if !bytes.Equal(v.AppendBinary(nil), first) || v.Window().Width > window.Width {
+		t.Errorf("the sums are %x in %v, and were %x in %v", v.AppendBinary(nil), v.Window(), first, window)
+	}
+}
+
+func TestMultiplesOutOfRangePanic(t *testing.T) {
+	for _, c := range []struct {
+		x     float64
+		shift int
+	}{{math.Ldexp(1, MinExponent), -1}, {-math.Ldexp(3, MinExponent+4), -5}, {math.Ldexp(1, MaxExponent-1), 1}, {-math.Ldexp(3, MaxExponent-2), 1}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%g times 2^%d does not panic", c.x, c.shift)
+				}
+			}()
+			w := NewVector(1)
+			w.Add(0, c.x)
+			NewVector(1).AddMultiple(w, 1, c.shift)
+		}()
+	}
+}
+
+func BenchmarkAddMultiple(b *testing.B) {
+	w := NewVector(66)
+	r := rand.New(rand.NewPCG(10, 0))
+	for i := range 66 {
+		w.Add(i, r.NormFloat64()*1e6)
+	}
+	v := NewVector(66)
+	for b.Loop() {
+		v.AddMultiple(w, 60097, 0)
+	}
+}

@@ -964,3 +964,90 @@ func FuzzDecodePart(f *testing.F) {
 		}
 	})
 }
+
+// weightedView is the view with weights of blocks, by id.
+func (w *world) weightedView(weights map[string]float64) *View {
+	var parts []*incremental.State
+	var scaled []uint64
+	for id, l := range w.log {
+		if weights[id] > 0 {
+			one := incremental.NewState(w.state.Features())
+			one.Add(l.summary)
+			parts, scaled = append(parts, one), append(scaled, uint64(weights[id]*16))
+		}
+	}
+	sum := incremental.WeightedSum(w.state.Features(), parts, scaled, 4)
+	return w.sample.Weighted(w.state, 3, sum, func(id string) float64 { return weights[id] }).View()
+}
+
+// Rows of a weighted view are those of the view with the weight of their block, without those of
+// weight 0, in whatever order the blocks came and under whatever ids.
+func TestWeightedView(t *testing.T) {
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(19, seed))
+		settings := Settings{Rows: 20 + r.IntN(200), Balanced: r.IntN(2) == 0}
+		var blocks []live
+		var weights []float64
+		copies := seed%2 == 0 // blocks of equal content and different weights
+		for range 30 {
+			l := newLive(t, randomBlock(r, 1+r.IntN(20)))
+			for range 1 + r.IntN(4) {
+				blocks, weights = append(blocks, l), append(weights, []float64{0, 1.0 / 16, 0.25, 1}[r.IntN(4)])
+				if !copies {
+					break
+				}
+			}
+		}
+		view := func(order []int) *View {
+			w, of := newWorld(t, settings), map[string]float64{}
+			for place, i := range order {
+				id := fmt.Sprint(place)
+				w.add(id, blocks[i], w.sample.Levels())
+				of[id] = weights[i]
+			}
+			w.complete()
+			return w.weightedView(of)
+		}
+		got := view(r.Perm(len(blocks)))
+		if content(got) != content(view(r.Perm(len(blocks)))) {
+			t.Fatalf("seed %d: the order of the blocks shows", seed)
+		}
+		if copies {
+			continue
+		}
+		weightOf := map[[2]float64]float64{} // by the numbers of a row, which hardly repeat
+		for i, l := range blocks {
+			for row := range l.block.Rows() {
+				weightOf[[2]float64{l.block.Columns[0].At(row), l.block.Columns[1].At(row)}] = weights[i]
+			}
+		}
+		var want []row
+		for _, x := range rowsByLaw(settings, blocks, 3) {
+			if x.weight *= weightOf[x.x]; x.weight > 0 && x.label != incremental.Unlabelled {
+				x.hash, x.place = 0, 0
+				want = append(want, x)
+			}
+		}
+		if rows := rowsOf(got); !slices.Equal(sorted(rows), sorted(want)) {
+			t.Fatalf("seed %d: rows\n%v\nwant\n%v", seed, rows, want)
+		}
+	}
+}
+
+// Where a sample has only some of the copies of a row, it has those that weigh most.
+func TestHeaviestCopies(t *testing.T) {
+	r := rand.New(rand.NewPCG(20, 0))
+	w, weights, one := newWorld(t, Settings{Rows: 3}), map[string]float64{}, newLive(t, &incremental.Block{
+		Classes: []string{"a"}, Codes: []int32{0}, Columns: []gram.Column{gram.ColumnOf([]float64{1}), gram.ColumnOf([]float64{2})},
+	})
+	for _, i := range r.Perm(8) {
+		id := fmt.Sprint(i)
+		w.add(id, one, w.sample.Levels())
+		weights[id] = float64(i) / 8
+	}
+	w.complete()
+	v := w.weightedView(weights)
+	if !slices.Equal(v.Block.Weights, []float64{7.0 / 8, 6.0 / 8, 5.0 / 8}) {
+		t.Errorf("weights %v", v.Block.Weights)
+	}
+}

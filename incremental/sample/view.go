@@ -20,6 +20,7 @@ type Snapshot struct {
 	settings Settings
 	limits   map[string]limit // by stratum
 	ids      map[int32]string // by place in held, the first block; nil if all rows have labels
+	weights  [][]float64      // by place in held, of the blocks, largest first; nil: all weigh 1
 }
 
 type limit struct {
@@ -45,6 +46,22 @@ func (s *Sample) Snapshot(state *incremental.State, folds int) *Snapshot {
 				out.ids[at] = id
 			}
 		}
+	}
+	return out
+}
+
+// Weighted is Snapshot with each row's weight multiplied by that of its block. The totals are those
+// of weighted, the sum of the weighted blocks, in any coordinates. The rows are chosen as if all
+// blocks weighed 1. Then those of blocks of weight 0 are left out.
+func (s *Sample) Weighted(state *incremental.State, folds int, weighted *incremental.State, weight func(id string) float64) *Snapshot {
+	out := s.Snapshot(state, folds)
+	out.totals, out.without = weighted.Totals(), weighted.Unlabelled()
+	out.weights = make([][]float64, len(out.held))
+	for id, at := range s.kept {
+		out.weights[at] = append(out.weights[at], weight(id))
+	}
+	for _, w := range out.weights {
+		slices.SortFunc(w, func(a, b float64) int { return cmp.Compare(b, a) })
 	}
 	return out
 }
@@ -76,6 +93,7 @@ func (v *View) Complete() bool { return v.Lacking == 0 }
 type chosen struct {
 	hash  uint64
 	block int32 // index in held
+	copy  int32 // index in weights of the block
 	place
 }
 
@@ -85,7 +103,15 @@ func (s *Snapshot) compare(c, d chosen) int {
 	if c.hash != d.hash {
 		return cmp.Compare(c.hash, d.hash)
 	}
-	return compare(s.held[c.block].part, c.place, s.held[d.block].part, d.place)
+	return cmp.Or(compare(s.held[c.block].part, c.place, s.held[d.block].part, d.place), cmp.Compare(s.weight(d), s.weight(c)))
+}
+
+// weight is the weight of the block of a row.
+func (s *Snapshot) weight(c chosen) float64 {
+	if s.weights == nil {
+		return 1
+	}
+	return s.weights[c.block][c.copy]
 }
 
 // View chooses the rows of the sample that have a label and lays them out in columns.
@@ -134,8 +160,10 @@ func (s *Snapshot) choose(unlabelled bool) []chosen {
 				}
 				level, name := r.level(i), s.settings.stratum(p.labels[code])
 				if level >= s.limits[name].level {
-					c := chosen{z.hash(r.index(i), level), int32(block), place{int32(piece), int32(i)}}
-					strata[name] = append(strata[name], c)
+					c := chosen{z.hash(r.index(i), level), int32(block), 0, place{int32(piece), int32(i)}}
+					for c.copy = range s.apart(c.block) {
+						strata[name] = append(strata[name], c)
+					}
 				}
 			}
 		}
@@ -145,7 +173,8 @@ func (s *Snapshot) choose(unlabelled bool) []chosen {
 		slices.SortFunc(rows, s.compare)
 		room := int(s.limits[name].quota)
 		for _, c := range rows {
-			for range min(room, int(s.held[c.block].copies)) {
+			copies := s.held[c.block].copies / s.apart(c.block)
+			for range min(room, int(copies)) {
 				all = append(all, c)
 				room--
 			}
@@ -154,7 +183,16 @@ func (s *Snapshot) choose(unlabelled bool) []chosen {
 	if s.settings.Balanced {
 		slices.SortFunc(all, s.compare)
 	}
-	return all
+	return slices.DeleteFunc(all, func(c chosen) bool { return s.weight(c) == 0 })
+}
+
+// apart is the number of copies of a block that are chosen apart: all if they have weights, or else
+// one that stands for all.
+func (s *Snapshot) apart(block int32) int32 {
+	if s.weights == nil {
+		return 1
+	}
+	return int32(len(s.weights[block]))
 }
 
 func (s *Snapshot) view(all []chosen) *View {
@@ -181,7 +219,7 @@ func (s *Snapshot) view(all []chosen) *View {
 		p := s.held[c.block].part
 		r, row := p.row(c.place)
 		b.Codes[i] = code[p.labels[r.code(row)]]
-		b.Weights[i] = r.weight(row)
+		b.Weights[i] = r.weight(row) * s.weight(c)
 		weighted = weighted || b.Weights[i] != 1
 		if s.folds > 0 {
 			v.Fold[i] = int32(Fold(p.digest, s.folds))

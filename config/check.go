@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"streamd/ingest/wire"
 	"streamd/kernels/reduce"
+	"streamd/retire"
 	"streamd/retire/receipt"
 )
 
@@ -305,6 +307,12 @@ func (l *loader) checkRetire() {
 	if u := l.config.Blocks.Unit; r.Header != "" && u != UnitMessage && u != UnitKey && !l.bad["blocks.unit"] {
 		l.fault("retire.header", "goes with blocks.unit: message or key: the records of a gathered block can have many values")
 	}
+	if h := r.HalfLife; h != 0 && (h < leastHalfLife || h%time.Millisecond != 0) {
+		l.fault("retire.half_life", "want at least %s, and whole milliseconds, as event times have", leastHalfLife)
+	}
+	if r.HalfLife != 0 && r.HalfLifeRows != 0 && !l.bad["retire.half_life"] {
+		l.fault("retire.half_life_rows", "cannot go together with retire.half_life: weights fall with the age in event time, or with the newer rows")
+	}
 	if l.bad["retire.keep"] {
 		return
 	}
@@ -324,6 +332,9 @@ func (l *loader) checkRetire() {
 		}
 	}
 }
+
+// leastHalfLife gives each of the steps of weights a millisecond (retire.HalfLife).
+const leastHalfLife = retire.StepsPerHalving * time.Millisecond
 
 func (l *loader) checkDrift() {
 	if l.config.Drift.Rows == 0 || l.bad["drift.rows"] {

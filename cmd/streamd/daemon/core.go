@@ -42,6 +42,7 @@ type core struct {
 	intake    *intake.Intake
 	delivered time.Time // when the last batch was applied
 	failure   error     // why the daemon is stopping
+	behind    bool      // blocks are left to be read for weighted sums
 }
 
 // fail ends the daemon with an error, without applying anything more.

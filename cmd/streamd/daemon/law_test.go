@@ -161,6 +161,12 @@ func newHistory(seed uint64) *logHistory {
 			h.flags["retire.max_future"] = "4s"
 		}
 	}
+	switch seed % 5 {
+	case 0:
+		h.flags["retire.half_life"] = "3s"
+	case 1:
+		h.flags["retire.half_life_rows"] = "9"
+	}
 	partitions := 1 + r.IntN(3)
 	if r.IntN(2) == 0 {
 		delete(h.flags, "format.features") // the first block of all decides, and the next one when none is live
@@ -326,12 +332,33 @@ func (h *logHistory) check(t *testing.T, o *offline, when string) {
 			t.Errorf("%s, at %v: fold %d has digest %s, want %s", when, named, fold, got, want)
 		}
 	}
+	if o.fades() {
+		got, want := o.weighed(), want.weighed()
+		if got.Digest != want.Digest {
+			t.Errorf("%s, at %v: the weighted sums have digest %s, want %s", when, named, got.Digest, want.Digest)
+		}
+		for fold, sum := range want.Folds {
+			if live.DigestOf(got.Folds[fold]) != live.DigestOf(sum) {
+				t.Errorf("%s, at %v: the weighted sums of fold %d are other ones", when, named, fold)
+			}
+		}
+	}
 	if got, want := o.live.Side(), want.live.Side(); got != want {
 		t.Errorf("%s, at %v: the tree of the live blocks has root %x, want %x", when, named, got.Root, want.Root)
 	}
 	if got, want := o.live.Horizon(), want.live.Horizon(); got != want {
 		t.Errorf("%s, at %v: horizon %v, want %v", when, named, got, want)
 	}
+}
+
+// weighed is the weighted sums.
+func (o *offline) weighed() *live.Weighted {
+	o.t.Helper()
+	w, err := o.live.Weigh(time.Hour)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return w
 }
 
 // read delivers some records of a partition: either the next ones, as a consumer would, or

@@ -16,7 +16,8 @@ import (
 // logRows are the rows of live blocks that have a label. Every pass reads them from the log.
 type logRows struct {
 	log     *archive.Archive
-	blocks  *live.Blocks // after the first pass, the blocks that it visited
+	blocks  *live.Blocks       // after the first pass, the blocks that it visited
+	weights map[string]float64 // of the blocks; nil: all weigh 1
 	in      *live.Coordinates
 	passes  int
 	missing int   // blocks that were not visited
@@ -33,7 +34,7 @@ func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error
 	var mu sync.Mutex
 	shown := map[string]bool{}
 	unread, err := r.log.Pass(ctx, r.blocks, r.passes == 0, func(w *archive.Worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
-		in, err := w.Keeper.Block(ctx, b.Labelled(), r.in)
+		in, err := w.Keeper.Block(ctx, weighted(b.Labelled(), r.weights, e.ID), r.in)
 		if err != nil {
 			return err
 		}
@@ -63,4 +64,17 @@ func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error
 	left.Entries = slices.DeleteFunc(slices.Clone(left.Entries), func(e retire.Entry) bool { return !shown[e.ID] })
 	r.blocks = &left
 	return nil
+}
+
+// weighted is b with its rows' weights multiplied by that of the block.
+func weighted(b *incremental.Block, weights map[string]float64, id string) *incremental.Block {
+	if weights == nil {
+		return b
+	}
+	out := *b
+	out.Weights = make([]float64, b.Rows())
+	for i := range out.Weights {
+		out.Weights[i] = weights[id] * b.Weight(i)
+	}
+	return &out
 }

@@ -19,7 +19,10 @@ func (d *Daemon) loop(ctx context.Context) error {
 	tick := time.NewTicker(d.tickInterval())
 	defer tick.Stop()
 	for {
-		order, more, stopping := d.intake.Deliveries(), (<-chan struct{})(nil), (<-chan struct{})(nil)
+		order, more, again, stopping := d.intake.Deliveries(), (<-chan struct{})(nil), (<-chan struct{})(nil), (<-chan struct{})(nil)
+		if d.behind {
+			again = always
+		}
 		waiting, _ := d.intake.Waiting()
 		switch {
 		case d.failure == nil && d.saver.isFull():
@@ -49,6 +52,7 @@ func (d *Daemon) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx) // pending deliveries are read again
 		case <-tick.C:
+		case <-again:
 		}
 		d.intake.FreeFeatures()
 		d.whenDue(time.Now())
@@ -58,6 +62,7 @@ func (d *Daemon) loop(ctx context.Context) error {
 
 // whenDue has each part begin the work that is due.
 func (d *Daemon) whenDue(now time.Time) {
+	d.behind = false
 	if d.failure != nil {
 		return
 	}

@@ -51,13 +51,17 @@ func (p *publisher) solve(now time.Time) {
 	if !ok {
 		return
 	}
+	weighted, ok := p.weigh()
+	if !ok {
+		return
+	}
 	p.changed = !all
-	next := p.header(now)
+	next := p.header(now, weighted)
 	if next.Rows > 0 { // an empty set must not delay the solve of the first rows
 		p.lastSolve = now
 	}
 	last := p.published.Load().served
-	if p.solvedOnce && last.Digest == next.Digest && p.servedBy == p.study {
+	if p.solvedOnce && last.SameSums(next) && p.servedBy == p.study {
 		// The same sums have the same planes. The position in the log is new.
 		again := *last
 		again.Blocks, again.Offsets, again.MadeAt, again.Basis = next.Blocks, next.Offsets, next.MadeAt, next.Basis
@@ -72,7 +76,11 @@ func (p *publisher) solve(now time.Time) {
 		return // after a switch the old planes are served until a study has made planes as good
 	}
 	options := p.optionsNow(in)
-	moments := in.Moments(p.live.InUse().Total())
+	sums := p.live.InUse().Total()
+	if weighted != nil {
+		sums = weighted.Whole
+	}
+	moments := in.Moments(sums)
 	p.copyTook = time.Since(now)
 	p.solvedOnce = true
 	of, fixed, features := p.study, p.live.Target().Features, p.live.Features().Names()
@@ -170,7 +178,7 @@ func (p *publisher) optionsIn(c *live.Coordinates) incremental.Options {
 }
 
 // header is a served value without a model and without results of a study.
-func (p *publisher) header(now time.Time) *model.Served {
+func (p *publisher) header(now time.Time, weighted *live.Weighted) *model.Served {
 	s := &model.Served{
 		Rows:       p.live.Rows(),
 		Unlabelled: p.live.Unlabelled(),
@@ -179,6 +187,7 @@ func (p *publisher) header(now time.Time) *model.Served {
 		Offsets:    p.intake.Applied(),
 		MadeAt:     now.UTC(),
 		Missing:    model.MissingOf(p.cfg.Format),
+		Forgetting: forgettingOf(p.cfg.Retire, weighted),
 	}
 	s.Basis = p.basis()
 	const soon = "it is not known yet"

@@ -67,7 +67,7 @@ func content(t *testing.T, s *model.Served) string {
 		c := *quality
 		c.MeasuredAt, quality = time.Time{}, &c
 	}
-	parts, err := json.Marshal([]any{tuning, refinement, quality, s.Knowledge, s.Calibration, s.Absent})
+	parts, err := json.Marshal([]any{tuning, refinement, quality, s.Knowledge, s.Calibration, s.Forgetting, s.Absent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,6 +110,9 @@ func weightedBlocks(t *testing.T, blocks int) (messages []message, all []*increm
 func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 	const blocks, staying = 60, 30
 	messages, _ := weightedBlocks(t, blocks)
+	for i := range messages {
+		messages[i].time = time.UnixMilli(1_700_000_000_000 + 1000*int64(i*i%97))
+	}
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	err := os.WriteFile(rules, []byte("rules: [{when: a <= -1, then: one, within: [-200, 400]}, {name: far, when: a >= 3 and b + c <= 150, then: three}]"), 0o600)
 	if err != nil {
@@ -125,6 +128,10 @@ func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 		{"model.refine": "line", "model.standardise": "true", "model.calibration": "none"},
 		{"model.refine": "full", "model.rows": "log", "sample.rows": "300", "model.standardise": "true"},
 		{"model.refine": "full", "blocks.unit": "offsets", "blocks.offsets": "3"},
+		{"retire.half_life": "9s", "model.nu": "auto", "model.standardise": "auto", "sample.rows": "1000"},
+		{"retire.half_life": "1s", "model.refine": "sparse", "sample.rows": "1000"}, // the oldest weigh nothing
+		{"retire.half_life_rows": "300", "model.refine": "full", "model.rows": "log", "sample.rows": "300", "model.standardise": "true"},
+		{"retire.half_life_rows": "300", "model.nu": "auto", "model.refine": "auto", "sample.rows": "400", "sample.balanced": "true"},
 	} {
 		t.Run(fmt.Sprint(flags), func(t *testing.T) {
 			t.Parallel()
@@ -140,7 +147,8 @@ func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 			want := content(t, served)
 			if served.Quality == nil || served.Quality.Rows == 0 ||
 				(served.Calibration == nil) != (flags["model.calibration"] == "none") ||
-				(served.Refinement == nil) != (flags["model.refine"] == "") || (served.Knowledge == nil) != (flags["model.knowledge"] == "") || (served.Tuning == nil) != (flags["model.nu"] == "") {
+				(served.Forgetting == nil) != (flags["retire.half_life"] == "" && flags["retire.half_life_rows"] == "") ||
+				flags["model.refine"] != "auto" && (served.Refinement == nil) != (flags["model.refine"] == "") || (served.Knowledge == nil) != (flags["model.knowledge"] == "") || (served.Tuning == nil) != (flags["model.nu"] == "") {
 				t.Fatalf("not all of it is there: %s", want)
 			}
 			if flags["model.mu"] == "auto" {

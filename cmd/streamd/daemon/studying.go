@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"streamd/cmd/streamd/daemon/live"
@@ -35,9 +36,10 @@ type studyJob struct {
 	in       *live.Coordinates   // of the sums; nil means the features
 	fixed    *[]string           // the model's features
 	sums     study.Problem
-	sample   *sample.Snapshot // nil without a sample
-	blocks   *live.Blocks     // the blocks whose rows refine the planes; nil means the sample's rows
-	churn    int64            // the live set's churn at the start
+	sample   *sample.Snapshot   // nil without a sample
+	blocks   *live.Blocks       // the blocks whose rows refine the planes; nil means the sample's rows
+	weights  map[string]float64 // of these; nil: all weigh 1
+	churn    int64              // the live set's churn at the start
 	answer   chan<- refineAnswer
 	took     time.Duration
 	lacking  int   // blocks whose rows the sample lacks
@@ -168,29 +170,26 @@ func (y *studying) beginStudy(now time.Time) {
 	if !y.isFlushed() {
 		return
 	}
+	weighted, ok := y.weigh()
+	if !ok {
+		return
+	}
 	in := y.live.InUse().Coordinates
-	sums := y.live.InUse()
 	s := &studyJob{
 		core:    y.core,
 		options: y.publisher.optionsIn(in),
-		served:  y.publisher.header(now),
+		served:  y.publisher.header(now, weighted),
 		in:      in,
 		fixed:   y.live.Target().Features,
-		sums:    study.Problem{Whole: sums.Total().Clone()},
 		churn:   y.live.Churn(),
 		answer:  y.asked,
 	}
 	if in != nil {
 		s.sums.Regulariser = in.Regulariser
 	}
-	if y.tunes() || y.judges() {
-		for _, f := range sums.PerFold() {
-			s.sums.Folds = append(s.sums.Folds, f.Clone())
-		}
-	}
-	s.sample, s.features = y.live.Sample(y.live.Features().Folds()), y.live.Features().Names()
+	s.copySums(weighted)
 	if y.refines() && y.cfg.Model.Rows == config.RowsLog {
-		s.blocks = y.live.Moment(y.live.Page(retire.Lowest, math.MaxInt))
+		s.copyBlocks()
 	}
 	y.copyTook = time.Since(now)
 	y.now, y.state, y.asked, y.publisher.studying = s, running, nil, true
@@ -200,6 +199,41 @@ func (y *studying) beginStudy(now time.Time) {
 		s.took = time.Since(now)
 		return func() { y.endStudy(s) }
 	})
+}
+
+// copySums copies the sums and the sample, weighted if blocks have weights.
+func (s *studyJob) copySums(weighted *live.Weighted) {
+	use, folds := s.live.InUse(), s.live.Features().Folds()
+	s.features = s.live.Features().Names()
+	if weighted != nil { // immutable
+		s.sums.Whole, s.sample = weighted.Whole, s.live.WeightedSample(folds, weighted)
+		if s.tunes() || s.judges() {
+			s.sums.Folds = weighted.Folds
+		}
+		return
+	}
+	s.sums.Whole, s.sample = use.Total().Clone(), s.live.Sample(folds)
+	if s.tunes() || s.judges() {
+		for _, f := range use.PerFold() {
+			s.sums.Folds = append(s.sums.Folds, f.Clone())
+		}
+	}
+}
+
+// copyBlocks lists the blocks whose rows refine the planes, with their weights if they have any.
+func (s *studyJob) copyBlocks() {
+	entries := s.live.Page(retire.Lowest, math.MaxInt)
+	if s.fades() {
+		s.weights = map[string]float64{}
+		entries = slices.DeleteFunc(entries, func(e retire.Entry) bool {
+			w := s.live.Weight(e.ID)
+			if w > 0 {
+				s.weights[e.ID] = w
+			}
+			return w == 0
+		})
+	}
+	s.blocks = s.live.Moment(entries)
 }
 
 // abandon waits for the study under way, whose context has ended. It waits for a
@@ -236,7 +270,7 @@ func (y *studying) endStudy(s *studyJob) {
 	p.study, y.ended = s, time.Now()
 	last := p.published.Load().served
 	switch {
-	case s.served.Digest == last.Digest && last.MadeAt.After(s.served.MadeAt):
+	case s.served.SameSums(last) && last.MadeAt.After(s.served.MadeAt):
 		// The same rows. The position in the log is new.
 		s.served.MadeAt, s.served.Offsets = last.MadeAt, last.Offsets
 	case s.refines && last.MadeAt.After(s.served.MadeAt):
@@ -244,7 +278,7 @@ func (y *studying) endStudy(s *studyJob) {
 		y.state = due
 		y.askAgain(s)
 		return
-	case !s.refines && s.served.Digest != last.Digest:
+	case !s.refines && !s.served.SameSums(last):
 		p.changed = true // so that the next solve uses its results
 		s.reply()
 		return

@@ -108,7 +108,7 @@ func (s *studyJob) refine(ctx context.Context, y *study.Study, rows *study.Sampl
 	var result *newton.Result
 	var err error
 	if s.blocks != nil {
-		log := &logRows{log: s.archive, blocks: s.blocks, in: s.in}
+		log := &logRows{log: s.archive, blocks: s.blocks, weights: s.weights, in: s.in}
 		result, err = y.Refine(ctx, log, nil)
 		out.Complete = log.missing == 0
 		if err == nil && log.unread != nil {

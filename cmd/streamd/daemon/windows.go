@@ -269,6 +269,9 @@ func (d *Daemon) solveWindow(ctx context.Context, s *windowSums) *model.Served {
 // have.
 func (d *Daemon) windowLacks(basis bool) []string {
 	lacks := []string{}
+	if d.fades() {
+		lacks = append(lacks, "forgetting: all blocks of a window weigh alike")
+	}
 	if d.tunes() {
 		lacks = append(lacks, "tuning: ν and the scaling are those of the served model, or as asked for; a daemon with only these blocks may choose others")
 	}

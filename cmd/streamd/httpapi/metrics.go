@@ -103,6 +103,7 @@ var (
 	liveRows      = desc("live_rows", "Rows in the model's state.")
 	unlabelled    = desc("unlabelled_rows", "Rows in the model's state without a label, which make no class.")
 	liveBlocks    = desc("live_blocks", "Blocks in the model's state.")
+	liveWeight    = desc("live_weight", "Sum of the weights of the served model's rows by age, where the newest weigh 1; absent without a half-life.")
 	withdrawn     = desc("withdrawn_blocks", "Blocks that records of retire.topic keep out of the model's state.")
 	judged        = desc("prequential_rows_total", "Arriving rows that the served model classified before it learned from them, by outcome. They are a part of all rows; rows that are read again count again.", "outcome")
 	balanced      = desc("prequential_balanced_correctness", "Mean of the classes' shares classified right among the latest of these rows: 10,000 or more of the last minute or more; absent before the first.")
@@ -202,6 +203,9 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 			gauge(driftLoss, *d.Sums.Newest, "newest")
 			gauge(driftLoss, *d.Sums.Rest, "rest")
 		}
+	}
+	if f := served.Forgetting; f != nil {
+		gauge(liveWeight, f.Weight)
 	}
 	var made float64
 	if served.Model != nil {

@@ -19,7 +19,7 @@ type ModelAnswer struct {
 	MadeAt      time.Time `json:"made_at,omitzero"` // time when the planes were made; absent from the model of a window, which is a function of its blocks
 	Features    []string  `json:"features"`         // names of the n features
 	Classes     []string  `json:"classes"`          // names of the k classes
-	ClassRows   []int64   `json:"class_rows"`       // live rows of each class
+	ClassRows   []int64   `json:"class_rows"`       // live rows of each class; with forgetting, those with a weight
 	// Two classes have one plane, that of the second. Otherwise each class has one, in
 	// the order of classes.
 	Planes []model.PlaneJSON `json:"planes"`
@@ -42,6 +42,10 @@ type ModelAnswer struct {
 	Tuning      *model.Tuning          `json:"tuning"`      // report of the choice of ν; null if ν was not chosen
 	Calibration *model.CalibrationJSON `json:"calibration"` // calibration of the decision values; null if there is none
 	Decision    *model.DecisionJSON    `json:"decision"`    // rule that decides labels
+
+	// Weights of the live rows by age; absent without retire.half_life and
+	// retire.half_life_rows.
+	Forgetting *model.Forgetting `json:"forgetting,omitempty"`
 
 	// Window of the live blocks that the model is of; absent if it is of all. The digest and
 	// the counts are then those of the window.
@@ -74,6 +78,7 @@ func modelAnswer(s *model.Served) ModelAnswer {
 		Tuning:      s.Tuning,
 		Calibration: model.NewCalibrationJSON(s.Calibration),
 		Decision:    model.NewDecisionJSON(s.DecidesBy(), len(m.Classes), s.Absent.Decision),
+		Forgetting:  s.Forgetting,
 		Window:      s.Window,
 		LiveRows:    s.Rows,
 		Unlabelled:  s.Unlabelled,

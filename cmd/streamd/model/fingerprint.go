@@ -42,6 +42,9 @@ func Fingerprint(s *Served) string {
 		}
 	}
 	all := []any{s.Missing, s.Tuning, s.Refinement, s.Calibration, s.Quality, s.Absent}
+	if s.Forgetting != nil {
+		all = append(all, s.Forgetting)
+	}
 	if s.Window != nil {
 		all = append(all, s.Window)
 	}

@@ -53,6 +53,9 @@ type Served struct {
 	Offsets    []Offset  // of the state, by topic and partition
 	MadeAt     time.Time // when the planes were made
 
+	// Forgetting is the weights of the rows. Nil: all weigh 1, apart from weights of their own.
+	Forgetting *Forgetting
+
 	// Window is the blocks that the model is of. Nil: all live ones. Other fields count the
 	// blocks of the window alone, and there are no offsets and no time.
 	Window *Windowed
@@ -177,7 +180,7 @@ func (s *Served) BasisID() string {
 
 // Same says whether a and b are equal but for their times.
 func (a *Served) Same(b *Served) bool {
-	return a.Digest == b.Digest && a.Model == b.Model && a.Problem == b.Problem &&
+	return a.SameSums(b) && a.Model == b.Model && a.Problem == b.Problem &&
 		(a.Basis != nil && a.Basis.Stale) == (b.Basis != nil && b.Basis.Stale) &&
 		a.Tuning == b.Tuning && a.Rule == b.Rule && a.Refinement == b.Refinement && a.Quality == b.Quality && a.Absent == b.Absent &&
 		a.Blocks == b.Blocks && slices.Equal(a.Offsets, b.Offsets)

@@ -88,6 +88,7 @@ func New(store *snapshot.Store, cfg *config.Config, budget *memory.Budget) *Set 
 		maxClasses: cfg.Limits.Classes,
 		features:   newSpace(nil, nil, cfg.Model.Folds, nil),
 		due:        map[string]struct{}{},
+		fading:     fading{half: HalfLife(cfg)},
 		unsaved: unsaved{
 			put: map[string]snapshot.Block{}, parts: map[string]*sample.Part{}, gone: map[string]struct{}{},
 			withdrawn: map[string]retire.Entry{},

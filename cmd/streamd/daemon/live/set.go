@@ -7,6 +7,7 @@
 //	bases.go     one basis is in use, and the next one is being built
 //	withdrawn.go selections of the control topic withdraw blocks, and give them back
 //	sources.go   the blocks that a basis was chosen from
+//	fading.go    the sums of the blocks, weighted by a half-life
 //	cut.go       the blocks of a window, and their sum from an index
 //	keeper.go    workers summarise a block for the spaces of a target
 //	unsaved.go   changes for the snapshot, and the room for them
@@ -71,6 +72,7 @@ type Set struct {
 	receipts receipts
 	unsaved
 	past   past
+	fading fading
 	target atomic.Pointer[Target]
 }
 
@@ -337,6 +339,7 @@ func (l *Set) include(e retire.Entry, k Kept) {
 	l.receipts.put(e.ID, k.Summary)
 	l.putBlock(snapshot.Block{Entry: e, Part: k.part})
 	l.index(&e)
+	l.fading.sums = nil
 	delete(l.gone, e.ID)
 }
 
@@ -418,9 +421,13 @@ func (l *Set) takeOut(e *retire.Entry) error {
 		}
 		if p == l.inUse {
 			l.unindex(e, s)
+			if p == l.fading.of {
+				l.fading.remove(id, s)
+			}
 		}
 		p.remove(id, s, digest)
 	}
+	l.fading.sums = nil
 	if l.sample != nil {
 		l.sample.Remove(id, part)
 	}
@@ -513,6 +520,14 @@ func (l *Set) Offer(id string, p *sample.Part) {
 	} else {
 		l.parts[id] = p
 	}
+}
+
+// WeightedSample is Sample with each row weighted like its block in the sums of Weigh.
+func (l *Set) WeightedSample(folds int, w *Weighted) *sample.Snapshot {
+	if l.sample == nil {
+		return nil
+	}
+	return l.sample.Weighted(l.features.Total(), folds, w.Whole, l.Weight)
 }
 
 // DigestOf is the digest of sums, in hex.

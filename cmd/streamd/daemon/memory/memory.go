@@ -14,6 +14,7 @@ import (
 	"streamd/config"
 	"streamd/incremental/exact"
 	"streamd/incremental/newton"
+	"streamd/retire"
 )
 
 // Budget divides limits.memory.
@@ -51,6 +52,7 @@ const (
 	perBlock = 512      // of the ledger, of the sample and of spaces, beside summaries
 
 	perReceipt = 128 // of a block in the tree of receipts
+	perWeight  = 160 // of a block in the index of weights
 
 	perProgramRow = 20 // numbers that a program of package lp has for a row, beside its columns
 
@@ -149,6 +151,14 @@ func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 	if c.Receipts.KeyFile != "" {
 		total += perReceipt * float64(blocks)
 	}
+	if c.Retire.HalfLife > 0 || c.Retire.HalfLifeRows > 0 {
+		total += perWeight * float64(blocks)
+		var largest float64
+		for _, s := range shapes { // only one space has weighted sums
+			largest = max(largest, m.weighted(s))
+		}
+		total += largest
+	}
 	workers := float64(c.Workers + c.Workers/2 + 2)
 	for _, s := range shapes {
 		n, all := float64(s.Features), s.Sum()
@@ -184,6 +194,16 @@ func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 		}
 	}
 	return total
+}
+
+// weighted is the most bytes of sums weighted by a half-life: the parts of each fold, and the sums
+// of a solve and of a study, which have up to one limb and two limbs more than plain ones.
+func (m *Budget) weighted(s Shape) float64 {
+	folds := float64(m.cfg.Model.Folds)
+	s.Window.Width = max(s.Window.Width, leastWindow) + 1
+	parts := retire.StepsPerHalving * max(folds, 1) * s.Sum()
+	s.Window.Width++
+	return parts + 2*(folds+1)*s.Sum()
 }
 
 // hats is the number of matrices that the planes of a shape have.

@@ -70,7 +70,9 @@ func TestAlarms(t *testing.T) {
 			d.waitForOffsets(43)
 			d.until("the error raises an alarm", func() bool { return d.Prequential().Drift.Error.Rises > 0 })
 			if rows == 0 {
-				d.until("the loss raises an alarm", func() bool { return d.Prequential().Drift.Sums.Holds })
+				d.until("the loss raises an alarm", func() bool {
+					return slices.ContainsFunc(d.Prequential().Drift.Alarms, func(a model.Alarm) bool { return a.Detector == model.DetectorSums })
+				})
 			}
 			events, _, _ = d.Events(events[len(events)-1].ID)
 			seen := map[model.Detector]*model.Alarm{}

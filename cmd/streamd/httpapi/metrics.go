@@ -105,7 +105,7 @@ var (
 	liveBlocks    = desc("live_blocks", "Blocks in the model's state.")
 	liveWeight    = desc("live_weight", "Sum of the weights of the served model's rows by age, where the newest weigh 1; absent without a half-life.")
 	withdrawn     = desc("withdrawn_blocks", "Blocks that records of retire.topic keep out of the model's state.")
-	judged        = desc("prequential_rows_total", "Arriving rows that the served model classified before it learned from them, by outcome. They are a part of all rows; rows that are read again count again.", "outcome")
+	judged        = desc("prequential_rows_total", "Arriving rows that the served model classified before it learned from them, by outcome. Of a fast stream they are a part of all rows.", "outcome")
 	balanced      = desc("prequential_balanced_correctness", "Mean of the classes' shares classified right among the latest of these rows: 10,000 or more of the last minute or more; absent before the first.")
 	judgedRight   = desc("prequential_correctness", "Share of these rows that was right: over the latest (window), or with fading weights (fading).", "over")
 	judgedLoss    = desc("prequential_squared_loss", "Mean squared error of the decision values of these rows, likewise.", "over")

@@ -84,7 +84,7 @@ var routes = []route{
 	{
 		method: "GET", path: "/v1/prequential", handle: (*Server).prequential, role: config.RoleRead,
 		summary: "How good the answers for arriving rows are",
-		notes: "Some of the rows are judged by the served model before it learns from them. `window` and `fading` have a confusion matrix. " +
+		notes: "Rows are judged by the served model before it learns from them; of a fast stream, some of each block. `window` and `fading` have a confusion matrix. " +
 			"The drift detectors watch the errors of these rows, and the loss of the served planes on the newest blocks.",
 		replies: []reply{{200, "Correctness, confusion matrices and squared losses, and the drift detectors.", model.Prequential{}, ""}},
 	},

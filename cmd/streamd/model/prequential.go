@@ -8,8 +8,8 @@ import (
 )
 
 // Prequential reports how good the answers of the served models were for arriving rows,
-// before they learned from the rows. Not all rows are judged. Rows that are read again are
-// judged again.
+// before they learned from the rows, in the order of the log. All rows of a slow stream are
+// judged, and some of a fast one.
 type Prequential struct {
 	Rows  int64 `json:"rows"`  // rows judged since the start of the daemon
 	Right int64 `json:"right"` // of these, the rows that were classified right

@@ -220,6 +220,7 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	}
 	countSummarised(&in.accounts.counts, z.rows, z.Summary)
 	in.countAdded(e, o)
+	in.record.add(z.judged)
 	return nil
 }
 

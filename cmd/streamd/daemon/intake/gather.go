@@ -42,6 +42,7 @@ type run struct {
 	weightless int64           // rows of weight 0, which are not in rows
 	counts     snapshot.Counts // of its records
 	grown      bool            // has rows that are not summarised yet
+	judged     []judgement     // of these rows
 }
 
 // rowsRead is the rows of the run's records, rejected ones included.
@@ -161,6 +162,11 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 	o.weightless += int64(z.rows - n)
 	if r.Offset >= p.applied.next { // otherwise the block has the rows already, if the policy has admitted it
 		o.grown = true
+		if last := len(o.judged) - 1; last >= 0 && o.judged[last].by == z.judged.by {
+			o.judged[last].rulings = append(o.judged[last].rulings, z.judged.rulings...)
+		} else if len(z.judged.rulings) > 0 {
+			o.judged = append(o.judged, z.judged)
+		}
 	}
 	return nil
 }
@@ -231,7 +237,10 @@ func (in *Intake) flushRun(ctx context.Context, p *partition) error {
 		done.Added, done.Replaced = false, false // it has only grown
 	}
 	in.countAdded(e, done)
-	o.grown = false
+	for _, y := range o.judged {
+		in.record.add(y)
+	}
+	o.grown, o.judged = false, nil
 	return nil
 }
 

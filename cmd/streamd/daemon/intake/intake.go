@@ -104,7 +104,8 @@ type pool struct {
 	inHand atomic.Int64 // bytes of results that have not been applied, beyond those of their payloads
 	room   atomic.Int64 // the limit of inHand, set by the loop
 
-	record record // of the judges
+	allowance allowance // of the judges
+	record    record    // of their judgements
 }
 
 // New makes an intake of a live set without positions (see Restore).

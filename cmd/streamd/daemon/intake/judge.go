@@ -18,16 +18,25 @@ import (
 // evaluation (package prequential). Held-out folds measure a model on rows like the learned
 // ones. This measures it on the rows that come now.
 //
-// Only a few rows of each task are judged. They are spread over the block and taken in random
-// order, since the rows of a class may lie together, which would look like a change. A judge
-// belongs to one worker, which adds credit for each task. Without credit it judges nothing.
+// Of a block with more rows than the allowance pays for, the judged rows are spread over the
+// block. They are taken in an order that the block's position decides alone, since the rows of a
+// class may lie together, which would look like a change. A judge belongs to one worker.
 type judge struct {
-	credit  int // multiplications left to spend
 	at      []int
 	numbers []float64
 	columns []gram.Column
 	class   []int32
 	values  []float64
+	seed    rand.PCG
+	random  *rand.Rand        // of seed
+	served  *model.Served     // the last one
+	by      *model.Classifier // of it
+}
+
+// judgement is the outcome for the judged rows of a record. The loop adds it to the record of
+// judgements when it applies the rows, so that judgements come in the order of the log, and once.
+type judgement struct {
+	by      *model.Classifier
 	rulings []ruling
 }
 
@@ -37,69 +46,106 @@ type ruling struct {
 	loss          float64 // see prequential.SquaredError
 }
 
-// A task adds credit for taskCredit multiplications and judges at most taskJudged rows. For
-// small models that is less than a percent of a task's time.
+// allowance bounds the work of all judges to a few percent of a processor. All rows are judged of
+// a stream of up to a quarter million rows a second and ten features, and some of each block of a
+// faster one. It is safe for concurrent use.
+type allowance struct {
+	mu     sync.Mutex
+	credit int // operations of about a nanosecond
+	raised time.Time
+}
+
 const (
-	taskCredit = 1 << 16
-	taskJudged = 128
+	secondCredit = 1 << 25          // that a second adds
+	mostCredit   = secondCredit / 4 // that is kept for a block
+	judgedCall   = 512              // operations of a record
+	judgedRow    = 128              // operations of a row beside its multiplications
+	pieceNumbers = 1 << 16          // bounds the numbers that a judge holds
 )
 
-// rows judges some rows of a block that was decoded for the live set's features.
-func (j *judge) rows(b *incremental.Block, by *model.Served, to *record) {
-	if j.credit == 0 || by.Model == nil || b.Rows() == 0 {
-		return
+// take returns how many of some rows may be judged, at that many multiplications each.
+func (a *allowance) take(rows, each int) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	gone := min(max(0, now.Sub(a.raised)), time.Second) // the zero allowance is full
+	a.credit, a.raised = min(mostCredit, a.credit+int(secondCredit*gone.Seconds())), now
+	rows = min(rows, (a.credit-judgedCall)/(each+judgedRow))
+	if rows <= 0 {
+		return 0
 	}
-	c := by.Classifier()
+	a.credit -= judgedCall + rows*(each+judgedRow)
+	return rows
+}
+
+// rows judges rows of a block that was decoded for the live set's features.
+func (j *judge) rows(b *incremental.Block, by *model.Served, of *allowance, partition int, offset int64) (to judgement) {
+	if by.Model == nil || b.Rows() == 0 {
+		return to
+	}
+	if j.served != by {
+		j.served, j.by = by, by.Classifier()
+	}
+	c := j.by
 	planes := len(c.Model.Planes)
 	each := len(b.Columns) * planes
 	if c.Map != nil {
 		each = c.Map.Points() * (len(b.Columns) + planes)
 	}
-	j.credit = min(j.credit, taskJudged*each)
-	m := min(b.Rows(), j.credit/each)
+	m := of.take(b.Rows(), each)
 	if m == 0 {
-		return
+		return to
 	}
-	j.credit -= m * each
-	j.take(b, m)
-	j.class = slices.Grow(j.class[:0], m)[:m]
-	j.values = slices.Grow(j.values[:0], m*planes)[:m*planes]
-	c.Classify(j.class, j.values, j.columns)
-
-	of := b.ClassesIn(c.Model.Classes)
-	j.rulings = j.rulings[:0]
-	for i, row := range j.at {
-		code := b.Codes[row]
-		if b.Weight(row) == 0 || b.Classes[code] == incremental.Unlabelled {
-			continue // counts as absent, or cannot be judged
+	j.draw(b.Rows(), m, partition, offset)
+	to = judgement{c, make([]ruling, 0, m)}
+	known := b.ClassesIn(c.Model.Classes)
+	for at := range slices.Chunk(j.at, max(1, pieceNumbers/max(len(b.Columns), planes))) {
+		j.take(b, at)
+		j.class = slices.Grow(j.class[:0], len(at))[:len(at)]
+		j.values = slices.Grow(j.values[:0], len(at)*planes)[:len(at)*planes]
+		c.Classify(j.class, j.values, j.columns)
+		for i, row := range at {
+			code := b.Codes[row]
+			if b.Weight(row) == 0 || b.Classes[code] == incremental.Unlabelled {
+				continue // counts as absent, or cannot be judged
+			}
+			r := ruling{class: int32(known[code]), answer: j.class[i]}
+			r.loss = prequential.SquaredError(j.values[i*planes:(i+1)*planes], r.class)
+			to.rulings = append(to.rulings, r)
 		}
-		r := ruling{class: int32(of[code]), answer: j.class[i]}
-		r.loss = prequential.SquaredError(j.values[i*planes:(i+1)*planes], r.class)
-		j.rulings = append(j.rulings, r)
 	}
-	to.add(c, j.rulings)
+	return to
 }
 
-// take copies m rows of a block into columns.
-func (j *judge) take(b *incremental.Block, m int) {
-	j.at = slices.Grow(j.at[:0], m)[:m]
-	offset := rand.IntN(b.Rows())
-	for i := range j.at {
-		j.at[i] = (i*b.Rows() + offset) / m
+// draw draws m of the rows of the block at a position of the log.
+func (j *judge) draw(rows, m, partition int, offset int64) {
+	if j.random == nil {
+		j.random = rand.New(&j.seed)
 	}
-	rand.Shuffle(m, func(a, b int) { j.at[a], j.at[b] = j.at[b], j.at[a] })
+	j.seed.Seed(uint64(partition), uint64(offset))
+	j.at = slices.Grow(j.at[:0], m)[:m]
+	first := j.random.IntN(rows)
+	for i := range j.at {
+		j.at[i] = (i*rows + first) / m
+	}
+	j.random.Shuffle(m, func(a, b int) { j.at[a], j.at[b] = j.at[b], j.at[a] })
+}
+
+// take copies rows of a block into columns.
+func (j *judge) take(b *incremental.Block, at []int) {
+	m := len(at)
 	j.numbers = slices.Grow(j.numbers[:0], m*len(b.Columns))[:m*len(b.Columns)]
 	j.columns = j.columns[:0]
 	for k, column := range b.Columns {
 		to := j.numbers[k*m : (k+1)*m]
-		for i, row := range j.at {
+		for i, row := range at {
 			to[i] = column.At(row)
 		}
 		j.columns = append(j.columns, gram.ColumnOf(to))
 	}
 }
 
-// record has the judgements of all workers since the start. It is safe for concurrent use.
+// record has the judgements since the start. It is safe for concurrent use.
 type record struct {
 	mu     sync.Mutex
 	all    prequential.Evaluation
@@ -123,11 +169,12 @@ const (
 	latestTime = time.Minute
 )
 
-// add adds the rulings on a classifier's answers.
-func (p *record) add(c *model.Classifier, rulings []ruling) {
-	if len(rulings) == 0 {
+// add adds a judgement.
+func (p *record) add(y judgement) {
+	if len(y.rulings) == 0 {
 		return
 	}
+	c := y.by
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.all.SetClasses(c.Model.Classes)
@@ -140,7 +187,7 @@ func (p *record) add(c *model.Classifier, rulings []ruling) {
 	if rows == p.halved {
 		p.began = time.Now()
 	}
-	for _, r := range rulings {
+	for _, r := range y.rulings {
 		p.all.Add(r.class, r.answer, r.loss)
 		if p.errors == nil {
 			continue

@@ -3,6 +3,7 @@ package intake
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,7 +29,7 @@ func TestLatestJudgements(t *testing.T) {
 				}
 				rulings = append(rulings, ruling{class: of, answer: answer})
 			}
-			p.add(by, rulings)
+			p.add(judgement{by, rulings})
 		}
 		check := func(rows, right, recent int64, correct, balanced float64) {
 			t.Helper()
@@ -51,47 +52,66 @@ func TestLatestJudgements(t *testing.T) {
 	})
 }
 
-// A task judges at least a few rows of a large model over time, and a part of a block
-// with a small one.
+// The rows of slow blocks are all judged. The time of many blocks, or of those of a large model,
+// pays for some of their rows. Which ones depends on the position of the block alone.
 func TestJudgementsAreFew(t *testing.T) {
-	for _, test := range []struct{ features, planes, rows, tasks, want int }{
-		{10, 1, 20_000, 3, 3 * taskJudged},
-		{10, 1, 100, 3, 300},
-		{100, 100, 1000, 5, 5 * taskCredit / 10_000},
-		{1000, 100, 1000, 5, 5 * taskCredit / 100_000},
+	for _, test := range []struct {
+		features, planes, rows, blocks int
+		every                          time.Duration // between blocks
+		want                           int
+	}{
+		{10, 1, 100, 3, time.Second, 300},
+		{10, 1, 20_000, 3, time.Second, 60_000},
+		{10, 1, 200_000, 3, time.Second, 3 * ((mostCredit - judgedCall) / (10 + judgedRow))},
+		{100, 100, 1000, 5, time.Second, 5 * ((mostCredit - judgedCall) / (10_000 + judgedRow))},
+		{10, 1, 20_000, 11, 10 * time.Millisecond, 20_000*3 + (mostCredit+10*secondCredit/100-3*20_000*(10+judgedRow)-11*judgedCall)/(10+judgedRow)},
+		{1000, 100, 1000, 2, time.Millisecond, 84},
 	} {
-		b := &incremental.Block{Classes: []string{"c0"}, Codes: make([]int32, test.rows)}
-		for range test.features {
-			b.Columns = append(b.Columns, gram.ColumnOf(make([]float64, test.rows)))
-		}
-		m := &incremental.Model{Features: incremental.DefaultFeatures(test.features)}
-		for i := range max(2, test.planes) {
-			m.Classes = append(m.Classes, fmt.Sprintf("c%d", i))
-		}
-		for _, class := range m.Classes[:test.planes] {
-			m.Planes = append(m.Planes, incremental.Plane{Class: class, W: make([]float64, test.features)})
-		}
-		var j judge
-		var p record
-		j.rows(b, &model.Served{Model: m}, &p)
-		if got := p.answer(m.Classes).Rows; got != 0 {
-			t.Errorf("%+v: %d rows are judged before there is a task", test, got)
-		}
-		for range test.tasks {
-			j.credit += taskCredit
-			j.rows(b, &model.Served{Model: m}, &p)
-			j.rows(b, &model.Served{}, &p)
-		}
-		if got := p.answer(m.Classes).Rows; got != int64(test.want) {
-			t.Errorf("%+v: %d rows are judged", test, got)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			b := &incremental.Block{Classes: []string{"c0"}, Codes: make([]int32, test.rows)}
+			for range test.features {
+				b.Columns = append(b.Columns, gram.ColumnOf(make([]float64, test.rows)))
+			}
+			m := &incremental.Model{Features: incremental.DefaultFeatures(test.features)}
+			for i := range max(2, test.planes) {
+				m.Classes = append(m.Classes, fmt.Sprintf("c%d", i))
+			}
+			for _, class := range m.Classes[:test.planes] {
+				m.Planes = append(m.Planes, incremental.Plane{Class: class, W: make([]float64, test.features)})
+			}
+			served := &model.Served{Model: m}
+			var j, again judge
+			var of allowance
+			judged := 0
+			for i := range test.blocks {
+				if y := j.rows(b, &model.Served{}, &of, 0, 0); y.rulings != nil {
+					t.Fatal("rows are judged without a model")
+				}
+				y := j.rows(b, served, &of, 3, int64(i))
+				judged += len(y.rulings)
+				if len(y.rulings) > 0 {
+					again.draw(test.rows, len(y.rulings), 3, int64(i))
+					if !slices.Equal(j.at, again.at) || slices.Max(j.at) >= test.rows {
+						t.Errorf("%+v: block %d: other rows are judged the second time", test, i)
+					}
+					slices.Sort(again.at)
+					if len(slices.Compact(again.at)) != len(y.rulings) {
+						t.Errorf("%+v: block %d: a row is judged twice", test, i)
+					}
+				}
+				time.Sleep(test.every)
+			}
+			if judged > test.want || judged < test.want-test.blocks {
+				t.Errorf("%+v: %d rows are judged", test, judged)
+			}
+		})
 	}
 }
 
 // Labels that the model of now does not have are in no answer.
 func TestJudgementsForgetLabels(t *testing.T) {
 	var p record
-	p.add(&model.Classifier{Model: &incremental.Model{Classes: []string{"a", "secret"}}}, []ruling{{class: 0}, {class: 1, answer: 1}, {class: 1}})
+	p.add(judgement{&model.Classifier{Model: &incremental.Model{Classes: []string{"a", "secret"}}}, []ruling{{class: 0}, {class: 1, answer: 1}, {class: 1}}})
 	got := p.answer([]string{"a", "b"})
 	if got.Rows != 3 || got.Window.Weight != 1 || got.Fading.Classes[1].Class != "b" || got.Window.Classes[1].Weight != 0 {
 		t.Errorf("%+v, %+v", got.Window, got.Fading)
@@ -110,8 +130,9 @@ func TestUnlabelledRowsAreNotJudged(t *testing.T) {
 		Columns: []gram.Column{gram.ColumnOf([]float64{1, 2, 3, 4, 5})},
 	}
 	m := &incremental.Model{Features: []string{"x"}, Classes: []string{"c0", "c1"}, Planes: []incremental.Plane{{Class: "c1", W: []float64{-1}}}}
-	j, p := judge{credit: taskCredit}, record{}
-	j.rows(b, &model.Served{Model: m}, &p)
+	var j judge
+	var p record
+	p.add(j.rows(b, &model.Served{Model: m}, new(allowance), 0, 0))
 	if got := p.answer(m.Classes); got.Rows != 2 || got.Right != 2 || got.Window.Weight != 2 {
 		t.Errorf("%+v, want both rows with a label judged", got)
 	}
@@ -129,8 +150,11 @@ func BenchmarkJudge(b *testing.B) {
 	var j judge
 	var p record
 	b.ReportAllocs()
+	judged := 0
 	for b.Loop() {
-		j.credit += taskCredit
-		j.rows(block, served, &p)
+		y := j.rows(block, served, &allowance{}, 0, 0)
+		p.add(y)
+		judged += len(y.rulings)
 	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(judged), "ns/row")
 }

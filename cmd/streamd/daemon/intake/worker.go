@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"streamd/cmd/streamd/daemon/live"
-	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/exact"
@@ -36,10 +35,11 @@ type result struct {
 	features []string
 	i, j     int          // the record's rows of the task, if they are to be gathered; none of weight 0
 	window   exact.Window // of the sums of these
-	bad      error        // why the record cannot be used
-	left     bool         // no room for it now: the loop processes it
-	fatal    error        // why the daemon cannot go on
-	inHand   int64        // bytes of pool.inHand
+	judged   judgement
+	bad      error // why the record cannot be used
+	left     bool  // no room for it now: the loop processes it
+	fatal    error // why the daemon cannot go on
+	inHand   int64 // bytes of pool.inHand
 }
 
 // rowsRead is the rows of the record. A record that cannot be decoded counts as one row.
@@ -76,7 +76,6 @@ func (in *Intake) Work(ctx context.Context) {
 func (w *worker) do(ctx context.Context, t *task) {
 	if w.Live.Target().Features != nil {
 		t.results = make([]result, 0, len(t.records))
-		w.judge.credit += taskCredit
 		for i := range t.records {
 			z := w.process(ctx, t, &t.records[i])
 			if z.fixed == nil || z.left {
@@ -84,9 +83,6 @@ func (w *worker) do(ctx context.Context, t *task) {
 				break // features have become free, or there is no room
 			}
 			t.results = append(t.results, z)
-		}
-		if t.rows != nil {
-			w.judge.rows(t.rows.Block(), w.servedModel(), &w.record)
 		}
 	}
 	for i := range t.refused {
@@ -167,12 +163,18 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 		t.rows.AppendBlock(b)
 		z.j = t.rows.Len()
 		z.window = b.Window()
+		z.judged = w.judged(b, t, r)
 		return nil
 	}
 	if z.Kept, err = w.keeper.Keep(ctx, b, w.Live.Target()); err == nil {
-		w.judge.rows(b, w.servedModel(), &w.record)
+		z.judged = w.judged(b, t, r)
 	}
 	return err
+}
+
+// judged judges the block of a record by the served model, if that has the worker's features.
+func (w *worker) judged(b *incremental.Block, t *task, r *kafka.Record) judgement {
+	return w.judge.rows(b, w.Served(w.features), &w.allowance, t.partition, r.Offset)
 }
 
 var errNoRoom = errors.New("there is no room for a block")
@@ -223,6 +225,3 @@ func positiveClasses(b *incremental.Block) (labels []string) {
 	}
 	return labels
 }
-
-// servedModel is the served model, or an empty one if its features are not the worker's.
-func (w *worker) servedModel() *model.Served { return w.Served(w.features) }

@@ -38,6 +38,7 @@ import (
 //	withdrawn   block id                     ledger entry of a withdrawn block
 //	receipts, log hashes, log                the log of receipts; see receipts.go
 //	history     history                      some figures over time; the bucket may be missing
+//	            detectors                    the drift detectors; may be missing
 //
 // All numbers are little endian, except the parts of keys, which must sort.
 type format uint32
@@ -74,6 +75,7 @@ var (
 	keyWithdrawn = []byte("withdrawn")
 	keyMAC       = []byte("mac")
 	keyHistory   = []byte("history")
+	keyDetectors = []byte("detectors")
 )
 
 // spaceKey is the key of a space, and the prefix of the keys of its values.

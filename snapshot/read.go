@@ -32,6 +32,7 @@ type Contents struct {
 	Counts    Counts
 	SavedAt   time.Time // UTC; zero: nothing has been saved
 	History   []byte    // as SaveHistory wrote it; nil: there is none
+	Detectors []byte    // Change.Detectors of the last save that had some; nil: there are none
 	Log       LogHead   // end of the log of receipts
 
 	// Uncompacted is the time when the oldest remains were left since the last
@@ -309,7 +310,11 @@ func readContents(tx *bbolt.Tx, file fileID, note note) (*Contents, error) {
 	}
 	c.Horizon, c.Counts, c.SavedAt, c.Uncompacted = want.horizon, want.counts, want.savedAt, want.uncompacted
 	c.InUse, c.retirements = want.inUse, want.retirements
-	c.History, err = readHistory(tx)
+	c.History, err = readHistory(tx, keyHistory)
+	if err := note(err); err != nil {
+		return nil, err
+	}
+	c.Detectors, err = readHistory(tx, keyDetectors)
 	if err := note(err); err != nil {
 		return nil, err
 	}
@@ -332,17 +337,17 @@ func readContents(tx *bbolt.Tx, file fileID, note note) (*Contents, error) {
 	return c, c.readSpaces(tx, f, &want, headErr == nil, note)
 }
 
-// readHistory returns a copy of the history; nil: there is none.
-func readHistory(tx *bbolt.Tx) ([]byte, error) {
+// readHistory returns a copy of a record beside the state; nil: there is none.
+func readHistory(tx *bbolt.Tx, key []byte) ([]byte, error) {
 	bucket := tx.Bucket(bucketHistory)
 	if bucket == nil {
 		return nil, nil
 	}
-	value := bucket.Get(keyHistory)
+	value := bucket.Get(key)
 	if value == nil {
 		return nil, nil
 	}
-	record, err := unseal(bucketHistory, keyHistory, value)
+	record, err := unseal(bucketHistory, key, value)
 	return bytes.Clone(record), err
 }
 

@@ -66,6 +66,9 @@ type Change struct {
 	SavedAt    time.Time // rounded to the millisecond
 	// Receipts are the leaves that the log of receipts gains; nil: none.
 	Receipts *receipt.Growth
+	// Detectors is a record of the drift detectors, which this package does not read; nil: as
+	// at the last save.
+	Detectors []byte
 }
 
 // SpaceChange is the change of a space, or a whole new one. Basis and Report are ignored
@@ -250,6 +253,11 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		if err := w.putReceipts(c.Receipts); err != nil {
 			return err
 		}
+		if c.Detectors != nil {
+			if err := w.putHistory(keyDetectors, c.Detectors); err != nil {
+				return err
+			}
+		}
 		if err := w.putHead(); err != nil {
 			return err
 		}
@@ -428,16 +436,18 @@ func (s *Store) SaveMember(m Member) error {
 // The record has its own bucket, because in the bucket of the head every save would write
 // it again.
 func (s *Store) SaveHistory(record []byte) error {
-	err := s.update(func(w *writer) error {
-		if _, err := w.tx.CreateBucketIfNotExists(bucketHistory); err != nil {
-			return err
-		}
-		return w.putValue(bucketHistory, keyHistory, append(frame(), record...))
-	})
+	err := s.update(func(w *writer) error { return w.putHistory(keyHistory, record) })
 	if err != nil {
 		return fmt.Errorf("save the history in snapshot %s: %w", s.path, err)
 	}
 	return nil
+}
+
+func (w *writer) putHistory(key, record []byte) error {
+	if _, err := w.tx.CreateBucketIfNotExists(bucketHistory); err != nil {
+		return err
+	}
+	return w.putValue(bucketHistory, key, append(frame(), record...))
 }
 
 // writer makes the changes of a transaction and keeps its head up to date.

@@ -565,10 +565,14 @@ func TestHistory(t *testing.T) {
 func checkHistory(t *testing.T, key *Key) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "history.db")
+	var detectors []byte
 	open := func() (*Store, []byte) {
 		s, c, err := key.Open(path, settings)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if string(c.Detectors) != string(detectors) {
+			t.Errorf("the detectors are %q", c.Detectors)
 		}
 		return s, c.History
 	}
@@ -580,6 +584,9 @@ func checkHistory(t *testing.T, key *Key) {
 		t.Fatal(err)
 	}
 	before := values(t, fixture)
+	if detectors = fixtureChange().Detectors; detectors == nil {
+		t.Fatal("there are no detectors to save")
+	}
 	for _, record := range [][]byte{bytes.Repeat([]byte("old "), 30_000), {}, bytes.Repeat([]byte("new "), 20_000)} {
 		if err := s.SaveHistory(record); err != nil {
 			t.Fatal(err)

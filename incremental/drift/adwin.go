@@ -1,7 +1,11 @@
 // Package drift finds changes in a stream.
 package drift
 
-import "math"
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+)
 
 // ADWIN watches a mean, such as the share of rows that a model classifies wrong (Bifet and
 // Gavaldà 2007, "Learning from time-changing data with adaptive windowing"). It keeps a
@@ -126,6 +130,55 @@ func (a *ADWIN) test() (c Change, changed bool) {
 		}
 	}
 	return c, changed
+}
+
+// savedADWIN is an ADWIN as JSON. Go writes and reads the sums without loss.
+type savedADWIN struct {
+	Delta   float64        `json:"delta"`
+	Ticks   int            `json:"ticks"`
+	Buckets [][][2]float64 `json:"buckets"` // sum and squares, of sizes 1, 2, 4, …
+}
+
+// MarshalJSON writes the window. An ADWIN that is read from it finds the same changes.
+func (a *ADWIN) MarshalJSON() ([]byte, error) {
+	s := savedADWIN{Delta: a.delta, Ticks: a.ticks, Buckets: [][][2]float64{}}
+	for _, of := range a.sizes {
+		buckets := [][2]float64{}
+		for _, b := range of {
+			buckets = append(buckets, [2]float64{b.sum, b.squares})
+		}
+		s.Buckets = append(s.Buckets, buckets)
+	}
+	return json.Marshal(s)
+}
+
+// UnmarshalJSON replaces the window by that of an ADWIN of the same delta. After an error the
+// ADWIN is as before.
+func (a *ADWIN) UnmarshalJSON(text []byte) error {
+	var s savedADWIN
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	const most = 63 // sizes; the number of values is an int64
+	if s.Delta != a.delta || s.Ticks < 0 || s.Ticks >= testEvery || len(s.Buckets) > most {
+		return fmt.Errorf("drift: the window of an ADWIN of delta %v has delta %v, %d values since the last test and %d sizes", a.delta, s.Delta, s.Ticks, len(s.Buckets))
+	}
+	var sizes [][]bucket
+	for i, saved := range s.Buckets {
+		if len(saved) > perSize || len(saved) == 0 {
+			return fmt.Errorf("drift: there are %d buckets of %d values, want 1 to %d", len(saved), 1<<i, perSize)
+		}
+		of := make([]bucket, 0, perSize+1)
+		for _, b := range saved {
+			if !(0 <= b[1] && b[1] <= b[0] && b[0] <= float64(int64(1)<<i)) {
+				return fmt.Errorf("drift: %d values from 0 to 1 cannot have the sum %v and squares %v", 1<<i, b[0], b[1])
+			}
+			of = append(of, bucket{b[0], b[1]})
+		}
+		sizes = append(sizes, of)
+	}
+	a.ticks, a.sizes = s.Ticks, sizes
+	return nil
 }
 
 // Window returns the number of values in the window and their mean, which is NaN if there are

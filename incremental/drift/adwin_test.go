@@ -53,6 +53,63 @@ func TestAlarmsLikeRivers(t *testing.T) {
 	}
 }
 
+// A window that was saved and read again after any value finds the same changes, and is the same
+// in every bit.
+func TestWindowIsSaved(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 9))
+	a, b := NewADWIN(0.002), NewADWIN(0.002)
+	changes := 0
+	for i := range 20_000 {
+		x := r.Float64() * (0.5 + 0.5*float64(i/4000%2))
+		c, changed := a.Add(x)
+		again, too := b.Add(x)
+		if c != again || changed != too {
+			t.Fatalf("value %d: %+v and, after it was saved, %+v", i, c, again)
+		}
+		if changed {
+			changes++
+		}
+		if r.IntN(50) > 0 && !changed {
+			continue
+		}
+		text, err := json.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = NewADWIN(0.002)
+		if err := json.Unmarshal(text, b); err != nil {
+			t.Fatal(err)
+		}
+		if a.ticks != b.ticks || !slices.EqualFunc(a.sizes, b.sizes, slices.Equal) {
+			t.Fatalf("after value %d the window is %v, and was %v", i, b, a)
+		}
+	}
+	if changes < 4 {
+		t.Errorf("only %d changes", changes)
+	}
+}
+
+// A window that no ADWIN can have is refused, and changes nothing.
+func TestBadWindows(t *testing.T) {
+	a := NewADWIN(0.5)
+	for range 10 {
+		a.Add(1)
+	}
+	for _, text := range []string{
+		`{"delta":0.002,"ticks":1,"buckets":[]}`, `{"delta":0.5,"ticks":32,"buckets":[]}`, `{"delta":0.5,"ticks":-1}`,
+		`{"delta":0.5,"buckets":[[]]}`, `{"delta":0.5,"buckets":[[[1,1],[1,1],[1,1],[1,1],[1,1],[1,1]]]}`,
+		`{"delta":0.5,"buckets":[[[1.5,1]]]}`, `{"delta":0.5,"buckets":[[[0.5,0.6]]]}`, `{"delta":0.5,"buckets":[[[0,-1]]]}`,
+		`{"delta":0.5,"buckets":7}`, `7`, ``,
+	} {
+		if err := a.UnmarshalJSON([]byte(text)); err == nil {
+			t.Errorf("%s is taken", text)
+		}
+	}
+	if n, mean := a.Window(); n != 10 || mean != 1 {
+		t.Errorf("%d values of mean %v are left", n, mean)
+	}
+}
+
 // A change is found where it is, with its means.
 func TestChangeIsPlaced(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))

@@ -257,7 +257,8 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	}
 	d.receipts = w.receipts
 	d.receipts.publisher, d.receipts.version = p, o.Version
-	d.watching = &watching{core: c, publisher: p, events: o.events, shorten: d.shorten, assigned: d.assigned}
+	d.watching = w.watching
+	d.watching.publisher, d.watching.events, d.watching.shorten, d.watching.assigned = p, o.events, d.shorten, d.assigned
 	if d.watching.events == nil {
 		d.watching.events = events.New(now)
 	}
@@ -332,6 +333,7 @@ func (d *Daemon) restore(o Options) (err error) {
 		d.former = saved.Member.ID
 	}
 	d.resumes = d.intake.Restore(saved)
+	d.watching.restore(saved.Detectors)
 	if err := d.withdrawing.restore(saved.Offsets); err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ type saver struct {
 	*core
 	control  followed
 	receipts *receipts
+	watching *watching
 	state    saverState
 	job      *job    // the job under way, unless idle
 	saving   *saving // the save under way, or nil
@@ -58,14 +59,14 @@ type saving struct {
 
 func newSaver(c *core, now time.Time) *saver {
 	return &saver{
-		core: c, receipts: &receipts{core: c}, control: followed{next: map[int]int64{}}, commits: make(chan map[int]int64, 1), lastTry: now,
+		core: c, receipts: &receipts{core: c}, watching: &watching{core: c}, control: followed{next: map[int]int64{}}, commits: make(chan map[int]int64, 1), lastTry: now,
 		took: quiet, // not known yet, and the first save saves little
 	}
 }
 
 // hasUnsaved reports whether anything may not be saved.
 func (s *saver) hasUnsaved() bool {
-	return s.state == storing || s.live.HasUnsaved() || s.intake.Moved() || s.control.moved
+	return s.state == storing || s.live.HasUnsaved() || s.intake.Moved() || s.control.moved || s.watching.risen
 }
 
 // hasRoom reports whether a block of that size may join the blocks that wait for a save.
@@ -132,7 +133,9 @@ func (s *saver) beginSave() {
 	offsets, undo := s.intake.TakeMoved()
 	ofControl, undoControl := s.control.takeMoved(s.cfg.Retire.Topic)
 	c.Offsets = slices.Concat(offsets, ofControl)
-	y.undo = func() { undo(); undoControl() }
+	record, undoDetectors, err := s.watching.record()
+	c.Detectors = record
+	y.undo = func() { undo(); undoControl(); undoDetectors() }
 	at := s.intake.Positions()
 	for _, o := range at.Resume {
 		y.next[o.Partition] = o.Next
@@ -144,8 +147,10 @@ func (s *saver) beginSave() {
 	s.unsavedSince = time.Time{}
 	s.state, s.saving = storing, y
 	var prepared *snapshot.Prepared
-	var err error
-	if c.Receipts, err = s.receipts.grow(c.SavedAt); err == nil {
+	if err == nil {
+		c.Receipts, err = s.receipts.grow(c.SavedAt)
+	}
+	if err == nil {
 		prepared, err = s.store.Prepare(*c)
 	}
 	s.job = s.begin(true, func(context.Context) func() {

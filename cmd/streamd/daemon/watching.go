@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -21,9 +23,9 @@ import (
 //
 // One detector watches the errors of judged rows (package intake). The other one compares the
 // loss of the served planes on the newest blocks with that on the rest, from their sums. The
-// first depends on which rows were judged, and starts anew with the process. The second is a
-// function of the live set and the served planes, and keeps nothing but whether its alarm
-// holds. No answer of the model depends on either, unless drift.rows makes an alarm retire
+// first depends on which rows were judged. The second is a function of the live set and the served
+// planes, and keeps nothing but whether its alarm holds. A save writes both, at its position of
+// the log: a change that was half found before a restart is found after it. No answer of the model depends on either, unless drift.rows makes an alarm retire
 // blocks. Then the live set depends on when alarms came, and the model is still a function of
 // the live set.
 type watching struct {
@@ -41,8 +43,62 @@ type watching struct {
 	epoch      uint32 // that was told of
 	rebalances int64  // likewise
 
+	saved []byte // that the snapshot has, or will have after the save under way; nil: not known
+	risen bool   // the alarm of the sums has changed since
+
 	mu     sync.Mutex // of the report
 	report model.Drift
+}
+
+// savedDetectors is the record of the detectors in the snapshot.
+type savedDetectors struct {
+	Version int             `json:"version"`
+	Error   json.RawMessage `json:"error"`  // see intake.Detector
+	Report  model.Drift     `json:"report"` // counts, alarms, and whether the alarm of the sums holds
+}
+
+const detectorsVersion = 1
+
+// restore continues the detectors of a snapshot, if record is not nil.
+func (w *watching) restore(record []byte) {
+	if record == nil || !w.cfg.Drift.Detect {
+		return
+	}
+	var s savedDetectors
+	err := json.Unmarshal(record, &s)
+	if err == nil && s.Version != detectorsVersion {
+		err = fmt.Errorf("the record has version %d, this program knows %d", s.Version, detectorsVersion)
+	}
+	if err == nil {
+		err = w.intake.RestoreDetector(s.Error)
+	}
+	if err != nil {
+		w.log.Warn().Err(err).Msg("the drift detectors in the snapshot cannot be read and begin anew")
+		return
+	}
+	s.Report.Alarms = s.Report.Alarms[:min(len(s.Report.Alarms), keptAlarms)]
+	w.saved, w.report = record, s.Report
+}
+
+// record is the detectors for a save, nil if the snapshot has them. undo counts them as not saved.
+func (w *watching) record() (record []byte, undo func(), err error) {
+	undo = func() { w.saved, w.risen = nil, true }
+	if !w.cfg.Drift.Detect {
+		return nil, undo, nil
+	}
+	s := savedDetectors{Version: detectorsVersion}
+	if s.Error, err = w.intake.Detector(); err != nil {
+		return nil, undo, err
+	}
+	w.mu.Lock()
+	s.Report = w.report
+	record, err = json.Marshal(s)
+	w.mu.Unlock()
+	if w.risen = false; err != nil || bytes.Equal(record, w.saved) {
+		return nil, undo, err
+	}
+	w.saved = record
+	return record, undo, nil
 }
 
 const (
@@ -212,6 +268,7 @@ func (w *watching) measured(r model.SumsDrift) {
 	if risen {
 		r.Rises++
 	}
+	w.risen = w.risen || r.Holds != was.Holds
 	w.report.Sums = r
 	w.mu.Unlock()
 	if risen {

@@ -3,7 +3,9 @@ package daemon
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -138,4 +140,109 @@ func TestShorten(t *testing.T) {
 		t.Errorf("after a restart %d blocks of %d rows are live", s.LiveBlocks, s.LiveRows)
 	}
 	d.stop()
+}
+
+// detectors are what the drift detectors have seen, without the times of alarms.
+func (i *instance) detectors() (errors string, report model.Drift) {
+	i.t.Helper()
+	text, err := inLoop(i.t.Context(), i.jobs, i.intake.Detector)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	report = *i.Prequential().Drift
+	report.Sums = model.SumsDrift{} // how often they are compared depends on the clock
+	report.Alarms = slices.DeleteFunc(report.Alarms, func(a model.Alarm) bool { return a.Detector == model.DetectorSums })
+	for k := range report.Alarms {
+		report.Alarms[k].Time = time.Time{}
+	}
+	return string(text), report
+}
+
+// Detectors that are stopped and started between any two blocks around a change have the bits of
+// those that go on. After a crash each row counts once, too.
+func TestDetectorsOutliveRestarts(t *testing.T) {
+	const half, rows = 12, 40
+	messages := slices.Concat(stream(5, half, rows, false), stream(6, half, rows, true))
+	for unit, flags := range map[string]map[string]string{
+		"message": {"sample.rows": "0"},
+		"offsets": {"sample.rows": "0", "blocks.unit": "offsets", "blocks.offsets": "5"},
+	} {
+		t.Run(unit, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			run := func(file string, restarts func(i int) bool) (string, model.Drift, *instance, string) {
+				name := topic(t, 1)
+				d := start(t, name, filepath.Join(dir, file), flags)
+				for i, m := range messages {
+					produce(t, name, m)
+					d.waitForOffsets(int64(i + 1))
+					if restarts(i) {
+						d.stop()
+						d = start(t, name, filepath.Join(dir, file), flags)
+						d.waitForOffsets(int64(i + 1))
+						d.wait("a model", func(s *model.Served) bool { return s.Model != nil })
+					}
+				}
+				errors, report := d.detectors()
+				return errors, report, d, name
+			}
+			want, report, d, _ := run("on.db", func(int) bool { return false })
+			d.stop()
+			if len(report.Alarms) == 0 || report.Error.Rises != 1 {
+				t.Fatalf("the change is not found: %+v", report)
+			}
+			got, again, d, name := run("off.db", func(i int) bool { return i >= half-2 && i < half+3 || i == 2 })
+			if got != want || !reflect.DeepEqual(again, report) {
+				t.Errorf("with restarts\n%s, %+v, without\n%s, %+v", got, again, want, report)
+			}
+
+			// The process ends after half of the further blocks have been saved.
+			var copied []byte
+			more := stream(7, 6, rows, true)
+			for i, m := range more {
+				produce(t, name, m)
+				d.waitForOffsets(int64(len(messages) + i + 1))
+				if i == len(more)/2 {
+					if _, err := d.Snapshot(t.Context(), false); err != nil {
+						t.Fatal(err)
+					}
+					err := d.call(t.Context(), func() (err error) {
+						d.saver.await()
+						copied, err = os.ReadFile(filepath.Join(dir, "off.db"))
+						return err
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			all := d.Prequential().Drift.Error
+			d.stop()
+			if err := os.WriteFile(filepath.Join(dir, "crashed.db"), copied, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d = start(t, name, filepath.Join(dir, "crashed.db"), flags)
+			d.waitForOffsets(int64(len(messages) + len(more)))
+			if e := d.Prequential().Drift.Error; e.Rows != all.Rows || e.Rises != all.Rises || e.Falls != all.Falls {
+				t.Errorf("after a crash %+v, without %+v", e, all)
+			}
+			d.stop()
+		})
+	}
+}
+
+// Records that are not of this program's detectors are left alone.
+func TestBadDetectors(t *testing.T) {
+	for _, record := range []string{`{`, `{"version":2}`, `{"version":1}`, `{"version":1,"error":{"errors":{"delta":0.1}}}`, `{"version":1,"error":{"errors":null}}`} {
+		name := topic(t, 1)
+		d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), nil)
+		err := d.call(t.Context(), func() error {
+			d.watching.restore([]byte(record))
+			return nil
+		})
+		if p := d.Prequential().Drift; err != nil || p == nil || p.Error.Rows != 0 || len(p.Alarms) != 0 {
+			t.Errorf("%s: %+v, %v", record, p, err)
+		}
+		d.stop()
+	}
 }

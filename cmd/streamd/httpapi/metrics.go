@@ -111,7 +111,7 @@ var (
 	judgedLoss    = desc("prequential_squared_loss", "Mean squared error of the decision values of these rows, likewise.", "over")
 	judgedRecall  = desc("prequential_class_recall", "Share of a class's latest judged rows that were labelled with it. Models of more than 50 classes have none of the metrics by class.", "class")
 	judgedExact   = desc("prequential_class_precision", "Share of the latest judged rows labelled with a class that were of it; absent where none was.", "class")
-	driftAlarms   = desc("drift_alarms_total", "Changes that a drift detector has found since the start: of the error on arriving rows (error), or of the loss from the sums of the newest blocks (sums). Without drift.detect there is no streamd_drift_*.", "detector", "direction")
+	driftAlarms   = desc("drift_alarms_total", "Changes that a drift detector has found, also before a restart: of the error on arriving rows (error), or of the loss from the sums of the newest blocks (sums). Without drift.detect there is no streamd_drift_*.", "detector", "direction")
 	driftHolds    = desc("drift_sums_alarm", "1 while the loss of the served planes on the newest blocks exceeds that on the rest, else 0.")
 	driftError    = desc("drift_error", "Share of judged rows that were wrong since the last change of the error; absent before the first.")
 	driftLoss     = desc("drift_squared_loss", "Mean squared error of the served planes on the newest blocks and on the rest, from their sums; absent with too few blocks.", "of")

@@ -17,7 +17,7 @@ type Prequential struct {
 	// far. Null before the first.
 	Window *Stretch `json:"window"`
 	Fading *Stretch `json:"fading"` // figures of all judged rows, each of which counts 0.999 times as much as the next; null before the first
-	Drift  *Drift   `json:"drift"`  // drift detectors, which start anew with the daemon; null where drift.detect is false
+	Drift  *Drift   `json:"drift"`  // drift detectors; null where drift.detect is false
 }
 
 // Stretch has the figures of some judged rows. Each row counts as one, whatever its weight, or
@@ -60,8 +60,8 @@ type Drift struct {
 type ErrorDrift struct {
 	Rows  int64    `json:"rows"`  // judged rows since the last change
 	Share *float64 `json:"share"` // share of these that was wrong; null without any
-	Rises int64    `json:"rises"` // rises of the share since the start
-	Falls int64    `json:"falls"` // falls of the share since the start
+	Rises int64    `json:"rises"` // rises of the share, also before a restart
+	Falls int64    `json:"falls"` // falls of the share, also before a restart
 }
 
 // SumsDrift compares losses of the served planes, each the mean over rows and planes of (value −
@@ -73,7 +73,7 @@ type SumsDrift struct {
 	Rest   *float64 `json:"rest"`   // loss on the other live blocks
 	P      *float64 `json:"p"`      // probability of such an excess without a change
 	Holds  bool     `json:"holds"`  // whether the loss on the newest blocks is larger beyond chance
-	Rises  int64    `json:"rises"`  // alarms since the start
+	Rises  int64    `json:"rises"`  // alarms, also before a restart
 	Absent string   `json:"absent"` // why it is not measured
 }
 

@@ -1,6 +1,8 @@
 package intake
 
 import (
+	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -222,6 +224,36 @@ func (in *Intake) TakeChanges() []drift.Change {
 	taken := p.changes
 	p.changes = nil
 	return taken
+}
+
+// detector is the detector of errors as it is saved, with the changes that nobody has taken.
+type detector struct {
+	Errors  *drift.ADWIN   `json:"errors"`
+	Changes []drift.Change `json:"changes"`
+}
+
+// Detector is the detector of errors as JSON. It has seen the judged rows that have been applied.
+func (in *Intake) Detector() ([]byte, error) {
+	p := &in.record
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return json.Marshal(detector{p.errors, p.changes})
+}
+
+// RestoreDetector continues a detector that was saved. After an error it begins anew.
+func (in *Intake) RestoreDetector(text []byte) error {
+	p := &in.record
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	saved := detector{Errors: drift.NewADWIN(DriftDelta)}
+	if err := json.Unmarshal(text, &saved); err != nil {
+		return err
+	}
+	if saved.Errors == nil || len(saved.Changes) > mostChanges {
+		return errors.New("the detector of errors has no window, or too many changes")
+	}
+	p.errors, p.changes = saved.Errors, saved.Changes
+	return nil
 }
 
 // Errors returns the number of judged rows since the last change, and the share of them that

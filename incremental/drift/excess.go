@@ -6,6 +6,49 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
+// Delta is δ of the detectors, that of MOA and River.
+const Delta = 0.002
+
+// The newest blocks are 32 at most, and 8 at least.
+const MostNewest, LeastNewest = 32, 8
+
+// Comparison is the loss of a model on the newest blocks beside that on the rest.
+type Comparison struct {
+	Blocks       int     // the newest ones
+	Newest, Rest float64 // mean losses
+	P            float64 // probability of such an excess without a change
+}
+
+// Compare compares the loss on the newest 8, 16 and 32 blocks with that on the rest of all, and
+// returns the comparison of the least p-value, times their number (Bonferroni). A few blocks show
+// a change soon, and many a small one. newest begins with the newest block. ok is false where
+// there are too few blocks, or no rest.
+func Compare(newest []Loss, all Loss) (c Comparison, ok bool) {
+	tests := 0.
+	for n := LeastNewest; n <= min(len(newest), MostNewest); n *= 2 {
+		rest := all
+		for _, l := range newest[:n] {
+			rest.Sum -= l.Sum
+			rest.Weight -= l.Weight
+		}
+		if !(rest.Weight > 0) {
+			break
+		}
+		rest.Sum = max(0, rest.Sum) // it is a difference
+		latest, p := Excess(newest[:n], rest)
+		if tests++; tests == 1 || p < c.P {
+			c = Comparison{n, latest.Mean(), rest.Mean(), p}
+		}
+	}
+	c.P = min(1, tests*c.P)
+	return c, tests > 0
+}
+
+// Holds reports whether the alarm of a comparison holds. Successive comparisons have blocks in
+// common, and there may be one after each block. So an alarm takes a p-value far below δ, and
+// holds until the p-value is above δ again.
+func Holds(held bool, p float64) bool { return p < Delta/100 || held && p < Delta }
+
 // Loss is the loss of a model on the rows of a block: a sum over rows, and their weight.
 type Loss struct{ Sum, Weight float64 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon/events"
-	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
@@ -102,15 +101,9 @@ func (w *watching) record() (record []byte, undo func(), err error) {
 }
 
 const (
-	// mostNewest and leastNewest bound the blocks that count as the newest ones. They are half
-	// of the live blocks at most.
-	mostNewest, leastNewest = 32, 8
 	// compareEvery is the time between two comparisons, and lookEvery between two looks.
 	compareEvery, lookEvery = time.Second, 250 * time.Millisecond
-	// Successive comparisons have blocks in common, and there is one after each solve. So an
-	// alarm takes a p-value far below δ. It holds until the p-value is above δ again.
-	alarmBelow = intake.DriftDelta / 100
-	keptAlarms = 20
+	keptAlarms              = 20
 )
 
 // whenDue looks for changes and tells of them.
@@ -159,15 +152,15 @@ func (w *watching) compare(served *model.Served) {
 	if in != nil {
 		id = in.ID
 	}
-	blocks := min(mostNewest, w.live.Blocks()/2)
+	blocks := min(drift.MostNewest, w.live.Blocks()/2)
 	switch {
 	case served.BasisID() != id:
 		return // planes in the coordinates in use follow
 	case len(served.Model.Imputed) > 0:
 		w.measured(model.SumsDrift{Absent: "the sums of a block do not say what its missing values count as (format.missing)"})
 		return
-	case blocks < leastNewest:
-		w.measured(model.SumsDrift{Absent: fmt.Sprintf("there are fewer than %d live blocks", 2*leastNewest)})
+	case blocks < drift.LeastNewest:
+		w.measured(model.SumsDrift{Absent: fmt.Sprintf("there are fewer than %d live blocks", 2*drift.LeastNewest)})
 		return
 	}
 	began := time.Now()
@@ -192,10 +185,8 @@ func (w *watching) compare(served *model.Served) {
 	})
 }
 
-// compareLosses compares the loss of a model on the newest 8, 16 and 32 blocks with that on the
-// rest of all rows, and reports the comparison of the least p-value, times their number. A few
-// blocks show a change soon, and many a small one. Blocks that have left the live set meanwhile
-// count as the rest.
+// compareLosses compares the loss of a model on the newest blocks with that on the rest of all
+// rows. Blocks that have left the live set meanwhile count as the rest.
 func (w *watching) compareLosses(ctx context.Context, m *incremental.Model, in *live.Coordinates, total *incremental.Moments, blocks []retire.Entry) (r model.SumsDrift, err error) {
 	var newest []drift.Loss // the newest first
 	var rows []int64        // of each
@@ -216,30 +207,14 @@ func (w *watching) compareLosses(ctx context.Context, m *incremental.Model, in *
 		}
 		newest, rows = append(newest, l), append(rows, e.Rows)
 	}
-	if len(newest) < leastNewest {
-		return model.SumsDrift{Absent: fmt.Sprintf("fewer than %d of the newest blocks have rows with a label", leastNewest)}, nil
+	if len(newest) < drift.LeastNewest {
+		return model.SumsDrift{Absent: fmt.Sprintf("fewer than %d of the newest blocks have rows with a label", drift.LeastNewest)}, nil
 	}
-	tests := 0.
-	for n := leastNewest; n <= len(newest); n *= 2 {
-		rest := all
-		for _, l := range newest[:n] {
-			rest.Sum -= l.Sum
-			rest.Weight -= l.Weight
-		}
-		if !(rest.Weight > 0) {
-			break
-		}
-		rest.Sum = max(0, rest.Sum) // it is a difference
-		latest, p := drift.Excess(newest[:n], rest)
-		tests++
-		if r.P == nil || p < *r.P {
-			r.Blocks, r.Newest, r.Rest, r.P = n, new(latest.Mean()), new(rest.Mean()), &p
-		}
-	}
-	if r.P == nil {
+	c, ok := drift.Compare(newest, all)
+	if !ok {
 		return model.SumsDrift{Absent: "no row but those of the newest blocks has a label"}, nil
 	}
-	*r.P = min(1, tests**r.P) // the least of so many
+	r.Blocks, r.Newest, r.Rest, r.P = c.Blocks, &c.Newest, &c.Rest, &c.P
 	for _, m := range rows[:r.Blocks] {
 		r.Rows += m
 	}
@@ -262,7 +237,7 @@ func (w *watching) measured(r model.SumsDrift) {
 	was := w.report.Sums
 	r.Rises = was.Rises
 	if r.P != nil {
-		r.Holds = *r.P < alarmBelow || was.Holds && *r.P < intake.DriftDelta
+		r.Holds = drift.Holds(was.Holds, *r.P)
 	}
 	risen := r.Holds && !was.Holds
 	if risen {
@@ -326,7 +301,7 @@ func (w *watching) says() *model.Drift {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.report
-	r.Delta = intake.DriftDelta
+	r.Delta = drift.Delta
 	r.Alarms = slices.Clone(r.Alarms)
 	if r.Alarms == nil {
 		r.Alarms = []model.Alarm{}

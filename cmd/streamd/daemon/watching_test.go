@@ -13,6 +13,7 @@ import (
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
+	"streamd/incremental/drift"
 )
 
 // until waits until something is so.
@@ -57,7 +58,7 @@ func TestAlarms(t *testing.T) {
 			d.waitForOffsets(31)
 			d.until("the sums are compared", func() bool { return d.Prequential().Drift.Sums.Newest != nil })
 			before := d.Prequential()
-			if s := before.Drift; s.Error.Rises+s.Error.Falls+s.Sums.Rises != 0 || len(s.Alarms) != 0 || s.Sums.Holds || *s.Error.Share > 0.1 || s.Sums.Blocks < leastNewest {
+			if s := before.Drift; s.Error.Rises+s.Error.Falls+s.Sums.Rises != 0 || len(s.Alarms) != 0 || s.Sums.Holds || *s.Error.Share > 0.1 || s.Sums.Blocks < drift.LeastNewest {
 				t.Errorf("without a change %+v", s)
 			}
 			var events []httpapi.Event

@@ -84,7 +84,7 @@ func testThenTrain(ctx context.Context, s *set, block, keep int) (*prequentialRu
 	var all, latest prequential.Evaluation
 	all.SetClasses(classes)
 	latest.SetClasses(classes)
-	detector := drift.NewADWIN(0.002)
+	detector := drift.NewADWIN(drift.Delta)
 	var run prequentialRun
 	var halfBegan int64
 	for at := 0; at < s.rows(); at += block {

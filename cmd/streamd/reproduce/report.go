@@ -51,6 +51,8 @@ type Result struct {
 
 	Angle *float64 `json:"angle,omitempty"` // between the normal and the first one of the table, in degrees
 
+	Alarms *Alarms `json:"alarms,omitempty"` // of changes in streams
+
 	Seconds      float64 `json:"seconds,omitempty"`       // training, of all folds of a division, on one core
 	TotalSeconds float64 `json:"total_seconds,omitempty"` // with tuning and testing
 	PaperSeconds float64 `json:"paper_seconds,omitempty"` // training, on the paper's machine
@@ -104,7 +106,7 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 	tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) { fmt.Fprintln(tab, "  "+strings.TrimRight(strings.Join(cells, "\t"), "\t")) }
 	head, heading := false, "ν"
-	counted, turning := false, false // features and support vectors, angles
+	counted, turning, alarmed := false, false, false // features and support vectors, angles, alarms
 	for i := range r.Results {
 		x := &r.Results[i]
 		if x.Table == t.Name && x.Mu != 0 {
@@ -112,6 +114,7 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 		}
 		counted = counted || x.Table == t.Name && (x.Used != nil || x.SupportVectors != nil)
 		turning = turning || x.Table == t.Name && x.Angle != nil
+		alarmed = alarmed || x.Table == t.Name && x.Alarms != nil
 	}
 	var remarks []string
 	remark := func(text string) {
@@ -136,6 +139,9 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 			}
 			if turning {
 				cells = append(cells, "angle")
+			}
+			if alarmed {
+				cells = append(cells, "found", "false", "delay", "delays by seed")
 			}
 			row(cells...)
 		}
@@ -177,6 +183,9 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 		}
 		if turning {
 			cells = append(cells, number(x.Angle)+"°")
+		}
+		if alarmed {
+			cells = append(cells, x.Alarms.cells()...)
 		}
 		row(cells...)
 	}

@@ -114,7 +114,7 @@ func New(s Settings) *Intake {
 	in := &Intake{pool: p, own: newWorker(p), order: make(chan *Delivery, inOrder), partitions: map[int]*partition{}}
 	in.own.admits = s.Live.Admits
 	if s.Config.Drift.Detect {
-		in.record.errors = drift.NewADWIN(DriftDelta)
+		in.record.errors = drift.NewADWIN(drift.Delta)
 	}
 	in.grantRoom()
 	return in

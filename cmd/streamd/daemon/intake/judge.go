@@ -159,9 +159,6 @@ type record struct {
 	changes []drift.Change // that nobody has taken yet
 }
 
-// DriftDelta is δ of the drift detectors, that of MOA and River.
-const DriftDelta = 0.002
-
 // mostChanges bounds the changes that wait to be taken; there is one in 32 rows at most.
 const mostChanges = 100
 
@@ -245,7 +242,7 @@ func (in *Intake) RestoreDetector(text []byte) error {
 	p := &in.record
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	saved := detector{Errors: drift.NewADWIN(DriftDelta)}
+	saved := detector{Errors: drift.NewADWIN(drift.Delta)}
 	if err := json.Unmarshal(text, &saved); err != nil {
 		return err
 	}

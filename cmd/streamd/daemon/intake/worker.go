@@ -172,8 +172,12 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 	return err
 }
 
-// judged judges the block of a record by the served model, if that has the worker's features.
+// judged judges the block of a record by the served model, if that has the worker's features. While
+// the features are free the model may have any.
 func (w *worker) judged(b *incremental.Block, t *task, r *kafka.Record) judgement {
+	if w.features == nil {
+		return judgement{}
+	}
 	return w.judge.rows(b, w.Served(w.features), &w.allowance, t.partition, r.Offset)
 }
 

@@ -8,6 +8,7 @@ import (
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
+	"streamd/retire"
 )
 
 // Decoder makes a block from a record. It belongs to one goroutine.
@@ -45,8 +46,14 @@ func (d *Decoder) prepare(features *[]string) (err error) {
 // Features are the features that the decoder is for; nil if they are not fixed.
 func (d *Decoder) Features() *[]string { return d.features }
 
-// Decode makes a block from a record's value. Its memory is valid until the next call.
+// Decode makes a block from a record. Its memory is valid until the next call.
 func (d *Decoder) Decode(r *kafka.Record) (*incremental.Block, error) {
+	if r.OmittedHeaders > 0 {
+		return nil, unusablef(kindHeaders, "the record has %d headers, more than can be taken", r.OmittedHeaders)
+	}
+	if !retire.ValidTime(r.Time) {
+		return nil, unusablef(kindTime, "the event time is %d ms since 1970, which is not in the years 1 to 9999: is it in milliseconds?", r.Time.UnixMilli())
+	}
 	if r.Value == nil {
 		return nil, unusablef(kindNull, "the value is null")
 	}

@@ -10,7 +10,6 @@ import (
 	"streamd/incremental/exact"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
-	"streamd/retire"
 )
 
 // giveBack keeps the memory of a task's gathered rows for other tasks.
@@ -104,10 +103,7 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	if z.bad == nil {
 		z.id, z.bad = BlockID(w.Config, t.partition, r)
 	}
-	if z.bad == nil && r.OmittedHeaders > 0 {
-		z.bad = unusablef(kindHeaders, "the record has %d headers, more than can be taken", r.OmittedHeaders)
-	}
-	if z.bad == nil && w.Config.Blocks.Unit == config.UnitKey && r.Value == nil {
+	if z.bad == nil && w.Config.Blocks.Unit == config.UnitKey && r.Value == nil && r.OmittedHeaders == 0 {
 		return z // a tombstone
 	}
 	if z.bad == nil {
@@ -125,9 +121,6 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 }
 
 func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *result) error {
-	if !retire.ValidTime(r.Time) {
-		return unusablef(kindTime, "the event time is %d ms since 1970, which is not in the years 1 to 9999: is it in milliseconds?", r.Time.UnixMilli())
-	}
 	b, err := w.Decode(r)
 	if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Memory && w.admits == nil {
 		return errNoRoom

@@ -97,22 +97,20 @@ func (w *withdrawing) restore(saved []snapshot.Offset) error {
 // the end.
 func (w *withdrawing) follow(ctx context.Context, stop func(error)) (end func()) {
 	caughtUp := make(chan struct{})
-	catchUp := func() {
+	caught := func() {
 		w.call(ctx, func() error {
-			w.caughtUp = true
-			w.live.CompareWithdrawn()
-			return nil
+			return w.catchUp()
 		})
 		close(caughtUp)
 	}
 	if w.reader == nil {
-		catchUp()
+		caught()
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	following.Go(func() {
-		if err := w.reader.Run(ctx, catchUp); err != nil {
+		if err := w.reader.Run(ctx, caught); err != nil {
 			stop(err)
 		}
 	})
@@ -126,6 +124,19 @@ func (w *withdrawing) follow(ctx context.Context, stop func(error)) (end func())
 		following.Wait()
 		w.reader.Close()
 	}
+}
+
+// catchUp has the blocks follow the selections, all of which are known now.
+func (w *withdrawing) catchUp() error {
+	w.caughtUp = true
+	before := w.live.Digest()
+	blocks, rows, err := w.live.FollowWithdrawals()
+	if err != nil {
+		w.fail(err)
+		return err
+	}
+	w.withdrew(blocks, rows, before)
+	return nil
 }
 
 // take takes changes of the control topic.
@@ -143,20 +154,25 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 			}
 		}
 		w.saver.control.move(partition, next)
-		if blocks > 0 {
-			w.intake.CountRetired(blocks)
-			w.studying.blocksChanged()
-			w.windows.clear()
-			w.studying.publisher.sayStale()
-			after := w.live.Digest()
-			w.log.Info().Int("blocks", blocks).Int64("rows", rows).Int("partition", partition).Int64("offset", next-1).
-				Str("state_digest", after).Msg("the control topic has retired blocks")
-			w.events.Add(httpapi.Event{
-				Type: httpapi.EventRetirement, Text: fmt.Sprintf("%d blocks of %d rows were retired by the control topic", blocks, rows),
-				Retirement: &httpapi.RetirementEvent{Blocks: blocks, Rows: rows, DigestBefore: before, DigestAfter: after},
-			})
-		}
+		w.withdrew(blocks, rows, before)
 		return nil
+	})
+}
+
+// withdrew tells that live blocks were withdrawn. before is the digest before that.
+func (w *withdrawing) withdrew(blocks int, rows int64, before string) {
+	if blocks == 0 {
+		return
+	}
+	w.intake.CountRetired(blocks)
+	w.studying.blocksChanged()
+	w.windows.clear()
+	w.studying.publisher.sayStale()
+	after := w.live.Digest()
+	w.log.Info().Int("blocks", blocks).Int64("rows", rows).Str("state_digest", after).Msg("the control topic has retired blocks")
+	w.events.Add(httpapi.Event{
+		Type: httpapi.EventRetirement, Text: fmt.Sprintf("%d blocks of %d rows were retired by the control topic", blocks, rows),
+		Retirement: &httpapi.RetirementEvent{Blocks: blocks, Rows: rows, DigestBefore: before, DigestAfter: after},
 	})
 }
 

@@ -67,6 +67,7 @@ type Set struct {
 	choosing              *sources // of the basis that is being chosen, or nil
 
 	withdrawals retire.Withdrawals
+	following   bool                // all selections of the control topic are known
 	due         map[string]struct{} // withdrawn blocks that no withdrawal chooses; they are read again
 
 	receipts receipts

@@ -14,12 +14,16 @@ const withdrawalsShare = 4
 
 // Withdraw puts a selection of the control topic in force, in place of the one under the name;
 // nil only takes that one back. It returns the number of live blocks that are withdrawn, and
-// their rows. Blocks that no selection chooses any more become due.
+// their rows. Blocks that no selection chooses any more become due. No block changes before
+// FollowWithdrawals is called.
 func (l *Set) Withdraw(name string, s *retire.Selection) (blocks int, rows int64, err error) {
 	was := l.withdrawals.Put(name, s)
 	if takes, room := l.withdrawals.Bytes(), l.budget.Room()/withdrawalsShare; float64(takes) > room {
 		return 0, 0, fmt.Errorf("retire.topic: its selections take %s, and there is room for %s (limits.memory is %s): raise limits.memory, or take back selections that are not needed any more",
 			memory.Size(float64(takes)), memory.Size(room), memory.Size(float64(l.budget.Limit)))
+	}
+	if !l.following {
+		return 0, 0, nil
 	}
 	if s != nil {
 		for _, e := range slices.Collect(l.ledger.Select(s)) {
@@ -56,12 +60,32 @@ func (l *Set) withdraw(e retire.Entry) error {
 	return nil
 }
 
-// CompareWithdrawn finds the withdrawn blocks that are due. It is called when all selections
-// of the control topic are known, since the snapshot does not have them.
-func (l *Set) CompareWithdrawn() {
+// FollowWithdrawals has blocks follow the selections from now on. It is called when all selections
+// of the control topic are known, since the snapshot does not have them. Before that a selection
+// may be one that a later record takes back, and blocks that it withdrew might not be in the log any
+// more. It returns the number of live blocks that are withdrawn, and their rows.
+func (l *Set) FollowWithdrawals() (blocks int, rows int64, err error) {
+	l.following = true
 	for e := range l.ledger.SelectWithdrawn(&retire.Selection{}) {
 		l.compare(&e)
 	}
+	if l.withdrawals.Len() == 0 {
+		return 0, 0, nil
+	}
+	var chosen []retire.Entry
+	for e := range l.ledger.Select(&retire.Selection{}) {
+		if l.withdrawals.Choose(&e) {
+			chosen = append(chosen, e)
+		}
+	}
+	for _, e := range chosen {
+		if err := l.withdraw(e); err != nil {
+			return blocks, rows, err
+		}
+		blocks++
+		rows += e.Rows
+	}
+	return blocks, rows, nil
 }
 
 // compare notes that a withdrawn block is due if no selection chooses it.

@@ -270,12 +270,19 @@ func (l *Set) Price() float64 {
 // same id. A block of zero weight counts as absent. k must cover the space in use (see
 // Covers). If it does not cover the next space, that space lacks the block.
 func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
+	e.Withdrawn = l.withdrawals.Choose(&e)
+	grown := false // a live block
 	if former, ok := l.ledger.Find(e.ID); ok {
 		o.Replaced = !former.Withdrawn
-		if l.keyed { // otherwise the block has grown
+		grown = o.Replaced && !l.keyed
+		if l.keyed {
 			l.forget(e.ID, SourceReplaced)
 			if o.Replaced {
 				l.receipts.note(receipt.Replaced, &former)
+			}
+		} else if grown && e.Withdrawn {
+			if err := l.withdraw(former); err != nil {
+				return o, err
 			}
 		}
 		if err := l.Remove(e.ID); err != nil {
@@ -285,7 +292,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 	if k.Summary.Rows() == 0 {
 		return o.withoutNew(), nil
 	}
-	if e.Withdrawn = l.withdrawals.Choose(&e); e.Withdrawn {
+	if e.Withdrawn {
 		l.putWithdrawn(e)
 		o = o.withoutNew()
 	} else {
@@ -293,7 +300,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		o.Added = true
 	}
 	for _, out := range l.ledger.Add(e) {
-		if !out.Withdrawn && out.ID != e.ID {
+		if !out.Withdrawn && (out.ID != e.ID || grown) {
 			l.receipts.note(receipt.Expired, &out)
 		}
 		if err := l.removed(out); err != nil {

@@ -15,6 +15,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/retire"
+	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
 
@@ -216,5 +217,72 @@ func TestSumsAreThoseOfBlocksThatNoSelectionChooses(t *testing.T) {
 	}
 	if withdrawn < 200 || given < 100 {
 		t.Errorf("%d blocks were withdrawn, and %d given back", withdrawn, given)
+	}
+}
+
+// A live block that grows and then is not live any more has a receipt, whether a selection chooses
+// it by its new time or the policy lets it go for its new rows.
+func TestReceiptOfABlockThatGrows(t *testing.T) {
+	for _, c := range []struct {
+		by   *retire.Selection
+		rows int64 // retire.rows
+		want receipt.Kind
+	}{
+		{&retire.Selection{From: time.UnixMilli(5)}, 0, receipt.Withdrawn},
+		{nil, 5, receipt.Expired},
+	} {
+		cfg := liveConfig(0, 0)
+		cfg.Retire.Rows = c.rows
+		store, contents, err := snapshot.Open(filepath.Join(t.TempDir(), "streamd.db"), snapshot.Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		l, _, err := Open(store, contents, cfg, roomy(cfg), zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, _, _, err := receipt.OpenKey(filepath.Join(t.TempDir(), "receipts.key"), "t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.KeepReceipts(key); err != nil {
+			t.Fatal(err)
+		}
+		l.Fix([]string{"x"})
+		if _, _, err := l.FollowWithdrawals(); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := l.Withdraw("k", c.by); err != nil {
+			t.Fatal(err)
+		}
+		var z Keeper
+		add := func(id string, at, rows int) {
+			b := &incremental.Block{Classes: []string{"1"}, Codes: make([]int32, rows), Columns: []gram.Column{gram.ColumnOf(make([]float64, rows))}}
+			k, err := z.Keep(t.Context(), b, l.Target())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.Add(retire.Entry{ID: id, Time: time.UnixMilli(int64(at)), Rows: int64(rows)}, k); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add("a", 3, 2)
+		add("b", 4, 2)
+		if left := l.TakeDepartures(); left != nil || l.Blocks() != 2 {
+			t.Fatalf("%d blocks, %v", l.Blocks(), left)
+		}
+		at := 3
+		if c.by != nil {
+			at = 5
+		}
+		add("a", at, 4)
+		left := l.TakeDepartures()
+		if len(left) != 1 || left[0].Kind != c.want || left[0].Blocks != 1 || left[0].Rows != 2 && left[0].Rows != 4 || l.Blocks() != 1 {
+			t.Errorf("the receipts are %+v, want one of kind %v; %d blocks are live", left, c.want, l.Blocks())
+		}
+		if gone := l.Uncompacted().IsZero(); gone == (c.want == receipt.Withdrawn) {
+			t.Errorf("%v: nothing can be read off the file: %v", c.want, gone)
+		}
 	}
 }

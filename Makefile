@@ -3,7 +3,7 @@
 # the Go tool. Tests of the status page need Chromium. Without it they are skipped, or
 # fail where STREAMD_REQUIRE_CHROMIUM=1.
 
-.PHONY: all test vet staticcheck govulncheck race purego arm64 fuzz bench integration published generate-check
+.PHONY: all test histories vet staticcheck govulncheck race purego arm64 fuzz bench integration published generate-check
 
 all: vet test
 
@@ -13,6 +13,13 @@ TIMEOUT ?= 30m
 
 test:
 	go test -timeout $(TIMEOUT) ./...
+
+# Random histories of daemons, with every way for a block to come, to go and to come back.
+# The files are in memory where the system has such a folder.
+HISTORIES ?= 10000
+histories:
+	STREAMD_HISTORIES=$(HISTORIES) go test -count=1 -timeout $(TIMEOUT) -run '^TestLaw$$' \
+		-exec 'env TMPDIR=$(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)' ./cmd/streamd/daemon
 
 vet:
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }

@@ -65,6 +65,13 @@ func newBatch(partition int, names *interner) *Batch {
 	return b
 }
 
+// NewBatch makes a batch of records that are in memory. It takes the slice over.
+func NewBatch(partition int, records []Record, position Saved) *Batch {
+	b := newBatch(partition, new(interner))
+	b.Records, b.Position = records, position
+	return b
+}
+
 // Refused is a stretch of records that cannot be read: their record batch is larger than
 // the limit, as sent or decompressed, or is not encoded as a record batch should be. Its
 // checksum is right, so a producer sent it so.

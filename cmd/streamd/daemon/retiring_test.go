@@ -27,20 +27,27 @@ import (
 	"streamd/retire"
 )
 
-// randomSelector chooses some of the blocks. chosen is the ids of these, found by looking at
-// every block.
-func randomSelector(r *rand.Rand, unit string, blocks []retire.Entry) (s httpapi.Selector, chosen []string) {
-	kinds := r.IntN(8)
+// randomSelector chooses some of the blocks: by id, key, positions, event time or header, or as a
+// file of ids does. chosen is the ids of these, found by looking at every block.
+func randomSelector(r *rand.Rand, flags map[string]string, blocks []retire.Entry) (s httpapi.Selector, chosen []string) {
+	unit, kinds := flags["blocks.unit"], r.IntN(10)
 	if len(blocks) == 0 {
 		kinds = 1
+	} else if kinds == 9 && flags["retire.header"] == "" {
+		kinds = 8
 	}
+	byName := kinds < 4 || kinds == 8
 	named := map[string]bool{}
-	if kinds < 4 { // one or some by name
+	if byName {
 		s.IDs = []string{"t/9/9"}
 		if len(blocks) > 0 && r.IntN(2) == 0 {
 			s.IDs = nil
 		}
-		for range min(len(blocks), 1+r.IntN(4)) {
+		many := 1 + r.IntN(4)
+		if kinds == 8 {
+			many = len(blocks) / 2
+		}
+		for range min(len(blocks), max(many, 1)) {
 			id := blocks[r.IntN(len(blocks))].ID
 			named[id] = true
 			if unit == "key" && r.IntN(2) == 0 {
@@ -56,7 +63,15 @@ func randomSelector(r *rand.Rand, unit string, blocks []retire.Entry) (s httpapi
 			s.Positions = append(s.Positions, retire.Range{Topic: "t", Partition: r.IntN(3), First: first, Last: first + r.Int64N(10)})
 		}
 	}
-	if kinds >= 6 {
+	headers := map[retire.HeaderHash]bool{}
+	if kinds == 9 {
+		for range 1 + r.IntN(2) {
+			value := tenants[r.IntN(len(tenants))]
+			s.Headers = append(s.Headers, value)
+			headers[retire.HashHeader(lawHeader, []byte(value))] = true
+		}
+	}
+	if kinds == 6 || kinds == 7 {
 		from := blocks[r.IntN(len(blocks))].Time
 		to := from.Add(time.Duration(1+r.IntN(8000)) * time.Millisecond)
 		s.From, s.To = &from, &to
@@ -71,7 +86,7 @@ func randomSelector(r *rand.Rand, unit string, blocks []retire.Entry) (s httpapi
 		for _, p := range s.Positions {
 			inRange = inRange || e.Position.Partition == p.Partition && e.Position.Offset <= p.Last && p.First <= e.Last
 		}
-		if inRange && (kinds >= 4 || named[e.ID]) && (s.From == nil || !e.Time.Before(*s.From)) && (s.To == nil || e.Time.Before(*s.To)) {
+		if inRange && (!byName || named[e.ID]) && (s.Headers == nil || headers[e.Header]) && (s.From == nil || !e.Time.Before(*s.From)) && (s.To == nil || e.Time.Before(*s.To)) {
 			chosen = append(chosen, e.ID)
 		}
 	}
@@ -82,9 +97,10 @@ func randomSelector(r *rand.Rand, unit string, blocks []retire.Entry) (s httpapi
 // the sums of the other blocks.
 func (h *logHistory) retire(t *testing.T, o *offline) {
 	t.Helper()
+	o.giveBack()
 	o.flushRuns() // may retire some
 	before := o.live.Page(retire.Lowest, math.MaxInt)
-	s, want := randomSelector(h.r, h.flags["blocks.unit"], before)
+	s, want := randomSelector(h.r, h.flags, before)
 	text, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +159,7 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 	if want := live.DigestOf(state); done.DigestAfter != want || o.live.Digest() != want || done.DigestBefore != digest {
 		t.Fatalf("after %s the digest is %s, in the receipt %s, of the other blocks %s", text, o.live.Digest(), done.DigestAfter, want)
 	}
-	h.receipts = append(h.receipts, retirement{done, want})
+	o.asked = append(o.asked, retirement{done, want, o.follows})
 	h.checkReceipts(t, o, done, want)
 }
 

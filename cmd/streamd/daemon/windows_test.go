@@ -26,20 +26,8 @@ import (
 // after each call of the loop, which it may follow by others.
 func (o *offline) window(w model.Window, nu float64, meanwhile func()) (s *model.Served, err error) {
 	o.t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s, err = o.Window(context.Background(), w, nu)
-	}()
-	for {
-		select {
-		case call := <-o.calls:
-			call()
-			meanwhile()
-		case <-done:
-			return s, err
-		}
-	}
+	o.play(func() { s, err = o.Window(context.Background(), w, nu) }, meanwhile)
+	return s, err
 }
 
 // inWindow reports whether a window chooses a block.

@@ -68,10 +68,17 @@ type Settings struct {
 	StillLive func(ctx context.Context, blocks []live.Unread) ([]live.Unread, error)
 }
 
+// Reader reads ranges of the log, as *kafka.RangeReader does.
+type Reader interface {
+	Read(ctx context.Context, ranges []kafka.Range, deliver func(context.Context, *kafka.Batch) error) ([]kafka.Lost, error)
+	Stats() kafka.RangeStats
+	Close()
+}
+
 // Archive reads live blocks from the log again.
 type Archive struct {
 	Settings
-	log     *kafka.RangeReader
+	log     Reader
 	workers int
 	turn    chan struct{} // holds a token while a pass runs
 	// room limits the bytes of blocks while they are compared. A block as large as room is
@@ -85,7 +92,7 @@ const (
 	fetchedBuffers    = 3 // one is decoded, one waits, one is fetched
 )
 
-// New makes an archive, which the caller closes. It does not connect.
+// New makes an archive of the log on the cluster, which the caller closes. It does not connect.
 func New(s Settings) (*Archive, error) {
 	fetching := s.Fetching
 	fetching.BufferBytes = fetchedBuffers * int64(fetching.FetchBytes)
@@ -95,10 +102,15 @@ func New(s Settings) (*Archive, error) {
 	if err != nil {
 		return nil, err
 	}
+	return Over(log, s), nil
+}
+
+// Over makes an archive of the log that r reads.
+func Over(r Reader, s Settings) *Archive {
 	return &Archive{
-		Settings: s, log: log, workers: max(1, s.Config.Workers/2), turn: make(chan struct{}, 1),
+		Settings: s, log: r, workers: max(1, s.Config.Workers/2), turn: make(chan struct{}, 1),
 		room: semaphore.NewWeighted(live.UnsavedMemory),
-	}, nil
+	}
 }
 
 // Close ends the connection. No pass may be under way.

@@ -401,11 +401,11 @@ func (o *offline) compare(want *offline, when string) {
 	if o.fades() {
 		got, want := o.weighed(), want.weighed()
 		if got.Digest != want.Digest {
-			t.Errorf("%s, at %v: the weighted sums have digest %s, want %s", when, named, got.Digest, want.Digest)
+			o.t.Errorf("%s: the weighted sums have digest %s, want %s", when, got.Digest, want.Digest)
 		}
 		for fold, sum := range want.Folds {
 			if live.DigestOf(got.Folds[fold]) != live.DigestOf(sum) {
-				t.Errorf("%s, at %v: the weighted sums of fold %d are other ones", when, named, fold)
+				o.t.Errorf("%s: the weighted sums of fold %d are other ones", when, fold)
 			}
 		}
 	}

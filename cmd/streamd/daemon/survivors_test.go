@@ -194,12 +194,13 @@ func (h *logHistory) rebalance(group []*offline, owner []int) {
 }
 
 // alone returns a daemon that has seen the records of some blocks and nothing else. They count by
-// the time of their block. With moved, they are in other partitions and at other offsets.
-func (h *logHistory) alone(t *testing.T, blocks []retire.Entry, moved bool) *offline {
+// the time of their block. With moved, they are in other partitions and at other offsets. The daemon
+// has no settings of some names.
+func (h *logHistory) alone(t *testing.T, blocks []retire.Entry, moved bool, without ...string) *offline {
 	t.Helper()
 	flags := maps.Clone(h.flags)
 	flags["snapshot.file"] = filepath.Join(t.TempDir(), "alone.db")
-	for _, name := range []string{"retire.keep", "retire.blocks", "retire.rows", "retire.age", "retire.topic"} {
+	for _, name := range append(without, "retire.keep", "retire.blocks", "retire.rows", "retire.age", "retire.topic") {
 		delete(flags, name)
 	}
 	o := openOffline(t, flags, false)
@@ -256,7 +257,7 @@ func (h *logHistory) checkSurvivors(t *testing.T, o *offline) {
 		if err != nil {
 			t.Fatalf("window %+v: %v", w, err)
 		}
-		alone := h.alone(t, blocks, h.r.IntN(2) == 0)
+		alone := h.alone(t, blocks, h.r.IntN(2) == 0, "retire.half_life", "retire.half_life_rows")
 		want := alone.solved()
 		alone.store.Close()
 		if got.Digest != want.Digest || got.Rows != want.Rows || got.Blocks != want.Blocks || !reflect.DeepEqual(got.Model, want.Model) {

@@ -2,6 +2,7 @@ package receipt
 
 import (
 	"bytes"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"flag"
@@ -64,6 +65,56 @@ func naiveRoot(items []Item) Hash {
 
 func sorted(live map[Hash]Item) []Item {
 	return slices.SortedFunc(maps.Values(live), func(a, b Item) int { return less(&a.Key, &b.Key) })
+}
+
+// keyed is the HMAC of the standard library.
+func TestKeyed(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 1))
+	for n := range 300 {
+		key, message := Hash{}, make([]byte, n)
+		for i := range key {
+			key[i] = byte(r.Uint32())
+		}
+		for i := range message {
+			message[i] = byte(r.Uint32())
+		}
+		h := hmac.New(sha256.New, key[:])
+		h.Write(message)
+		if got := keyed(key, message); !hmac.Equal(got[:], h.Sum(nil)) {
+			t.Errorf("a message of %d bytes: %x", n, got)
+		}
+	}
+	if n := testing.AllocsPerRun(10, func() { keyed(Hash{}, make([]byte, 100)) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// A tree that was filled has the root of one whose items came one by one, and changes like it.
+func TestFill(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 1))
+	for n := range 70 {
+		var filled, put Tree
+		var items []Item
+		for _, i := range r.Perm(100)[:n] {
+			items = append(items, item(i))
+			put.Put(item(i))
+		}
+		filled.Fill(items)
+		if filled.Len() != n || filled.Root() != put.Root() {
+			t.Fatalf("%d items: %d in the tree, or another root", n, filled.Len())
+		}
+		for i := range 20 {
+			if i%2 == 0 {
+				filled.Put(item(200 + i))
+				put.Put(item(200 + i))
+			} else if filled.Remove(item(i).Key) != put.Remove(item(i).Key) {
+				t.Fatalf("%d items: item %d is in one tree only", n, i)
+			}
+			if filled.Root() != put.Root() {
+				t.Fatalf("%d items: another root after change %d", n, i)
+			}
+		}
+	}
 }
 
 // The root is that of the present items by definition, whatever came and went before, and every

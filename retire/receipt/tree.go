@@ -3,7 +3,10 @@ package receipt
 import (
 	"bytes"
 	"crypto/sha256"
+	"fmt"
 	"math/bits"
+	"slices"
+	"sort"
 )
 
 // Hash is a SHA-256 hash.
@@ -127,6 +130,34 @@ func (t *Tree) Get(key Hash) (Item, bool) {
 	}
 	i := t.nearest(&key)
 	return *i, i.Key == key
+}
+
+// Fill puts items of different keys into an empty tree, and sorts them. It takes a fraction of
+// the time of Put, since nodes that are near each other in the tree are so in memory.
+func (t *Tree) Fill(items []Item) {
+	if t.n > 0 {
+		panic("receipt: filling a tree with items")
+	}
+	slices.SortFunc(items, func(a, b Item) int { return less(&a.Key, &b.Key) })
+	if t.n = len(items); t.n > 0 {
+		t.root = t.fill(items)
+	}
+}
+
+// fill makes the part of the tree that has items, in order, and at least one.
+func (t *Tree) fill(items []Item) ref {
+	last := len(items) - 1
+	if last == 0 {
+		return t.newItem(items[0])
+	}
+	bit, same := differ(&items[0].Key, &items[last].Key)
+	if same {
+		panic(fmt.Sprintf("receipt: two items have the key %x", items[0].Key))
+	}
+	number := t.nodes.take()
+	right := sort.Search(last, func(i int) bool { return bitOf(&items[i].Key, bit) == 1 })
+	*t.nodes.at(number) = node{bit: bit, changed: true, below: [2]ref{t.fill(items[:right]), t.fill(items[right:])}}
+	return ref(number)
 }
 
 // Put adds an item, or replaces the one of the same key.

@@ -60,8 +60,9 @@ func (r *receipts) remove(id string) {
 func (l *Set) KeepReceipts(key *receipt.Key) (before receipt.Side, err error) {
 	l.receipts.key = key
 	var retired []retire.Entry
+	items := make([]receipt.Item, 0, l.ledger.Len())
 	err = l.store.Digests(func(e retire.Entry, digest [sha256.Size]byte) {
-		l.receipts.tree.Put(key.Item(e.ID, digest))
+		items = append(items, key.Item(e.ID, digest))
 		if _, live := l.ledger.Get(e.ID); !live {
 			retired = append(retired, e)
 		}
@@ -69,6 +70,7 @@ func (l *Set) KeepReceipts(key *receipt.Key) (before receipt.Side, err error) {
 	if err != nil {
 		return before, fmt.Errorf("make the tree of the live blocks: %w", err)
 	}
+	l.receipts.tree.Fill(items)
 	if before = l.Side(); len(retired) > 0 {
 		before.Digest = l.receipts.file
 	}

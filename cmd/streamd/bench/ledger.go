@@ -1,0 +1,471 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/gram"
+	"streamd/retire"
+	"streamd/retire/receipt"
+	"streamd/snapshot"
+)
+
+// Ledger measures a daemon that has many small live blocks, once without receipts and once
+// with them. It has the settings' defaults otherwise, so there are folds and a sample.
+//
+//   - part=add adds blocks to the live set and saves them. empty_ratio is the time of an
+//     addition over that of one to an empty live set in the same round, and
+//     empty_save_ratio that of the save.
+//   - part=retire takes one block after the other out of the live set, as the daemon's loop
+//     does, any of them, and with what a receipt needs. The summary comes from the file.
+//     save_seconds is the time of a save of one retirement.
+//   - part=receipt makes a receipt: the proof of the removal, the leaf, the log with it, and
+//     the file that is handed out.
+//   - part=together takes many blocks out by one request. save_seconds is the time of their
+//     save, which is one transaction.
+//   - part=daemon starts streamd run on the file, in a process of its own, with an embedded
+//     broker in this one. seconds is the time from the start of the process until it answers
+//     with a model, with the file in the system's cache. retire_seconds is the time of a
+//     DELETE over HTTP, with its save.
+//
+// median_seconds, tail_seconds (the 99th percentile) and worst_seconds are of all operations
+// of a part.
+type Ledger struct {
+	Blocks    int    `default:"1000000" help:"Live blocks."`
+	Features  int    `default:"10" help:"Features."`
+	BlockRows int    `default:"10" help:"Rows of a block."`
+	Retired   int    `default:"1000" help:"Blocks that are retired one after the other."`
+	Together  int    `default:"50000" help:"Blocks that are retired by one request."`
+	Dir       string `type:"existingdir" placeholder:"DIR" help:"Folder of the files. By default that of temporary files, which may be in memory."`
+}
+
+// Check implements Benchmark.
+func (c Ledger) Check() error {
+	return cmp.Or(
+		Within("blocks", 1000, 10_000_000, c.Blocks), Within("features", 1, maxFeatures, c.Features), Within("block-rows", 2, 10_000, c.BlockRows),
+		Within("retired", 1, c.Blocks/4, c.Retired), Within("together", 1, c.Blocks/4, c.Together))
+}
+
+// Measure implements Benchmark.
+func (c Ledger) Measure(ctx context.Context, run *Run) (err error) {
+	dir, err := os.MkdirTemp(c.Dir, "streamd-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	topic, err := openTopic(ctx, nil, dir, "bench", 1, keepAll)
+	if err != nil {
+		return err
+	}
+	defer topic.close()
+	run.plan(Repeats{Rounds: 1}, 0, 2)
+	l := &ledgerFile{Ledger: c, run: run, dir: dir, topic: topic, r: rand.New(rand.NewPCG(5, 1))}
+	l.newBlock()
+	for _, measure := range []func(context.Context) error{l.fill, l.additions, l.daemon, l.retirements, l.withReceipts, l.daemon, l.retirements} {
+		if err := cmp.Or(ctx.Err(), measure(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ledgerFile is the file of the live blocks, and the daemon's files.
+type ledgerFile struct {
+	Ledger
+	run   *Run
+	dir   string
+	topic *topic
+	r     *rand.Rand
+	key   string // file of the key of the receipts; empty: there are none
+	next  int    // number of the next block
+	block *incremental.Block
+	rows  [][]float32 // of the block, by column
+}
+
+// newBlock makes the block whose rows change. Its classes are the signs of the first feature.
+func (f *ledgerFile) newBlock() {
+	f.block = normalBlock(f.r, Float32, f.BlockRows, 0, 2)
+	for range f.Features {
+		column := make([]float32, f.BlockRows)
+		f.rows = append(f.rows, column)
+		f.block.Columns = append(f.block.Columns, gram.ColumnOf(column))
+	}
+}
+
+func (f *ledgerFile) path() string { return filepath.Join(f.dir, "streamd.db") }
+
+// settings are those of the daemon.
+func (f *ledgerFile) settings() map[string]string {
+	s := f.topic.settings("ledger", Points{Features: f.Features}, map[string]string{"snapshot.file": f.path(), "snapshot.scrub": "0s"})
+	if f.key != "" {
+		s["receipts.key_file"] = f.key
+	}
+	return s
+}
+
+// openSet is a live set that is open in this process.
+type openSet struct {
+	*live.Set
+	store  *snapshot.Store
+	keeper live.Keeper
+	key    *receipt.Key // nil: no receipts
+}
+
+// open opens a file as the daemon does.
+func (f *ledgerFile) open(path string) (s *openSet, err error) {
+	cfg, err := config.Load(config.Sources{Flags: f.settings()})
+	if err != nil {
+		return nil, err
+	}
+	s = new(openSet)
+	store, contents, err := snapshot.Open(path, snapshot.Settings{Topic: f.topic.name, Unit: "message"})
+	if err != nil {
+		return nil, err
+	}
+	s.store = store
+	if s.Set, _, err = live.Open(store, contents, cfg, memory.New(cfg, 16<<30), zerolog.Nop()); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	if contents.SavedAt.IsZero() {
+		s.Fix(incremental.DefaultFeatures(f.Features))
+	}
+	if f.key != "" {
+		if s.key, _, _, err = receipt.OpenKey(f.key, f.topic.name); err == nil {
+			_, err = s.KeepReceipts(s.key)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return s, nil
+}
+
+// add adds the next block, and returns the time that this took the loop.
+func (f *ledgerFile) add(ctx context.Context, s *openSet) (time.Duration, error) {
+	i := f.next
+	f.next++
+	for _, column := range f.rows {
+		for j := range column {
+			column[j] = float32(f.r.NormFloat64())
+		}
+	}
+	for j, x := range f.rows[0] {
+		f.block.Codes[j] = int32(math.Float32bits(x) >> 31)
+	}
+	kept, err := s.keeper.Keep(ctx, f.block, s.Target())
+	if err != nil {
+		return 0, err
+	}
+	e := ledgerEntry(i, f.topic.name, kept.Summary.Rows())
+	began := time.Now()
+	if err := s.Admits(live.Candidate{Labels: kept.Summary.Classes(), Features: f.Features, Window: kept.Summary.Window(), Kept: kept}); err != nil {
+		return 0, err
+	}
+	_, err = s.Add(e, kept)
+	return time.Since(began), err
+}
+
+func ledgerEntry(i int, topic string, rows int64) retire.Entry {
+	p := incremental.Position{Topic: topic, Offset: int64(i)}
+	return retire.Entry{ID: p.String(), Position: p, Last: p.Offset, Time: time.UnixMilli(int64(i)), Rows: rows}
+}
+
+// save saves all changes and returns the time of the save.
+func (s *openSet) save(receipts *receipt.Growth) (time.Duration, error) {
+	began := time.Now()
+	change := s.Change()
+	change.SavedAt, change.Receipts = began, receipts
+	_, err := s.store.Save(change)
+	if err != nil {
+		return 0, err
+	}
+	s.Saved(&change)
+	return time.Since(began), nil
+}
+
+// fill makes the file.
+func (f *ledgerFile) fill(ctx context.Context) (err error) {
+	const atOnce = 10_000
+	s, err := f.open(f.path())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.store.Close()) }()
+	for f.next < f.Blocks {
+		for range min(atOnce, f.Blocks-f.next) {
+			if _, err := f.add(ctx, s); err != nil {
+				return err
+			}
+		}
+		if _, err := s.save(nil); err != nil {
+			return err
+		}
+		if f.run.Progress != nil {
+			f.run.Progress("filling the file", float64(f.next)/float64(f.Blocks)/2)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// additions adds blocks to the file, and to a new one, in turn. As many are saved together as
+// the daemon saves by default.
+func (f *ledgerFile) additions(ctx context.Context) (err error) {
+	const rounds, saves, atOnce = 5, 10, 100
+	full, err := f.open(f.path())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, full.store.Close()) }()
+	var adds, ratios, saveRatios, saved []float64
+	for round := range rounds {
+		path := filepath.Join(f.dir, fmt.Sprintf("empty%d.db", round))
+		empty, err := f.open(path)
+		if err != nil {
+			return err
+		}
+		var add, save [2]time.Duration
+		for range saves {
+			for i, s := range []*openSet{empty, full} {
+				for range atOnce {
+					took, err := f.add(ctx, s)
+					if err != nil {
+						return errors.Join(err, empty.store.Close())
+					}
+					if add[i] += took; i == 1 {
+						adds = append(adds, took.Seconds())
+					}
+				}
+				took, err := s.save(nil)
+				if err != nil {
+					return errors.Join(err, empty.store.Close())
+				}
+				if save[i] += took; i == 1 {
+					saved = append(saved, took.Seconds())
+				}
+			}
+		}
+		ratios, saveRatios = append(ratios, add[1].Seconds()/add[0].Seconds()), append(saveRatios, save[1].Seconds()/save[0].Seconds())
+		if err := errors.Join(empty.store.Close(), os.Remove(path)); err != nil {
+			return err
+		}
+	}
+	return f.report("add", adds, func(r *Result) {
+		r.set("empty_ratio", median(ratios))
+		r.set("empty_save_ratio", median(saveRatios))
+		r.set("save_seconds", median(saved))
+	})
+}
+
+// retirements retires blocks in this process.
+func (f *ledgerFile) retirements(ctx context.Context) (err error) {
+	s, err := f.open(f.path())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.store.Close()) }()
+	var ids []string
+	for id := range s.IDs {
+		ids = append(ids, id)
+	}
+	f.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	var took, receipts, saves []float64
+	var largest int
+	for i := range f.Retired {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		began := time.Now()
+		leaf, removal, err := s.RetireTogether(ids[i : i+1])
+		if err != nil {
+			return err
+		}
+		took = append(took, time.Since(began).Seconds())
+		var growth *receipt.Growth
+		if leaf != nil {
+			began := time.Now()
+			leaf.Build, leaf.Topic, leaf.Principal, leaf.Durable = "v1.2.3", f.topic.name, "admin", began
+			leaf.Offsets = []receipt.Next{{Partition: 0, Offset: int64(f.next)}}
+			head, err := s.store.LogHead()
+			if err == nil {
+				growth, err = s.key.Grow(head.Size, s.store, []receipt.Record{{Leaf: leaf.AppendBinary(nil), Removal: removal}})
+			}
+			if err != nil {
+				return err
+			}
+			receipts = append(receipts, time.Since(began).Seconds())
+		}
+		save, err := s.save(growth)
+		if err != nil {
+			return err
+		}
+		saves = append(saves, save.Seconds())
+		if growth != nil {
+			began := time.Now()
+			proof, err := proofOf(s.store)
+			if err != nil {
+				return err
+			}
+			receipts[i] += time.Since(began).Seconds()
+			largest = max(largest, len(proof))
+			if _, err := receipt.Check(proof, s.key.Public()); err != nil {
+				return err
+			}
+		}
+	}
+	if err := f.report("retire", took, func(r *Result) { r.set("save_seconds", median(saves)) }); err != nil {
+		return err
+	}
+	if f.key != "" {
+		if err := f.report("receipt", receipts, func(r *Result) { r.set("receipt_bytes", float64(largest)) }); err != nil {
+			return err
+		}
+	}
+	// A request lists its blocks by rank.
+	together := ids[f.Retired : f.Retired+f.Together]
+	slices.SortFunc(together, func(a, b string) int {
+		first, _ := s.Get(a)
+		second, _ := s.Get(b)
+		return cmp.Compare(first.Position.Offset, second.Position.Offset)
+	})
+	began := time.Now()
+	var growth *receipt.Growth
+	var records []receipt.Record
+	for few := range slices.Chunk(together, receipt.MaxRemoved) {
+		leaf, removal, err := s.RetireTogether(few)
+		if err != nil {
+			return err
+		}
+		if leaf != nil {
+			records = append(records, receipt.Record{Leaf: leaf.AppendBinary(nil), Removal: removal})
+		}
+	}
+	if records != nil {
+		head, err := s.store.LogHead()
+		if err == nil {
+			growth, err = s.key.Grow(head.Size, s.store, records)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	seconds := time.Since(began).Seconds()
+	save, err := s.save(growth)
+	if err != nil {
+		return err
+	}
+	return f.report("together", []float64{seconds}, func(r *Result) {
+		r.set("blocks_together", float64(f.Together))
+		r.set("save_seconds", save.Seconds())
+	})
+}
+
+// proofOf is the file with the last receipt.
+func proofOf(store *snapshot.Store) ([]byte, error) {
+	head, err := store.LogHead()
+	if err != nil {
+		return nil, err
+	}
+	record, err := store.Receipt(head.Size - 1)
+	if err != nil {
+		return nil, err
+	}
+	inclusion, err := tlog.ProveRecord(head.Size, head.Size-1, store)
+	if err != nil {
+		return nil, err
+	}
+	return receipt.AppendProof(nil, record, head.Size-1, inclusion, head.Checkpoint), nil
+}
+
+// withReceipts has the daemon, and this process, make receipts from now on.
+func (f *ledgerFile) withReceipts(context.Context) error {
+	f.key = filepath.Join(f.dir, "receipts.key")
+	return nil
+}
+
+// daemon measures streamd run.
+func (f *ledgerFile) daemon(ctx context.Context) (err error) {
+	began := time.Now()
+	d, err := f.run.Program.start(f.dir, f.run.Log, f.settings())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.stop()) }()
+	ctx, fail := d.while(ctx)
+	defer fail(nil)
+	for {
+		status, _, err := d.call(ctx, http.MethodGet, "/v1/model")
+		if err == nil {
+			break
+		}
+		if status != http.StatusServiceUnavailable {
+			return err
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	restart := time.Since(began).Seconds()
+	var blocks struct {
+		Blocks []struct {
+			ID string `json:"id"`
+		} `json:"blocks"`
+	}
+	if _, err := d.ask(ctx, http.MethodGet, "/v1/blocks?limit=100", &blocks); err != nil {
+		return err
+	}
+	var deletes []float64
+	for _, b := range blocks.Blocks {
+		began := time.Now()
+		if _, _, err := d.call(ctx, http.MethodDelete, "/v1/blocks/"+url.PathEscape(b.ID)); err != nil {
+			return err
+		}
+		deletes = append(deletes, time.Since(began).Seconds())
+	}
+	_, peak := residentBytes(d.cmd.Process.Pid)
+	return f.report("daemon", []float64{restart}, func(r *Result) {
+		r.set("retire_seconds", median(deletes))
+		r.set("peak_rss_bytes", float64(peak))
+	})
+}
+
+// report adds a result. seconds are the times of single operations.
+func (f *ledgerFile) report(part string, seconds []float64, more func(*Result)) error {
+	r := Result{Benchmark: "ledger", Parameters: []Parameter{
+		{"part", part}, {"receipts", f.key != ""}, {"blocks", f.Blocks}, {"features", f.Features}, {"rows", f.BlockRows},
+	}}
+	sorted := slices.Sorted(slices.Values(seconds))
+	var sum float64
+	for _, s := range sorted {
+		sum += s
+	}
+	r.Samples = []Sample{{Ops: int64(len(sorted)), Seconds: sum}}
+	if n := len(sorted); n > 1 {
+		r.set("median_seconds", median(sorted))
+		r.set("tail_seconds", sorted[n*99/100])
+		r.set("worst_seconds", sorted[n-1])
+	} else {
+		r.set("seconds", sum)
+	}
+	more(&r)
+	return f.run.Add(r)
+}

@@ -14,10 +14,12 @@ TIMEOUT ?= 30m
 test:
 	go test -timeout $(TIMEOUT) ./...
 
-# Random histories of daemons, with every way for a block to come, to go and to come back.
-# The files are in memory where the system has such a folder.
+# Random histories of daemons, with every way for a block to come, to go and to come back, and
+# a million cycles of blocks that come and go. Files are in memory where the system has such a
+# folder.
 HISTORIES ?= 10000
 histories:
+	STREAMD_CYCLES=1000000 go test -count=1 -timeout $(TIMEOUT) -run '^TestCycles' ./cmd/streamd/daemon/live
 	STREAMD_HISTORIES=$(HISTORIES) go test -count=1 -timeout $(TIMEOUT) -run '^TestLaw$$' \
 		-exec 'env TMPDIR=$(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)' ./cmd/streamd/daemon
 

@@ -64,14 +64,18 @@ func Weight(d uint64) float64 {
 	return math.Ldexp(float64(m), -WeightBits-halvings)
 }
 
-// step is the step of a position: ⌊position·StepsPerHalving/halfLife⌋.
-func step(position, halfLife int64) int64 {
-	whole, rest := position/halfLife, position%halfLife
+// Step is the step of a position: ⌊position·StepsPerHalving/half-life⌋.
+func (h HalfLife) Step(position int64) int64 {
+	half := h.Rows
+	if half == 0 {
+		half = h.Time.Milliseconds()
+	}
+	whole, rest := position/half, position%half
 	if rest < 0 {
-		whole, rest = whole-1, rest+halfLife
+		whole, rest = whole-1, rest+half
 	}
 	hi, lo := bits.Mul64(uint64(rest), StepsPerHalving)
-	part, _ := bits.Div64(hi, lo, uint64(halfLife))
+	part, _ := bits.Div64(hi, lo, uint64(half))
 	return whole*StepsPerHalving + int64(part)
 }
 
@@ -85,37 +89,51 @@ func origin(oldest, newest int64) int64 {
 	return int64((uint64(newest)^sign)>>highest<<highest ^ sign)
 }
 
-// Steps returns the step of the newest live block, and all live blocks in descending rank with
-// their steps. The ledger must not change meanwhile. With a half-life in rows it takes O(blocks).
-func (l *Ledger) Steps(h HalfLife) (newest int64, all iter.Seq2[string, int64]) {
+// Origin is P of the live blocks in milliseconds since 1970. The blocks of a half-life in time need
+// none: it is the lowest time.
+func (l *Ledger) Origin(h HalfLife) int64 {
+	first, ok := l.live.entries.Min()
+	if !ok || h.Rows == 0 {
+		return math.MinInt64
+	}
+	last, _ := l.live.entries.Max()
+	return origin(first.milliseconds, last.milliseconds)
+}
+
+// End is the position of the newest live block, or 0 without one. With a half-life in rows it takes
+// O(blocks since P).
+func (l *Ledger) End(h HalfLife) (position int64) {
 	last, ok := l.live.entries.Max()
-	if !ok {
-		return 0, func(func(string, int64) bool) {}
+	if !ok || h.Rows == 0 {
+		return last.milliseconds
 	}
-	if h.Rows == 0 {
-		ms := h.Time.Milliseconds()
-		return step(last.milliseconds, ms), func(yield func(string, int64) bool) {
-			l.live.entries.Reverse(func(e ranked) bool { return yield(e.ID, step(e.milliseconds, ms)) })
-		}
-	}
-	first, _ := l.live.entries.Min()
-	from := origin(first.milliseconds, last.milliseconds)
-	var end int64 // the newest position
+	from := l.Origin(h)
 	l.live.entries.Reverse(func(e ranked) bool {
 		if e.milliseconds >= from {
-			end += e.Rows
+			position += e.Rows
 		}
 		return e.milliseconds >= from
 	})
-	return step(end, h.Rows), func(yield func(string, int64) bool) {
-		var later, same int64 // rows of later times than at, and of at
+	return position
+}
+
+// Ages yields the live blocks in descending rank with their ages, in rows or milliseconds. A
+// position is that of the newest block less the age. The ledger and the entries must not change
+// meanwhile.
+func (l *Ledger) Ages(h HalfLife) iter.Seq2[*Entry, int64] {
+	return func(yield func(*Entry, int64) bool) {
+		last, _ := l.live.entries.Max()
 		at := last.milliseconds
+		var later, same int64 // rows of later times than at, and of at
 		l.live.entries.Reverse(func(e ranked) bool {
+			if h.Rows == 0 {
+				return yield(e.Entry, last.milliseconds-e.milliseconds)
+			}
 			if e.milliseconds != at {
 				later, same, at = later+same, 0, e.milliseconds
 			}
 			same += e.Rows
-			return yield(e.ID, step(end-later, h.Rows))
+			return yield(e.Entry, later)
 		})
 	}
 }

@@ -34,8 +34,8 @@ func TestStep(t *testing.T) {
 	for _, position := range []int64{math.MinInt64, math.MinInt64 + 1, -17, -1, 0, 1, 7, 1_700_000_000_123, math.MaxInt64} {
 		for _, halfLife := range []int64{StepsPerHalving, 9, 1000, 86_400_000, 1 << 53} {
 			want := new(big.Int).Mul(big.NewInt(position), big.NewInt(StepsPerHalving))
-			if want.Div(want, big.NewInt(halfLife)); want.Cmp(big.NewInt(step(position, halfLife))) != 0 {
-				t.Errorf("step(%d, %d) = %d, want %d", position, halfLife, step(position, halfLife), want)
+			if want.Div(want, big.NewInt(halfLife)); want.Cmp(big.NewInt((HalfLife{Rows: halfLife}).Step(position))) != 0 {
+				t.Errorf("step(%d, %d) = %d, want %d", position, halfLife, (HalfLife{Rows: halfLife}).Step(position), want)
 			}
 		}
 	}
@@ -53,12 +53,11 @@ func TestOrigin(t *testing.T) {
 
 // steps lists the steps of a ledger by id.
 func steps(l *Ledger, h HalfLife) (newest int64, of map[string]int64) {
-	newest, all := l.Steps(h)
-	of = map[string]int64{}
-	for id, step := range all {
-		of[id] = step
+	end, of := l.End(h), map[string]int64{}
+	for e, age := range l.Ages(h) {
+		of[e.ID] = h.Step(end - age)
 	}
-	return newest, of
+	return h.Step(end), of
 }
 
 var halfLives = []HalfLife{{Rows: 1}, {Rows: 40}, {Rows: 1000}, {Time: 8 * time.Millisecond}, {Time: 7 * time.Second}, {Time: time.Hour}}

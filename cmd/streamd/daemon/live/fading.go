@@ -21,8 +21,9 @@ import (
 // and a part takes up to one limb more than a plain sum.
 //
 // Parts are brought up to date when planes are due (Weigh), not when blocks come: what comes and
-// goes in between costs nothing. After a restart, and in other coordinates, the parts are empty, and
-// all blocks with a weight are read.
+// goes in between costs nothing. As long as the origin of positions rests, only blocks that are not
+// older than what came and went can have moved, and the ledger is searched as far. After a restart,
+// and in other coordinates, the parts are empty, and all blocks with a weight are read.
 type fading struct {
 	half   retire.HalfLife
 	of     *Space // whose blocks are in the parts
@@ -31,12 +32,18 @@ type fading struct {
 	placed map[string]place                             // blocks in the parts
 	newest int64                                        // step
 	sums   *Weighted                                    // of the present live set, or nil
+
+	// Of the last sums.
+	whole  bool        // they were made since the last reset, and nothing was placed after them
+	origin int64       // of positions
+	below  retire.Rank // no block up to here has a weight
+	since  int64       // the earliest event time, in milliseconds, of what came and went after them
 }
 
 // place is where a block is among the parts.
 type place struct {
-	step int64
-	fold int32
+	position int64
+	fold     int32
 }
 
 // Weighted is the sums of the live blocks, each times its weight. It is immutable.
@@ -52,10 +59,10 @@ func HalfLife(c *config.Config) retire.HalfLife {
 	return retire.HalfLife{Time: c.Retire.HalfLife, Rows: c.Retire.HalfLifeRows}
 }
 
-// Weigh brings the weighted sums of the space in use up to date. It reads blocks for about d, and
+// Weigh brings the weighted sums of the space in use up to date. It reads blocks for about most, and
 // returns nil if some are left: then it must be called again. There is a half-life. The error comes
 // from the store.
-func (l *Set) Weigh(d time.Duration) (*Weighted, error) {
+func (l *Set) Weigh(most time.Duration) (*Weighted, error) {
 	f := &l.fading
 	if f.of != l.inUse {
 		f.reset(l.inUse)
@@ -63,13 +70,14 @@ func (l *Set) Weigh(d time.Duration) (*Weighted, error) {
 	if f.sums != nil {
 		return f.sums, nil
 	}
-	stale, fresh := l.compareSteps()
-	if 2*len(stale) > len(f.placed) { // it takes less to begin again
+	d := l.compareAges()
+	if 2*len(d.stale) > len(f.placed) { // it takes less to begin again
 		f.reset(l.inUse)
-		stale, fresh = l.compareSteps()
+		d = l.compareAges()
 	}
-	until := time.Now().Add(d)
-	for _, id := range stale {
+	f.whole = false
+	until := time.Now().Add(most)
+	for _, id := range d.stale {
 		if time.Now().After(until) {
 			return nil, nil
 		}
@@ -80,15 +88,15 @@ func (l *Set) Weigh(d time.Duration) (*Weighted, error) {
 		f.remove(id, s)
 	}
 	f.rebase()
-	for _, to := range fresh {
+	for _, to := range d.lacking {
 		if time.Now().After(until) {
 			return nil, nil
 		}
-		if err := l.weighBlock(to.id, to.step); err != nil {
+		if err := l.place(to.id, to.position); err != nil {
 			return nil, fmt.Errorf("weigh block %s: %w", to.id, err)
 		}
 	}
-	f.sums = f.weigh()
+	f.sums, f.whole, f.since = f.weigh(), true, math.MaxInt64
 	return f.sums, nil
 }
 
@@ -98,43 +106,135 @@ func (l *Set) Weight(id string) float64 {
 	if !ok {
 		return 0
 	}
-	return retire.Weight(uint64(l.fading.newest) - uint64(p.step))
+	return retire.Weight(l.fading.steps(p.position))
+}
+
+// steps is the number of steps of a position below the newest.
+func (f *fading) steps(position int64) uint64 {
+	return uint64(f.newest) - uint64(f.half.Step(position))
+}
+
+// weighs reports whether a position has a weight.
+func (f *fading) weighs(position int64) bool {
+	_, _, ok := retire.Multiplier(f.steps(position))
+	return ok
+}
+
+// moved notes that a block of that event time has come or gone.
+func (f *fading) moved(at time.Time) {
+	f.sums, f.since = nil, min(f.since, at.UnixMilli())
 }
 
 // missing is a block that must be put into a part.
 type missing struct {
-	id   string
-	step int64
+	id       string
+	position int64
 }
 
-// compareSteps compares the parts with the ledger. It lists the blocks that must leave their
-// parts, and those that must be put into one afterwards.
-func (l *Set) compareSteps() (stale []string, lacking []missing) {
-	f, seen := &l.fading, 0
-	newest, all := l.ledger.Steps(f.half)
-	f.newest = newest
-	for id, step := range all {
-		_, _, weighs := retire.Multiplier(uint64(newest) - uint64(step))
-		at, placed := f.placed[id]
-		if placed {
-			seen++
-		}
-		if placed && (!weighs || at.step != step) {
-			stale = append(stale, id)
-		}
-		if weighs && (!placed || at.step != step) {
-			lacking = append(lacking, missing{id, step})
-		}
-		if !weighs && seen == len(f.placed) {
+// differences are the blocks that must leave their parts, and those that must be put into one
+// afterwards.
+type differences struct {
+	stale   []string
+	lacking []missing
+}
+
+// compareAges compares the parts with the ledger.
+func (l *Set) compareAges() (d differences) {
+	f, origin := &l.fading, l.ledger.Origin(l.fading.half)
+	end, known := l.endOf(origin)
+	f.origin = origin
+	if !known || f.half.Step(end) < f.newest {
+		l.compareAll(&d)
+		return d
+	}
+	f.newest = f.half.Step(end)
+	for e, age := range l.ledger.Ages(f.half) {
+		if e.Time.UnixMilli() < f.since {
 			break
 		}
+		f.compare(e.ID, end-age, &d)
 	}
-	return stale, lacking
+	// The others have not moved, but the oldest of them may weigh nothing any more.
+	const atOnce = 64
+	for {
+		page := l.ledger.Page(f.below, atOnce)
+		for i := range page {
+			e := &page[i]
+			at, placed := f.placed[e.ID]
+			switch {
+			case placed && f.weighs(at.position):
+				return d
+			case placed && e.Time.UnixMilli() < f.since:
+				d.stale = append(d.stale, e.ID)
+			}
+			f.below = e.Rank()
+		}
+		if len(page) < atOnce {
+			return d
+		}
+	}
 }
 
-// weighBlock puts a live block into a part.
-func (l *Set) weighBlock(id string, step int64) error {
-	f, at := &l.fading, place{step: step}
+// endOf is the position of the newest block, if the positions of the last sums hold but for the blocks
+// from f.since on.
+func (l *Set) endOf(origin int64) (end int64, known bool) {
+	f := &l.fading
+	if !f.whole || origin != f.origin || f.since < origin {
+		return 0, false
+	}
+	if f.half.Rows == 0 {
+		return l.ledger.End(f.half), true
+	}
+	for e, age := range l.ledger.Ages(f.half) {
+		if e.Time.UnixMilli() < f.since {
+			at, placed := f.placed[e.ID]
+			return at.position + age, placed
+		}
+	}
+	return 0, false
+}
+
+// compareAll is compareAges for all blocks.
+func (l *Set) compareAll(d *differences) {
+	f, seen, end := &l.fading, 0, l.ledger.End(l.fading.half)
+	f.newest, f.below = f.half.Step(end), retire.Lowest
+	for e, age := range l.ledger.Ages(f.half) {
+		if _, placed := f.placed[e.ID]; placed {
+			seen++
+		}
+		if f.compare(e.ID, end-age, d) {
+			continue
+		}
+		if f.below == retire.Lowest {
+			f.below = e.Rank()
+		}
+		if seen == len(f.placed) {
+			return
+		}
+	}
+}
+
+// compare compares the place of a block with its position, and reports whether it weighs anything.
+func (f *fading) compare(id string, position int64, d *differences) (weighs bool) {
+	at, placed := f.placed[id]
+	weighs = f.weighs(position)
+	rests := placed && weighs && f.half.Step(at.position) == f.half.Step(position)
+	switch {
+	case rests && at.position != position:
+		at.position = position
+		f.placed[id] = at
+	case placed && !rests:
+		d.stale = append(d.stale, id)
+	}
+	if weighs && !rests {
+		d.lacking = append(d.lacking, missing{id, position})
+	}
+	return weighs
+}
+
+// place puts a live block into a part.
+func (l *Set) place(id string, position int64) error {
+	f, at := &l.fading, place{position: position}
 	s, err := f.of.summary(l.store, id)
 	if err != nil {
 		return err
@@ -156,7 +256,7 @@ func (l *Set) weighBlock(id string, step int64) error {
 
 // reset empties the parts.
 func (f *fading) reset(of *Space) {
-	f.of, f.base, f.sums, f.placed = of, math.MinInt64, nil, map[string]place{}
+	*f = fading{half: f.half, of: of, base: math.MinInt64, placed: map[string]place{}}
 	f.parts = make([][retire.StepsPerHalving]*incremental.State, max(of.sums.folds, 1))
 	for i := range f.parts {
 		for r := range f.parts[i] {
@@ -167,8 +267,9 @@ func (f *fading) reset(of *Space) {
 
 // part is the part of a place, and the exponent of the factor there.
 func (f *fading) part(at place) (*incremental.State, int) {
-	halving := at.step >> stepBits
-	return f.parts[at.fold][at.step-halving<<stepBits], int(halving - f.base)
+	step := f.half.Step(at.position)
+	halving := step >> stepBits
+	return f.parts[at.fold][step-halving<<stepBits], int(halving - f.base)
 }
 
 // stepBits is the logarithm of StepsPerHalving.

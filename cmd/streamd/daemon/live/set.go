@@ -347,7 +347,7 @@ func (l *Set) include(e retire.Entry, k Kept) {
 	l.receipts.put(e.ID, k.Summary)
 	l.putBlock(snapshot.Block{Entry: e, Part: k.part})
 	l.index(&e)
-	l.fading.sums = nil
+	l.fading.moved(e.Time)
 	delete(l.gone, e.ID)
 }
 
@@ -435,7 +435,7 @@ func (l *Set) takeOut(e *retire.Entry) error {
 		}
 		p.remove(id, s, digest)
 	}
-	l.fading.sums = nil
+	l.fading.moved(e.Time)
 	if l.sample != nil {
 		l.sample.Remove(id, part)
 	}

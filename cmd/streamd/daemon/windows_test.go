@@ -216,8 +216,8 @@ func TestWindowIsTheModelOfADaemonWithItsBlocksAlone(t *testing.T) {
 			flags := maps.Clone(h.flags)
 			flags["snapshot.file"] = filepath.Join(t.TempDir(), "fresh.db")
 			flags["retire.keep"] = "all"
-			for _, limit := range []string{"retire.blocks", "retire.rows", "retire.age"} {
-				delete(flags, limit)
+			for _, key := range []string{"retire.blocks", "retire.rows", "retire.age", "retire.half_life", "retire.half_life_rows"} {
+				delete(flags, key) // the blocks of a window weigh alike
 			}
 			fresh := openOffline(t, flags, false)
 			blocks := o.blocksIn(&w)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type receiptsVerifyCmd struct {
 	Blocks    []string `name:"block" sep:"none" placeholder:"ID=SALT" help:"Also check that the receipt is about this block, with the salt that the answer to the retirement has for it. May be given many times."`
 	Witnesses []string `name:"witness" sep:"none" placeholder:"KEY" help:"Also check that this witness has cosigned the log, by its public key NAME+HASH+KEY. May be given many times: all have to."`
 	Quorum    int      `placeholder:"N" help:"Number of the witnesses of --witness that have to have cosigned. The default is all."`
+	Snapshot  string   `placeholder:"FILE" help:"A copy of the daemon's snapshot, made after the proof."`
+	Replay    string   `placeholder:"FILE" help:"Also read the topic again, with the daemon's configuration in this file, up to the offsets of --snapshot, and compare the states. It takes as long as the topic."`
 	jsonFlag
 }
 
@@ -55,6 +58,7 @@ type receiptReport struct {
 	Absent     bool              `json:"absent"` // it proves that the blocks were live before and are absent after
 	Named      []string          `json:"named,omitempty"`
 	Cosigned   []cosignature     `json:"cosigned,omitempty"` // by witnesses of --witness
+	Replay     *replayedReport   `json:"replay,omitempty"`
 }
 
 type cosignature struct {
@@ -62,9 +66,12 @@ type cosignature struct {
 	Time    time.Time `json:"time"` // by the clock of the witness
 }
 
-func (c *receiptsVerifyCmd) Run(s *surroundings) error {
+func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.Quorum < 0 || c.Quorum > len(c.Witnesses) {
 		return usagef("--quorum %d: there are %d of --witness", c.Quorum, len(c.Witnesses))
+	}
+	if c.Replay != "" && c.Snapshot == "" {
+		return usagef("--replay goes with --snapshot, which says up to which offsets, and without which blocks")
 	}
 	public, err := os.ReadFile(c.Key)
 	if err != nil {
@@ -107,6 +114,11 @@ func (c *receiptsVerifyCmd) Run(s *surroundings) error {
 	if report.Cosigned, err = c.cosigned(r); err != nil {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
+	if c.Replay != "" {
+		if report.Replay, err = c.replay(ctx, s, r); err != nil {
+			return fmt.Errorf("--replay: %w", err)
+		}
+	}
 	if c.JSON {
 		return printJSON(s.stdout, report)
 	}
@@ -124,6 +136,7 @@ func (c *receiptsVerifyCmd) Run(s *surroundings) error {
 	for _, w := range report.Cosigned {
 		t.row("cosigned", "by "+w.Witness+", "+w.Time.Local().Format(time.DateTime))
 	}
+	report.Replay.rows(t)
 	if report.Principal != "" {
 		t.row("by", report.Principal)
 	}

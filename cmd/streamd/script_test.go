@@ -77,6 +77,7 @@ func TestScripts(t *testing.T) {
 			"snapshot":     cmdSnapshot,
 			"flip":         cmdFlip,
 			"retire":       cmdRetire,
+			"fetch":        cmdFetch,
 		},
 	})
 }
@@ -108,6 +109,19 @@ func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want || neg {
 		ts.Fatalf("exit status %d, want %d", got, want)
 	}
+}
+
+// fetch PATH FILE writes what the daemon at STREAMD_URL answers to a file.
+func cmdFetch(ts *testscript.TestScript, neg bool, args []string) {
+	answer, err := http.Get(ts.Getenv("STREAMD_URL") + args[0])
+	ts.Check(err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	ts.Check(err)
+	if neg || answer.StatusCode != http.StatusOK {
+		ts.Fatalf("%s: %s: %s", args[0], answer.Status, body)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), body, 0o644))
 }
 
 // lastLine returns the JSON object in the last line of a file.

@@ -17,6 +17,7 @@
 //	loop.go        one goroutine does one thing after the other
 //	receipts.go    blocks that leave or come back have a leaf in the log of receipts
 //	witnessing.go  witnesses cosign that log; package witness calls them
+//	replaying.go   the topic is read again without a daemon, to check a snapshot
 //	saver.go       the state goes to the snapshot, and retired blocks leave its file
 //	publisher.go   planes are solved, and served
 //	studying.go    when a study is due; studyjob.go does it, on sums, sample and log (logrows.go)

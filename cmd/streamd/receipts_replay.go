@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"streamd/cmd/streamd/daemon"
+	"streamd/config"
+	"streamd/retire/receipt"
+	"streamd/snapshot"
+)
+
+// replayedReport says what the topic gives when it is read again.
+type replayedReport struct {
+	Records int64  `json:"records"`             // read again
+	Blocks  int64  `json:"blocks"`              // live by the topic and the policy alone
+	Rows    int64  `json:"rows"`                // of them
+	Digest  string `json:"state_digest"`        // of the state without the blocks that left otherwise
+	Root    string `json:"live_root,omitempty"` // likewise; absent without the log's key
+	Receipt bool   `json:"is_of_the_receipt"`   // both are those of the receipt; false: the snapshot is later than the receipt
+	// Left counts the blocks that left otherwise: by the receipt that says so, "withdrawn now"
+	// by the control topic, or "without a receipt".
+	Left map[string]int64 `json:"left"`
+}
+
+const (
+	leftWithdrawn = "withdrawn now"
+	leftUnsaid    = "without a receipt"
+)
+
+// replay reads the topic again, into an empty state, and compares that with a snapshot and with
+// a receipt of its log.
+func (c *receiptsVerifyCmd) replay(ctx context.Context, s *surroundings, proved *receipt.Receipt) (*replayedReport, error) {
+	cfg, err := config.Load(config.Sources{File: c.Replay, FileRequired: true, Env: s.env})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	key, err := logKey(cfg.Receipts.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	store, saved, err := snapshot.OpenReadOnly(c.Snapshot)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	items, err := receiptItems(store, proved, saved.Log.Size)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Snapshot, err)
+	}
+	log := zerolog.New(zerolog.ConsoleWriter{Out: s.stderr, NoColor: true}).Level(zerolog.ErrorLevel)
+	var read, all atomic.Int64
+	stop := s.watch("reading the topic again", func() advance {
+		a := advance{rows: read.Load()}
+		if n := all.Load(); n > 0 {
+			a.done = float64(a.rows) / float64(n)
+		}
+		return a
+	})
+	got, err := daemon.Replay(ctx, daemon.Options{Config: cfg, Log: log}, store, saved, key, func(n, of int64) {
+		read.Store(n)
+		all.Store(of)
+	})
+	stop()
+	if err != nil {
+		return nil, err
+	}
+	if got.Side != got.Saved || len(got.Others) > 0 {
+		return nil, errors.New(noProof(got))
+	}
+	r := &replayedReport{
+		Records: got.Read, Blocks: int64(got.Blocks), Rows: got.Rows, Left: map[string]int64{},
+		Digest: hex.EncodeToString(got.Side.Digest[:]), Root: hex.EncodeToString(got.Side.Root[:]), Receipt: got.Side == proved.Leaf.After,
+	}
+	if key == nil {
+		r.Root, r.Receipt = "", got.Side.Digest == proved.Leaf.After.Digest
+	}
+	for i := range got.Left {
+		how, ok := items[got.Left[i].Item]
+		switch {
+		case ok:
+			r.Left[how.String()]++
+		case got.Left[i].Withdrawn:
+			r.Left[leftWithdrawn]++
+		default:
+			r.Left[leftUnsaid]++
+		}
+	}
+	return r, nil
+}
+
+// logKey reads the private key of a log. Without a file it is nil.
+func logKey(file string) (*receipt.Key, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	var key *receipt.Key
+	if err == nil {
+		key, err = receipt.ParseKey(strings.TrimSpace(string(text)))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("receipts.key_file: %w (leave it out of the configuration to compare digests without the log's key)", err)
+	}
+	return key, nil
+}
+
+// receiptItems has the blocks of all receipts of a snapshot's log, which has to have the one of
+// a proof.
+func receiptItems(store *snapshot.Store, proved *receipt.Receipt, size int64) (map[receipt.Item]receipt.Kind, error) {
+	head := proved.Checkpoint
+	if size < head.Size {
+		return nil, fmt.Errorf("its log has %d receipts, and that of the proof %d: copy the snapshot after the proof was made", size, head.Size)
+	}
+	switch root, err := tlog.TreeHash(head.Size, store); {
+	case err != nil:
+		return nil, err
+	case root != head.Root:
+		return nil, errors.New("its log of receipts is not that of the proof")
+	}
+	items := map[receipt.Item]receipt.Kind{}
+	for i := range size {
+		record, err := store.Receipt(i)
+		if err != nil {
+			return nil, err
+		}
+		leaf, err := receipt.DecodeLeaf(record.Leaf)
+		if err == nil && len(record.Removal) > 0 {
+			var removal *receipt.Removal
+			if removal, err = receipt.CheckRemoval(record.Removal); err == nil {
+				for _, item := range removal.Removed {
+					items[item] = leaf.Kind
+				}
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("receipt %d: %w", i, err)
+		}
+	}
+	return items, nil
+}
+
+// listedBlocks bounds the blocks that an error names.
+const listedBlocks = 5
+
+// noProof says why the topic does not give the state of the snapshot.
+func noProof(r *daemon.Replayed) string {
+	b := fmt.Appendf(nil, "no proof: the topic gives the state %x, and the snapshot has %x", r.Side.Digest, r.Saved.Digest)
+	if n := len(r.Others); n > 0 {
+		b = fmt.Appendf(b, "; %s of the snapshot are not in the topic as they are there, such as %s", counted(int64(n), "block"), strings.Join(r.Others[:min(n, listedBlocks)], ", "))
+	}
+	for _, gap := range r.Gone[:min(len(r.Gone), listedBlocks)] {
+		b = fmt.Appendf(b, "; Kafka no longer has offsets %d to %d of partition %d", gap.From, gap.To-1, gap.Partition)
+	}
+	return string(b)
+}
+
+// rows adds the report to a table.
+func (r *replayedReport) rows(t *table) {
+	if r == nil {
+		return
+	}
+	t.row("replay", fmt.Sprintf("%s of the topic give the state of the snapshot: %s with %s", counted(r.Records, "record"), counted(r.Blocks-r.left(), "block"), counted(r.Rows, "row")))
+	for _, how := range slices.Sorted(maps.Keys(r.Left)) {
+		t.row("  left out", fmt.Sprintf("%s, %s", counted(r.Left[how], "block"), how))
+	}
+	if r.Receipt {
+		t.row("  it is", "the state that the receipt has after")
+	} else {
+		t.row("  it is", "later than the receipt")
+	}
+}
+
+func (r *replayedReport) left() (n int64) {
+	for _, blocks := range r.Left {
+		n += blocks
+	}
+	return n
+}

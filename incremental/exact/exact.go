@@ -323,10 +323,12 @@ func (v *Vector) AddMultiple(w *Vector, m uint64, shift int) {
 		}
 		sign := uint64(int64(carry) >> 63)
 		product[w.width], product[w.width+1] = carry, sign
-		for k := len(product) - 1; k > 0; k-- {
-			product[k] = product[k]<<r | product[k-1]>>1>>(63-r)
+		if r > 0 {
+			for k := len(product) - 1; k > 0; k-- {
+				product[k] = product[k]<<r | product[k-1]>>(64-r)
+			}
+			product[0] <<= r
 		}
-		product[0] <<= r
 		to := v.limb[i*v.width : (i+1)*v.width]
 		var c uint64
 		for k := max(from, 0); k < len(to); k++ {

@@ -3,10 +3,12 @@ package live
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"time"
 
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/parallel"
 	"streamd/incremental/sample"
 	"streamd/retire"
 )
@@ -300,7 +302,7 @@ func (f *fading) rebase() {
 // weigh is the weighted sums of the parts.
 func (f *fading) weigh() *Weighted {
 	const scale = retire.WeightBits + retire.MostHalvings
-	w, features := new(Weighted), f.of.Names()
+	w, features := &Weighted{Folds: make([]*incremental.State, len(f.parts))}, f.of.Names()
 	r := int(f.newest - f.newest>>stepBits<<stepBits)
 	var weights []uint64
 	for i := range retire.StepsPerHalving {
@@ -310,9 +312,10 @@ func (f *fading) weigh() *Weighted {
 		}
 		weights = append(weights, m)
 	}
-	for i := range f.parts {
-		w.Folds = append(w.Folds, incremental.WeightedSum(features, f.parts[i][:], weights, scale))
-	}
+	_ = parallel.For(runtime.GOMAXPROCS(0), len(f.parts), func(i int) error {
+		w.Folds[i] = incremental.WeightedSum(features, f.parts[i][:], weights, scale)
+		return nil
+	})
 	if w.Whole = w.Folds[0]; f.of.sums.folds == 0 {
 		w.Folds = nil
 	} else {

@@ -148,9 +148,20 @@ func TestWeightedSumsAreOfTheLiveBlocks(t *testing.T) {
 					t.Fatal(err)
 				}
 				l, store = reopen(t, path, cfg)
-			case k == 12 && r.IntN(8) == 0 && l.Blocks() > 0 && !l.HasBasis():
+			case k == 12 && r.IntN(2) == 0 && l.Blocks() > 0:
+				if l.HasBasis() {
+					l.DropBases()
+					break
+				}
 				switchToBasis(t, l, r)
 				spaces++
+				if r.IntN(2) == 0 { // back, with a block less
+					newest, _ := l.Newest()
+					if err := l.Retire(newest.ID); err != nil {
+						t.Fatal(err)
+					}
+					l.DropBases()
+				}
 			default:
 				check(fmt.Sprint("step ", step))
 			}

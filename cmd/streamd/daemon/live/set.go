@@ -429,9 +429,9 @@ func (l *Set) takeOut(e *retire.Entry) error {
 		}
 		if p == l.inUse {
 			l.unindex(e, s)
-			if p == l.fading.of {
-				l.fading.remove(id, s)
-			}
+		}
+		if p == l.fading.of {
+			l.fading.remove(id, s)
 		}
 		p.remove(id, s, digest)
 	}

@@ -115,6 +115,54 @@ func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, requ
 	}
 }
 
+// searchedLeaves bounds the leaves that earlier reads, since the loop waits for it.
+const searchedLeaves = 10_000
+
+// earlier says where the receipts of an earlier request of the same text are, for a caller whose
+// answer was lost or came before the save, and the salts of the blocks that it names; "": there are
+// none among the newest leaves.
+func (r *receipts) earlier(request *httpapi.Selector, names []string) (string, error) {
+	if r.key == nil {
+		return "", nil
+	}
+	head, err := r.store.LogHead()
+	if err != nil {
+		return "", err
+	}
+	text := requestText(request)
+	hash := receipt.Commit(r.key.Salt(text), text)
+	var found []int64
+	var durable time.Time
+	for i := head.Size - 1; i >= max(0, head.Size-searchedLeaves); i-- {
+		record, err := r.store.Receipt(i)
+		if err != nil {
+			return "", err
+		}
+		var l *receipt.Leaf
+		if bytes.Contains(record.Leaf, hash[:]) {
+			if l, err = receipt.DecodeLeaf(record.Leaf); err != nil {
+				return "", err
+			}
+		}
+		if l == nil && found != nil {
+			break // the leaves of one request are together
+		}
+		if l != nil {
+			found, durable = append(found, i), l.Durable
+		}
+	}
+	if found == nil {
+		return "", nil
+	}
+	slices.Reverse(found)
+	says := fmt.Sprintf("an earlier request of the same text retired it, durable at %s: receipts %d of %s, request salt %x",
+		durable.Format(time.RFC3339Nano), found, text, r.key.Salt(text))
+	for _, id := range names[:min(len(names), listedNames)] {
+		says += fmt.Sprintf(", salt of %s %x", id, r.key.Salt(id))
+	}
+	return says, nil
+}
+
 // complete fills in what all leaves have.
 func (r *receipts) complete(l *receipt.Leaf) {
 	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, r.settings(), r.scope(l.Kind)

@@ -369,3 +369,48 @@ func TestOlderSnapshotWithReceipts(t *testing.T) {
 	}
 	start(t, topic, file, flags).stop()
 }
+
+// Who asked for a retirement that could not be saved at once gets its receipt and the salts by
+// asking again, also after a restart.
+func TestReceiptOfARetirementThatWasNotSaved(t *testing.T) {
+	topic, folder := topic(t, 1), t.TempDir()
+	file, flags := filepath.Join(folder, "streamd.db"), withReceipts(folder, nil)
+	produce(t, topic, customers(t)[:6]...)
+	d := start(t, topic, file, flags)
+	d.await("six blocks", func() bool { return d.live.Blocks() == 6 })
+	ids := slices.Sorted(d.live.IDs)
+	d.retire(ids[0])
+	d.retire(ids[1])
+	if err := os.Rename(file, file+".away"); err != nil {
+		t.Fatal(err)
+	}
+	status, body := d.ask(http.MethodDelete, "/v1/blocks/"+ids[2])
+	if status != http.StatusServiceUnavailable || !strings.Contains(body, "with receipts, the same request then names them") {
+		t.Errorf("without a file: %d %s", status, body)
+	}
+	if err := os.Rename(file+".away", file); err != nil {
+		t.Fatal(err)
+	}
+	again := func() {
+		t.Helper()
+		status, body := d.ask(http.MethodDelete, "/v1/blocks/"+ids[2])
+		salt := d.receipts.key.Salt(ids[2])
+		want := fmt.Sprintf("receipts [2] of {\\\"ids\\\":[\\\"%s\\\"]}", ids[2])
+		if status != http.StatusNotFound || !strings.Contains(body, want) || !strings.Contains(body, fmt.Sprintf("salt of %s %x", ids[2], salt)) {
+			t.Errorf("the same request again: %d %s, want %s", status, body, want)
+		}
+		_, proof := d.ask(http.MethodGet, "/v1/receipts/proof/2")
+		if r, err := receipt.Check([]byte(proof), publicKey(t, folder)); err != nil || !r.Names(ids[2], salt) {
+			t.Errorf("its receipt: %v", err)
+		}
+		if status, body := d.ask(http.MethodDelete, "/v1/blocks/key:other"); status != http.StatusNotFound || strings.Contains(body, "receipts") {
+			t.Errorf("a block that never was: %d %s", status, body)
+		}
+	}
+	again()
+	d.stop()
+	d = start(t, topic, file, flags)
+	d.await("three blocks", func() bool { return d.live.Blocks() == 3 })
+	again()
+	d.stop()
+}

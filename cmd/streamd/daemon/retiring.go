@@ -16,7 +16,7 @@ import (
 	"streamd/retire/receipt"
 )
 
-var errRetiredUnsaved = fmt.Errorf("it is retired, but that could not be saved yet; the next snapshot will have it: %w", httpapi.ErrUnavailable)
+var errRetiredUnsaved = fmt.Errorf("it is retired, but that could not be saved yet; the next snapshot will have it, and with receipts, the same request then names them: %w", httpapi.ErrUnavailable)
 
 // Retire implements httpapi.Service.
 func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (httpapi.Retirement, error) {
@@ -164,15 +164,26 @@ func (d *Daemon) noneLive(s httpapi.Selector, names []string, dryRun bool) error
 		}
 	}
 	id, one := s.Single()
+	none := httpapi.ErrNoneChosen
+	if one {
+		none = httpapi.ErrNotLive
+	}
+	if !dryRun {
+		if earlier, err := d.receipts.earlier(&s, names); err != nil {
+			return err
+		} else if earlier != "" {
+			return fmt.Errorf("%w: %s", none, earlier)
+		}
+	}
 	if !one {
-		return httpapi.ErrNoneChosen
+		return none
 	}
 	// A key is easily mistaken for an id.
 	byKey := intake.KeyPrefix + url.PathEscape(id)
 	if _, ok := d.live.Get(byKey); ok {
 		return fmt.Errorf("%w: the live block of the key %q has the id %s", httpapi.ErrNotLive, id, byKey)
 	}
-	return httpapi.ErrNotLive
+	return none
 }
 
 // logRetirement writes a line about a retirement that the saver has tried to save. Of many

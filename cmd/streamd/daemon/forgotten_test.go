@@ -11,45 +11,62 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
+	"streamd/retire"
 	"streamd/snapshot"
 )
 
-// The planted customer. Nothing else in the test has its key, its label, or a number
-// near one of its own.
+// The planted customer. Nothing else in the test has its key, its label, its header, or a
+// number near one of its own.
 const (
-	plantedKey   = "customer/Ωmega 4711"
-	plantedLabel = "plánted-label"
-	plantedX     = 765432109.25 // and a few eighths more: float32 rounds it
-	plantedY     = -0.00087654321987
+	plantedKey    = "customer/Ωmega 4711"
+	plantedLabel  = "plánted-label"
+	plantedHeader = "tënant of 4711"
+	plantedX      = 765432109.25 // and a few eighths more: float32 rounds it
+	plantedY      = -0.00087654321987
 )
 
-// plantedRows is the planted customer's message.
-func plantedRows(t testing.TB) message {
+var plantedTime = time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+
+// plantedBlock is the planted customer's rows.
+func plantedBlock() *incremental.Block {
 	b := &incremental.Block{Classes: []string{plantedLabel}, Codes: make([]int32, 6)}
 	var x, y []float64
 	for i := range b.Codes {
 		x, y = append(x, plantedX+float64(i)/8), append(y, plantedY*(1+float64(i)*1e-12))
 	}
 	b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
-	value, err := wire.Encode(nil, wire.Arrow, b)
+	return b
+}
+
+// plantedRows is the planted customer's message.
+func plantedRows(t testing.TB) message {
+	value, err := wire.Encode(nil, wire.Arrow, plantedBlock())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return message{key: []byte(plantedKey), value: value, contentType: wire.Arrow.ContentType()}
+	return message{
+		key: []byte(plantedKey), value: value, contentType: wire.Arrow.ContentType(), time: plantedTime,
+		headers: []kafka.Header{{Key: lawHeader, Value: []byte(plantedHeader)}},
+	}
 }
 
 // trace is a form in which something of the customer may appear.
@@ -58,8 +75,31 @@ type trace struct {
 	bytes    []byte
 }
 
-// traces lists all forms of the planted values.
-func traces() (all []trace) {
+// traces are all forms of the planted values.
+var traces = sync.OnceValue(func() (all []trace) {
+	hash := func(of string, b []byte) {
+		all = append(all, trace{of, "raw", b}, trace{of, "hex", []byte(hex.EncodeToString(b))}, trace{of, "base64", []byte(base64.RawStdEncoding.EncodeToString(b))})
+	}
+	header := retire.HashHeader(lawHeader, []byte(plantedHeader))
+	hash("hash of the header", header[:])
+	var z incremental.Summariser
+	summary, err := z.Summarise(plantedBlock())
+	if err != nil {
+		panic(err)
+	}
+	digest := summary.Digest()
+	hash("digest of the summary", digest[:])
+	alone := incremental.NewState(incremental.DefaultFeatures(2))
+	alone.Add(summary)
+	for of, encoded := range map[string][]byte{"summary": summary.AppendBinary(nil), "exact sums": alone.AppendBinary(nil)} {
+		const width = 8
+		for at := 0; at+width <= len(encoded); at++ {
+			part := encoded[at : at+width]
+			if different := slices.Compact(slices.Sorted(slices.Values(part))); len(different) >= width-1 && !bytes.Contains([]byte(plantedLabel), part) {
+				all = append(all, trace{of, fmt.Sprint("bytes from ", at), part})
+			}
+		}
+	}
 	text := func(of, s string) {
 		sum := sha256.Sum256([]byte(s))
 		escaped, err := json.Marshal(s)
@@ -85,6 +125,7 @@ func traces() (all []trace) {
 	}
 	text("key", plantedKey)
 	text("label", plantedLabel)
+	text("header", plantedHeader)
 	const x32, y32 = float32(plantedX), float32(plantedY)
 	for of, x := range map[string]float64{
 		"x": plantedX, "y": plantedY, "x²": plantedX * plantedX, "y²": plantedY * plantedY, "xy": plantedX * plantedY,
@@ -110,7 +151,7 @@ func traces() (all []trace) {
 		}
 	}
 	return all
-}
+})
 
 func reversed(s string) string {
 	b := []byte(s)
@@ -133,7 +174,14 @@ func found(places map[string][]byte) map[string]bool {
 	return out
 }
 
-// answers returns the daemon's answers to GET on every path of its API document.
+// askedFor are further paths, whose answers have parts that are not there without parameters.
+var askedFor = []string{
+	"/v1/model?to=2100-01-01T00:00:00Z", "/v1/model?to=2100-01-01T00:00:00Z&nu=7", "/v1/history?step=8760h&from=2001-01-01T00:00:00Z&to=2024-01-01T00:00:00Z",
+	"/v1/compare?a=2001-01-01T00:00:00Z,2002-01-01T00:00:00Z&b=2002-01-01T00:00:00Z,2100-01-01T00:00:00Z", "/v1/blocks?limit=1000", "/v1/label-requests?count=100", "/?weights=own",
+}
+
+// answers returns the daemon's answers to GET on every path of its API document, and to some with
+// parameters.
 func (i *instance) answers() map[string][]byte {
 	i.t.Helper()
 	_, body := i.ask(http.MethodGet, "/v1/openapi.json")
@@ -144,6 +192,13 @@ func (i *instance) answers() map[string][]byte {
 		i.t.Fatalf("%d paths, %v", len(document.Paths), err)
 	}
 	out := map[string][]byte{}
+	for _, path := range askedFor {
+		status, body := i.ask(http.MethodGet, path)
+		if status != http.StatusOK && status != http.StatusNotFound && status != http.StatusServiceUnavailable {
+			i.t.Errorf("%s: %d %s", path, status, body)
+		}
+		out[path] = []byte(body)
+	}
 	for path, methods := range document.Paths {
 		if _, ok := methods["get"]; !ok || strings.Contains(path, "{") {
 			continue
@@ -187,9 +242,47 @@ func files(t testing.TB, folder string) map[string][]byte {
 	return out
 }
 
+// ways are the ways in which the planted customer's block leaves the live set.
+var ways = map[string]func(d *instance, topic string){
+	"DELETE":      func(d *instance, _ string) { d.retire("key:" + url.PathEscape(plantedKey)) },
+	"tombstone":   func(d *instance, topic string) { produce(d.t, topic, message{key: []byte(plantedKey)}) },
+	"replacement": func(d *instance, topic string) { produce(d.t, topic, keyed(d.t, plantedKey, 7, 9, 0)) },
+	"bad value": func(d *instance, topic string) {
+		produce(d.t, topic, message{key: []byte(plantedKey), value: []byte("?")})
+	},
+	"key":    func(d *instance, _ string) { d.choose(httpapi.Selector{Keys: []string{plantedKey}}) },
+	"header": func(d *instance, _ string) { d.choose(httpapi.Selector{Headers: []string{plantedHeader}}) },
+	"positions": func(d *instance, topic string) {
+		d.choose(httpapi.Selector{Positions: []retire.Range{{Topic: topic, First: 10, Last: 10}}})
+	},
+	"event time": func(d *instance, _ string) {
+		to := plantedTime.Add(time.Second)
+		d.choose(httpapi.Selector{From: &plantedTime, To: &to})
+	},
+	"ids": func(d *instance, _ string) {
+		d.choose(httpapi.Selector{IDs: []string{"key:none", "key:" + url.PathEscape(plantedKey)}})
+	},
+	"control topic": func(d *instance, topic string) {
+		value, err := json.Marshal(map[string]any{"retire": httpapi.Selector{Keys: []string{plantedKey}}})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		produce(d.t, topic+".control", message{key: []byte("request"), value: value})
+	},
+	"expiry": func(d *instance, topic string) { produce(d.t, topic, keyed(d.t, "another", 7, 9, 0)) },
+}
+
+// choose retires the block that a selector chooses.
+func (i *instance) choose(s httpapi.Selector) {
+	i.t.Helper()
+	if r, err := i.Retire(i.t.Context(), s, false); err != nil || r.Blocks != 1 {
+		i.t.Fatalf("%+v: %+v, %v", s, r, err)
+	}
+}
+
 // Nothing of a retired customer is left in any answer, in its receipt, in the log and, after
-// compaction, in the snapshot's folder: no number, label or key, in any form. It makes no difference what
-// coordinates the planes are in and how the customer was retired.
+// compaction, in the snapshot's folder: no number, label, key, header, sum or digest, in any form. It
+// makes no difference what coordinates the planes are in and how the customer was retired.
 func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 	for name, flags := range map[string]map[string]string{
 		"features":   {"model.standardise": "true"},
@@ -200,15 +293,32 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 		"kmedian":    {"kernel.function": "gaussian(gamma=0.0005)", "kernel.reduce": "kmedian"},
 		"cs":         {"kernel.function": "gaussian(gamma=0.0005)", "kernel.reduce": "cs"},
 	} {
-		for _, how := range []string{"DELETE", "tombstone"} {
+		for how, leaves := range ways {
+			if name != "features" && how != "DELETE" && how != "tombstone" {
+				continue // the ways differ in what they do to the ledger
+			}
 			t.Run(name+" "+how, func(t *testing.T) {
 				t.Parallel()
 				flags := copied(flags)
 				flags["blocks.unit"], flags["kernel.basis"], flags["kernel.rows"] = "key", "96", "96"
+				flags["retire.header"] = lawHeader
 				topic := topic(t, 1)
 				folder := t.TempDir()
 				file := filepath.Join(folder, "streamd.db")
 				flags["receipts.key_file"] = filepath.Join(folder, "receipts.key")
+				left := int64(90) // rows
+				switch how {
+				case "expiry":
+					flags["blocks.unit"], flags["retire.keep"], flags["retire.blocks"] = "message", "blocks", "11"
+					left = 99
+				case "replacement":
+					left = 99
+				case "control topic":
+					flags["retire.topic"] = topic + ".control"
+					if err := kafka.EnsureTopic(t.Context(), cluster(t), flags["retire.topic"], 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}); err != nil {
+						t.Fatal(err)
+					}
+				}
 				messages := customers(t)[:10]
 				produce(t, topic, append(messages, plantedRows(t))...)
 				d, log := logging(t, topic, file, flags)
@@ -226,15 +336,23 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 				}
 				before := found(files(t, folder))
 				answers := found(d.answers())
-				for _, c := range []string{
-					"base64 of the key in /v1/blocks", "raw of the label in /v1/model",
-				} {
+				inAnswers := []string{"raw of the label in /v1/model"}
+				inFile := []string{"raw of the label", "float64, little endian of the x", "raw of the hash of the header"}
+				if how != "expiry" {
+					inAnswers, inFile = append(inAnswers, "base64 of the key in /v1/blocks"), append(inFile, "escaped path of the key")
+				}
+				for _, c := range inAnswers {
 					if !answers[c] {
 						t.Errorf("the search does not find the %s before the retirement", c)
 					}
 				}
-				for _, c := range []string{"escaped path of the key", "raw of the label", "float64, little endian of the x"} {
+				for _, c := range inFile {
 					if !before[c+" in streamd.db"] {
+						t.Errorf("the search does not find the %s in the file before the retirement", c)
+					}
+				}
+				for _, c := range []string{"summary", "exact sums"} {
+					if !slices.ContainsFunc(slices.Collect(maps.Keys(before)), func(s string) bool { return strings.HasSuffix(s, " of the "+c+" in streamd.db") }) {
 						t.Errorf("the search does not find the %s in the file before the retirement", c)
 					}
 				}
@@ -242,15 +360,26 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 					t.Error("the search does not find the point before the retirement")
 				}
 
-				if how == "DELETE" {
-					d.retire("key:" + url.PathEscape(plantedKey))
-				} else {
-					produce(t, topic, message{key: []byte(plantedKey)})
+				leaves(d, topic)
+				settled(left)
+				expected := func(trace string) bool {
+					switch how {
+					case "replacement": // the key is live
+						return strings.Contains(trace, " of the key in ")
+					case "control topic": // a block that may come back keeps its name, until the log lets it go
+						return strings.HasSuffix(trace, " of the key in streamd.db") || trace == "raw of the hash of the header in streamd.db"
+					}
+					return false
 				}
-				settled(90)
-				for trace := range found(d.answers()) {
-					t.Errorf("answers: %s", trace)
+				none := func(where string, places map[string][]byte) {
+					t.Helper()
+					for trace := range found(places) {
+						if !expected(trace) {
+							t.Errorf("%s: %s", where, trace)
+						}
+					}
 				}
+				none("answers", d.answers())
 				d.compact()
 				receipts := map[string][]byte{}
 				for _, path := range []string{"proof/0", "checkpoint", "tile/0/000.p/1", "tile/entries/000.p/1"} {
@@ -260,21 +389,13 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 					}
 					receipts[path] = []byte(body)
 				}
-				for trace := range found(receipts) {
-					t.Errorf("receipts: %s", trace)
-				}
-				for trace := range found(files(t, folder)) {
-					t.Errorf("files: %s", trace)
-				}
+				none("receipts", receipts)
+				none("files", files(t, folder))
 				d.stop()
-				for trace := range found(map[string][]byte{"the log": log.Bytes()}) {
-					t.Error(trace)
-				}
+				none("the log", map[string][]byte{"it": log.Bytes()})
 				d = start(t, topic, file, flags)
-				settled(90)
-				for trace := range found(d.answers()) {
-					t.Errorf("answers after a restart: %s", trace)
-				}
+				settled(left)
+				none("answers after a restart", d.answers())
 				d.stop()
 			})
 		}

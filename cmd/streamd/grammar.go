@@ -16,6 +16,7 @@ type grammar struct {
 	Predict    predictCmd    `cmd:"" help:"Classify rows by the model of a running daemon, or by a saved one."`
 	Model      modelCmd      `cmd:"" help:"Show the model of a running daemon."`
 	Compare    compareCmd    `cmd:"" help:"Compare the planes of two windows of the live blocks."`
+	History    historyCmd    `cmd:"" help:"Show a running daemon's figures over time, or the planes of successive windows of the live blocks."`
 	Health     healthCmd     `cmd:"" help:"Ask whether a running daemon is alive, or ready."`
 	Plot       plotCmd       `cmd:"" help:"Draw the regions of a saved classifier of two features."`
 	Refine     refineCmd     `cmd:"" help:"Make a running daemon refine its planes now."`

@@ -66,7 +66,7 @@ type replayNDCCmd struct {
 	Features     int              `default:"10" help:"Features of a point."`
 	Separability ndc.Separability `default:"easy" placeholder:"easy|hard|X" help:"How well a plane separates the points: easy (about 90.5 %), hard (70 %), or an expansion factor of the clusters."`
 	Seed         uint64           `default:"1" help:"Seed of clusters and points."`
-	Drift        ndc.Drift        `placeholder:"FIRST:LAST" help:"Let the points drift, from number FIRST to number LAST, to the clusters of the next seed, whose share grows from 0 to 1."`
+	Drift        ndc.Drift        `placeholder:"FIRST:LAST" help:"Let the points drift to other clusters, those of the next seed. Their share grows from 0 at point number FIRST to 1 at LAST. The 60 days of Fung's figure 2.7 are --rows 60000000 --drift 30000000:32000000."`
 	FirstRow     int64            `default:"0" help:"Number of the first point to write; an interrupted replay says where to go on."`
 	replayFlags
 }

@@ -19,7 +19,7 @@ import (
 type windowFlags struct {
 	From      *time.Time     `placeholder:"TIME" help:"The model of the live blocks of this event time or later, such as 2026-01-02T00:00:00Z, instead of the served one."`
 	To        *time.Time     `placeholder:"TIME" help:"The model of the live blocks of an event time before this."`
-	Positions []retire.Range `sep:"none" placeholder:"TOPIC/PARTITION/FIRST-LAST" help:"The model of the live blocks with an offset of this range between their first and last record, both ends included. May be given once for each partition, in place of --from and --to."`
+	Positions []retire.Range `sep:"none" placeholder:"TOPIC/PARTITION/FIRST-LAST" help:"The model of the live blocks with an offset of this range between their first and last record, both ends included. May be given several times. With --from or --to it is the model of the blocks that both choose."`
 	Nu        float64        `placeholder:"NU" help:"Weight of the errors of that model. The default is that of the served model."`
 }
 
@@ -27,13 +27,16 @@ type windowFlags struct {
 func (f *windowFlags) chosen() bool { return f.From != nil || f.To != nil || f.Positions != nil }
 
 func (f *windowFlags) check() error {
+	if f.Nu > 0 && !f.chosen() {
+		return errors.New("--nu goes with --from, --to or --positions")
+	}
+	return f.checkTimes()
+}
+
+func (f *windowFlags) checkTimes() error {
 	switch {
 	case f.Nu < 0:
 		return fmt.Errorf("--nu %g: must be positive", f.Nu)
-	case f.Nu > 0 && !f.chosen():
-		return errors.New("--nu goes with --from, --to or --positions")
-	case f.Positions != nil && (f.From != nil || f.To != nil):
-		return errors.New("--positions and --from or --to are two ways to choose blocks: give one")
 	case f.From != nil && f.To != nil && !f.From.Before(*f.To):
 		return fmt.Errorf("--from %s is not before --to %s", f.From.Format(time.RFC3339Nano), f.To.Format(time.RFC3339Nano))
 	}
@@ -90,7 +93,7 @@ func (t *table) window(w *model.Windowed) {
 
 // compareCmd compares the planes of two windows.
 type compareCmd struct {
-	A  string  `arg:"" help:"First window: FROM,TO with times such as 2026-01-02T00:00:00Z, one of which may be empty, or ranges such as orders/3/100-199 with commas between them."`
+	A  string  `arg:"" help:"First window: FROM,TO with times such as 2026-01-02T00:00:00Z, one of which may be empty, or ranges such as orders/3/100-199 with commas between them, or FROM,TO and then ranges."`
 	B  string  `arg:"" optional:"" help:"Second window. The default is all live blocks."`
 	Nu float64 `placeholder:"NU" help:"Weight of the errors of both models. The default is that of the served model."`
 	daemonFlags

@@ -116,23 +116,26 @@ func (d *Daemon) Window(ctx context.Context, w model.Window, nu float64) (*model
 	return s.served, ctx.Err()
 }
 
-// stretch is the window in the order that it is a stretch of.
+// stretch is the window in the order that it has stretches of.
 func stretch(w model.Window) live.Window {
+	times := timeline.Times{First: math.MinInt64, Last: math.MaxInt64}
+	if w.From != nil {
+		times.First = firstMillisecond(*w.From)
+	}
+	if w.To != nil {
+		times.Last = firstMillisecond(*w.To) - 1
+	}
 	if w.Positions == nil {
-		whole := timeline.Range{First: math.MinInt64, Last: math.MaxInt64}
-		if w.From != nil {
-			whole.First = firstMillisecond(*w.From)
-		}
-		if w.To != nil {
-			whole.Last = firstMillisecond(*w.To) - 1
-		}
 		out := live.Window{Order: live.ByTime}
-		if whole.First <= whole.Last {
-			out.Ranges = append(out.Ranges, whole)
+		if times.First <= times.Last {
+			out.Ranges = append(out.Ranges, timeline.Range{First: times.First, Last: times.Last})
 		}
 		return out
 	}
 	out := live.Window{Order: live.ByPosition}
+	if w.From != nil || w.To != nil {
+		out.Times = &times
+	}
 	for _, r := range w.Positions {
 		out.Ranges = append(out.Ranges, timeline.Range{Line: timeline.Line{Topic: r.Topic, Partition: r.Partition}, First: r.First, Last: r.Last})
 	}

@@ -32,21 +32,25 @@ func (o *offline) window(w model.Window, nu float64, meanwhile func()) (s *model
 
 // inWindow reports whether a window chooses a block.
 func inWindow(w *model.Window, e *retire.Entry) bool {
-	for _, r := range w.Positions {
-		if e.Position.Partition == r.Partition && e.Position.Topic == r.Topic && e.Position.Offset <= r.Last && r.First <= e.Last {
-			return true
-		}
+	if w.From != nil && e.Time.Before(*w.From) || w.To != nil && !e.Time.Before(*w.To) {
+		return false
 	}
-	return w.Positions == nil && (w.From == nil || !e.Time.Before(*w.From)) && (w.To == nil || e.Time.Before(*w.To))
+	return w.Positions == nil || slices.ContainsFunc(w.Positions, func(r retire.Range) bool {
+		return e.Position.Partition == r.Partition && e.Position.Topic == r.Topic && e.Position.Offset <= r.Last && r.First <= e.Last
+	})
 }
 
-// randomWindow chooses some of the blocks that a history has had.
+// randomWindow chooses some of the blocks that a history has had, by ranges of offsets that may
+// overlap, by times, or by both.
 func randomWindow(r *rand.Rand) (w model.Window) {
-	if r.IntN(3) == 0 {
-		for partition := range 1 + r.IntN(3) {
+	by := r.IntN(4)
+	if by < 2 {
+		for range 1 + r.IntN(5) {
 			first := r.Int64N(50)
-			w.Positions = append(w.Positions, retire.Range{Topic: "t", Partition: partition, First: first, Last: first + r.Int64N(30)})
+			w.Positions = append(w.Positions, retire.Range{Topic: "t", Partition: r.IntN(3), First: first, Last: first + r.Int64N(30)})
 		}
+	}
+	if by == 0 {
 		return w
 	}
 	from := time.UnixMilli(lawEpoch + r.Int64N(40_000)).Add(time.Duration(r.IntN(2)) * time.Microsecond)

@@ -12,13 +12,19 @@ import (
 
 // windowText is the kind of a window in one text: FROM,TO, or ranges of offsets.
 var windowText = &kind[model.Window]{
-	noun: "a window: FROM,TO with times such as 2026-01-02T03:04:05Z, one of which may be empty, or ranges such as orders/3/100-199 with commas between them",
+	noun: "a window: FROM,TO with times such as 2026-01-02T03:04:05Z, one of which may be empty, or ranges such as orders/3/100-199 with commas between them, or FROM,TO and then ranges",
 	parse: func(text string) (w model.Window, err error) {
-		if strings.Contains(text, "/") {
+		from, rest, ok := strings.Cut(text, ",")
+		if strings.Contains(from, "/") {
 			w.Positions, err = ranges.parse(text)
 			return w, err
 		}
-		from, to, ok := strings.Cut(text, ",")
+		to, positions, both := strings.Cut(rest, ",")
+		if both {
+			if w.Positions, err = ranges.parse(positions); err != nil {
+				return w, err
+			}
+		}
 		if !ok || from == "" && to == "" {
 			return w, strconv.ErrSyntax
 		}
@@ -69,23 +75,29 @@ func (s *Server) compare(w http.ResponseWriter, r *http.Request) error {
 	return answerJSON(w, c)
 }
 
+// StretchNoun says what ParseStretch takes.
+const StretchNoun = "a number of days such as 1d, or a duration such as 6h, in whole milliseconds"
+
+// ParseStretch reads the length of a step or a window.
+func ParseStretch(text string) (d time.Duration, err error) {
+	if number, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(number, 10, 16)
+		d = time.Duration(n) * 24 * time.Hour
+		if err != nil || n == 0 {
+			return 0, strconv.ErrSyntax
+		}
+		return d, nil
+	}
+	if d, err = patience.parse(text); err == nil && (d < time.Millisecond || d%time.Millisecond != 0) {
+		err = strconv.ErrRange
+	}
+	return d, err
+}
+
 // days is the kind of a stretch of time: whole days, or a duration.
 var days = &kind[time.Duration]{
-	noun: "a number of days such as 1d, or a duration such as 6h, of a millisecond or more",
-	parse: func(text string) (d time.Duration, err error) {
-		if number, ok := strings.CutSuffix(text, "d"); ok {
-			n, err := strconv.ParseUint(number, 10, 16)
-			d = time.Duration(n) * 24 * time.Hour
-			if err != nil || n == 0 {
-				return 0, strconv.ErrSyntax
-			}
-			return d, nil
-		}
-		if d, err = patience.parse(text); err == nil && (d < time.Millisecond || d%time.Millisecond != 0) {
-			err = strconv.ErrRange
-		}
-		return d, err
-	},
+	noun:   StretchNoun,
+	parse:  ParseStretch,
 	schema: map[string]any{"type": "string", "pattern": `^([0-9]+d|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`, "examples": []string{"1d", "6h"}},
 }
 

@@ -30,17 +30,16 @@ var (
 		schema: map[string]any{"type": "string", "format": "date-time"},
 	}
 	ranges = &kind[[]retire.Range]{
-		noun: "a list of ranges such as orders/3/100-199, with commas between them and one range of a partition at most",
+		noun: "a list of ranges such as orders/3/100-199, with commas between them, at most 100",
 		parse: func(text string) (all []retire.Range, err error) {
 			for part := range strings.SplitSeq(text, ",") {
 				var r retire.Range
 				if err := r.UnmarshalText([]byte(part)); err != nil {
 					return nil, err
 				}
-				if slices.ContainsFunc(all, func(o retire.Range) bool { return o.Topic == r.Topic && o.Partition == r.Partition }) {
-					return nil, strconv.ErrRange // a block could be in both
+				if all = append(all, r); len(all) > mostRanges {
+					return nil, strconv.ErrRange
 				}
-				all = append(all, r)
 			}
 			return all, nil
 		},
@@ -59,6 +58,9 @@ var (
 	}
 )
 
+// mostRanges bounds the ranges of a window, which are compared with each node of its index.
+const mostRanges = 100
+
 var (
 	windowFrom = &parameter[time.Time]{
 		name: "from", kind: moment,
@@ -70,7 +72,7 @@ var (
 	}
 	windowPositions = &parameter[[]retire.Range]{
 		name: "positions", kind: ranges,
-		meaning: "The model of a window by offsets, in place of `from` and `to`: ranges TOPIC/PARTITION/FIRST-LAST, both ends included, with commas between them and one for each partition at most. A block is in the window if it has an offset of a range between its first and its last record.",
+		meaning: "The model of a window by offsets: ranges TOPIC/PARTITION/FIRST-LAST, both ends included, with commas between them. A block is in the window if it has an offset of a range between its first and its last record, and once if it has offsets of several. With `from` or `to` the window has the blocks that both choose.",
 	}
 	windowNu = &parameter[float64]{
 		name: "nu", kind: positiveNumber,
@@ -107,14 +109,12 @@ func momentOf(r *http.Request, p *parameter[time.Time]) *time.Time {
 	return new(p.of(r).UTC())
 }
 
-// checkWindow refuses a window that chooses nothing, or by times and offsets together.
+// checkWindow refuses a window that chooses nothing.
 func checkWindow(w model.Window) error {
 	times := w.From != nil || w.To != nil
 	switch {
-	case times && w.Positions != nil:
-		return fail(CodeBadRequest, "a window is chosen by from and to, or by positions, not by both")
 	case !times && w.Positions == nil:
-		return fail(CodeBadRequest, "nu goes with a window: say which by from and to, or by positions")
+		return fail(CodeBadRequest, "nu goes with a window: say which by from, to or positions")
 	case w.From != nil && w.To != nil && !w.From.Before(*w.To):
 		return fail(CodeBadRequest, "from is not before to: no event time lies between them")
 	}

@@ -23,21 +23,22 @@ const (
 	orders     = 2
 )
 
-// A Window is a stretch of the live blocks in an order. Keys of ByTime are event times in
-// milliseconds. Each line has one range at most.
+// A Window is stretches of the live blocks in an order, narrowed to event times unless these are
+// nil. Event times are in milliseconds.
 type Window struct {
 	Order  Order
 	Ranges []timeline.Range
+	Times  *timeline.Times
 }
 
 // block is the place of a live block in an order.
 func (o Order) block(e *retire.Entry) (timeline.Line, timeline.Block) {
+	ms := e.Time.UnixMilli()
 	if o == ByTime {
-		ms := e.Time.UnixMilli()
-		return timeline.Line{}, timeline.Block{ID: e.ID, First: ms, Last: ms}
+		return timeline.Line{}, timeline.Block{ID: e.ID, First: ms, Last: ms, Time: ms}
 	}
 	p := e.Position
-	return timeline.Line{Topic: p.Topic, Partition: p.Partition}, timeline.Block{ID: e.ID, First: p.Offset, Last: max(e.Last, p.Offset)}
+	return timeline.Line{Topic: p.Topic, Partition: p.Partition}, timeline.Block{ID: e.ID, First: p.Offset, Last: max(e.Last, p.Offset), Time: ms}
 }
 
 // past is what windows are summed from. It is made for the first window, and dropped when
@@ -203,11 +204,15 @@ func (l *Set) Cut(w Window) (*Cut, error) {
 	const atOnce = 64 << 20 // bytes of summaries
 	most := int(min(listedAtOnce, max(1, atOnce/max(1, l.shapeInUse().Summary()))))
 	c := &Cut{
-		Plan: x.Plan(w.Ranges, most), features: l.inUse.Names(), space: l.inUse.space().Number,
+		Plan: x.Plan(w.Ranges, w.Times, most), features: l.inUse.Names(), space: l.inUse.space().Number,
 		in: l.inUse.Coordinates, index: x, of: l,
 		wanted: map[string]struct{}{}, held: map[string]*incremental.Summary{},
 	}
-	if c.Unread > mostUnread {
+	switch {
+	case c.Unread <= mostUnread:
+	case w.Times != nil: // offsets and times have little in common
+		return nil, memory.LimitError(fmt.Sprintf("the offsets and times of the window have %d blocks in common that no sum has, more than %d: narrow the offsets", c.Unread, mostUnread))
+	default:
 		return nil, l.noPastRoom() // to keep sums
 	}
 	c.EachUnread(func(id string) {

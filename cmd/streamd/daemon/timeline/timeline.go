@@ -13,6 +13,7 @@
 package timeline
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
@@ -32,6 +33,7 @@ type Line struct {
 type Block struct {
 	ID          string
 	First, Last int64
+	Time        int64 // by which Times chooses
 }
 
 // Range chooses the blocks of a line that have a key from First to Last, both included.
@@ -39,6 +41,10 @@ type Range struct {
 	Line
 	First, Last int64
 }
+
+// Times narrows a window to the blocks of a time from First to Last, both included. In an order
+// that time hardly follows, a narrow window has many leaves of which it takes a part.
+type Times struct{ First, Last int64 }
 
 // Index is the sums of blocks. It belongs to one goroutine.
 type Index struct {
@@ -64,7 +70,7 @@ func (x *Index) Len() int { return x.blocks }
 
 // BlockBytes is the most that a block takes in the index, in a slice that has grown to twice its
 // length. A node takes nodeBytes.
-const BlockBytes, nodeBytes = 64, 128
+const BlockBytes, nodeBytes = 80, 144
 
 // Bytes is an upper bound of the index's memory.
 func (x *Index) Bytes() int { return BlockBytes*x.blocks + nodeBytes*x.nodes + x.bytes }
@@ -97,10 +103,20 @@ type node struct {
 	inner    bool
 	blocks   []Block // of a leaf
 	count    int     // blocks below
-	last     int64   // no block below has a key above
-	changed  uint64  // number of the last change below
-	sum      *incremental.State
-	bytes    int // that count for sum: 0 where it is that of a child
+	bounds
+	changed uint64 // number of the last change below
+	sum     *incremental.State
+	bytes   int // that count for sum: 0 where it is that of a child
+}
+
+// bounds are of the blocks below a node: none has a key above last, or a time before earliest or
+// after latest.
+type bounds struct{ last, earliest, latest int64 }
+
+func boundsOf(b *Block) bounds { return bounds{b.Last, b.Time, b.Time} }
+
+func (s *bounds) widen(b *Block) {
+	s.last, s.earliest, s.latest = max(s.last, b.Last), min(s.earliest, b.Time), max(s.latest, b.Time)
 }
 
 // touch notes a change below n.
@@ -121,14 +137,14 @@ func (x *Index) Add(line Line, b Block) {
 		return
 	}
 	if root == nil {
-		root = x.leaf(b.Last)
+		root = x.leaf(&b)
 		x.lines[line] = root
 	}
 	x.blocks++
 	n, level := root, keyBits
 	for {
 		n.count++
-		n.last = max(n.last, b.Last)
+		n.widen(&b)
 		x.touch(n)
 		if !n.inner {
 			break
@@ -136,7 +152,7 @@ func (x *Index) Add(line Line, b Block) {
 		level--
 		next := &n.children[k.bit(level)]
 		if *next == nil {
-			*next = x.leaf(b.Last)
+			*next = x.leaf(&b)
 		}
 		n = *next
 	}
@@ -144,9 +160,10 @@ func (x *Index) Add(line Line, b Block) {
 	x.split(n, level)
 }
 
-func (x *Index) leaf(last int64) *node {
+// leaf makes a leaf for a block, which is still to be put there.
+func (x *Index) leaf(b *Block) *node {
 	x.nodes++
-	return &node{last: last}
+	return &node{bounds: boundsOf(b)}
 }
 
 // has reports whether a block is below n.
@@ -170,10 +187,11 @@ func (x *Index) split(n *node, level int) {
 		k := x.key(&b)
 		child := &n.children[k.bit(level-1)]
 		if *child == nil {
-			*child = x.leaf(b.Last)
+			*child = x.leaf(&b)
 		}
 		c := *child
-		c.blocks, c.count, c.last = append(c.blocks, b), c.count+1, max(c.last, b.Last)
+		c.blocks, c.count = append(c.blocks, b), c.count+1
+		c.widen(&b)
 	}
 	n.inner, n.blocks = true, nil
 	for _, c := range n.children {
@@ -258,22 +276,29 @@ type Plan struct {
 // planner makes a plan.
 type planner struct {
 	*Plan
-	Range
-	most  int   // blocks of missing sums that a plan has
-	loose *Part // blocks that are read without keeping a sum
-	keeps int   // blocks of missing sums so far
-	full  bool  // no missing sum can be kept
-	id    []byte
+	ranges []Range // of the line, in order and apart
+	times  *Times
+	most   int   // blocks of missing sums that a plan has
+	loose  *Part // blocks that are read without keeping a sum
+	keeps  int   // blocks of missing sums so far
+	full   bool  // no missing sum can be kept
+	id     []byte
 }
 
-// Plan divides a window into parts. Each line has one range at most, and no range ends before
-// it begins. Where sums of more than most blocks are missing the plan is not whole, unless
+// Plan divides a window into parts: the blocks of some ranges, of which none ends before it begins,
+// and of some times, which may be nil for all. A block that is in several ranges counts once. Where
+// sums of more than most blocks are missing the plan is not whole, unless
 // there is no room to keep them.
-func (x *Index) Plan(window []Range, most int) *Plan {
-	p := planner{Plan: &Plan{Whole: true}, most: most, loose: &Part{}, full: x.full}
-	for _, r := range window {
-		p.Range = r
-		if n := x.lines[r.Line]; n != nil {
+func (x *Index) Plan(window []Range, times *Times, most int) *Plan {
+	p := planner{Plan: &Plan{Whole: true}, times: times, most: most, loose: &Part{}, full: x.full}
+	window = merged(window)
+	for len(window) > 0 {
+		line, end := window[0].Line, 1
+		for end < len(window) && window[end].Line == line {
+			end++
+		}
+		p.ranges, window = window[:end], window[end:]
+		if n := x.lines[line]; n != nil {
 			p.visit(n, keyBits, 0)
 		}
 	}
@@ -288,16 +313,40 @@ func (x *Index) Plan(window []Range, most int) *Plan {
 	return p.Plan
 }
 
+// merged is ranges in order, line by line, without those that overlap.
+func merged(ranges []Range) (out []Range) {
+	sorted := slices.SortedFunc(slices.Values(ranges), func(a, b Range) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.First, b.First))
+	})
+	for _, r := range sorted {
+		if i := len(out) - 1; i >= 0 && out[i].Line == r.Line && r.First <= out[i].Last {
+			out[i].Last = max(out[i].Last, r.Last)
+		} else {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
 // visit plans what the window has of n, whose keys have the high bits of first.
 func (p *planner) visit(n *node, level int, first uint64) {
 	lowest, highest := first, first
 	if level > 64 {
 		highest |= 1<<(level-64) - 1
 	}
-	from, to := unsigned(p.First), unsigned(p.Last)
+	apart, within := true, false
+	for _, r := range p.ranges {
+		from, to := unsigned(r.First), unsigned(r.Last)
+		apart = apart && (lowest > to || unsigned(n.last) < from)
+		within = within || from <= lowest && highest <= to
+	}
+	if t := p.times; t != nil {
+		apart = apart || n.earliest > t.Last || n.latest < t.First
+		within = within && t.First <= n.earliest && n.latest <= t.Last
+	}
 	switch {
-	case lowest > to, unsigned(n.last) < from:
-	case from <= lowest && highest <= to:
+	case apart:
+	case within:
 		p.note(n)
 		p.Blocks += n.count
 		if part := p.whole(n); part != nil {
@@ -318,12 +367,20 @@ func (p *planner) visit(n *node, level int, first uint64) {
 		p.note(n)
 		before := len(p.loose.Blocks)
 		for _, b := range n.blocks {
-			if b.First <= p.Last && b.Last >= p.Range.First {
+			if p.has(&b) {
 				p.loose.Blocks = append(p.loose.Blocks, b)
 			}
 		}
 		p.Blocks += len(p.loose.Blocks) - before
 	}
+}
+
+// has reports whether a block of the line is in the window.
+func (p *planner) has(b *Block) bool {
+	if t := p.times; t != nil && (b.Time < t.First || b.Time > t.Last) {
+		return false
+	}
+	return slices.ContainsFunc(p.ranges, func(r Range) bool { return b.First <= r.Last && b.Last >= r.First })
 }
 
 func (p *planner) note(n *node) { p.id = binary.LittleEndian.AppendUint64(p.id, n.changed) }

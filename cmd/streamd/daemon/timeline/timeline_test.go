@@ -106,7 +106,7 @@ func TestWindowsOfRandomHistories(t *testing.T) {
 				at += r.Int64N(spread)
 				first := at - r.Int64N(3)*r.Int64N(spread)
 				id := fmt.Sprint("b", step)
-				e := entry{Line{"t", r.IntN(2)}, Block{id, first, first + r.Int64N(2)*r.Int64N(spread)}}
+				e := entry{Line{"t", r.IntN(2)}, Block{id, first, first + r.Int64N(2)*r.Int64N(spread), at + r.Int64N(5*spread)}}
 				live[id], summaries[id] = e, summaryOf(t, r)
 				x.Add(e.Line, e.Block)
 				x.Add(e.Line, e.Block) // is there
@@ -119,17 +119,25 @@ func TestWindowsOfRandomHistories(t *testing.T) {
 				continue
 			}
 			var window []Range
-			for partition := range 1 + r.IntN(2) {
+			var times *Times
+			if r.IntN(2) == 0 {
+				begin := at - r.Int64N(20*spread)
+				times = &Times{begin, begin + r.Int64N(30*spread)}
+			}
+			for range 1 + r.IntN(4) { // they may overlap
 				from := at - r.Int64N(30*spread)
 				to := from + r.Int64N(30*spread)
 				if r.IntN(6) == 0 {
 					from, to = -1<<63, 1<<63-1
 				}
-				window = append(window, Range{Line{"t", partition}, from, to})
+				window = append(window, Range{Line{"t", r.IntN(2)}, from, to})
 			}
 			var names []string
 			want := incremental.NewState(features)
 			for id, e := range live {
+				if times != nil && (e.Time < times.First || e.Time > times.Last) {
+					continue
+				}
 				if slices.ContainsFunc(window, func(w Range) bool { return w.Line == e.Line && e.First <= w.Last && e.Last >= w.First }) {
 					names = append(names, id)
 					want.Add(summaries[id])
@@ -137,7 +145,7 @@ func TestWindowsOfRandomHistories(t *testing.T) {
 			}
 			slices.Sort(names)
 			for tries := 0; ; tries++ {
-				p := x.Plan(window, 1+r.IntN(10))
+				p := x.Plan(window, times, 1+r.IntN(10))
 				planned++
 				unread := 0
 				p.EachUnread(func(string) { unread++ })
@@ -153,7 +161,7 @@ func TestWindowsOfRandomHistories(t *testing.T) {
 				if p.Blocks != len(names) {
 					t.Fatalf("seed %d: %d blocks, want %v", seed, p.Blocks, names)
 				}
-				is := fmt.Sprint(window, p.ID)
+				is := fmt.Sprint(window, times, p.ID)
 				if had, ok := ids[is]; ok && had != fmt.Sprint(names) {
 					t.Fatalf("seed %d: plans of %s and %v have one ID", seed, had, names)
 				}
@@ -185,12 +193,13 @@ func TestWindowTakesFewParts(t *testing.T) {
 	s := summaryOf(t, r)
 	read := func(string) (*incremental.Summary, error) { return s, nil }
 	for i := range int64(blocks) {
-		x.Add(Line{}, Block{fmt.Sprint(i), 1_700_000_000_000 + 1000*i, 1_700_000_000_000 + 1000*i})
+		at := 1_700_000_000_000 + 1000*i
+		x.Add(Line{}, Block{fmt.Sprint(i), at, at, at + r.Int64N(10_000)}) // nearly in the order of times
 	}
 	all := []Range{{First: -1 << 63, Last: 1<<63 - 1}}
 	rounds := 0
 	for ; ; rounds++ {
-		p := x.Plan(all, 1000)
+		p := x.Plan(all, nil, 1000)
 		if _, err := p.Evaluate(features, read); err != nil {
 			t.Fatal(err)
 		}
@@ -203,9 +212,13 @@ func TestWindowTakesFewParts(t *testing.T) {
 	}
 	for range 300 {
 		from := 1_700_000_000_000 + r.Int64N(1000*blocks)
-		p := x.Plan([]Range{{First: from, Last: from + r.Int64N(1000*blocks)}}, 1)
+		p := x.Plan([]Range{{First: from, Last: from + r.Int64N(1000*blocks)}}, nil, 1)
 		if !p.Whole || p.Unread > 2*leaf || len(p.Parts) > 2*14+1 {
 			t.Fatalf("%d blocks: %d parts, %d are read", p.Blocks, len(p.Parts), p.Unread)
+		}
+		p = x.Plan(all, &Times{from, from + r.Int64N(1000*blocks)}, 1)
+		if !p.Whole || p.Unread > 8*leaf || len(p.Parts) > 4*14+1 {
+			t.Fatalf("%d blocks by times: %d parts, %d are read", p.Blocks, len(p.Parts), p.Unread)
 		}
 	}
 }
@@ -214,7 +227,7 @@ func BenchmarkAdd(b *testing.B) {
 	x := New(128, 1<<30)
 	i := int64(0)
 	for b.Loop() {
-		x.Add(Line{}, Block{fmt.Sprint(i), 1000 * i, 1000 * i})
+		x.Add(Line{}, Block{fmt.Sprint(i), 1000 * i, 1000 * i, 1000 * i})
 		i++
 	}
 }

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+)
+
+// historyCmd shows figures over time, or planes.
+type historyCmd struct {
+	Step   stretch    `placeholder:"TIME" help:"Show planes: time from the end of one window to that of the next, such as 1d or 6h. Windows end at whole steps since 1970, at most 400 of them."`
+	Window stretch    `placeholder:"TIME" help:"With --step: length of a window, such as 30d. The default is --step."`
+	From   *time.Time `placeholder:"TIME" help:"With --step: only blocks of this event time or later, such as 2026-01-02T00:00:00Z."`
+	To     *time.Time `placeholder:"TIME" help:"With --step: only blocks of an event time before this."`
+	Nu     float64    `placeholder:"NU" help:"With --step: weight of the errors of the planes. The default is that of the served model."`
+	Span   string     `enum:",minutes,hours,days" default:"" placeholder:"SPAN" help:"Show figures: minutes is half an hour (the default), hours is a day, days is 30 days."`
+	daemonFlags
+	jsonFlag
+}
+
+// stretch is a positive length of time, in days or as a duration.
+type stretch time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *stretch) UnmarshalText(text []byte) error {
+	d, err := httpapi.ParseStretch(string(text))
+	if err != nil {
+		return fmt.Errorf("%q: want %s", text, httpapi.StretchNoun)
+	}
+	*s = stretch(d)
+	return nil
+}
+
+// Validate implements kong's interface.
+func (c *historyCmd) Validate() error {
+	if c.Step == 0 && (c.Window > 0 || c.From != nil || c.To != nil || c.Nu != 0) {
+		return errors.New("--window, --from, --to and --nu go with --step")
+	}
+	if c.Step > 0 && c.Span != "" {
+		return errors.New("--span is for figures over time, and --step for planes: give one")
+	}
+	return (&windowFlags{From: c.From, To: c.To, Nu: c.Nu}).checkTimes()
+}
+
+func (c *historyCmd) Run(ctx context.Context, s *surroundings) error {
+	if c.Step == 0 {
+		q := url.Values{}
+		if c.Span != "" {
+			q.Set("span", c.Span)
+		}
+		return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, withQuery("/v1/history", q), answerTimeout}, (*table).history)
+	}
+	q := (&windowFlags{From: c.From, To: c.To, Nu: c.Nu}).query()
+	q.Set("step", time.Duration(c.Step).String())
+	if c.Window > 0 {
+		q.Set("window", time.Duration(c.Window).String())
+	}
+	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, withQuery("/v1/history", q), httpapi.MaxWait + answerTimeout}, (*table).steps)
+}
+
+// figure writes a number with a format, or a dash for none.
+func figure[T any](format string, x *T) string {
+	if x == nil {
+		return "–"
+	}
+	return fmt.Sprintf(format, *x)
+}
+
+func (t *table) history(h *model.History) {
+	if len(h.Times) == 0 {
+		t.err = errors.New("there are no figures yet: the daemon takes a sample every five seconds")
+		return
+	}
+	percent := func(x *float64) *float64 {
+		if x == nil {
+			return nil
+		}
+		return new(100 * *x)
+	}
+	t.row("time", "rows/s", "right %", "balanced %", "lag", "memory")
+	for i, at := range h.Times {
+		memory := h.Memory[i]
+		if memory != nil {
+			memory = new(*memory >> 20)
+		}
+		t.row(time.Unix(at, 0).Local().Format(time.DateTime), figure("%.0f", h.RowsPerSecond[i]),
+			figure("%.1f", percent(h.Correctness[i])), figure("%.1f", percent(h.BalancedCorrectness[i])), figure("%d", h.Lag[i]), figure("%d MiB", memory))
+	}
+}
+
+// steps prints a line for each window, and for each plane of it where there are several. Angles are
+// in degrees.
+func (t *table) steps(s *model.Steps) {
+	units := "in the features' own units"
+	if s.Scaled {
+		units = "in units of standard deviations"
+	}
+	t.row("from", "before", "blocks", "rows", "rows of classes", "plane of", "angle to first", "angle to last")
+	for _, w := range s.Steps {
+		cells := []string{w.From.Format(time.RFC3339), w.To.Format(time.RFC3339), fmt.Sprint(w.Blocks), fmt.Sprint(w.Rows)}
+		if w.Blocks == 0 {
+			t.row(append(cells, "")...)
+			continue
+		}
+		cells = append(cells, countedClasses(w.Classes, w.ClassRows))
+		if w.Problem != "" {
+			t.row(append(cells, "none: "+w.Problem)...)
+		}
+		for i, p := range w.Planes {
+			if i > 0 {
+				cells = []string{"", "", "", "", ""}
+			}
+			t.row(append(cells, p.Class, figure("%.2f", p.ToFirst), figure("%.2f", p.ToLast))...)
+		}
+	}
+	length := time.Duration(s.WindowSeconds * float64(time.Second))
+	t.row(fmt.Sprintf("windows of %v; angles in degrees, %s; nu %g", length, units, s.Nu))
+	for _, part := range s.Lacks {
+		t.row("lacks " + part)
+	}
+}

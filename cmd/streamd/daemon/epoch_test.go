@@ -231,6 +231,7 @@ func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 		"cholesky":         {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "cholesky", "kernel.basis": "7", "model.standardise": "true", "model.folds": "0"},
 		"eigen":            {"kernel.function": "gaussian(gamma=0.1)", "kernel.reduce": "eigen(points=40)", "kernel.basis": "7", "model.standardise": "true", "kernel.regulariser": "kernel"},
 		"sigmoid, kmedian": {"kernel.function": "sigmoid(a=0.01,b=0)", "kernel.reduce": "kmedian", "kernel.basis": "5", "model.folds": "0"},
+		"half-life":        {"kernel.function": "gaussian(gamma=0.1)", "kernel.basis": "6", "model.nu": "auto", "retire.half_life": "4s"},
 		"rules":            {"kernel.function": "gaussian(gamma=0.1)", "kernel.basis": "6", "model.knowledge": rules},
 		"rules, sparse":    {"kernel.function": "gaussian(gamma=0.1)", "kernel.basis": "6", "model.knowledge": rules, "model.refine": "sparse", "model.standardise": "true"},
 	} {
@@ -246,7 +247,7 @@ func TestEpochIsAFunctionOfTheLiveSet(t *testing.T) {
 			var next [3]int64
 			for k, b := range r.Perm(blocks) {
 				p := r.IntN(3)
-				m := message{partition: p, value: payloads[b], contentType: wire.Arrow.ContentType()}
+				m := message{partition: p, value: payloads[b], contentType: wire.Arrow.ContentType(), time: time.UnixMilli(1_700_000_000_000 + 1000*int64(b))}
 				messages = append(messages, m)
 				if k%3 == 0 {
 					gone = append(gone, incremental.Position{Topic: topicName, Partition: p, Offset: next[p]}.String())

@@ -167,6 +167,21 @@ func TestWeightedSumsAreOfTheLiveBlocks(t *testing.T) {
 			}
 		}
 		check("at the end")
+		w, _ := weighAll(t, l, time.Hour)
+		bytes, plain := w.Whole.Bytes(), *cfg
+		for _, sum := range w.Folds {
+			bytes += sum.Bytes()
+		}
+		for _, fold := range l.fading.parts {
+			for _, part := range fold {
+				bytes += part.Bytes()
+			}
+		}
+		plain.Retire.HalfLife, plain.Retire.HalfLifeRows = 0, 0
+		l.measure()
+		if price := l.Price() - roomy(&plain).Price(l.shapes(0), l.Blocks()); float64(bytes) > price {
+			t.Errorf("seed %d: %d bytes are weighted sums, for the price of %g", seed, bytes, price)
+		}
 		store.Close()
 	}
 	if partial < 30 || spaces < 5 || quick < 100 {

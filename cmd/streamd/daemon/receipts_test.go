@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/mod/sumdb/tlog"
@@ -413,4 +415,108 @@ func TestReceiptOfARetirementThatWasNotSaved(t *testing.T) {
 	d.await("three blocks", func() bool { return d.live.Blocks() == 3 })
 	again()
 	d.stop()
+}
+
+// A daemon is killed (kill -9) at random moments while blocks leave and come back in every way that
+// the topics and the policy know: by tombstones, next values, values that cannot be used, selections
+// of the control topic, and new blocks. The blocks of the file are always those that were added less
+// those that its receipts say have gone.
+func TestKillWhileBlocksLeave(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		partitions int // of one, blocks come in the order of their times, and none is refused
+		flags      map[string]string
+		kinds      []receipt.Kind // which the log has at the end
+	}{
+		{"keys", 2, map[string]string{"blocks.unit": "key"}, []receipt.Kind{receipt.Deleted, receipt.Replaced, receipt.Withdrawn, receipt.Restored}},
+		{"expiry", 1, map[string]string{"blocks.unit": "message", "retire.keep": "blocks", "retire.blocks": "40"}, []receipt.Kind{receipt.Expired, receipt.Withdrawn, receipt.Restored}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			const kills, chunk = 6, 60
+			w, folder := newWithdrawals(t, 1), t.TempDir()
+			file := filepath.Join(folder, "streamd.db")
+			flags := withReceipts(folder, map[string]string{
+				"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": w.data, "retire.topic": w.control, "format.csv_header": "absent",
+				"http.listen": "127.0.0.1:0", "snapshot.file": file, "snapshot.interval": "10ms", "model.solve_interval": "10ms",
+			})
+			maps.Copy(flags, c.flags)
+			r := rand.New(rand.NewPCG(21, 3))
+			some := func() {
+				var messages []message
+				for range chunk {
+					m := w.next(r.IntN(c.partitions))
+					m.time = time.UnixMilli(lawEpoch + int64(len(w.rows[0])))
+					m.key = fmt.Appendf(nil, "k%d-%d", m.partition, r.IntN(20))
+					if c.name == "keys" && r.IntN(3) == 0 {
+						m.value = [][]byte{nil, []byte("?,?,?")}[r.IntN(2)]
+					}
+					messages = append(messages, m)
+				}
+				produce(t, w.data, messages[:chunk/2]...)
+				selection := fmt.Sprintf(`{"retire":{"keys":["k0-%d","k0-%d","k1-%d"]}}`, r.IntN(20), r.IntN(20), r.IntN(20))
+				if c.name == "expiry" {
+					at := len(w.rows[0]) - 10
+					selection = fmt.Sprintf(`{"retire":{"positions":["TOPIC/0/%d-%d"]}}`, at, at+3)
+				}
+				w.say("request", selection)
+				produce(t, w.data, messages[chunk/2:]...)
+				if r.IntN(2) == 0 {
+					w.say("request", `{"restore":true}`)
+				}
+			}
+			some()
+			kinds := map[receipt.Kind]int64{}
+			for kill := range kills + 1 {
+				flags["kafka.group"] = fmt.Sprintf("kill-%d-%d", kill, rand.Int64())
+				p := spawn(t, flags)
+				p.until(t, "a model", func() bool {
+					_, rows, _, err := p.model()
+					return err == nil && rows > 0
+				})
+				if kill == kills {
+					w.say("request", `{"restore":true}`)
+					p.until(t, "the last receipts", func() bool {
+						p.post(t, "snapshot")
+						return strings.Contains(p.get(t, "/metrics"), "streamd_withdrawn_blocks 0\n")
+					})
+				} else {
+					some()
+					time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
+				}
+				p.kill()
+				clear(kinds)
+				store, saved, err := snapshot.OpenReadOnly(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var gone int64
+				for i := range saved.Log.Size {
+					record, err := store.Receipt(i)
+					if err != nil {
+						t.Fatal(err)
+					}
+					l, err := receipt.DecodeLeaf(record.Leaf)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if kinds[l.Kind] += l.Blocks; l.Kind != receipt.Restored {
+						gone += l.Blocks
+					}
+				}
+				store.Close()
+				if live := int64(len(saved.Entries)); live != saved.Counts.BlocksAdded-gone {
+					t.Errorf("kill %d: %d blocks are live; %d were added, and the receipts have %v", kill, live, saved.Counts.BlocksAdded, kinds)
+				}
+				if report, err := snapshot.Verify(t.Context(), file, nil); err != nil || !report.OK {
+					t.Fatalf("kill %d: %+v, %v", kill, report, err)
+				}
+			}
+			for _, kind := range c.kinds {
+				if kinds[kind] == 0 {
+					t.Errorf("no block was %v: the receipts have %v", kind, kinds)
+				}
+			}
+		})
+	}
 }

@@ -93,11 +93,13 @@ func (p place) each(tx *bbolt.Tx, f func(key, value []byte) error) error {
 	if bucket == nil {
 		return nil
 	}
+	var passed passed
 	cursor := bucket.Cursor()
 	for key, value := cursor.Seek(p.prefix); bytes.HasPrefix(key, p.prefix) && key != nil; key, value = cursor.Next() {
 		if err := f(key, value); err != nil {
 			return err
 		}
+		passed.add(tx, len(key)+len(value))
 	}
 	return nil
 }

@@ -108,9 +108,13 @@ func (s *Store) Summary(space uint32, id string) (summary *incremental.Summary, 
 // which could wait for Summaries to end.
 func (s *Store) Summaries(space uint32, do func(retire.Entry, *incremental.Summary) error) error {
 	var summary *incremental.Summary
+	var passed passed
 	return s.eachEntry(func(tx *bbolt.Tx, f format, e *retire.Entry, _ *summaryMark) (err error) {
 		if summary, err = readSummary(tx, f, space, e); errors.Is(err, ErrNotFound) {
 			return nil
+		}
+		if err == nil {
+			passed.add(tx, summary.Bytes())
 		}
 		return err
 	}, func(e retire.Entry) error {
@@ -135,6 +139,28 @@ func (s *Store) Digests(do func(retire.Entry, [sha256.Size]byte)) error {
 		do(e, digest)
 		return nil
 	})
+}
+
+// forget drops the pages of the mapped file from the process's memory (forgetPages). Without
+// it, a long-lived process would come to hold the whole file.
+func (s *Store) forget() {
+	_ = s.view(func(tx *bbolt.Tx) error {
+		forgetPages(tx)
+		return nil
+	})
+}
+
+// passed counts the bytes of values that a transaction has read one after the other. The
+// pages are forgotten now and then, so that reading a file takes little memory.
+type passed struct{ bytes int }
+
+const mostPassed = 64 << 20
+
+func (p *passed) add(tx *bbolt.Tx, bytes int) {
+	if p.bytes += bytes; p.bytes > mostPassed {
+		p.bytes = 0
+		forgetPages(tx)
+	}
 }
 
 // eachEntry calls read and then do with the entry of every live block, ordered by id, until
@@ -195,6 +221,7 @@ func (s *Store) Parts(f func(id string, p *sample.Part)) error {
 	defer s.forget()
 	const atOnce = 1000 // decoded at a time: f runs outside of the guard, because its panics are not damage
 	var found []Part
+	var passed passed
 	for from := []byte{}; ; {
 		found = found[:0]
 		err := s.view(func(tx *bbolt.Tx) error {
@@ -209,6 +236,7 @@ func (s *Store) Parts(f func(id string, p *sample.Part)) error {
 					return err
 				}
 				found = append(found, Part{string(key), p})
+				passed.add(tx, len(value))
 			}
 			return nil
 		})

@@ -8,17 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forget drops from the process's memory the pages of the mapped file that transactions
-// have touched. They stay in the system's cache and come back when needed. Without it, a
-// long-lived process would come to hold the whole file.
-func (s *Store) forget() {
+// forgetPages drops from the process's memory the pages of the mapped file that transactions
+// have touched. They stay in the system's cache and come back when needed.
+func forgetPages(tx *bbolt.Tx) {
 	// It is a hint, and nothing is lost if the system ignores it. Until this transaction
 	// ends no other can map the file again. The used pages are mapped. The file may have
 	// grown beyond the mapping, where other memory lies.
-	_ = s.view(func(tx *bbolt.Tx) error {
-		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, tx.DB().Info().Data, uintptr(tx.Size()), syscall.MADV_DONTNEED)
-		return nil
-	})
+	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, tx.DB().Info().Data, uintptr(tx.Size()), syscall.MADV_DONTNEED)
 }
 
 // willNeed prefetches part of a file into the system's cache, without waiting.

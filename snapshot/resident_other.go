@@ -2,8 +2,12 @@
 
 package snapshot
 
-import "os"
+import (
+	"os"
 
-func (s *Store) forget() {}
+	"go.etcd.io/bbolt"
+)
+
+func forgetPages(*bbolt.Tx) {}
 
 func willNeed(*os.File, int64, int64) {}

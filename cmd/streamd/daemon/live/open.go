@@ -40,7 +40,7 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 	if err := l.restoreBases(saved, cfg); err != nil {
 		return nil, 0, err
 	}
-	out, err := l.ledger.Restore(slices.Concat(saved.Entries, saved.Withdrawn), saved.Horizon)
+	out, err := l.ledger.Restore(append(slices.Clip(saved.Entries), saved.Withdrawn...), saved.Horizon)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -337,7 +337,7 @@ func (c *classState) shift(from *classSummary, origin []float64, factor float64,
 	}
 }
 
-// Digest is SHA-256 over the state's encoding. Two states have the same digest when
+// Digest is SHA-256 over the state's encoding (AppendBinary). Two states have the same digest when
 // they have the same features and the same exact sums, from whichever blocks,
 // partitions and orders. All empty states have one digest. That of a weighted sum is over its
 // scale, too.

@@ -126,7 +126,7 @@ type Prepared struct {
 type preparedSpace struct {
 	SpaceChange
 	rows   int64
-	digest [sha256.Size]byte
+	digest [sha256.Size]byte // set by Save, beside the caller's work
 	// states are the encoded state and folds, to be sealed. A nil element is as at the last
 	// save.
 	states [][]byte
@@ -151,7 +151,7 @@ func (s *Store) Prepare(c Change) (*Prepared, error) {
 	}
 	for _, space := range c.Spaces {
 		e := preparedSpace{
-			SpaceChange: space, rows: space.State.Rows(), digest: space.State.Digest(),
+			SpaceChange: space, rows: space.State.Rows(),
 			states: [][]byte{space.State.AppendBinary(frame())},
 		}
 		for _, fold := range space.Folds {
@@ -189,6 +189,12 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		id := c.Withdraw[i].ID
 		if _, twice := slices.BinarySearchFunc(put, id, func(b *Block, id string) int { return strings.Compare(b.Entry.ID, id) }); twice {
 			return info, fmt.Errorf("block %q is put and withdrawn", id)
+		}
+	}
+	for i := range p.spaces {
+		space := &p.spaces[i]
+		if space.digest = emptyDigest; space.rows > 0 {
+			space.digest = sha256.Sum256(space.states[0][frameSize:]) // as State.Digest is defined
 		}
 	}
 	digests, err := p.digests(put)

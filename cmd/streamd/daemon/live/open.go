@@ -45,7 +45,7 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 		return nil, 0, err
 	}
 	if len(out) > 0 {
-		l.receipts.file = l.features.Total().Digest()
+		l.receipts.file = l.features.sums.totalDigest()
 	}
 	for _, e := range out {
 		if err := l.removed(e); err != nil {

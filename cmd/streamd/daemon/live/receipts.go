@@ -83,7 +83,7 @@ func (l *Set) KeepReceipts(key *receipt.Key) (before receipt.Side, err error) {
 
 // Side is the live set as receipts have it.
 func (l *Set) Side() receipt.Side {
-	return receipt.Side{Digest: l.features.Total().Digest(), Root: l.receipts.tree.Root()}
+	return receipt.Side{Digest: l.features.sums.totalDigest(), Root: l.receipts.tree.Root()}
 }
 
 // TakeDepartures returns what has been noted since the last call, a leaf for each kind, without

@@ -174,6 +174,11 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				how := r.IntN(4)
 				end(how > 0, how > 1)
 			}
+			for _, p := range l.spaces() { // digests are kept until a block changes
+				if p.Digest() != DigestOf(p.Total()) {
+					t.Fatalf("seed %d: step %d: the digest is that of other sums", seed, step)
+				}
+			}
 		}
 		if flight != nil {
 			end(true, true)

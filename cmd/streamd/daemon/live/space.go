@@ -105,7 +105,10 @@ func (p *Space) Folds() int { return p.sums.folds }
 func (p *Space) Rows() int64 { return p.sums.rows() }
 
 // Digest is the digest of the sums, in hex.
-func (p *Space) Digest() string { return DigestOf(p.Total()) }
+func (p *Space) Digest() string {
+	digest := p.sums.totalDigest()
+	return hex.EncodeToString(digest[:])
+}
 
 // Began is the time when this process began to build the space.
 func (p *Space) Began() time.Time { return p.began }

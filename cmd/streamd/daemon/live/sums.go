@@ -20,6 +20,8 @@ type sums struct {
 	moved    []bool               // by fold: changed since the last save
 	all      *incremental.State   // the total, as last computed
 	known    bool                 // all is up to date
+	digest   [sha256.Size]byte    // of the total, as last computed: of a wide state that takes long
+	digested bool                 // digest is up to date
 
 	// Upper bounds for their memory: as measured, and raised with every block since.
 	most   int // classes, Unlabelled included
@@ -78,7 +80,7 @@ func (s *sums) of(digest [sha256.Size]byte) *incremental.State {
 	if s.folds > 0 {
 		i = sample.Fold(digest, s.folds)
 	}
-	s.moved[i], s.known = true, false
+	s.moved[i], s.known, s.digested = true, false, false
 	return s.apart[i]
 }
 
@@ -92,6 +94,14 @@ func (s *sums) total() *incremental.State {
 		s.known = true
 	}
 	return s.all
+}
+
+// totalDigest is the digest of total.
+func (s *sums) totalDigest() [sha256.Size]byte {
+	if !s.digested {
+		s.digest, s.digested = s.total().Digest(), true
+	}
+	return s.digest
 }
 
 // perFold are the sums of the folds, if any, valid as long as total is.

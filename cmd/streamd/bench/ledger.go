@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
@@ -46,7 +47,8 @@ import (
 //     DELETE over HTTP, with its save.
 //
 // median_seconds, tail_seconds (the 99th percentile) and worst_seconds are of all operations
-// of a part.
+// of a part. With the prefix cpu_ they are processor time, where the system tells it, so that
+// other work on the machine counts little.
 type Ledger struct {
 	Blocks    int    `default:"1000000" help:"Live blocks."`
 	Features  int    `default:"10" help:"Features."`
@@ -76,6 +78,8 @@ func (c Ledger) Measure(ctx context.Context, run *Run) (err error) {
 	}
 	defer topic.close()
 	run.plan(Repeats{Rounds: 1}, 0, 2)
+	runtime.LockOSThread() // for threadTime
+	defer runtime.UnlockOSThread()
 	l := &ledgerFile{Ledger: c, run: run, dir: dir, topic: topic, r: rand.New(rand.NewPCG(5, 1))}
 	l.newBlock()
 	for _, measure := range []func(context.Context) error{l.fill, l.additions, l.daemon, l.retirements, l.withReceipts, l.daemon, l.retirements} {
@@ -120,6 +124,21 @@ func (f *ledgerFile) settings() map[string]string {
 	return s
 }
 
+// spent is the time of an operation: by the clock, and of the processor. The caller's goroutine
+// keeps its thread.
+type spent struct{ wall, cpu time.Duration }
+
+// timing returns a function that tells the time since the call.
+func timing() func() spent {
+	cpu, began := threadTime(), time.Now()
+	return func() spent { return spent{time.Since(began), threadTime() - cpu} }
+}
+
+func (s *spent) add(more spent) {
+	s.wall += more.wall
+	s.cpu += more.cpu
+}
+
 // openSet is a live set that is open in this process.
 type openSet struct {
 	*live.Set
@@ -158,7 +177,7 @@ func (f *ledgerFile) open(path string) (s *openSet, err error) {
 }
 
 // add adds the next block, and returns the time that this took the loop.
-func (f *ledgerFile) add(ctx context.Context, s *openSet) (time.Duration, error) {
+func (f *ledgerFile) add(ctx context.Context, s *openSet) (took spent, err error) {
 	i := f.next
 	f.next++
 	for _, column := range f.rows {
@@ -171,15 +190,15 @@ func (f *ledgerFile) add(ctx context.Context, s *openSet) (time.Duration, error)
 	}
 	kept, err := s.keeper.Keep(ctx, f.block, s.Target())
 	if err != nil {
-		return 0, err
+		return took, err
 	}
 	e := ledgerEntry(i, f.topic.name, kept.Summary.Rows())
-	began := time.Now()
+	since := timing()
 	if err := s.Admits(live.Candidate{Labels: kept.Summary.Classes(), Features: f.Features, Window: kept.Summary.Window(), Kept: kept}); err != nil {
-		return 0, err
+		return took, err
 	}
 	_, err = s.Add(e, kept)
-	return time.Since(began), err
+	return since(), err
 }
 
 func ledgerEntry(i int, topic string, rows int64) retire.Entry {
@@ -188,16 +207,16 @@ func ledgerEntry(i int, topic string, rows int64) retire.Entry {
 }
 
 // save saves all changes and returns the time of the save.
-func (s *openSet) save(receipts *receipt.Growth) (time.Duration, error) {
-	began := time.Now()
+func (s *openSet) save(receipts *receipt.Growth) (spent, error) {
+	since := timing()
 	change := s.Change()
-	change.SavedAt, change.Receipts = began, receipts
+	change.SavedAt, change.Receipts = time.Now(), receipts
 	_, err := s.store.Save(change)
 	if err != nil {
-		return 0, err
+		return spent{}, err
 	}
 	s.Saved(&change)
-	return time.Since(began), nil
+	return since(), nil
 }
 
 // fill makes the file.
@@ -236,14 +255,15 @@ func (f *ledgerFile) additions(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, full.store.Close()) }()
-	var adds, ratios, saveRatios, saved []float64
+	var adds, saved []spent
+	var ratios, saveRatios []float64
 	for round := range rounds {
 		path := filepath.Join(f.dir, fmt.Sprintf("empty%d.db", round))
 		empty, err := f.open(path)
 		if err != nil {
 			return err
 		}
-		var add, save [2]time.Duration
+		var add, save [2]spent
 		for range saves {
 			for i, s := range []*openSet{empty, full} {
 				for range atOnce {
@@ -251,20 +271,21 @@ func (f *ledgerFile) additions(ctx context.Context) (err error) {
 					if err != nil {
 						return errors.Join(err, empty.store.Close())
 					}
-					if add[i] += took; i == 1 {
-						adds = append(adds, took.Seconds())
+					if add[i].add(took); i == 1 {
+						adds = append(adds, took)
 					}
 				}
 				took, err := s.save(nil)
 				if err != nil {
 					return errors.Join(err, empty.store.Close())
 				}
-				if save[i] += took; i == 1 {
-					saved = append(saved, took.Seconds())
+				if save[i].add(took); i == 1 {
+					saved = append(saved, took)
 				}
 			}
 		}
-		ratios, saveRatios = append(ratios, add[1].Seconds()/add[0].Seconds()), append(saveRatios, save[1].Seconds()/save[0].Seconds())
+		ratios = append(ratios, ratioOf(add[1], add[0]))
+		saveRatios = append(saveRatios, ratioOf(save[1], save[0]))
 		if err := errors.Join(empty.store.Close(), os.Remove(path)); err != nil {
 			return err
 		}
@@ -272,7 +293,7 @@ func (f *ledgerFile) additions(ctx context.Context) (err error) {
 	return f.report("add", adds, func(r *Result) {
 		r.set("empty_ratio", median(ratios))
 		r.set("empty_save_ratio", median(saveRatios))
-		r.set("save_seconds", median(saved))
+		r.set("save_seconds", medianWall(saved))
 	})
 }
 
@@ -288,22 +309,22 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 		ids = append(ids, id)
 	}
 	f.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
-	var took, receipts, saves []float64
-	var largest int
+	var took, receipts, saves []spent
+	var sizes []float64
 	for i := range f.Retired {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		began := time.Now()
+		since := timing()
 		leaf, removal, err := s.RetireTogether(ids[i : i+1])
 		if err != nil {
 			return err
 		}
-		took = append(took, time.Since(began).Seconds())
+		took = append(took, since())
 		var growth *receipt.Growth
 		if leaf != nil {
-			began := time.Now()
-			leaf.Build, leaf.Topic, leaf.Principal, leaf.Durable = "v1.2.3", f.topic.name, "admin", began
+			since := timing()
+			leaf.Build, leaf.Topic, leaf.Principal, leaf.Durable = "v1.2.3", f.topic.name, "admin", time.Now()
 			leaf.Offsets = []receipt.Next{{Partition: 0, Offset: int64(f.next)}}
 			head, err := s.store.LogHead()
 			if err == nil {
@@ -312,31 +333,34 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 			if err != nil {
 				return err
 			}
-			receipts = append(receipts, time.Since(began).Seconds())
+			receipts = append(receipts, since())
 		}
 		save, err := s.save(growth)
 		if err != nil {
 			return err
 		}
-		saves = append(saves, save.Seconds())
+		saves = append(saves, save)
 		if growth != nil {
-			began := time.Now()
+			since := timing()
 			proof, err := proofOf(s.store)
 			if err != nil {
 				return err
 			}
-			receipts[i] += time.Since(began).Seconds()
-			largest = max(largest, len(proof))
+			receipts[i].add(since())
+			sizes = append(sizes, float64(len(proof)))
 			if _, err := receipt.Check(proof, s.key.Public()); err != nil {
 				return err
 			}
 		}
 	}
-	if err := f.report("retire", took, func(r *Result) { r.set("save_seconds", median(saves)) }); err != nil {
+	if err := f.report("retire", took, func(r *Result) { r.set("save_seconds", medianWall(saves)) }); err != nil {
 		return err
 	}
 	if f.key != "" {
-		if err := f.report("receipt", receipts, func(r *Result) { r.set("receipt_bytes", float64(largest)) }); err != nil {
+		if err := f.report("receipt", receipts, func(r *Result) {
+			r.set("receipt_bytes", median(sizes))
+			r.set("largest_receipt_bytes", slices.Max(sizes))
+		}); err != nil {
 			return err
 		}
 	}
@@ -347,7 +371,7 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 		second, _ := s.Get(b)
 		return cmp.Compare(first.Position.Offset, second.Position.Offset)
 	})
-	began := time.Now()
+	since := timing()
 	var growth *receipt.Growth
 	var records []receipt.Record
 	for few := range slices.Chunk(together, receipt.MaxRemoved) {
@@ -368,14 +392,17 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	seconds := time.Since(began).Seconds()
+	took = []spent{since()}
 	save, err := s.save(growth)
 	if err != nil {
 		return err
 	}
-	return f.report("together", []float64{seconds}, func(r *Result) {
+	return f.report("together", took, func(r *Result) {
 		r.set("blocks_together", float64(f.Together))
-		r.set("save_seconds", save.Seconds())
+		r.set("save_seconds", save.wall.Seconds())
+		if save.cpu > 0 {
+			r.set("cpu_save_seconds", save.cpu.Seconds())
+		}
 	})
 }
 
@@ -424,7 +451,7 @@ func (f *ledgerFile) daemon(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	restart := time.Since(began).Seconds()
+	restart := spent{time.Since(began), processTime(d.cmd.Process.Pid)}
 	var blocks struct {
 		Blocks []struct {
 			ID string `json:"id"`
@@ -442,29 +469,53 @@ func (f *ledgerFile) daemon(ctx context.Context) (err error) {
 		deletes = append(deletes, time.Since(began).Seconds())
 	}
 	_, peak := residentBytes(d.cmd.Process.Pid)
-	return f.report("daemon", []float64{restart}, func(r *Result) {
+	return f.report("daemon", []spent{restart}, func(r *Result) {
 		r.set("retire_seconds", median(deletes))
 		r.set("peak_rss_bytes", float64(peak))
 	})
 }
 
-// report adds a result. seconds are the times of single operations.
-func (f *ledgerFile) report(part string, seconds []float64, more func(*Result)) error {
+// ratioOf is the processor time of one over that of another, or the time by the clock.
+func ratioOf(a, b spent) float64 {
+	if a.cpu > 0 && b.cpu > 0 {
+		return a.cpu.Seconds() / b.cpu.Seconds()
+	}
+	return a.wall.Seconds() / b.wall.Seconds()
+}
+
+func medianWall(all []spent) float64 {
+	var seconds []float64
+	for _, s := range all {
+		seconds = append(seconds, s.wall.Seconds())
+	}
+	return median(seconds)
+}
+
+// report adds a result. all are the times of single operations.
+func (f *ledgerFile) report(part string, all []spent, more func(*Result)) error {
 	r := Result{Benchmark: "ledger", Parameters: []Parameter{
 		{"part", part}, {"receipts", f.key != ""}, {"blocks", f.Blocks}, {"features", f.Features}, {"rows", f.BlockRows},
 	}}
-	sorted := slices.Sorted(slices.Values(seconds))
-	var sum float64
-	for _, s := range sorted {
-		sum += s
+	var sum spent
+	for _, s := range all {
+		sum.add(s)
 	}
-	r.Samples = []Sample{{Ops: int64(len(sorted)), Seconds: sum}}
-	if n := len(sorted); n > 1 {
-		r.set("median_seconds", median(sorted))
-		r.set("tail_seconds", sorted[n*99/100])
-		r.set("worst_seconds", sorted[n-1])
-	} else {
-		r.set("seconds", sum)
+	r.Samples = []Sample{{Ops: int64(len(all)), Seconds: sum.wall.Seconds()}}
+	for _, clock := range []struct {
+		prefix string
+		of     func(spent) time.Duration
+	}{{"", func(s spent) time.Duration { return s.wall }}, {"cpu_", func(s spent) time.Duration { return s.cpu }}} {
+		sorted := slices.SortedFunc(slices.Values(all), func(a, b spent) int { return cmp.Compare(clock.of(a), clock.of(b)) })
+		at := func(i int) float64 { return clock.of(sorted[i]).Seconds() }
+		switch n := len(sorted); {
+		case clock.of(sum) == 0: // not known here
+		case n == 1:
+			r.set(clock.prefix+"seconds", at(0))
+		default:
+			r.set(clock.prefix+"median_seconds", at(n/2))
+			r.set(clock.prefix+"tail_seconds", at(n*99/100))
+			r.set(clock.prefix+"worst_seconds", at(n-1))
+		}
 	}
 	more(&r)
 	return f.run.Add(r)

@@ -194,3 +194,16 @@ func residentBytes(pid int) (now, peak int64) {
 	}
 	return int64(status.VmRSS), int64(status.VmHWM)
 }
+
+// processTime is the processor time that a process has used, on Linux, and 0 elsewhere.
+func processTime(pid int) time.Duration {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0
+	}
+	stat, err := p.Stat()
+	if err != nil {
+		return 0
+	}
+	return time.Duration(stat.CPUTime() * float64(time.Second))
+}

@@ -17,6 +17,7 @@
 //	loop.go        one goroutine does one thing after the other
 //	receipts.go    blocks that leave or come back have a leaf in the log of receipts
 //	witnessing.go  witnesses cosign that log; package witness calls them
+//	retention.go   how long the log keeps records, for those who retire them
 //	replaying.go   the topic is read again without a daemon, to check a snapshot
 //	saver.go       the state goes to the snapshot, and retired blocks leave its file
 //	publisher.go   planes are solved, and served
@@ -140,6 +141,7 @@ type Daemon struct {
 	saver       *saver
 	receipts    *receipts
 	witnessing  *witnessing
+	retention   *retention
 	publisher   *publisher
 	studying    *studying
 	withdrawing *withdrawing
@@ -256,6 +258,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		withdrawing: newWithdrawing(c, w, y),
 		rebuilding:  &rebuilding{core: c, saver: w, studying: y, started: now},
 	}
+	d.retention = &retention{core: c}
 	d.receipts = w.receipts
 	d.receipts.publisher, d.receipts.version = p, o.Version
 	d.watching = w.watching
@@ -457,9 +460,12 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	d.commit(applying, next)                          // committed when the consumer joins the group
 	unfollow := d.withdrawing.follow(consuming, stop) // before anything is read that must not come back
 	unwitness := d.witnessing.follow(consuming)
+	var asking sync.WaitGroup
+	asking.Go(func() { d.retention.follow(consuming) })
 	failed := d.consumer.Run(consuming)
 	unfollow()
 	unwitness()
+	asking.Wait()
 	d.intake.Close() // the consumer has returned from every Deliver
 	workers.Wait()
 	// The loop's error says why it stopped the consumer, so it comes first.

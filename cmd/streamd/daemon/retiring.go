@@ -90,7 +90,10 @@ func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (http
 		Retirement: &httpapi.RetirementEvent{Blocks: r.Blocks, Rows: r.Rows, DigestBefore: r.DigestBefore, DigestAfter: r.DigestAfter},
 	})
 	now := time.Now().UTC()
-	r.RetiredAt, r.Remains = &now, d.remains(r.InBasis)
+	if until := d.retention.until(r.Latest); !until.IsZero() {
+		r.LogUntil = &until
+	}
+	r.RetiredAt, r.Remains = &now, d.remains(r.InBasis, r.Latest)
 	d.receipts.name(&r, left, &s)
 	return r, nil
 }
@@ -209,10 +212,8 @@ func (d *Daemon) logRetirement(r *httpapi.Retirement, by access.Caller) {
 
 // remains says where the rows of a block that is being retired can still be, for the
 // receipt.
-func (d *Daemon) remains(inBasis bool) []string {
-	remains := []string{
-		fmt.Sprintf("the log of topic %s, until retention or compaction drops the records", d.cfg.Kafka.Topic),
-	}
+func (d *Daemon) remains(inBasis bool, latest time.Time) []string {
+	remains := []string{d.retention.says(latest)}
 	if inBasis {
 		remains = append(remains, "the points of a basis, until a later one is in use (/v1/epoch)")
 	}

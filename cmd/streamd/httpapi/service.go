@@ -242,6 +242,7 @@ type Retirement struct {
 	InBasis      bool           `json:"in_basis"`                     // whether one of them is a source of the basis in use or of the next one: its numbers may be among the points until a later basis is in use (see /v1/epoch)
 	RetiredAt    *time.Time     `json:"retired_at,omitempty"`         // time when the retirement was durable; absent from a dry run
 	Remains      []string       `json:"remains,omitempty"`            // other places that may still have the rows, for people to read; absent from a dry run
+	LogUntil     *time.Time     `json:"log_until,omitempty"`          // time when the topic's retention.ms lets go of the latest record, by its event time; absent if unknown or none
 	Receipts     []int64        `json:"receipts,omitempty"`           // leaves of the log of receipts, one for each 4,096 blocks; absent where receipts are off
 	Request      string         `json:"request,omitempty"`            // what the receipts' hash of the request is of
 	RequestSalt  string         `json:"request_salt,omitempty"`       // salt of that hash, in hex
@@ -257,6 +258,7 @@ type Receipt struct {
 	InBasis      bool           `json:"in_basis"`               // whether the block is a source of the basis in use or of the next one: its numbers may be among the points until a later basis is in use (see /v1/epoch)
 	RetiredAt    time.Time      `json:"retired_at"`             // time when the retirement was durable
 	Remains      []string       `json:"remains"`                // other places that may still have the rows, for people to read
+	LogUntil     *time.Time     `json:"log_until,omitempty"`    // time when the topic's retention.ms lets go of the record, by its event time; absent if unknown or none
 	Receipt      *int64         `json:"receipt,omitempty"`      // leaf of the log of receipts; absent where receipts are off
 	Request      string         `json:"request,omitempty"`      // what the receipt's hash of the request is of
 	RequestSalt  string         `json:"request_salt,omitempty"` // salt of that hash, in hex

@@ -76,6 +76,7 @@ func Run(t *testing.T, b Broker) {
 		{"RangesCorruption", testRangesCorruption},
 		{"RangesBackPressure", testRangesBackPressure},
 		{"RangesDeliverFails", testRangesDeliverFails},
+		{"Retention", testRetention},
 		{"Producer", testProducer},
 		{"ProducerRefused", testProducerRefused},
 		{"DeadLetters", testDeadLetters},

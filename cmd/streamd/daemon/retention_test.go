@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"streamd/config"
+	"streamd/ingest/kafka"
+)
+
+func TestRetentionSays(t *testing.T) {
+	r := &retention{core: &core{cfg: &config.Config{Kafka: config.Kafka{Topic: "orders"}}}}
+	old, recent := time.UnixMilli(1_700_000_000_000), time.Now().Add(-time.Minute)
+	if !r.until(recent).IsZero() || r.says(recent) != "the log of topic orders, until retention or compaction drops the records" {
+		t.Errorf("without knowledge: %s", r.says(recent))
+	}
+	for _, test := range []struct {
+		known  kafka.Retention
+		latest time.Time
+		want   string
+		until  bool
+	}{
+		{kafka.Retention{}, old, "which has no retention and keeps the records", false},
+		{kafka.Retention{Bytes: 5}, old, "until retention.bytes are behind the records", false},
+		{kafka.Retention{Compact: true}, old, "until their keys are written again, or deleted, and the log is compacted", false},
+		{kafka.Retention{After: time.Hour}, old, "until their segments are closed: retention.ms has passed", true},
+		{kafka.Retention{After: time.Hour}, recent, fmt.Sprintf("until about %s (retention.ms)", recent.Add(time.Hour).UTC().Format(time.RFC3339)), true},
+		{kafka.Retention{After: time.Hour, Bytes: 5, Compact: true}, recent, "(retention.ms), or until retention.bytes are behind the records, or until their keys are written again, or deleted, and the log is compacted", true},
+		{kafka.Retention{After: 1<<63 - 1}, recent, "until about 2", true},
+	} {
+		r.known.Store(&test.known)
+		if got := r.says(test.latest); !strings.HasPrefix(got, "the log of topic orders, ") || !strings.Contains(got, test.want) {
+			t.Errorf("%+v: %s, want %s", test.known, got, test.want)
+		}
+		if until := r.until(test.latest); until.IsZero() == test.until || test.until && !until.Equal(test.latest.Add(test.known.After)) {
+			t.Errorf("%+v: until %s", test.known, until)
+		}
+	}
+}
+
+// The answer to a retirement says until when the log has the records.
+func TestRetirementSaysRetention(t *testing.T) {
+	name := topic(t, 1) + "-hour"
+	if err := kafka.EnsureTopic(t.Context(), cluster(t), name, 1, map[string]string{"retention.ms": "3600000"}); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().Truncate(time.Millisecond)
+	for _, m := range customers(t)[:3] {
+		m.time = at
+		produce(t, name, m)
+	}
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"dead_letters.policy": "skip"})
+	d.await("three blocks", func() bool { return d.live.Blocks() == 3 })
+	d.until("the retention is known", func() bool { return d.retention.known.Load() != nil })
+	answer := d.retire(slices.Sorted(d.live.IDs)[0])
+	if want := at.Add(time.Hour); answer.LogUntil == nil || !answer.LogUntil.Equal(want) || !strings.Contains(answer.Remains[0], want.UTC().Format(time.RFC3339)) {
+		t.Errorf("until %v, want %s: %s", answer.LogUntil, want, answer.Remains)
+	}
+	d.stop()
+}

@@ -1,0 +1,62 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+)
+
+// Retention says when a topic's log drops records. A partition drops whole segments, so it can keep
+// a record longer.
+type Retention struct {
+	After   time.Duration // past the time of the record; 0: not by time
+	Bytes   int64         // of a partition; 0: not by size
+	Compact bool          // records whose key has a later one
+}
+
+// ReadRetention asks a cluster for the retention of a topic. That needs the permission to describe
+// the topic's configuration.
+func ReadRetention(ctx context.Context, c Cluster, topic string) (r Retention, err error) {
+	if err := errors.Join(append(c.check(), checkTopic(topic))...); err != nil {
+		return r, err
+	}
+	cl := newClient(&c, topic)
+	defer cl.close()
+	answer, err := cl.api().DescribeConfigs(ctx, &kafkago.DescribeConfigsRequest{Resources: []kafkago.DescribeConfigRequestResource{{
+		ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{"cleanup.policy", "retention.ms", "retention.bytes"},
+	}}})
+	if err == nil && len(answer.Resources) != 1 {
+		err = fmt.Errorf("%d answers", len(answer.Resources))
+	}
+	if err == nil {
+		err = answer.Resources[0].Error
+	}
+	if err != nil {
+		return r, fmt.Errorf("read the configuration of topic %s: %w", topic, err)
+	}
+	values := map[string]string{}
+	for _, e := range answer.Resources[0].ConfigEntries {
+		values[e.ConfigName] = e.ConfigValue
+	}
+	number := func(name string) (n int64) {
+		if n, err = strconv.ParseInt(values[name], 10, 64); err != nil {
+			err = fmt.Errorf("read the configuration of topic %s: %s is %q", topic, name, values[name])
+		}
+		return max(n, 0) // −1 is without a limit
+	}
+	r.Compact = strings.Contains(values["cleanup.policy"], "compact")
+	if strings.Contains(values["cleanup.policy"], "delete") {
+		ms := number("retention.ms")
+		if err != nil {
+			return Retention{}, err
+		}
+		r.After = time.Duration(min(ms, int64(1<<63-1)/int64(time.Millisecond))) * time.Millisecond
+		r.Bytes = number("retention.bytes")
+	}
+	return r, err
+}

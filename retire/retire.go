@@ -33,6 +33,20 @@
 // decide about the live set. A withdrawn block that no withdrawal chooses any more has its
 // place, and its owner reads its rows again (Return).
 //
+// # The past
+//
+// An owner may keep the blocks that the policy retires or refuses, as an archive: a second
+// Ledger, to which it adds them, and from which it retires what somebody asks it to forget.
+// The two ledgers together have the blocks seen, less those that were retired or replaced:
+//
+//	past = { b ∈ blocks seen : not retired, and no withdrawal in force chooses b }
+//
+// So the past is that of a ledger that keeps all, in whatever order the blocks came, and
+// wherever the horizon was. An explicit retirement that lowers the horizon makes room for new
+// blocks. Archived ones stay where they are: the live set would otherwise depend on whether
+// there is an archive. An archive of a limited number of blocks has those of the highest ranks
+// among all that were let go.
+//
 // # Event times
 //
 // A record counts by its event time, capped at some time after the Clock of its
@@ -63,6 +77,7 @@ type Entry struct {
 	Header   HeaderHash           // of the header that retirements may name
 
 	Withdrawn bool // it keeps its place, but is not live
+	Archived  bool // a policy has let it go, and its owner keeps its summary; no Ledger looks at it
 }
 
 // Rank is the order in which a policy retires blocks: by event time, to the
@@ -80,7 +95,8 @@ func (e *Entry) Rank() Rank {
 	return Rank{Milliseconds: e.Time.UnixMilli(), Position: e.Position}
 }
 
-func (r Rank) compare(s Rank) int {
+// Compare orders ranks.
+func (r Rank) Compare(s Rank) int {
 	if r.Milliseconds != s.Milliseconds {
 		return cmp.Compare(r.Milliseconds, s.Milliseconds)
 	}
@@ -193,7 +209,7 @@ func (l *Ledger) Find(id string) (Entry, bool) {
 }
 
 // admits reports whether the policy would keep a block of that rank if it were the next one.
-func (l *Ledger) admits(r Rank) bool { return r.compare(l.horizon) > 0 }
+func (l *Ledger) admits(r Rank) bool { return r.Compare(l.horizon) > 0 }
 
 // Add puts a block into the ledger, live or withdrawn, and returns the blocks that the policy
 // retires for it, lowest rank first, which may include the block itself. It panics if the
@@ -255,7 +271,7 @@ func (l *Ledger) enforce() (retired []Entry) {
 
 // raise raises the horizon, if it is lower.
 func (l *Ledger) raise(to Rank) {
-	if l.horizon.compare(to) < 0 {
+	if l.horizon.Compare(to) < 0 {
 		l.horizon = to
 	}
 }

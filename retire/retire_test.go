@@ -30,7 +30,7 @@ func randomEntries(r *rand.Rand, n int) []Entry {
 // oracle lists the blocks that a policy keeps, from all blocks at once.
 func oracle(p Policy, all []Entry) []string {
 	sorted := slices.Clone(all)
-	slices.SortFunc(sorted, func(a, b Entry) int { return b.Rank().compare(a.Rank()) }) // newest first
+	slices.SortFunc(sorted, func(a, b Entry) int { return b.Rank().Compare(a.Rank()) }) // newest first
 	var keep []string
 	var rows int64
 	for i, e := range sorted {
@@ -208,7 +208,7 @@ func TestPages(t *testing.T) {
 			break
 		}
 		for _, e := range page {
-			if e.Rank().compare(above) <= 0 {
+			if e.Rank().Compare(above) <= 0 {
 				t.Fatal("pages are out of order")
 			}
 			above = e.Rank()

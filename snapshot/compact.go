@@ -61,7 +61,8 @@ func (k *Key) Compact(ctx context.Context, path string) (info SaveInfo, err erro
 
 // Adopt replaces the file by one that has the live blocks of another file, with their
 // parts and sums, and keeps its own settings, withdrawn blocks, offsets, counts, history and
-// receipts. It replaces a file's blocks by the same blocks in other features. Nothing may be
+// receipts. It replaces a file's blocks by the same blocks in other features. Archived blocks go,
+// since their summaries are in the former features. Nothing may be
 // saved to the other file meanwhile. Otherwise it promises the same as Compact.
 func (s *Store) Adopt(ctx context.Context, other *Store) error {
 	s.writing.Lock()
@@ -113,7 +114,7 @@ func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
 	}
 	b, err := readHead(blocks, version)
 	h.rows, h.blocks, h.parts, h.spaces, h.inUse = b.rows, b.blocks, b.parts, b.spaces, b.inUse
-	h.uncompacted = time.Time{}
+	h.archive, h.uncompacted = archiveTally{}, time.Time{}
 	return h, err
 }
 

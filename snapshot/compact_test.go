@@ -158,8 +158,8 @@ func TestSlackIsZero(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
 	w := newWorld(rand.New(rand.NewPCG(32, 1)), 3)
-	w.withdraws = true
-	for range 30 {
+	w.withdraws, w.archives = true, true
+	for range 45 {
 		for range 40 {
 			w.step()
 		}

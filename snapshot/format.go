@@ -25,6 +25,7 @@ import (
 //	            settings                     topic, unit
 //	            head                         the record of the last save
 //	            withdrawn                    tally of the withdrawn blocks; absent without any
+//	            archive                      tallies of the archived blocks; absent without any
 //	            member                       the last process's place in the group
 //	            mac                          HMAC-SHA256 of the file, see Key
 //	blocks      block id                     ledger entry
@@ -36,6 +37,7 @@ import (
 //	states      space, 0 or 1 + fold (u32, BE)  incremental.State, as AppendBinary writes it
 //	summaries   space (u32, BE), block id    incremental.Summary, as AppendBinary writes it
 //	withdrawn   block id                     ledger entry of a withdrawn block
+//	archive     block id                     ledger entry of an archived block
 //	receipts, log hashes, log                the log of receipts; see receipts.go
 //	history     history                      some figures over time; the bucket may be missing
 //	            detectors                    the drift detectors; may be missing
@@ -67,12 +69,14 @@ var (
 	bucketSummaries = []byte("summaries")
 	bucketHistory   = []byte("history")
 	bucketWithdrawn = []byte("withdrawn")
+	bucketArchive   = []byte("archive")
 
 	keyFormat    = []byte("format")
 	keySettings  = []byte("settings")
 	keyMember    = []byte("member")
 	keyHead      = []byte("head")
 	keyWithdrawn = []byte("withdrawn")
+	keyArchive   = []byte("archive")
 	keyMAC       = []byte("mac")
 	keyHistory   = []byte("history")
 	keyDetectors = []byte("detectors")
@@ -369,7 +373,8 @@ func readMember(tx *bbolt.Tx, here fileID) (Member, error) {
 //	   208       horizon: topic
 //
 // The tally of the withdrawn blocks is a value of its own, under the key withdrawn. A file
-// without withdrawn blocks lacks it.
+// without withdrawn blocks lacks it. So it is with the archived blocks: under the key archive
+// are the tally of their entries and that of their summaries.
 type head struct {
 	savedAt         time.Time
 	horizon         retire.Rank
@@ -381,6 +386,7 @@ type head struct {
 	retirements     int64
 	uncompacted     time.Time
 	withdrawn       tally
+	archive         archiveTally
 
 	features *spaceRecord // of a file before format 5, whose head has it; nil: features are not fixed
 }
@@ -435,7 +441,23 @@ func readHead(tx *bbolt.Tx, f format) (head, error) {
 	if value := meta.Get(keyWithdrawn); value != nil && err == nil {
 		h.withdrawn, err = decodeWithdrawnTally(value)
 	}
+	if value := meta.Get(keyArchive); value != nil && err == nil {
+		h.archive, err = decodeArchiveTally(value)
+	}
 	return h, err
+}
+
+// archiveTally stands for the archived blocks. The summaries are in the bucket of summaries,
+// among those of the features; withdrawn blocks have none.
+type archiveTally struct{ blocks, summaries tally }
+
+func decodeArchiveTally(value []byte) (t archiveTally, err error) {
+	p, err := open(bucketMeta, keyArchive, value)
+	if err != nil {
+		return t, err
+	}
+	t.blocks, t.summaries = p.tally(), p.tally()
+	return t, p.done(bucketMeta, keyArchive)
 }
 
 func decodeWithdrawnTally(value []byte) (tally, error) {
@@ -508,6 +530,14 @@ func decodeWithdrawn(f format, id string, value []byte) (e retire.Entry, err err
 	}
 	e.Withdrawn = true
 	return e, err
+}
+
+// decodeArchived reads the entry of an archived block, and what it says of the summary. A
+// withdrawn block has none.
+func decodeArchived(id string, value []byte) (e retire.Entry, mark summaryMark, err error) {
+	e, mark, has, err := decodeEntry(version, bucketArchive, id, value)
+	e.Archived, e.Withdrawn = true, !has
+	return e, mark, err
 }
 
 func decodeEntry(f format, bucket []byte, id string, value []byte) (e retire.Entry, mark summaryMark, has bool, err error) {

@@ -59,7 +59,7 @@ const (
 func worldAfter(saves int64) *world {
 	w := newWorld(rand.New(rand.NewPCG(16, 1)), 3)
 	w.log = newWorldLog()
-	w.withdraws = true
+	w.withdraws, w.archives = true, true
 	for save := range saves {
 		for range stepsPerSave {
 			w.step()

@@ -27,6 +27,9 @@ type Contents struct {
 	Entries []retire.Entry  // of live blocks, ordered by id
 	// Withdrawn has the entries of withdrawn blocks, ordered by id.
 	Withdrawn []retire.Entry
+	// Archived has the entries of archived blocks, ordered by id. Those that are not also
+	// withdrawn have a summary in the features.
+	Archived  []retire.Entry
 	Offsets   []Offset
 	Horizon   retire.Rank
 	Counts    Counts
@@ -79,19 +82,32 @@ func (c *Contents) Features() []string {
 	return nil
 }
 
-// Summary reads the summary of a block in a space. The error is ErrNotFound or a
-// *ChecksumError.
+// archivedValue is the entry of an archived block, or nil.
+func archivedValue(tx *bbolt.Tx, id string) []byte {
+	if bucket := tx.Bucket(bucketArchive); bucket != nil {
+		return bucket.Get([]byte(id))
+	}
+	return nil
+}
+
+// Summary reads the summary of a block in a space, in the features also that of an archived
+// block. The error is ErrNotFound or a *ChecksumError.
 func (s *Store) Summary(space uint32, id string) (summary *incremental.Summary, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {
 		f, _, err := readFormat(tx)
 		if err != nil {
 			return err
 		}
-		value := tx.Bucket(bucketBlocks).Get([]byte(id))
-		if value == nil {
-			return ErrNotFound
+		var e retire.Entry
+		if value := tx.Bucket(bucketBlocks).Get([]byte(id)); value != nil {
+			e, _, err = decodeBlock(f, id, value)
+		} else if value := archivedValue(tx, id); value != nil && space == Features {
+			if e, _, err = decodeArchived(id, value); err == nil && e.Withdrawn {
+				err = ErrNotFound
+			}
+		} else {
+			err = ErrNotFound
 		}
-		e, _, err := decodeBlock(f, id, value)
 		if err == nil {
 			summary, err = readSummary(tx, f, space, &e)
 		}
@@ -384,7 +400,7 @@ func readHistory(tx *bbolt.Tx, key []byte) ([]byte, error) {
 // entries of older formats contain.
 func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool, note note) (summaries tally, err error) {
 	var rows int64
-	var blocks, withdrawn, offsets, parts tally
+	var blocks, withdrawn, archived, offsets, parts tally
 	// each reads the values of a bucket and counts the good ones.
 	each := func(name []byte, t *tally, read func(key, value []byte) error) error {
 		return place{name, nil}.each(tx, func(key, value []byte) error {
@@ -423,6 +439,16 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 	if err != nil {
 		return summaries, err
 	}
+	err = each(bucketArchive, &archived, func(key, value []byte) error {
+		e, _, err := decodeArchived(string(key), value)
+		if err == nil {
+			c.Archived = append(c.Archived, e)
+		}
+		return err
+	})
+	if err != nil {
+		return summaries, err
+	}
 	err = each(bucketOffsets, &offsets, func(key, value []byte) error {
 		o, err := decodeOffset(key, value)
 		if err == nil {
@@ -447,6 +473,7 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 		{bucketBlocks, blocks != want.blocks, fmt.Sprintf("there are %d blocks, %d were saved, or not these", blocks.n, want.blocks.n)},
 		{bucketBlocks, rows != want.rows, fmt.Sprintf("the blocks have %d rows, %d were saved", rows, want.rows)},
 		{bucketWithdrawn, withdrawn != want.withdrawn, fmt.Sprintf("there are %d withdrawn blocks, %d were saved, or not these", withdrawn.n, want.withdrawn.n)},
+		{bucketArchive, archived != want.archive.blocks, fmt.Sprintf("there are %d archived blocks, %d were saved, or not these", archived.n, want.archive.blocks.n)},
 		{bucketParts, parts != want.parts, fmt.Sprintf("there are %d parts, %d were saved, or not these", parts.n, want.parts.n)},
 		{bucketOffsets, offsets != want.offsets, fmt.Sprintf("there are %d offsets, %d were saved, or not these", offsets.n, want.offsets.n)},
 	})
@@ -484,7 +511,10 @@ func readRecords(tx *bbolt.Tx) (records []spaceRecord, err error) {
 // readSpaces reads the spaces and compares them with the head, if that could be read.
 func (c *Contents) readSpaces(tx *bbolt.Tx, f format, want *head, headRead bool, note note) error {
 	read := func(r *spaceRecord) error {
-		s, err := c.readSpace(tx, f, r, note)
+		s, archived, err := c.readSpace(tx, f, r, note)
+		if err == nil && headRead && r.number == Features && archived != want.archive.summaries {
+			err = note(damageIn(bucketSummaries, Features, "", fmt.Sprintf("there are %d summaries of archived blocks, %d were saved, or not these", archived.n, want.archive.summaries.n)))
+		}
 		if err == nil && headRead && (r.number == Features || r.number == want.inUse) &&
 			(len(s.Missing) > 0 || r.summaries.n != want.blocks.n || r.rows != want.rows) {
 			err = note(damageIn(f.spaces(), r.number, "", "it does not have all live blocks"))
@@ -512,12 +542,13 @@ func (c *Contents) readSpaces(tx *bbolt.Tx, f format, want *head, headRead bool,
 	return compare(note, []comparison{
 		{bucket, spaces != want.spaces, fmt.Sprintf("there are %d spaces, %d were saved, or not these", spaces.n, want.spaces.n)},
 		{bucket, want.inUse != Features && c.Space(want.inUse) == nil, fmt.Sprintf("space %d is in use, but missing", want.inUse)},
-		{bucket, want.blocks.n > 0 && c.Space(Features) == nil, "there are blocks, but no features"},
+		{bucket, want.blocks.n+want.archive.summaries.n > 0 && c.Space(Features) == nil, "there are blocks, but no features"},
 	})
 }
 
-// readSpace reads everything of a space except the summaries.
-func (c *Contents) readSpace(tx *bbolt.Tx, f format, r *spaceRecord, note note) (s SpaceContents, err error) {
+// readSpace reads everything of a space except the summaries. archived are those of archived
+// blocks, which only the features have.
+func (c *Contents) readSpace(tx *bbolt.Tx, f format, r *spaceRecord, note note) (s SpaceContents, archived tally, err error) {
 	if r.number != Features {
 		key := spaceKey(r.number)
 		basis := tx.Bucket(bucketBases).Get(key)
@@ -526,7 +557,7 @@ func (c *Contents) readSpace(tx *bbolt.Tx, f format, r *spaceRecord, note note) 
 			err = &ChecksumError{Bucket: string(bucketBases), Reason: "it is not the one that belongs to the space"}
 		}
 		if err := note(renamed(err, r.number, "")); err != nil {
-			return s, err
+			return s, archived, err
 		}
 	}
 	s.Number, s.Stale, s.digest = r.number, r.stale, r.digest
@@ -548,14 +579,25 @@ func (c *Contents) readSpace(tx *bbolt.Tx, f format, r *spaceRecord, note note) 
 			}
 			return nil
 		}); err != nil {
-			return s, err
+			return s, archived, err
 		}
 	}
 	p, rest := f.summaries(r.number), c.Entries
+	var letGo []retire.Entry
+	if r.number == Features {
+		letGo = c.Archived
+	}
 	if err := p.each(tx, func(key, value []byte) error {
 		id := p.id(key)
 		if len(value) < frameSize {
 			return note(damageIn(p.bucket, r.number, id, "the length is wrong"))
+		}
+		for len(letGo) > 0 && letGo[0].ID < id {
+			letGo = letGo[1:]
+		}
+		if len(letGo) > 0 && letGo[0].ID == id {
+			archived.addKeyed(key, value)
+			return nil
 		}
 		summaries.addKeyed(key, value)
 		for ; len(rest) > 0 && rest[0].ID < id; rest = rest[1:] {
@@ -566,7 +608,7 @@ func (c *Contents) readSpace(tx *bbolt.Tx, f format, r *spaceRecord, note note) 
 		}
 		return nil
 	}); err != nil {
-		return s, err
+		return s, archived, err
 	}
 	for _, e := range rest {
 		s.Missing = append(s.Missing, e.ID)
@@ -580,13 +622,13 @@ func (c *Contents) readSpace(tx *bbolt.Tx, f format, r *spaceRecord, note note) 
 		s.Sources = append(s.Sources, p.id(key))
 		return nil
 	}); err != nil {
-		return s, err
+		return s, archived, err
 	}
 	var foldRows int64
 	for _, fold := range s.Folds {
 		foldRows += fold.Rows()
 	}
-	return s, compare(func(err error) error { return note(renamed(err, r.number, "")) }, []comparison{
+	return s, archived, compare(func(err error) error { return note(renamed(err, r.number, "")) }, []comparison{
 		{bucketSources, sourced != r.sources, fmt.Sprintf("there are %d sources, %d were saved, or not these", sourced.n, r.sources.n)},
 		{stateBucket, states != r.states, fmt.Sprintf("there are %d states, %d were saved, or not these", states.n, r.states.n)},
 		{stateBucket, s.State == nil, "its state is missing"},

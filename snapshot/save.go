@@ -38,15 +38,26 @@ type Summary struct {
 	Summary *incremental.Summary
 }
 
+// Archived is a block that a policy has let go, and that is kept for the past.
+type Archived struct {
+	Entry retire.Entry
+	// Summary is that of the features. It is nil if the entry is withdrawn. It may also be nil
+	// if the file has the block, live or archived: then its summary stays where it is.
+	Summary *incremental.Summary
+}
+
 // Change is the difference that a Save makes.
 type Change struct {
-	Delete []string // blocks that are no longer live or withdrawn; those not in the file are ignored
+	Delete []string // blocks that are no longer live, withdrawn or archived; those not in the file are ignored
 	Put    []Block  // new blocks, or replacements of the same id; applied after Delete
 	// Withdraw has withdrawn blocks, which take the place of those of the same id. None is
 	// also in Put. Applied after Delete.
 	Withdraw []retire.Entry
-	Offsets  []Offset // those that have changed
-	Parts    []Part   // new ones of blocks that are live after the change
+	// Archive has archived blocks, which take the place of those of the same id. None is also
+	// in Put or Withdraw. Applied after Delete.
+	Archive []Archived
+	Offsets []Offset // those that have changed
+	Parts   []Part   // new ones of blocks that are live after the change
 	// Spaces are all spaces after the change. Others are deleted with everything that
 	// belongs to them. Without space Features, or with a State of no features, the
 	// features are not fixed and there are no blocks. Applied last.
@@ -191,6 +202,12 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 			return info, fmt.Errorf("block %q is put and withdrawn", id)
 		}
 	}
+	for i := range c.Archive {
+		id := c.Archive[i].Entry.ID
+		if _, twice := slices.BinarySearchFunc(put, id, func(b *Block, id string) int { return strings.Compare(b.Entry.ID, id) }); twice {
+			return info, fmt.Errorf("block %q is put and archived", id)
+		}
+	}
 	for i := range p.spaces {
 		space := &p.spaces[i]
 		if space.digest = emptyDigest; space.rows > 0 {
@@ -210,7 +227,7 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		}
 		next = head{
 			savedAt: c.SavedAt, horizon: c.Horizon, counts: c.Counts, inUse: c.InUse,
-			rows: old.rows, blocks: old.blocks, offsets: old.offsets, parts: old.parts, withdrawn: old.withdrawn,
+			rows: old.rows, blocks: old.blocks, offsets: old.offsets, parts: old.parts, withdrawn: old.withdrawn, archive: old.archive,
 			retirements: old.retirements + int64(max(0, c.Retired)), uncompacted: old.uncompacted,
 		}
 		if c.Retired+c.Withdrawn+c.StaleBases > 0 && next.uncompacted.IsZero() {
@@ -236,7 +253,16 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 				return err
 			}
 		}
-		if others && next.blocks.n > int64(len(put)) {
+		made := 0 // summaries of archived blocks
+		for _, a := range byID(c.Archive, func(a *Archived) string { return a.Entry.ID }) {
+			if err := w.archive(a); err != nil {
+				return err
+			}
+			if a.Summary != nil {
+				made++
+			}
+		}
+		if others && (next.blocks.n > int64(len(put)) || next.archive.summaries.n > int64(made)) {
 			return fmt.Errorf("features %q were saved, now they are %q, and blocks would stay as they were", s.features, p.features)
 		}
 		for _, part := range byID(c.Parts, func(p *Part) string { return p.ID }) {
@@ -367,6 +393,20 @@ func (c *Change) check(features []string) error {
 			return fmt.Errorf("withdrawn block %.40q: its id has %d bytes; it has 1 to %d", e.ID, len(e.ID), MaxID)
 		case err != nil:
 			return fmt.Errorf("withdrawn block %q: %w", e.ID, err)
+		}
+	}
+	for i := range c.Archive {
+		a := &c.Archive[i]
+		switch e, s := &a.Entry, a.Summary; {
+		case e.ID == "" || len(e.ID) > MaxID:
+			return fmt.Errorf("archived block %.40q: its id has %d bytes; it has 1 to %d", e.ID, len(e.ID), MaxID)
+		case checkPosition(e.Position) != nil:
+			return fmt.Errorf("archived block %q: %w", e.ID, checkPosition(e.Position))
+		case s == nil:
+		case e.Withdrawn:
+			return fmt.Errorf("archived block %q is withdrawn, and has a summary", e.ID)
+		case s.Features() != len(features) || s.Rows() != e.Rows:
+			return fmt.Errorf("archived block %q has %d rows of %d features, its summary %d of %d", e.ID, e.Rows, len(features), s.Rows(), s.Features())
 		}
 	}
 	for _, p := range c.Parts {
@@ -568,10 +608,19 @@ func (w *writer) putHead() error {
 	if err := w.putValue(bucketMeta, keyHead, appendHead(frame(), w.head)); err != nil {
 		return err
 	}
-	if w.head.withdrawn == (tally{}) {
-		return w.deleteValue(bucketMeta, keyWithdrawn)
+	withdrawn, archive := w.head.withdrawn, w.head.archive
+	return errors.Join(
+		w.putOrDelete(keyWithdrawn, appendTally(frame(), withdrawn), withdrawn != tally{}),
+		w.putOrDelete(keyArchive, appendTally(appendTally(frame(), archive.blocks), archive.summaries), archive != archiveTally{}),
+	)
+}
+
+// putOrDelete writes a value beside the head, or deletes it.
+func (w *writer) putOrDelete(key, value []byte, put bool) error {
+	if put {
+		return w.putValue(bucketMeta, key, value)
 	}
-	return w.putValue(bucketMeta, keyWithdrawn, appendTally(frame(), w.head.withdrawn))
+	return w.deleteValue(bucketMeta, key)
 }
 
 func (w *writer) putOffset(o Offset) error {
@@ -612,11 +661,11 @@ func (f *finder) find(key []byte) []byte {
 // value of the block that it replaces, or nil.
 func (w *writer) put(b *Block, digest *[sha256.Size]byte, old []byte) error {
 	if old != nil {
-		if err := w.forget(b.Entry.ID, old); err != nil {
+		if err := w.forget(b.Entry.ID, old, false); err != nil {
 			return err
 		}
 	}
-	if err := w.deleteWithdrawn(b.Entry.ID); err != nil {
+	if err := errors.Join(w.deleteWithdrawn(b.Entry.ID), w.deleteArchived(b.Entry.ID)); err != nil {
 		return err
 	}
 	value := w.encode(func(frame []byte) []byte { return appendBlock(frame, &b.Entry, digest) })
@@ -663,9 +712,88 @@ func (w *writer) deleteWithdrawn(id string) error {
 	return w.deleteValue(bucketWithdrawn, []byte(id))
 }
 
-// delete deletes a block, live or withdrawn.
+// archive writes the entry of an archived block, and its summary if it is given. Otherwise the
+// summary that the file has of the block counts for the archive from now on: that of many
+// blocks that a policy lets go at once need not be written again.
+func (w *writer) archive(a *Archived) error {
+	id := a.Entry.ID
+	key := blockKey(Features, id)
+	if a.Summary != nil || a.Entry.Withdrawn {
+		if err := w.delete(id); err != nil {
+			return err
+		}
+	}
+	var digest *[sha256.Size]byte
+	live, archived := w.tx.Bucket(bucketBlocks).Get([]byte(id)), w.archivedEntry(id)
+	switch {
+	case live != nil:
+		_, mark, err := decodeBlock(version, id, live)
+		if err := errors.Join(
+			err, w.forget(id, live, true), w.deleteValue(bucketBlocks, []byte(id)), w.deleteValue(bucketParts, []byte(id)),
+		); err != nil {
+			return err
+		}
+		digest = &mark.digest
+		w.head.archive.summaries.addKeyed(key, w.tx.Bucket(bucketSummaries).Get(key))
+	case a.Summary != nil:
+		digest = new(a.Summary.Digest())
+		value := w.encode(a.Summary.AppendBinary)
+		if err := w.putValue(bucketSummaries, key, value); err != nil {
+			return err
+		}
+		w.head.archive.summaries.addKeyed(key, value)
+	case archived != nil:
+		e, mark, err := decodeArchived(id, archived)
+		if err == nil && e.Withdrawn {
+			err = fmt.Errorf("archived block %q is not withdrawn any more, and has no summary", id)
+		}
+		if err != nil {
+			return err
+		}
+		digest = &mark.digest
+		w.head.archive.blocks.remove(archived)
+	case !a.Entry.Withdrawn:
+		return fmt.Errorf("block %q is archived without a summary, and the file has none", id)
+	}
+	if _, err := w.tx.CreateBucketIfNotExists(bucketArchive); err != nil {
+		return err
+	}
+	value := w.encode(func(frame []byte) []byte { return appendBlock(frame, &a.Entry, digest) })
+	if err := w.putValue(bucketArchive, []byte(id), value); err != nil {
+		return err
+	}
+	w.head.archive.blocks.add(value)
+	return nil
+}
+
+// archivedEntry is the value of the entry of an archived block, or nil.
+func (w *writer) archivedEntry(id string) []byte {
+	if w.head.archive.blocks.n == 0 {
+		return nil
+	}
+	return w.tx.Bucket(bucketArchive).Get([]byte(id))
+}
+
+// deleteArchived deletes an archived block, if there is one, with its summary.
+func (w *writer) deleteArchived(id string) error {
+	value := w.archivedEntry(id)
+	if value == nil {
+		return nil
+	}
+	w.head.archive.blocks.remove(value)
+	key := blockKey(Features, id)
+	if summary := w.tx.Bucket(bucketSummaries).Get(key); summary != nil {
+		w.head.archive.summaries.removeKeyed(key, summary)
+		if err := w.deleteValue(bucketSummaries, key); err != nil {
+			return err
+		}
+	}
+	return w.deleteValue(bucketArchive, []byte(id))
+}
+
+// delete deletes a block, live, withdrawn or archived.
 func (w *writer) delete(id string) error {
-	if err := w.deleteWithdrawn(id); err != nil {
+	if err := errors.Join(w.deleteWithdrawn(id), w.deleteArchived(id)); err != nil {
 		return err
 	}
 	value := w.tx.Bucket(bucketBlocks).Get([]byte(id))
@@ -673,14 +801,15 @@ func (w *writer) delete(id string) error {
 		return nil
 	}
 	return errors.Join(
-		w.forget(id, value),
+		w.forget(id, value, false),
 		w.deleteValue(bucketBlocks, []byte(id)),
 		w.deleteValue(bucketParts, []byte(id)),
 	)
 }
 
-// forget removes the block with that id and value from the head and from all spaces.
-func (w *writer) forget(id string, value []byte) error {
+// forget removes the live block with that id and value from the head and from all spaces. If
+// the block is archived, its summary in the features stays.
+func (w *writer) forget(id string, value []byte, archived bool) error {
 	e, _, err := decodeBlock(version, id, value)
 	if err != nil {
 		return err
@@ -694,6 +823,9 @@ func (w *writer) forget(id string, value []byte) error {
 		if old := w.tx.Bucket(bucketSummaries).Get(key); old != nil {
 			r.summaries.removeKeyed(key, old)
 			r.rows -= e.Rows
+			if archived && r.number == Features {
+				continue // without sources
+			}
 			if err := w.deleteValue(bucketSummaries, key); err != nil {
 				return err
 			}
@@ -741,8 +873,8 @@ func (w *writer) putSpaces(spaces []preparedSpace, others bool) error {
 			return fmt.Errorf("space %d: %w", s.Number, err)
 		}
 	}
-	if w.head.blocks.n > 0 && !slices.ContainsFunc(spaces, func(s preparedSpace) bool { return s.Number == Features }) {
-		return fmt.Errorf("there are %d live blocks without features", w.head.blocks.n)
+	if n := w.head.blocks.n + w.head.archive.summaries.n; n > 0 && !slices.ContainsFunc(spaces, func(s preparedSpace) bool { return s.Number == Features }) {
+		return fmt.Errorf("there are %d live or archived blocks without features", n)
 	}
 	return nil
 }

@@ -126,6 +126,10 @@ type world struct {
 	away      map[string]retire.Entry // those that are not saved
 	withdrew  int                     // unsaved
 
+	archives bool                // blocks are archived, too
+	archived map[string]block    // archived blocks; those that are withdrawn have no summary
+	letGo    map[string]Archived // those that are not saved
+
 	retired, retirements int       // explicit ones: unsaved, saved
 	uncompacted          time.Time // as in Contents
 
@@ -148,6 +152,7 @@ func newWorld(r *rand.Rand, features int) *world {
 		live: map[string]block{}, offsets: map[int]Offset{}, horizon: retire.Rank{Milliseconds: math.MinInt64},
 		put: map[string]block{}, gone: map[string]bool{}, moved: map[int]Offset{},
 		withdrawn: map[string]retire.Entry{}, away: map[string]retire.Entry{},
+		archived: map[string]block{}, letGo: map[string]Archived{},
 	}
 }
 
@@ -181,6 +186,39 @@ func (w *world) withdraw(id string) {
 	w.withdrew++
 }
 
+// archive archives a live block, and stepArchived changes one that is archived.
+func (w *world) archive(id string) {
+	b := w.live[id]
+	_, unsaved := w.put[id]
+	w.remove(id)
+	delete(w.gone, id)
+	b.Entry.Archived = true
+	w.archived[id] = b
+	a := Archived{Entry: b.Entry}
+	if unsaved || w.r.IntN(4) == 0 {
+		a.Summary = b.Summary
+	}
+	w.letGo[id] = a
+}
+
+func (w *world) stepArchived(id string) {
+	b, ok := w.archived[id]
+	switch k := w.r.IntN(4); {
+	case !ok || k == 0:
+	case k == 1: // it is retired
+		delete(w.archived, id)
+		delete(w.letGo, id)
+		w.gone[id] = true
+	case b.Entry.Withdrawn: // it is given back
+		back := randomBlock(w.r, id, int(b.Entry.Rows), len(w.features))
+		b.Entry.Withdrawn, b.Entry.Rows, b.Summary = false, back.Entry.Rows, back.Summary
+		w.archived[id], w.letGo[id] = b, Archived{b.Entry, b.Summary}
+	case k == 2:
+		b.Entry.Withdrawn, b.Summary = true, nil
+		w.archived[id], w.letGo[id] = b, Archived{Entry: b.Entry}
+	}
+}
+
 // step adds, replaces or retires a block, or only moves an offset.
 func (w *world) step() {
 	id := fmt.Sprintf("orders/%d/%d", w.r.IntN(3), w.r.IntN(30))
@@ -196,6 +234,9 @@ func (w *world) step() {
 		delete(w.away, e.ID)
 		w.gone[id] = true
 	}
+	if w.archives {
+		w.stepArchived(id)
+	}
 	switch w.r.IntN(5) {
 	case 0:
 	case 4:
@@ -207,6 +248,8 @@ func (w *world) step() {
 	case 1:
 		if isLive && w.withdraws && w.r.IntN(2) == 0 {
 			w.withdraw(id)
+		} else if isLive && w.archives && w.r.IntN(2) == 0 {
+			w.archive(id)
 		} else if isLive {
 			w.remove(id)
 			w.retired += w.r.IntN(2) // a policy evicts the others
@@ -246,6 +289,8 @@ func (w *world) add(b block) {
 	delete(w.gone, id)
 	delete(w.withdrawn, id)
 	delete(w.away, id)
+	delete(w.archived, id)
+	delete(w.letGo, id)
 	for _, s := range w.spaces {
 		if s.Number == w.inUse || w.r.IntN(2) == 0 {
 			s.add(w.r, b)
@@ -281,6 +326,7 @@ func (w *world) change() Change {
 		Parts:    slices.Collect(maps.Values(w.parts)),
 		Delete:   slices.Collect(maps.Keys(w.gone)), // in random order
 		Withdraw: slices.Collect(maps.Values(w.away)), Withdrawn: w.withdrew,
+		Archive: slices.Collect(maps.Values(w.letGo)),
 		Offsets: slices.Collect(maps.Values(w.moved)),
 		Horizon: w.horizon, Counts: w.counts, SavedAt: w.savedAt,
 		Spaces: append([]SpaceChange{{State: w.state, Folds: folds}}, w.spaceChanges()...), InUse: w.inUse, Retired: w.retired,
@@ -295,6 +341,7 @@ func (w *world) saved() {
 	clear(w.put)
 	clear(w.gone)
 	clear(w.away)
+	clear(w.letGo)
 	w.withdrew = 0
 	clear(w.moved)
 	clear(w.parts)
@@ -348,7 +395,7 @@ func worldCopy(w *world) *world {
 	}
 	return &world{
 		spaces: spaces, inUse: w.inUse,
-		features: w.features, state: state, folds: folds, live: maps.Clone(w.live), withdrawn: maps.Clone(w.withdrawn), offsets: maps.Clone(w.offsets),
+		features: w.features, state: state, folds: folds, live: maps.Clone(w.live), withdrawn: maps.Clone(w.withdrawn), archived: maps.Clone(w.archived), offsets: maps.Clone(w.offsets),
 		horizon: w.horizon, counts: w.counts, savedAt: w.savedAt, uncompacted: w.uncompacted,
 	}
 }
@@ -369,6 +416,9 @@ func (w *world) contents() *Contents {
 	slices.SortFunc(c.Entries, func(a, b retire.Entry) int { return cmp.Compare(a.ID, b.ID) })
 	for _, id := range slices.Sorted(maps.Keys(w.withdrawn)) {
 		c.Withdrawn = append(c.Withdrawn, w.withdrawn[id])
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.archived)) {
+		c.Archived = append(c.Archived, w.archived[id].Entry)
 	}
 	for _, p := range slices.Sorted(maps.Keys(w.offsets)) {
 		c.Offsets = append(c.Offsets, w.offsets[p])
@@ -404,6 +454,14 @@ func (w *world) compare(t testing.TB, s *Store, got *Contents) {
 		t.Fatalf("contents\n%+v, want\n%+v", got, want)
 	}
 	got.Spaces = spaces
+	for id, b := range w.archived {
+		summary, err := s.Summary(Features, id)
+		switch {
+		case b.Entry.Withdrawn && errors.Is(err, ErrNotFound):
+		case b.Entry.Withdrawn || err != nil || summary.Digest() != b.Summary.Digest():
+			t.Fatalf("archived block %q: %v", id, err)
+		}
+	}
 	if err := w.compareParts(s); err != nil {
 		t.Fatal(err)
 	}
@@ -505,7 +563,7 @@ func TestFileEqualsMemory(t *testing.T) {
 			r := rand.New(rand.NewPCG(2, seed))
 			path := filepath.Join(t.TempDir(), "streamd.db")
 			w := newWorld(r, 1+r.IntN(4))
-			w.withdraws = true
+			w.withdraws, w.archives = true, true
 			s, _ := mustOpen(t, path)
 			for range 15 {
 				for range r.IntN(30) {

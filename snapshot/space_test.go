@@ -186,7 +186,7 @@ func TestWorldsHaveSpaces(t *testing.T) {
 	var none, catching, both int
 	for seed := range uint64(5) {
 		w := newWorld(rand.New(rand.NewPCG(2, seed)), 2)
-		w.withdraws = true
+		w.withdraws, w.archives = true, true
 		for range 200 {
 			w.step()
 			switch {

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -18,10 +19,12 @@ const maxDamage = 100
 
 // Report is the result of Verify.
 type Report struct {
-	Blocks int64             // live blocks that could be read with their summaries
-	Rows   int64             // their rows
-	Saved  [sha256.Size]byte // digest of the features' state as saved; zero if the state is damaged
-	Summed [sha256.Size]byte // digest of the sum of the readable blocks; zero if the state, and with it the names of the features, is damaged
+	Blocks int64 // live blocks that could be read with their summaries
+	Rows   int64 // their rows
+	// Archived counts the archived blocks whose summaries could be read.
+	Archived int64
+	Saved    [sha256.Size]byte // digest of the features' state as saved; zero if the state is damaged
+	Summed   [sha256.Size]byte // digest of the sum of the readable blocks; zero if the state, and with it the names of the features, is damaged
 
 	Keyed bool // the file is under a key
 
@@ -124,7 +127,7 @@ func (r *verification) read(tx *bbolt.Tx) (err error) {
 		return err
 	}
 	c, f := r.contents, format(r.contents.Version)
-	r.Keyed, r.all = c.Keyed, len(c.Spaces)*len(c.Entries)
+	r.Keyed, r.all = c.Keyed, len(c.Spaces)*len(c.Entries)+len(c.Archived)
 	for i := range c.Spaces {
 		r.all -= len(c.Spaces[i].Missing)
 	}
@@ -138,6 +141,9 @@ func (r *verification) read(tx *bbolt.Tx) (err error) {
 		if err := r.verifySpace(f, &c.Spaces[i]); err != nil {
 			return err
 		}
+	}
+	if err := r.verifyArchive(f); err != nil {
+		return err
 	}
 	if err := r.orphans(f); err != nil {
 		return err
@@ -207,6 +213,38 @@ func (r *verification) verifySpace(f format, s *SpaceContents) error {
 	return nil
 }
 
+// verifyArchive reads the summaries of the archived blocks.
+func (r *verification) verifyArchive(f format) error {
+	names := r.contents.Features()
+	for i := range r.contents.Archived {
+		if err := r.next(); err != nil {
+			return err
+		}
+		e := &r.contents.Archived[i]
+		if e.Withdrawn {
+			continue
+		}
+		s, err := readSummary(r.tx, f, Features, e)
+		if err == nil && names != nil && s.Features() != len(names) {
+			err = damageIn(bucketSummaries, Features, e.ID, fmt.Sprintf("it has %d features, the state %d", s.Features(), len(names)))
+		}
+		if err == nil {
+			var mark summaryMark
+			if _, mark, err = decodeArchived(e.ID, archivedValue(r.tx, e.ID)); err == nil && mark.digest != s.Digest() {
+				err = &ChecksumError{string(bucketArchive), e.ID, "its digest is not that of its summary"}
+			}
+		}
+		if err != nil {
+			if err := r.note(err); err != nil {
+				return err
+			}
+			continue
+		}
+		r.Archived++
+	}
+	return nil
+}
+
 // digest returns the digest of a block: that of its summary in the features, which is read
 // first. It also compares the block's part with it.
 func (r *verification) digest(space uint32, id string, summary *incremental.Summary) (digest [sha256.Size]byte, err error) {
@@ -250,7 +288,8 @@ func (r *verification) orphans(f format) error {
 			if o.bySpace && len(key) >= 4 {
 				space, id = binary.BigEndian.Uint32(key), key[4:]
 			}
-			if r.tx.Bucket(bucketBlocks).Get(id) == nil {
+			archived := bytes.Equal(o.bucket, bucketSummaries) && space == Features && archivedValue(r.tx, string(id)) != nil
+			if r.tx.Bucket(bucketBlocks).Get(id) == nil && !archived {
 				r.note(damageIn(o.bucket, space, string(id), "no block in the ledger has it"))
 			}
 			return nil

@@ -177,12 +177,13 @@ type Kernel struct {
 
 // Retire says which blocks stay live. Of Blocks, Rows and Age, those that Keep names are set.
 type Retire struct {
-	Keep   Keep          `key:"keep" default:"all" choices:"all|blocks|rows|age|blocks+rows|blocks+age|rows+age|blocks+rows+age" help:"Blocks to keep: all, or the latest by number of blocks, number of rows, or age in event time. With several, all limits hold."`
-	Blocks int           `key:"blocks" default:"0" min:"0" help:"Number of blocks to keep. Set exactly when retire.keep has blocks."`
-	Rows   int64         `key:"rows" default:"0" min:"0" help:"Number of rows to keep. Set exactly when retire.keep has rows."`
-	Age    time.Duration `key:"age" default:"0s" min:"0s" help:"Age of the oldest event time to keep, counted back from the newest. Set exactly when retire.keep has age."`
-	Topic  string        `key:"topic" help:"Control topic of records that retire blocks until they are taken back (cleanup.policy=compact). Empty: none."`
-	Header string        `key:"header" help:"Record header whose values may choose the blocks to retire. The ledger keeps a hash of the value. Empty: none."`
+	Keep    Keep          `key:"keep" default:"all" choices:"all|blocks|rows|age|blocks+rows|blocks+age|rows+age|blocks+rows+age" help:"Blocks to keep: all, or the latest by number of blocks, number of rows, or age in event time. With several, all limits hold."`
+	Blocks  int           `key:"blocks" default:"0" min:"0" help:"Number of blocks to keep. Set exactly when retire.keep has blocks."`
+	Rows    int64         `key:"rows" default:"0" min:"0" help:"Number of rows to keep. Set exactly when retire.keep has rows."`
+	Age     time.Duration `key:"age" default:"0s" min:"0s" help:"Age of the oldest event time to keep, counted back from the newest. Set exactly when retire.keep has age."`
+	Archive bool          `key:"archive" default:"false" help:"Keep the summaries of the blocks that retire.keep lets go, so that windows of the past have them."`
+	Topic   string        `key:"topic" help:"Control topic of records that retire blocks until they are taken back (cleanup.policy=compact). Empty: none."`
+	Header  string        `key:"header" help:"Record header whose values may choose the blocks to retire. The ledger keeps a hash of the value. Empty: none."`
 
 	HalfLife     time.Duration `key:"half_life" default:"0s" min:"0s" help:"Age in event time, counted back from the newest live block, at which a block weighs half. 0: blocks of all ages weigh alike."`
 	HalfLifeRows int64         `key:"half_life_rows" default:"0" min:"0" max:"9007199254740992" help:"Number of newer live rows at which a block weighs half. Not together with half_life. 0: blocks of all ages weigh alike."`

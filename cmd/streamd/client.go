@@ -336,11 +336,12 @@ func (t *table) decision(d *model.DecisionJSON, planes []model.PlaneJSON) {
 
 // blocksCmd lists and retires live blocks.
 type blocksCmd struct {
-	List   blocksListCmd   `cmd:"" help:"List the live blocks."`
+	List   blocksListCmd   `cmd:"" help:"List the live or the archived blocks."`
 	Retire blocksRetireCmd `cmd:"" help:"Take a block out of the model, as if it had never been in, and print the receipt. For several blocks at once, see streamd retire."`
 }
 
 type blocksListCmd struct {
+	Archived bool `help:"List the blocks that retire.archive keeps for windows of the past, in place of the live ones."`
 	daemonFlags
 	jsonFlag
 }
@@ -353,7 +354,7 @@ func (c *blocksListCmd) Run(ctx context.Context, s *surroundings) error {
 	all := httpapi.BlocksAnswer{Blocks: []httpapi.BlockInfo{}}
 	for after := ""; ; {
 		var page httpapi.BlocksAnswer
-		path := "/v1/blocks?limit=1000&after=" + url.QueryEscape(after)
+		path := fmt.Sprintf("/v1/blocks?limit=1000&archived=%t&after=%s", c.Archived, url.QueryEscape(after))
 		if _, err := daemon.call(ctx, http.MethodGet, path, answerTimeout, &page); err != nil {
 			return err
 		}

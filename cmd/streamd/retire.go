@@ -33,7 +33,7 @@ type retireCmd struct {
 // Help is called by kong.
 func (c *retireCmd) Help() string {
 	return "A block is chosen if all that is given applies to it: --ids and --key name blocks, and --header, --positions, --from and --to narrow the choice. " +
-		"Without names it is among all live blocks. All chosen blocks are retired together, or none. To retire one block by id or key with the role retire alone, use streamd blocks retire."
+		"Without names it is among all live and archived blocks. All chosen blocks are retired together, or none. To retire one block by id or key with the role retire alone, use streamd blocks retire."
 }
 
 // Validate implements kong's interface.
@@ -107,6 +107,9 @@ func (t *table) retirement(r *httpapi.Retirement) {
 		done = "would retire"
 	}
 	t.row(done, fmt.Sprintf("%s in %s", counted(r.Rows, "row"), counted(r.Blocks, "block")))
+	if r.Archived > 0 {
+		t.row("archived", fmt.Sprintf("%d of the blocks", r.Archived))
+	}
 	t.row("event times", r.Earliest.Local().Format(time.DateTime)+" to "+r.Latest.Local().Format(time.DateTime))
 	for _, p := range r.Positions {
 		t.row("positions", p.String())

@@ -31,7 +31,7 @@ func (d *Daemon) Compare(ctx context.Context, a, b model.Window, nu float64) (*m
 	}
 	c := &model.Comparison{
 		A: compared(sums[0], served[0]), B: compared(sums[1], served[1]), Planes: []model.ComparedPlanes{},
-		Lacks: append(d.windowLacks(sums[0].in != nil), "correctness: it takes the rows, and only sums of the windows are kept"),
+		Lacks: append(d.windowLacks(sums[0].in), "correctness: it takes the rows, and only sums of the windows are kept"),
 	}
 	models := []*incremental.Model{served[0].Model, served[1].Model}
 	options := models[1].Options
@@ -119,7 +119,7 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 	}
 	out := &model.Steps{
 		StepSeconds: q.Step.Seconds(), WindowSeconds: q.Window.Seconds(), Features: all.sum.Features(),
-		Nu: all.options.Nu, Lacks: d.windowLacks(all.in != nil),
+		Nu: all.options.Nu, Lacks: d.windowLacks(all.in),
 	}
 	scale := scaleOf(all)
 	out.Scaled = scale != nil
@@ -212,19 +212,18 @@ func (d *Daemon) step(ctx context.Context, w model.Window, nu float64, like *win
 	return served.Model, ctx.Err()
 }
 
-// span is the event times of the first and the last live block between from and to.
+// span is the event times of the first and the last block between from and to, live or archived.
 func (d *Daemon) span(ctx context.Context, q httpapi.StepsQuery) (first, last time.Time, err error) {
 	err = d.call(ctx, func() error {
 		above := retire.Lowest
 		if q.From != nil {
 			above.Milliseconds = firstMillisecond(*q.From)
 		}
-		page := d.live.Page(above, 1)
-		newest, ok := d.live.Newest()
-		if len(page) == 0 || !ok {
+		oldest, newest, ok := d.live.Span(above)
+		if !ok {
 			return httpapi.ErrNoWindow
 		}
-		first, last = page[0].Time.UTC(), newest.Time.UTC()
+		first, last = oldest.Time.UTC(), newest.Time.UTC()
 		if q.To != nil && !last.Before(*q.To) {
 			last = q.To.Add(-1).UTC()
 		}

@@ -149,6 +149,9 @@ func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err err
 	if err != nil {
 		return nil, errors.Join(err, r.file.Close())
 	}
+	if n := d.live.Archived(); n > 0 {
+		d.log.Warn().Int("blocks", n).Msg("the archive will be dropped when the features have changed, since its blocks are not read again")
+	}
 	d.log.Info().Strs("from", was).Strs("to", r.to).Int("blocks", d.live.Blocks()).Int("done", r.next.Blocks()).
 		Msg("the features change: live blocks are read from the log again, and the former model is served until all are")
 	return r, nil

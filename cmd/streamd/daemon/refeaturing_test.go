@@ -87,7 +87,7 @@ func (p *modelPoller) stop(t *testing.T) {
 // blockIDs lists the live blocks by rank.
 func (i *instance) blockIDs() (ids []string) {
 	i.t.Helper()
-	page, _, err := i.Blocks(i.t.Context(), "", 1000)
+	page, _, err := i.Blocks(i.t.Context(), false, "", 1000)
 	if err != nil {
 		i.t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (h
 	})
 }
 
-// retire retires the live blocks that s chooses, and saves them in one transaction. The log
+// retire retires the live and the archived blocks that s chooses, and saves them in one transaction. The log
 // names the caller. A dry run only says which blocks these are.
 func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (httpapi.Retirement, error) {
 	var none httpapi.Retirement
@@ -65,7 +65,12 @@ func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (http
 		return r, nil
 	}
 	var left []*pendingReceipt
-	for few := range slices.Chunk(ids, receipt.MaxRemoved) {
+	live, err := d.live.RetireArchived(ids)
+	if err != nil {
+		d.fail(err)
+		return none, err
+	}
+	for few := range slices.Chunk(live, receipt.MaxRemoved) {
 		leaf, removal, err := d.live.RetireTogether(few)
 		if err != nil {
 			d.fail(err) // nothing is saved any more, so a restart has all of them
@@ -76,7 +81,7 @@ func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (http
 		}
 	}
 	r.DigestAfter = d.live.Digest()
-	d.intake.CountRetired(len(ids))
+	d.intake.CountRetired(len(live))
 	d.studying.blocksChanged()
 	d.windows.clear()
 	d.publisher.sayStale()
@@ -118,21 +123,25 @@ func (d *Daemon) flushAll() error {
 // listedNames bounds the blocks, and the ids, that a retirement lists.
 const listedNames = 100
 
-// choose finds the live blocks that are chosen, by ascending rank, and describes them.
+// choose finds the live and the archived blocks that are chosen, by ascending rank, and describes
+// them.
 func (d *Daemon) choose(by *retire.Selection) (r httpapi.Retirement, ids []string) {
 	for _, id := range by.IDs {
-		if _, live := d.live.Get(id); !live {
+		if e, is := d.live.Find(id); !is || e.Withdrawn {
 			if r.NotLive++; len(r.NotLiveIDs) < listedNames {
 				r.NotLiveIDs = append(r.NotLiveIDs, id)
 			}
 		}
 	}
 	spans := map[int]*retire.Range{} // of the partitions
-	for e := range d.live.Select(by) {
+	for _, e := range d.live.SelectPast(by) {
 		if len(ids) < listedNames {
 			r.First = append(r.First, blockInfo(e))
 		}
 		ids = append(ids, e.ID)
+		if e.Archived {
+			r.Archived++
+		}
 		r.Rows += e.Rows
 		r.Latest = retire.NearestTime(e.Time).UTC()
 		p := e.Position
@@ -154,7 +163,7 @@ func (d *Daemon) choose(by *retire.Selection) (r httpapi.Retirement, ids []strin
 	return r, ids
 }
 
-// noneLive is the error for a selector that chooses no live block. Before an answer says
+// noneLive is the error for a selector that chooses no live and no archived block. Before an answer says
 // so, the blocks that have gone are saved: a crash could make them live again. names are the
 // ids of blocks that it names.
 func (d *Daemon) noneLive(s httpapi.Selector, names []string, dryRun bool) error {

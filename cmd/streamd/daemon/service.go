@@ -26,7 +26,7 @@ func (d *Daemon) Served() (*model.Served, <-chan struct{}) {
 }
 
 // Blocks implements httpapi.Service, by ascending rank.
-func (d *Daemon) Blocks(ctx context.Context, after string, limit int) (page []httpapi.BlockInfo, next string, err error) {
+func (d *Daemon) Blocks(ctx context.Context, archived bool, after string, limit int) (page []httpapi.BlockInfo, next string, err error) {
 	above := retire.Lowest
 	if after != "" {
 		if above, err = parseCursor(after); err != nil {
@@ -34,6 +34,9 @@ func (d *Daemon) Blocks(ctx context.Context, after string, limit int) (page []ht
 		}
 	}
 	entries, err := inLoop(ctx, d.jobs, func() ([]retire.Entry, error) {
+		if archived {
+			return d.live.ArchivedBlocks(above, limit+1), nil
+		}
 		return d.live.Page(above, limit+1), nil
 	})
 	if err != nil {
@@ -79,6 +82,7 @@ func blockInfo(e retire.Entry) httpapi.BlockInfo {
 		Offset:    e.Position.Offset,
 		Time:      retire.NearestTime(e.Time).UTC(),
 		Rows:      e.Rows,
+		Archived:  e.Archived,
 	}
 	if escaped, ok := strings.CutPrefix(e.ID, intake.KeyPrefix); ok {
 		if key, err := url.PathUnescape(escaped); err == nil {
@@ -223,6 +227,7 @@ func (d *Daemon) updateStatus() {
 		Unlabelled:   d.live.Unlabelled(),
 		LiveBlocks:   d.live.Blocks(),
 		Withdrawn:    d.live.Withdrawn(),
+		Archived:     d.live.Archived(),
 		DeadLetters:  c.DeadLetters,
 		Refused:      in.Refused,
 		LastSolve:    d.publisher.lastSolve,

@@ -222,8 +222,12 @@ func (d *Daemon) cutWindow(s *windowSums, at live.Window, text string, nu float6
 		return nil, httpapi.ErrNoWindow
 	}
 	p := d.publisher
-	s.in, s.names, s.basis = d.live.InUse().Coordinates, d.live.Features().Names(), p.basis()
-	s.options = p.optionsNow(s.in)
+	s.in, s.names = d.live.Past(), d.live.Features().Names()
+	if s.in == d.live.InUse().Coordinates {
+		s.basis, s.options = p.basis(), p.optionsNow(s.in)
+	} else {
+		s.options = p.optionsIn(s.in)
+	}
 	if nu > 0 {
 		s.options.Nu = nu
 	}
@@ -243,7 +247,7 @@ func (d *Daemon) cutWindow(s *windowSums, at live.Window, text string, nu float6
 func (d *Daemon) solveWindow(ctx context.Context, s *windowSums) *model.Served {
 	out := &model.Served{
 		Rows: s.sum.Rows(), Unlabelled: s.sum.Unlabelled().Rows, Blocks: s.blocks, Digest: live.DigestOf(s.sum),
-		Missing: model.MissingOf(d.cfg.Format), Basis: s.basis, Window: &model.Windowed{Window: s.window, Lacks: d.windowLacks(s.in != nil)},
+		Missing: model.MissingOf(d.cfg.Format), Basis: s.basis, Window: &model.Windowed{Window: s.window, Lacks: d.windowLacks(s.in)},
 	}
 	labels := s.sum.Labels()
 	out.Window.Absent = slices.DeleteFunc(s.absent, func(c string) bool { return slices.Contains(labels, c) })
@@ -270,7 +274,7 @@ func (d *Daemon) solveWindow(ctx context.Context, s *windowSums) *model.Served {
 
 // windowLacks says what the planes of a window do not have that those of all live blocks may
 // have.
-func (d *Daemon) windowLacks(basis bool) []string {
+func (d *Daemon) windowLacks(in *live.Coordinates) []string {
 	lacks := []string{}
 	if d.fades() {
 		lacks = append(lacks, "forgetting: all blocks of a window weigh alike")
@@ -284,7 +288,10 @@ func (d *Daemon) windowLacks(basis bool) []string {
 	if d.judges() {
 		lacks = append(lacks, "quality and calibration: they are of held-out rows of all live blocks, so labels are decided by the values of the planes")
 	}
-	if basis {
+	if in == nil && d.cfg.Retire.Archive && d.cfg.Kernel.Function != config.KernelNone {
+		lacks = append(lacks, "a basis: archived blocks have sums of the features, so that windows are in the features (retire.archive), with ν as configured")
+	}
+	if in != nil {
 		lacks = append(lacks, "a basis of its own: the coordinates are those of the basis in use")
 	}
 	return lacks

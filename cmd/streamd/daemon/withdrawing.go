@@ -130,12 +130,12 @@ func (w *withdrawing) follow(ctx context.Context, stop func(error)) (end func())
 func (w *withdrawing) catchUp() error {
 	w.caughtUp = true
 	before := w.live.Digest()
-	blocks, rows, err := w.live.FollowWithdrawals()
+	gone, err := w.live.FollowWithdrawals()
 	if err != nil {
 		w.fail(err)
 		return err
 	}
-	w.withdrew(blocks, rows, before)
+	w.withdrew(gone, before)
 	return nil
 }
 
@@ -145,22 +145,28 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 		if w.failure != nil {
 			return errStopping
 		}
-		blocks, rows, before := 0, int64(0), w.live.Digest()
+		gone, before := live.Withdrawal{}, w.live.Digest()
 		for _, c := range changes {
-			b, r, err := w.live.Withdraw(c.Name, c.Selection)
-			if blocks, rows = blocks+b, rows+r; err != nil {
+			more, err := w.live.Withdraw(c.Name, c.Selection)
+			if err != nil {
 				w.fail(err)
 				return err
 			}
+			gone.Add(more)
 		}
 		w.saver.control.move(partition, next)
-		w.withdrew(blocks, rows, before)
+		w.withdrew(gone, before)
 		return nil
 	})
 }
 
-// withdrew tells that live blocks were withdrawn. before is the digest before that.
-func (w *withdrawing) withdrew(blocks int, rows int64, before string) {
+// withdrew tells that blocks were withdrawn. before is the digest before that.
+func (w *withdrawing) withdrew(gone live.Withdrawal, before string) {
+	if gone.Archived > 0 {
+		w.windows.clear()
+		w.log.Info().Int("blocks", gone.Archived).Msg("the control topic has retired archived blocks")
+	}
+	blocks, rows := gone.Blocks, gone.Rows
 	if blocks == 0 {
 		return
 	}
@@ -224,6 +230,8 @@ func (w *withdrawing) read(ctx context.Context, blocks *live.Blocks) (end func()
 		ok, err := w.live.GiveBack(e, k)
 		if ok {
 			given++
+		}
+		if ok && !e.Archived {
 			w.intake.CountGivenBack()
 			w.studying.blocksChanged()
 		}
@@ -232,7 +240,7 @@ func (w *withdrawing) read(ctx context.Context, blocks *live.Blocks) (end func()
 	return func() {
 		w.reading = nil
 		if given > 0 {
-			w.log.Info().Int("blocks", given).Str("state_digest", w.live.Digest()).Msg("blocks are live again that the control topic does not retire any more")
+			w.log.Info().Int("blocks", given).Str("state_digest", w.live.Digest()).Msg("blocks are live, or archived, again that the control topic does not retire any more")
 		}
 		if err != nil {
 			if ctx.Err() == nil && !errors.Is(err, errStopping) {

@@ -32,6 +32,10 @@ var (
 		name: "after", kind: anyText,
 		meaning: "The page begins behind the block with this id, which need not be live any more: `next` of the previous page. Empty means the first page.",
 	}
+	blocksArchived = &parameter[bool]{
+		name: "archived", kind: trueOrFalse,
+		meaning: "Whether to list the archived blocks (`retire.archive`) in place of the live ones.",
+	}
 	blocksLimit = &parameter[int]{
 		name: "limit", kind: wholeNumber, otherwise: defaultPage,
 		meaning: fmt.Sprintf("Blocks on a page. More than %d counts as %[1]d.", maxPage),
@@ -47,7 +51,7 @@ var (
 )
 
 func (s *Server) blocks(w http.ResponseWriter, r *http.Request) error {
-	page, next, err := s.service.Blocks(r.Context(), blocksAfter.of(r), min(blocksLimit.of(r), maxPage))
+	page, next, err := s.service.Blocks(r.Context(), blocksArchived.of(r), blocksAfter.of(r), min(blocksLimit.of(r), maxPage))
 	if err != nil {
 		return err
 	}

@@ -176,9 +176,9 @@ type recorder struct {
 	roles []config.Role
 }
 
-func (r *recorder) Blocks(ctx context.Context, after string, limit int) ([]BlockInfo, string, error) {
+func (r *recorder) Blocks(ctx context.Context, archived bool, after string, limit int) ([]BlockInfo, string, error) {
 	r.roles = append(r.roles, config.RoleRead)
-	return r.fake.Blocks(ctx, after, limit)
+	return r.fake.Blocks(ctx, archived, after, limit)
 }
 
 func (r *recorder) Retire(ctx context.Context, s Selector, dryRun bool) (Retirement, error) {

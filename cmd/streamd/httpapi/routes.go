@@ -157,8 +157,8 @@ var routes = []route{
 	},
 	{
 		method: "GET", path: "/v1/blocks", handle: (*Server).blocks, role: config.RoleRead,
-		summary: "The live blocks, page by page",
-		query:   []described{blocksAfter, blocksLimit},
+		summary: "The live or the archived blocks, page by page",
+		query:   []described{blocksAfter, blocksLimit, blocksArchived},
 		replies: []reply{{200, "A page.", BlocksAnswer{}, ""}},
 		codes:   []Code{CodeUnavailable},
 	},

@@ -65,7 +65,8 @@ type Service interface {
 	// Blocks lists up to limit live blocks in a fixed order, beginning behind the block
 	// with the id after, which need not be live any more; "" is before the first. next
 	// is the after of the next page, "" at the end. ErrBadID: after cannot be an id.
-	Blocks(ctx context.Context, after string, limit int) (page []BlockInfo, next string, err error)
+	// With archived they are the archived blocks in place of the live ones.
+	Blocks(ctx context.Context, archived bool, after string, limit int) (page []BlockInfo, next string, err error)
 
 	// Retire takes the chosen blocks out of the live set, all or none, and returns once
 	// that is durable: the answer holds after a crash. If ctx ends first, they may still
@@ -135,6 +136,7 @@ type Status struct {
 	Unlabelled int64 // of these, the rows without a label
 	LiveBlocks int
 	Withdrawn  int // blocks that the control topic keeps out of the live set
+	Archived   int // blocks that the retention policy has let go, and that windows have
 
 	DeadLetters int64           // dead letters written
 	Refused     []model.Refusal // records refused since the start, by reason; may be shared
@@ -201,12 +203,14 @@ type BlockInfo struct {
 	Key       []byte    `json:"key,omitempty"` // key of the message in base64, where keys name blocks
 	Time      time.Time `json:"time"`          // event time
 	Rows      int64     `json:"rows"`          // rows of weight above 0
+	// Whether retire.archive keeps the block, which is not live; absent if it is live.
+	Archived bool `json:"archived,omitempty"`
 	// Salt of the receipt's commitment of the id, in hex; only in the answer to a retirement.
 	Salt string `json:"salt,omitempty"`
 }
 
-// Selector chooses live blocks to retire. It names blocks by ids or keys, or leaves them
-// out, and then chooses among all live blocks. Headers, positions and times narrow the choice.
+// Selector chooses live and archived blocks to retire. It names blocks by ids or keys, or leaves
+// them out, and then chooses among all. Headers, positions and times narrow the choice.
 type Selector struct {
 	IDs       []string       `json:"ids,omitempty"`       // ids of blocks, as GET /v1/blocks gives them
 	Keys      []string       `json:"keys,omitempty"`      // keys of blocks, where keys name blocks; a key that is no UTF-8 goes by its id
@@ -229,6 +233,7 @@ func (s *Selector) Single() (id string, ok bool) {
 type Retirement struct {
 	DryRun       bool           `json:"dry_run"`                      // whether nothing was retired
 	Blocks       int            `json:"blocks"`                       // number of blocks
+	Archived     int            `json:"archived,omitempty"`           // number of them that were archived, and not live: the state does not have them
 	Rows         int64          `json:"rows"`                         // number of their rows
 	Earliest     time.Time      `json:"earliest"`                     // event time of the first of them
 	Latest       time.Time      `json:"latest"`                       // event time of the last of them

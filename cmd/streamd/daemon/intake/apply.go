@@ -224,14 +224,14 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	return nil
 }
 
-// retireFormer retires the block of that id, live or withdrawn, if any. The key's value was
+// retireFormer retires the block of that id, live, withdrawn or archived, if any. The key's value was
 // deleted, or the new value cannot be used.
 func (in *Intake) retireFormer(id string) error {
 	e, ok := in.Live.Find(id)
 	if !ok {
 		return nil
 	}
-	if !e.Withdrawn {
+	if !e.Withdrawn && !e.Archived {
 		in.accounts.counts.BlocksRetired++
 		in.Sampled.Info().Str("block", in.Logged(id)).Msg("block retired by its key's latest message")
 	}
@@ -298,10 +298,10 @@ func (in *Intake) fixFeatures(z result) {
 	}
 }
 
-// FreeFeatures lets the next block set the features if no block is live or withdrawn and no
-// run is open.
+// FreeFeatures lets the next block set the features if no block is live, withdrawn or archived and
+// no run is open.
 func (in *Intake) FreeFeatures() {
-	if in.Live.Blocks()+in.Live.Withdrawn() > 0 || len(in.Config.Format.Features) > 0 || in.Live.Target().Features == nil {
+	if in.Live.HasPlaces() || len(in.Config.Format.Features) > 0 || in.Live.Target().Features == nil {
 		return
 	}
 	for _, p := range in.partitions {

@@ -3,7 +3,6 @@ package intake
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -205,11 +204,11 @@ func (in *Intake) flushRun(ctx context.Context, p *partition) error {
 	defer p.settle()
 	o := p.open
 	if former, is := in.Live.Find(p.unfinished); is {
-		if o != nil {
+		if o != nil && !former.Archived { // the archived block would come back if there is room again
 			o.grown = true // the new rows replace the block, because the log may have changed
 		}
 		if o == nil || o.first.String() != p.unfinished {
-			if !former.Withdrawn {
+			if !former.Withdrawn && !former.Archived {
 				in.accounts.counts.BlocksReplaced++
 			}
 			if err := in.Live.Remove(p.unfinished); err != nil {
@@ -357,14 +356,14 @@ func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) error
 // would get the same ids.
 func (in *Intake) retirePartition(number int) error {
 	n := 0
-	for _, e := range slices.Concat(in.Live.Page(retire.Lowest, math.MaxInt), in.Live.WithdrawnBlocks()) {
+	for _, e := range in.Live.Everything() {
 		if e.Position.Partition != number {
 			continue
 		}
 		if err := in.Live.Retire(e.ID); err != nil {
 			return err
 		}
-		if !e.Withdrawn {
+		if !e.Withdrawn && !e.Archived {
 			n++
 		}
 	}

@@ -105,7 +105,7 @@ func (in *Intake) Restore(saved *snapshot.Contents) map[int]kafka.Saved {
 	}
 	// A block at or behind its partition's saved position belongs to a run that was still
 	// open. Its records are read again and rebuild it.
-	for _, e := range slices.Concat(saved.Entries, saved.Withdrawn) {
+	for _, e := range slices.Concat(saved.Entries, saved.Withdrawn, saved.Archived) {
 		p, ok := in.partitions[e.Position.Partition]
 		if !Gathers(in.Config.Blocks) || !ok || e.Position.Offset < p.at.Next {
 			continue

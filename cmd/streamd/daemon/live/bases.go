@@ -40,7 +40,7 @@ func (l *Set) FitsBasis(coordinates int) error {
 	if l.inUse != l.features {
 		shapes = append(shapes, l.inUse.sums.shape(0))
 	}
-	if live, room := l.budget.Price(shapes, l.ledger.Len()), l.budget.Room(); live > room {
+	if live, room := l.budget.Price(shapes, l.entries()), l.budget.Room(); live > room {
 		return fmt.Errorf("the live set in %d coordinates would take %s, and limits.memory, %s, leaves %s: raise it, or lower kernel.basis",
 			coordinates, memory.Size(live), memory.Size(float64(l.budget.Limit)), memory.Size(room))
 	}

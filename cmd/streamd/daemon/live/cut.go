@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"streamd/retire"
 )
 
-// Order is an order of the live blocks that windows are stretches of.
+// Order is an order of the live and the archived blocks that windows are stretches of.
 type Order int
 
 // The orders.
@@ -23,15 +24,15 @@ const (
 	orders     = 2
 )
 
-// A Window is stretches of the live blocks in an order, narrowed to event times unless these are
-// nil. Event times are in milliseconds.
+// A Window is stretches of the live and the archived blocks in an order, narrowed to event times
+// unless these are nil. Event times are in milliseconds.
 type Window struct {
 	Order  Order
 	Ranges []timeline.Range
 	Times  *timeline.Times
 }
 
-// block is the place of a live block in an order.
+// block is the place of a block in an order.
 func (o Order) block(e *retire.Entry) (timeline.Line, timeline.Block) {
 	ms := e.Time.UnixMilli()
 	if o == ByTime {
@@ -52,9 +53,10 @@ type past struct {
 // listing is an index that is being filled.
 type listing struct {
 	*timeline.Index
-	in     *Coordinates // of the sums
-	above  retire.Rank  // live blocks up to here are in the index
-	listed bool         // all are
+	in     *Coordinates     // of the sums
+	rest   []*retire.Ledger // that are not in the index yet; blocks that come or move are
+	above  retire.Rank      // blocks of the first of them up to here are in the index
+	listed bool             // all are
 }
 
 const (
@@ -66,13 +68,13 @@ const (
 	sharePast = 4
 )
 
-// Index brings the index of an order a step further. ready is false while live blocks are
+// Index brings the index of an order a step further. ready is false while blocks are
 // missing: then it must be called again. The error is a memory.LimitError.
 func (l *Set) Index(o Order) (ready bool, err error) {
 	p := &l.past
 	p.asked = time.Now()
 	x := p.indices[o]
-	if x != nil && x.in != l.inUse.Coordinates {
+	if x != nil && x.in != l.pastSpace().Coordinates {
 		l.dropPast()
 		x = nil
 	}
@@ -85,39 +87,61 @@ func (l *Set) Index(o Order) (ready bool, err error) {
 	if x.listed {
 		return true, nil
 	}
-	page := l.ledger.Page(x.above, listedAtOnce)
+	page := x.rest[0].Page(x.above, listedAtOnce)
 	for i := range page {
 		x.Add(o.block(&page[i]))
 	}
 	if len(page) > 0 {
 		x.above = page[len(page)-1].Rank()
 	}
-	x.listed = len(page) < listedAtOnce
+	if len(page) < listedAtOnce {
+		x.rest, x.above = x.rest[1:], retire.Lowest
+	}
+	x.listed = len(x.rest) == 0
 	return x.listed, l.boundPast()
 }
 
 // newListing makes an index whose sums, at the present number of blocks, take half of the
 // memory that is left.
 func (l *Set) newListing() (*listing, error) {
-	shape := l.shapeInUse()
-	room := l.pastRoom() - float64(l.pastBytes()) - l.budget.Window(shape) - timeline.BlockBytes*float64(l.Blocks())
+	shape, blocks := l.pastShape(), float64(l.entries())
+	room := l.pastRoom() - float64(l.pastBytes()) - l.budget.Window(shape) - timeline.BlockBytes*blocks
 	if room <= 0 {
 		return nil, l.noPastRoom()
 	}
 	// A leaf is half full or more, and has as many nodes above it.
-	leaf := max(leastLeaf, 4*float64(l.Blocks())*shape.Sum()/(room/2))
-	return &listing{Index: timeline.New(int(min(leaf, 1<<30)), int(room/2)), in: l.inUse.Coordinates, above: retire.Lowest}, nil
+	leaf := max(leastLeaf, 4*blocks*shape.Sum()/(room/2))
+	return &listing{Index: timeline.New(int(min(leaf, 1<<30)), int(room/2)), in: l.pastSpace().Coordinates, rest: l.ledgers(), above: retire.Lowest}, nil
 }
 
-// shapeInUse is the shape of the sums that planes are solved from.
-func (l *Set) shapeInUse() memory.Shape { return l.inUse.sums.shape(0) }
+// pastSpace is the space that windows are summed in: that in use, or with an archive the
+// features.
+func (l *Set) pastSpace() *Space {
+	if l.archive != nil {
+		return l.features
+	}
+	return l.inUse
+}
+
+// Past is the coordinates that windows are summed in.
+func (l *Set) Past() *Coordinates { return l.pastSpace().Coordinates }
+
+// pastShape is the shape of the sum of the live blocks in these coordinates.
+func (l *Set) pastShape() memory.Shape { return l.pastSpace().sums.shape(0) }
 
 // pastRoom is the bytes that windows may take.
 func (l *Set) pastRoom() float64 { return max(0, l.budget.Room()-l.Price()) / sharePast }
 
 func (l *Set) noPastRoom() error {
 	return memory.LimitError(fmt.Sprintf("limits.memory, %s, leaves %s for windows, and the model of one takes %s beside an index of %d blocks: raise it",
-		memory.Size(float64(l.budget.Limit)), memory.Size(l.pastRoom()), memory.Size(l.budget.Window(l.shapeInUse())), l.Blocks()))
+		memory.Size(float64(l.budget.Limit)), memory.Size(l.pastRoom()), memory.Size(l.budget.Window(l.pastShape())), l.entries()))
+}
+
+// mostSum is the bytes that a sum may take: as much as a window of the live blocks, or more
+// where there is room for what is computed from it (see memory.Budget.Window).
+func (l *Set) mostSum() int {
+	const copies = 8
+	return int(max(l.pastShape().Sum(), (l.pastRoom()-float64(l.pastBytes()))/copies))
 }
 
 // pastBytes is the memory that windows take.
@@ -132,7 +156,7 @@ func (l *Set) pastBytes() (n int) {
 
 // boundPast drops the indices when they take too much.
 func (l *Set) boundPast() error {
-	if n := l.pastBytes(); n > 0 && float64(n)+l.budget.Window(l.shapeInUse()) > l.pastRoom() {
+	if n := l.pastBytes(); n > 0 && float64(n)+l.budget.Window(l.pastShape()) > l.pastRoom() {
 		err := l.noPastRoom()
 		l.dropPast()
 		return err
@@ -153,7 +177,7 @@ func (l *Set) DropPast(since time.Time) bool {
 	return true
 }
 
-// index notes a live block.
+// index notes a block, live or archived, that it may have.
 func (l *Set) index(e *retire.Entry) {
 	for o, x := range l.past.indices {
 		if x != nil {
@@ -171,7 +195,7 @@ func (l *Set) unindex(e *retire.Entry, s *incremental.Summary) {
 		}
 	}
 	for c := range l.past.cuts {
-		if c.in == l.inUse.Coordinates {
+		if c.in == l.Past() {
 			c.hold(e.ID, s)
 		} else {
 			c.moved = true // s is in other coordinates than the cut
@@ -179,7 +203,7 @@ func (l *Set) unindex(e *retire.Entry, s *incremental.Summary) {
 	}
 }
 
-// A Cut is the live blocks of a window at one moment. Sum may run beside the set, and EndCut
+// A Cut is the blocks of a window at one moment, live or archived. Sum may run beside the set, and EndCut
 // must follow.
 type Cut struct {
 	*timeline.Plan
@@ -188,6 +212,7 @@ type Cut struct {
 	in       *Coordinates
 	index    *listing
 	of       *Set
+	most     int  // bytes of its sum
 	moved    bool // a block was taken out while other coordinates were in use
 
 	wanted map[string]struct{} // blocks that the store has
@@ -202,10 +227,11 @@ type Cut struct {
 func (l *Set) Cut(w Window) (*Cut, error) {
 	x := l.past.indices[w.Order]
 	const atOnce = 64 << 20 // bytes of summaries
-	most := int(min(listedAtOnce, max(1, atOnce/max(1, l.shapeInUse().Summary()))))
+	most := int(min(listedAtOnce, max(1, atOnce/max(1, l.pastShape().Summary()))))
+	in := l.pastSpace()
 	c := &Cut{
-		Plan: x.Plan(w.Ranges, w.Times, most), features: l.inUse.Names(), space: l.inUse.space().Number,
-		in: l.inUse.Coordinates, index: x, of: l,
+		Plan: x.Plan(w.Ranges, w.Times, most), features: in.Names(), space: in.space().Number,
+		in: in.Coordinates, index: x, of: l, most: l.mostSum(),
 		wanted: map[string]struct{}{}, held: map[string]*incremental.Summary{},
 	}
 	switch {
@@ -216,7 +242,7 @@ func (l *Set) Cut(w Window) (*Cut, error) {
 		return nil, l.noPastRoom() // to keep sums
 	}
 	c.EachUnread(func(id string) {
-		if s := l.inUse.put[id]; s != nil {
+		if s := cmp.Or(in.put[id], l.archived[id].Summary); s != nil {
 			c.held[id] = s
 		} else {
 			c.wanted[id] = struct{}{}
@@ -259,7 +285,7 @@ func (c *Cut) holds(id string) *incremental.Summary {
 // Sum returns the exact sum of the blocks of a whole cut, which nobody may change. It is nil for
 // another cut.
 func (c *Cut) Sum(ctx context.Context) (*incremental.State, error) {
-	sum, err := c.Evaluate(c.features, func(id string) (*incremental.Summary, error) {
+	sum, err := c.Evaluate(c.features, c.most, func(id string) (*incremental.Summary, error) {
 		if err := context.Cause(ctx); err != nil {
 			return nil, err
 		}
@@ -275,6 +301,10 @@ func (c *Cut) Sum(ctx context.Context) (*incremental.State, error) {
 		}
 		return s, err
 	})
+	if errors.Is(err, timeline.ErrLarge) {
+		return nil, memory.LimitError(fmt.Sprintf("the sums of the window take more than %s, since its blocks have many classes together: raise limits.memory, or narrow the window",
+			memory.Size(float64(c.most))))
+	}
 	if err != nil || !c.Whole {
 		return nil, err
 	}
@@ -289,7 +319,7 @@ var ErrMoved = errors.New("the model's coordinates have changed meanwhile")
 // err, or ErrMoved in its place.
 func (l *Set) EndCut(c *Cut, err error) error {
 	delete(l.past.cuts, c)
-	if c.moved || err != nil && c.in != l.inUse.Coordinates {
+	if c.moved || err != nil && c.in != l.Past() {
 		return ErrMoved
 	}
 	for _, x := range l.past.indices {

@@ -19,13 +19,17 @@ import (
 // restoreFeatures puts the features of a file into the configured order and returns their
 // space. Without format.features they are ordered by name. The file's order may differ: it
 // may come from format.features, or from a version that kept the order of the first block.
-// Where no block is live or withdrawn the features are free. Withdrawn blocks alone do not
-// keep other features from being wanted.
+// Where no block is live, withdrawn or archived the features are free. Withdrawn and archived
+// blocks alone do not keep other features from being wanted.
 func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, log zerolog.Logger) (*snapshot.SpaceContents, error) {
 	wanted, space := Wanted(nil, cfg.Format), saved.Space(snapshot.Features)
 	if space != nil && len(saved.Entries) == 0 {
 		names := space.State.Features()
-		if len(saved.Withdrawn) == 0 || places(names, Wanted(names, cfg.Format)) == nil {
+		placed := len(saved.Withdrawn)
+		if cfg.Retire.Archive {
+			placed += len(saved.Archived)
+		}
+		if placed == 0 || places(names, Wanted(names, cfg.Format)) == nil {
 			space = nil
 		}
 	}
@@ -129,6 +133,19 @@ func reorder(store *snapshot.Store, folds int, saved *snapshot.Contents, feature
 	})
 	if err != nil {
 		return nil, err
+	}
+	for _, e := range saved.Archived {
+		if e.Withdrawn {
+			continue
+		}
+		s, err := store.Summary(snapshot.Features, e.ID)
+		if err == nil && s.Weighted() {
+			err = errWeighted
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.Archive = append(c.Archive, snapshot.Archived{Entry: e, Summary: s.Select(at)})
 	}
 	c.Spaces = []snapshot.SpaceChange{{Put: put, State: all.total(), Folds: all.perFold()}}
 	if _, err := store.Save(c); err != nil {

@@ -21,10 +21,12 @@ import (
 // here. If the number of folds has changed, they are summed again from the summaries. The
 // log names the parts that are rebuilt.
 func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, budget *memory.Budget, log zerolog.Logger) (l *Set, retired int, err error) {
+	former := saved.Features()
 	features, err := restoreFeatures(store, saved, cfg, log)
 	if err != nil {
 		return nil, 0, err
 	}
+	kept := places(former, features.State.Features()) != nil
 	if len(features.Folds) != cfg.Model.Folds && len(saved.Entries) > 0 {
 		log.Info().Int("saved", len(features.Folds)).Int("folds", cfg.Model.Folds).Int("blocks", len(saved.Entries)).
 			Msg("summing the folds of the live blocks again")
@@ -47,8 +49,11 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 	if len(out) > 0 {
 		l.receipts.file = l.features.sums.totalDigest()
 	}
+	if err := l.restoreArchive(saved, cfg.Retire.Archive, kept, log); err != nil {
+		return nil, 0, err
+	}
 	for _, e := range out {
-		if err := l.removed(e); err != nil {
+		if err := l.letGo(e); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -77,7 +82,7 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 	return l, retired, nil
 }
 
-// New makes an empty live set without features. The store may be nil as long as nothing
+// New makes an empty live set without features and without an archive. The store may be nil as long as nothing
 // is saved.
 func New(store *snapshot.Store, cfg *config.Config, budget *memory.Budget) *Set {
 	l := &Set{
@@ -91,8 +96,8 @@ func New(store *snapshot.Store, cfg *config.Config, budget *memory.Budget) *Set 
 		fading:     fading{half: HalfLife(cfg)},
 		unsaved: unsaved{
 			put: map[string]snapshot.Block{}, parts: map[string]*sample.Part{}, gone: map[string]struct{}{},
-			withdrawn: map[string]retire.Entry{},
-			pages:     math.MaxInt, // not known yet
+			withdrawn: map[string]retire.Entry{}, archived: map[string]snapshot.Archived{},
+			pages: math.MaxInt, // not known yet
 		},
 	}
 	l.inUse = l.features

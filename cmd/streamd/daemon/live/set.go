@@ -5,6 +5,7 @@
 //	space.go     the coordinates of a basis, and the sums of a space
 //	sums.go      exact sums, apart by fold
 //	bases.go     one basis is in use, and the next one is being built
+//	archive.go   blocks that the policy has let go keep their summaries, for the past
 //	withdrawn.go selections of the control topic withdraw blocks, and give them back
 //	sources.go   the blocks that a basis was chosen from
 //	fading.go    the sums of the blocks, weighted by a half-life
@@ -56,6 +57,7 @@ import (
 type Set struct {
 	store      *snapshot.Store
 	ledger     *retire.Ledger
+	archive    *retire.Ledger // of blocks that the policy has let go; nil without retire.archive
 	sample     *sample.Sample // nil without a sample
 	budget     *memory.Budget
 	keyed      bool // a key names a block, and the key's next value replaces the block
@@ -100,8 +102,13 @@ func (l *Set) Blocks() int { return l.ledger.Len() }
 // Get finds a live block.
 func (l *Set) Get(id string) (retire.Entry, bool) { return l.ledger.Get(id) }
 
-// Find finds a block, be it live or withdrawn.
-func (l *Set) Find(id string) (retire.Entry, bool) { return l.ledger.Find(id) }
+// Find finds a block, be it live, withdrawn or archived.
+func (l *Set) Find(id string) (retire.Entry, bool) {
+	if e, ok := l.ledger.Find(id); ok {
+		return e, true
+	}
+	return l.inArchive(id)
+}
 
 // Page lists up to limit live blocks above a rank, by ascending rank.
 func (l *Set) Page(above retire.Rank, limit int) []retire.Entry { return l.ledger.Page(above, limit) }
@@ -232,7 +239,7 @@ func (l *Set) fits(c Candidate, more int) error {
 			shapes[i].Window = shapes[i].Window.Union(s.Window())
 		}
 	}
-	return l.budget.Fits(shapes, l.ledger.Len()+l.ledger.Withdrawn()+1, block+float64(l.withdrawals.Bytes()))
+	return l.budget.Fits(shapes, l.entries()+1, block+float64(l.withdrawals.Bytes()))
 }
 
 // measure counts the classes and finds the windows.
@@ -263,7 +270,7 @@ func (l *Set) Bytes(classes int) int64 {
 
 // Price is an upper bound of the live set's memory in bytes.
 func (l *Set) Price() float64 {
-	return l.budget.Price(l.shapes(0), l.ledger.Len()+l.ledger.Withdrawn()) + float64(l.withdrawals.Bytes())
+	return l.budget.Price(l.shapes(0), l.entries()) + float64(l.withdrawals.Bytes())
 }
 
 // Add makes a block live, or withdrawn if a withdrawal chooses it, and replaces a block of the
@@ -272,8 +279,8 @@ func (l *Set) Price() float64 {
 func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 	e.Withdrawn = l.withdrawals.Choose(&e)
 	grown := false // a live block
-	if former, ok := l.ledger.Find(e.ID); ok {
-		o.Replaced = !former.Withdrawn
+	if former, ok := l.Find(e.ID); ok {
+		o.Replaced = !former.Withdrawn && !former.Archived
 		grown = o.Replaced && !l.keyed
 		if l.keyed {
 			l.forget(e.ID, SourceReplaced)
@@ -303,7 +310,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		if !out.Withdrawn && (out.ID != e.ID || grown) {
 			l.receipts.note(receipt.Expired, &out)
 		}
-		if err := l.removed(out); err != nil {
+		if err := l.letGo(out); err != nil {
 			return o, err
 		}
 		if !out.Withdrawn {
@@ -354,7 +361,7 @@ func (l *Set) include(e retire.Entry, k Kept) {
 // Covers reports whether k can be added: it has a summary in the space in use.
 func (l *Set) Covers(k *Kept) bool { return k.in(l.inUse.Coordinates) != nil }
 
-// Retire retires a block, live or withdrawn, permanently, because its log says so. Its rows
+// Retire retires a block, live, withdrawn or archived, permanently, because its log says so. Its rows
 // must not stay anywhere.
 func (l *Set) Retire(id string) error {
 	if e, live := l.ledger.Get(id); live {
@@ -364,6 +371,9 @@ func (l *Set) Retire(id string) error {
 }
 
 func (l *Set) retire(id string) error {
+	if e, ok := l.inArchive(id); ok {
+		return l.retireArchived(e)
+	}
 	e, ok := l.ledger.Retire(id)
 	if !ok {
 		panic("live: block " + id + " is not live")
@@ -389,16 +399,25 @@ func (l *Set) Expire(id string) error {
 	if e, live := l.ledger.Get(id); live {
 		l.receipts.note(receipt.Expired, &e)
 	}
-	return l.Remove(id)
+	return l.remove(id, l.letGo)
 }
 
-// Remove removes a block, live or withdrawn, that is replaced.
+// Remove removes a block, live, withdrawn or archived, that is replaced.
 func (l *Set) Remove(id string) error {
+	if _, ok := l.inArchive(id); ok {
+		e, _ := l.archive.Remove(id)
+		return l.dropArchived(&e)
+	}
+	return l.remove(id, l.removed)
+}
+
+// remove removes a block from the ledger, and has the rest done.
+func (l *Set) remove(id string, rest func(retire.Entry) error) error {
 	e, ok := l.ledger.Remove(id)
 	if !ok {
 		panic("live: block " + id + " is not live")
 	}
-	return l.removed(e)
+	return rest(e)
 }
 
 // removed removes the rest of a block that is no longer in the ledger.
@@ -407,11 +426,12 @@ func (l *Set) removed(e retire.Entry) error {
 		l.dropWithdrawn(e.ID)
 		return nil
 	}
-	return l.takeOut(&e)
+	return l.takeOut(&e, false)
 }
 
-// takeOut subtracts a block that is no longer live.
-func (l *Set) takeOut(e *retire.Entry) error {
+// takeOut subtracts a block that is no longer live. It stays in the indices of windows if it is
+// archived.
+func (l *Set) takeOut(e *retire.Entry, archived bool) error {
 	id := e.ID
 	part, err := l.part(id)
 	if err != nil {
@@ -427,7 +447,7 @@ func (l *Set) takeOut(e *retire.Entry) error {
 			l.churn += s.Rows()
 			digest = l.content(s, part)
 		}
-		if p == l.inUse {
+		if p == l.pastSpace() && !archived {
 			l.unindex(e, s)
 		}
 		if p == l.fading.of {

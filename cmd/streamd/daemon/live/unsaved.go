@@ -23,6 +23,9 @@ type unsaved struct {
 	withdrawn map[string]retire.Entry // withdrawn blocks; none is in put or gone
 	withdrew  int                     // blocks that were live and have been withdrawn
 
+	archived      map[string]snapshot.Archived // archived blocks; none is in put, withdrawn or gone
+	archivedBytes int64                        // of their summaries
+
 	pages int // bytes per block that the last save wrote
 
 	retired     int       // explicit retirements
@@ -81,7 +84,7 @@ func (l *Set) dropPart(id string) {
 // Unsaved is the number of blocks that were added, removed or read again since the last
 // save.
 func (l *Set) Unsaved() int {
-	n := len(l.put) + len(l.parts) + len(l.gone) + len(l.withdrawn)
+	n := len(l.put) + len(l.parts) + len(l.gone) + len(l.withdrawn) + len(l.archived)
 	if l.next != nil {
 		n += len(l.next.put)
 	}
@@ -93,7 +96,7 @@ func (l *Set) HasUnsaved() bool { return l.moved || l.Unsaved() > 0 }
 
 // Waiting is the bytes of summaries and parts that wait for a save.
 func (l *Set) Waiting() int64 {
-	n := l.bytes
+	n := l.bytes + l.archivedBytes
 	for _, p := range l.spaces() {
 		n += p.bytes
 	}
@@ -184,6 +187,9 @@ func (l *Set) Change() snapshot.Change {
 	for _, e := range l.withdrawn {
 		c.Withdraw = append(c.Withdraw, e)
 	}
+	for _, a := range l.archived {
+		c.Archive = append(c.Archive, a)
+	}
 	return c
 }
 
@@ -236,6 +242,11 @@ func (l *Set) Saved(c *snapshot.Change) {
 	for _, e := range c.Withdraw {
 		if l.withdrawn[e.ID] == e {
 			delete(l.withdrawn, e.ID)
+		}
+	}
+	for _, a := range c.Archive {
+		if l.archived[a.Entry.ID] == a {
+			l.dropPutArchived(a.Entry.ID)
 		}
 	}
 	l.eachSaved(c, func(p *Space, saved *snapshot.SpaceChange) {

@@ -13,36 +13,62 @@ import (
 const withdrawalsShare = 4
 
 // Withdraw puts a selection of the control topic in force, in place of the one under the name;
-// nil only takes that one back. It returns the number of live blocks that are withdrawn, and
-// their rows. Blocks that no selection chooses any more become due. No block changes before
-// FollowWithdrawals is called.
-func (l *Set) Withdraw(name string, s *retire.Selection) (blocks int, rows int64, err error) {
+// nil only takes that one back. Blocks that no selection chooses any more become due. No block
+// changes before FollowWithdrawals is called.
+func (l *Set) Withdraw(name string, s *retire.Selection) (w Withdrawal, err error) {
 	was := l.withdrawals.Put(name, s)
 	if takes, room := l.withdrawals.Bytes(), l.budget.Room()/withdrawalsShare; float64(takes) > room {
-		return 0, 0, fmt.Errorf("retire.topic: its selections take %s, and there is room for %s (limits.memory is %s): raise limits.memory, or take back selections that are not needed any more",
+		return w, fmt.Errorf("retire.topic: its selections take %s, and there is room for %s (limits.memory is %s): raise limits.memory, or take back selections that are not needed any more",
 			memory.Size(float64(takes)), memory.Size(room), memory.Size(float64(l.budget.Limit)))
 	}
 	if !l.following {
-		return 0, 0, nil
+		return w, nil
 	}
 	if s != nil {
-		for _, e := range slices.Collect(l.ledger.Select(s)) {
-			if err := l.withdraw(e); err != nil {
-				return blocks, rows, err
+		for _, e := range l.SelectPast(s) {
+			if err := l.withdrawPast(e, &w); err != nil {
+				return w, err
 			}
-			blocks++
-			rows += e.Rows
-		}
-		for e := range l.ledger.SelectWithdrawn(s) {
-			delete(l.due, e.ID)
 		}
 	}
-	if was != nil {
-		for e := range l.ledger.SelectWithdrawn(was) {
-			l.compare(&e)
+	for _, in := range l.ledgers() {
+		if s != nil {
+			for e := range in.SelectWithdrawn(s) {
+				delete(l.due, e.ID)
+			}
+		}
+		if was != nil {
+			for e := range in.SelectWithdrawn(was) {
+				l.compare(&e)
+			}
 		}
 	}
-	return blocks, rows, nil
+	return w, nil
+}
+
+// Withdrawal is the effect of a selection of the control topic.
+type Withdrawal struct {
+	Blocks   int   // live blocks that it has withdrawn
+	Rows     int64 // their rows
+	Archived int   // archived blocks that it has withdrawn
+}
+
+// Add adds the effect of another selection.
+func (w *Withdrawal) Add(more Withdrawal) {
+	w.Blocks += more.Blocks
+	w.Rows += more.Rows
+	w.Archived += more.Archived
+}
+
+// withdrawPast withdraws a live or an archived block, and counts it.
+func (l *Set) withdrawPast(e retire.Entry, w *Withdrawal) error {
+	if e.Archived {
+		w.Archived++
+		return l.withdrawArchived(e)
+	}
+	w.Blocks++
+	w.Rows += e.Rows
+	return l.withdraw(e)
 }
 
 // withdraw withdraws a live block. Its rows must not stay anywhere.
@@ -52,7 +78,7 @@ func (l *Set) withdraw(e retire.Entry) error {
 	l.receipts.note(receipt.Withdrawn, &e)
 	l.leaveRemains()
 	l.forget(e.ID, SourceRetired)
-	if err := l.takeOut(&e); err != nil {
+	if err := l.takeOut(&e, false); err != nil {
 		return err
 	}
 	e.Withdrawn = true
@@ -63,29 +89,31 @@ func (l *Set) withdraw(e retire.Entry) error {
 // FollowWithdrawals has blocks follow the selections from now on. It is called when all selections
 // of the control topic are known, since the snapshot does not have them. Before that a selection
 // may be one that a later record takes back, and blocks that it withdrew might not be in the log any
-// more. It returns the number of live blocks that are withdrawn, and their rows.
-func (l *Set) FollowWithdrawals() (blocks int, rows int64, err error) {
+// more.
+func (l *Set) FollowWithdrawals() (w Withdrawal, err error) {
 	l.following = true
-	for e := range l.ledger.SelectWithdrawn(&retire.Selection{}) {
-		l.compare(&e)
+	for _, in := range l.ledgers() {
+		for e := range in.SelectWithdrawn(&retire.Selection{}) {
+			l.compare(&e)
+		}
 	}
 	if l.withdrawals.Len() == 0 {
-		return 0, 0, nil
+		return w, nil
 	}
 	var chosen []retire.Entry
-	for e := range l.ledger.Select(&retire.Selection{}) {
-		if l.withdrawals.Choose(&e) {
-			chosen = append(chosen, e)
+	for _, in := range l.ledgers() {
+		for e := range in.Select(&retire.Selection{}) {
+			if l.withdrawals.Choose(&e) {
+				chosen = append(chosen, e)
+			}
 		}
 	}
 	for _, e := range chosen {
-		if err := l.withdraw(e); err != nil {
-			return blocks, rows, err
+		if err := l.withdrawPast(e, &w); err != nil {
+			return w, err
 		}
-		blocks++
-		rows += e.Rows
 	}
-	return blocks, rows, nil
+	return w, nil
 }
 
 // compare notes that a withdrawn block is due if no selection chooses it.
@@ -98,22 +126,29 @@ func (l *Set) compare(e *retire.Entry) {
 // Withdrawn is the number of withdrawn blocks.
 func (l *Set) Withdrawn() int { return l.ledger.Withdrawn() }
 
-// WithdrawnBlocks lists them by ascending rank.
-func (l *Set) WithdrawnBlocks() []retire.Entry {
-	return slices.Collect(l.ledger.SelectWithdrawn(&retire.Selection{}))
+// Everything lists all blocks: live, withdrawn and archived.
+func (l *Set) Everything() (all []retire.Entry) {
+	for _, in := range l.ledgers() {
+		all = slices.AppendSeq(all, in.Select(&retire.Selection{}))
+		all = slices.AppendSeq(all, in.SelectWithdrawn(&retire.Selection{}))
+	}
+	return all
 }
+
+// HasPlaces reports whether there is any block: live, withdrawn or archived.
+func (l *Set) HasPlaces() bool { return l.entries() > 0 }
 
 // Due lists the withdrawn blocks that no selection chooses any more. They must be read again.
 func (l *Set) Due() []retire.Entry {
 	due := make([]retire.Entry, 0, len(l.due))
 	for id := range l.due {
-		e, _ := l.ledger.Find(id)
+		e, _ := l.Find(id)
 		due = append(due, e)
 	}
 	return due
 }
 
-// GiveBack makes a withdrawn block that was read again live. It changes nothing if the block
+// GiveBack makes a withdrawn block that was read again live, or archived as it was. It changes nothing if the block
 // is no longer due, or if k does not cover the space in use; the block is then due still. The
 // error is that of Admits.
 func (l *Set) GiveBack(e retire.Entry, k Kept) (given bool, err error) {
@@ -122,6 +157,10 @@ func (l *Set) GiveBack(e retire.Entry, k Kept) (given bool, err error) {
 	}
 	if err := l.Admits(Candidate{Labels: k.Summary.Classes(), Features: k.Summary.Features(), Window: k.Summary.Window(), Kept: k}); err != nil {
 		return false, err
+	}
+	if e.Archived {
+		l.giveBackArchived(e, k.Summary)
+		return true, nil
 	}
 	l.ledger.Return(e.ID)
 	l.dropWithdrawn(e.ID)

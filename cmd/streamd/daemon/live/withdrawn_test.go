@@ -19,15 +19,44 @@ import (
 	"streamd/snapshot"
 )
 
+// sumOf is the sum of a window, or nil without a block.
+func sumOf(t testing.TB, l *Set, w Window) *incremental.State {
+	t.Helper()
+	for {
+		if ready, err := l.Index(w.Order); err != nil {
+			t.Fatal(err)
+		} else if !ready {
+			continue
+		}
+		c, err := l.Cut(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, err := c.Sum(t.Context())
+		if err = l.EndCut(c, err); err != nil {
+			t.Fatal(err)
+		}
+		if c.Blocks == 0 {
+			return nil
+		}
+		if c.Whole {
+			return sum
+		}
+	}
+}
+
 // Blocks come and go while selections are put in force and taken back, in any order, with
 // saves that fail, and restarts. When all due blocks have been read again, the sums are those
-// of the blocks that no selection chooses, bit for bit, and the file has both kinds.
+// of the blocks that no selection chooses, bit for bit, and the file has both kinds. With a policy
+// and an archive, blocks come in any order of their times, and the sums are those of the past:
+// the live and the archived blocks together are those of a set that keeps all.
 func TestSumsAreThoseOfBlocksThatNoSelectionChooses(t *testing.T) {
-	withdrawn, given := 0, 0
-	for seed := range uint64(40) {
+	withdrawn, given, let, late := 0, 0, 0, 0
+	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(41, seed))
 		path := filepath.Join(t.TempDir(), "streamd.db")
 		cfg := liveConfig(3, 20)
+		cfg.Retire.Archive = seed >= 30
 		var store *snapshot.Store
 		var l *Set
 		in := map[string]*retire.Selection{} // in force
@@ -36,6 +65,9 @@ func TestSumsAreThoseOfBlocksThatNoSelectionChooses(t *testing.T) {
 			var err error
 			if store, contents, err = snapshot.Open(path, snapshot.Settings{}); err != nil {
 				t.Fatal(err)
+			}
+			if cfg.Retire.Archive { // the policy may be another one
+				cfg.Retire.Blocks = 1 + r.IntN(8)
 			}
 			if l, _, err = Open(store, contents, cfg, roomy(cfg), zerolog.Nop()); err != nil {
 				t.Fatal(err)
@@ -50,16 +82,16 @@ func TestSumsAreThoseOfBlocksThatNoSelectionChooses(t *testing.T) {
 				name := fmt.Sprint(i)
 				l.Withdraw(name, in[name])
 			}
-			if blocks, _, err := l.FollowWithdrawals(); err != nil || blocks > 0 || l.Digest() != alive {
-				t.Fatalf("seed %d: a restart withdraws %d blocks: %v", seed, blocks, err)
+			if w, err := l.FollowWithdrawals(); err != nil || w != (Withdrawal{}) || l.Digest() != alive {
+				t.Fatalf("seed %d: a restart withdraws %+v: %v", seed, w, err)
 			}
-			if l.Blocks()+l.Withdrawn() == 0 {
+			if !l.HasPlaces() {
 				l.Fix([]string{"x1", "x2"})
 			}
 		}
 		open()
 		var z Keeper
-		blocks := map[string]*incremental.Block{} // live or withdrawn
+		blocks := map[string]*incremental.Block{} // live, withdrawn or archived
 		entries := map[string]retire.Entry{}
 		keep := func(id string) Kept {
 			k, err := z.Keep(context.Background(), blocks[id], l.Target())
@@ -91,6 +123,26 @@ func TestSumsAreThoseOfBlocksThatNoSelectionChooses(t *testing.T) {
 			}
 		}
 		ids := func() []string { return slices.Sorted(maps.Keys(entries)) }
+		// compare compares the window of all blocks with those that no selection chooses.
+		compare := func() (want *incremental.State, alive, out []string) {
+			var w retire.Withdrawals
+			for name, s := range in {
+				w.Put(name, s)
+			}
+			want = incremental.NewState([]string{"x1", "x2"})
+			for _, id := range ids() {
+				if e := entries[id]; w.Choose(&e) {
+					out = append(out, id)
+					continue
+				}
+				alive = append(alive, id)
+				want.Add(keep(id).Summary)
+			}
+			if past := sumOf(t, l, all); past != nil && DigestOf(past) != DigestOf(want) || past == nil && len(alive) > 0 {
+				t.Errorf("seed %d: the window of all is not the sum of the blocks that no selection chooses", seed)
+			}
+			return want, alive, out
+		}
 		for step := range 200 {
 			switch k := r.IntN(20); {
 			case k < 8:
@@ -103,10 +155,17 @@ func TestSumsAreThoseOfBlocksThatNoSelectionChooses(t *testing.T) {
 				b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
 				blocks[id] = b
 				e := retire.Entry{ID: id, Position: incremental.Position{Topic: "t", Offset: int64(step)}, Last: int64(step), Time: time.UnixMilli(int64(step)).UTC(), Rows: int64(len(x))}
-				if _, err := l.Add(e, keep(id)); err != nil {
+				if cfg.Retire.Archive {
+					e.Time = time.UnixMilli(r.Int64N(200)).UTC()
+				}
+				o, err := l.Add(e, keep(id))
+				if err != nil {
 					t.Fatal(err)
 				}
 				entries[id] = e
+				if o.Refused {
+					late++
+				}
 			case k < 10 && len(entries) > 0:
 				id := ids()[r.IntN(len(entries))]
 				out := l.Remove
@@ -129,16 +188,17 @@ func TestSumsAreThoseOfBlocksThatNoSelectionChooses(t *testing.T) {
 				case 2:
 					s = &retire.Selection{From: time.UnixMilli(r.Int64N(200)), IDs: []string{fmt.Sprint(r.IntN(15))}}
 				}
-				n, _, err := l.Withdraw(name, s)
+				w, err := l.Withdraw(name, s)
 				if err != nil {
 					t.Fatal(err)
 				}
-				withdrawn += n
+				withdrawn += w.Blocks + w.Archived
 				if in[name] = s; s == nil {
 					delete(in, name)
 				}
 			case k == 14:
 				giveBack()
+				compare()
 			case k < 17 && flight == nil:
 				c := l.Change()
 				c.SavedAt = time.UnixMilli(1)
@@ -173,28 +233,17 @@ func TestSumsAreThoseOfBlocksThatNoSelectionChooses(t *testing.T) {
 			l.NotSaved(flight)
 		}
 		giveBack()
-		var w retire.Withdrawals
-		for name, s := range in {
-			w.Put(name, s)
-		}
-		want := incremental.NewState([]string{"x1", "x2"})
-		var alive, out []string
-		for _, id := range ids() {
-			if e := entries[id]; w.Choose(&e) {
-				out = append(out, id)
-				continue
-			}
-			alive = append(alive, id)
-			want.Add(keep(id).Summary)
-		}
-		if l.Digest() != DigestOf(want) {
+		want, alive, out := compare()
+		let += l.Archived()
+		if !cfg.Retire.Archive && l.Digest() != DigestOf(want) {
 			t.Errorf("seed %d: the sums are not those of the blocks that no selection chooses", seed)
 		}
+		digest := l.Features().Total().Digest()
 		save(true)
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if report, err := snapshot.Verify(t.Context(), path, nil); err != nil || !report.OK || report.Saved != want.Digest() {
+		if report, err := snapshot.Verify(t.Context(), path, nil); err != nil || !report.OK || report.Saved != digest || report.Archived != int64(l.Archived()) {
 			t.Fatalf("seed %d: %+v, %v", seed, report, err)
 		}
 		store, contents, err := snapshot.OpenReadOnly(path)
@@ -202,18 +251,24 @@ func TestSumsAreThoseOfBlocksThatNoSelectionChooses(t *testing.T) {
 			t.Fatal(err)
 		}
 		store.Close()
-		named := func(entries []retire.Entry) (ids []string) {
-			for _, e := range entries {
-				ids = append(ids, e.ID)
+		named := func(withdrawn bool) (ids []string) {
+			for _, e := range slices.Concat(contents.Entries, contents.Withdrawn, contents.Archived) {
+				if e.Withdrawn == withdrawn {
+					ids = append(ids, e.ID)
+				}
 			}
+			slices.Sort(ids)
 			return ids
 		}
-		if got := named(contents.Entries); !slices.Equal(got, alive) {
-			t.Errorf("seed %d: live in the file are %v, want %v", seed, got, alive)
+		if got := named(false); !slices.Equal(got, alive) {
+			t.Errorf("seed %d: live or archived in the file are %v, want %v", seed, got, alive)
 		}
-		if got := named(contents.Withdrawn); !slices.Equal(got, out) {
+		if got := named(true); !slices.Equal(got, out) {
 			t.Errorf("seed %d: withdrawn in the file are %v, want %v", seed, got, out)
 		}
+	}
+	if let < 50 || late < 100 {
+		t.Errorf("%d blocks are archived at the end, and %d came late", let, late)
 	}
 	if withdrawn < 200 || given < 100 {
 		t.Errorf("%d blocks were withdrawn, and %d given back", withdrawn, given)
@@ -250,10 +305,10 @@ func TestReceiptOfABlockThatGrows(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.Fix([]string{"x"})
-		if _, _, err := l.FollowWithdrawals(); err != nil {
+		if _, err := l.FollowWithdrawals(); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := l.Withdraw("k", c.by); err != nil {
+		if _, err := l.Withdraw("k", c.by); err != nil {
 			t.Fatal(err)
 		}
 		var z Keeper

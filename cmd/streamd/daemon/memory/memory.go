@@ -47,9 +47,11 @@ type Budget struct {
 }
 
 const (
-	program  = 44 << 20 // the runtime, stacks, connections and clients
-	spare    = 8        // 1/spare is left for garbage that is not freed yet
-	perBlock = 512      // of the ledger, of the sample and of spaces, beside summaries
+	program = 44 << 20 // the runtime, stacks, connections and clients
+	spare   = 8        // 1/spare is left for garbage that is not freed yet
+
+	// PerBlock is the bytes of a block in the ledger, in the sample and in spaces, beside summaries.
+	PerBlock = 512
 
 	perReceipt = 128 // of a block in the tree of receipts
 	perWeight  = 160 // of a block in the index of weights
@@ -147,7 +149,7 @@ func (s Shape) Sum() float64 {
 // Price is the most bytes that a live set takes: shapes are those of its spaces.
 func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 	c := m.cfg
-	total := perBlock * float64(blocks)
+	total := PerBlock * float64(blocks)
 	if c.Receipts.KeyFile != "" {
 		total += perReceipt * float64(blocks)
 	}

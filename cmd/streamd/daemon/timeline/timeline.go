@@ -15,6 +15,7 @@ package timeline
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -430,17 +431,29 @@ func eachUnread(parts []*Part, do func(id string)) {
 	}
 }
 
+// ErrLarge says that a sum takes more bytes than Evaluate may use for it.
+var ErrLarge = errors.New("the sum is too large")
+
 // Evaluate computes the missing sums of all parts, and returns the sum of the plan, which
-// nobody may change. summary gives the summary of a block. It may run beside the index.
-func (p *Plan) Evaluate(features []string, summary func(id string) (*incremental.Summary, error)) (*incremental.State, error) {
-	return sumOf(features, p.Parts, summary)
+// nobody may change. summary gives the summary of a block. It may run beside the index. The
+// error is ErrLarge if a sum takes more than most bytes: blocks of many times may have more
+// classes together than any of them.
+func (p *Plan) Evaluate(features []string, most int, summary func(id string) (*incremental.Summary, error)) (*incremental.State, error) {
+	e := evaluation{features, most, summary}
+	return e.sum(p.Parts)
 }
 
-func sumOf(features []string, parts []*Part, summary func(id string) (*incremental.Summary, error)) (*incremental.State, error) {
+type evaluation struct {
+	features []string
+	most     int
+	summary  func(id string) (*incremental.Summary, error)
+}
+
+func (e *evaluation) sum(parts []*Part) (*incremental.State, error) {
 	var sums []*incremental.State
 	for _, part := range parts {
 		if part.Sum == nil {
-			if err := part.evaluate(features, summary); err != nil {
+			if err := e.evaluate(part); err != nil {
 				return nil, err
 			}
 		}
@@ -449,23 +462,28 @@ func sumOf(features []string, parts []*Part, summary func(id string) (*increment
 	if len(sums) == 1 {
 		return sums[0], nil
 	}
-	sum := incremental.NewState(features)
+	sum := incremental.NewState(e.features)
 	sum.SetSum(sums)
+	if sum.Bytes() > e.most {
+		return nil, ErrLarge
+	}
 	return sum, nil
 }
 
-func (p *Part) evaluate(features []string, summary func(id string) (*incremental.Summary, error)) (err error) {
+func (e *evaluation) evaluate(p *Part) (err error) {
 	if p.Parts != nil {
-		p.Sum, err = sumOf(features, p.Parts, summary)
+		p.Sum, err = e.sum(p.Parts)
 		return err
 	}
-	sum := incremental.NewState(features)
+	sum := incremental.NewState(e.features)
 	for _, b := range p.Blocks {
-		s, err := summary(b.ID)
+		s, err := e.summary(b.ID)
 		if err != nil {
 			return fmt.Errorf("sum block %s: %w", b.ID, err)
 		}
-		sum.Add(s)
+		if sum.Add(s); sum.Bytes() > e.most {
+			return ErrLarge
+		}
 	}
 	p.Sum = sum
 	return nil

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -152,7 +153,7 @@ func TestWindowsOfRandomHistories(t *testing.T) {
 				if unread != p.Unread || tries > len(live)+1 {
 					t.Fatalf("seed %d: %d unread blocks, %d by count, in plan %d", seed, unread, p.Unread, tries)
 				}
-				sum, err := p.Evaluate(features, read)
+				sum, err := p.Evaluate(features, math.MaxInt, read)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -200,7 +201,7 @@ func TestWindowTakesFewParts(t *testing.T) {
 	rounds := 0
 	for ; ; rounds++ {
 		p := x.Plan(all, nil, 1000)
-		if _, err := p.Evaluate(features, read); err != nil {
+		if _, err := p.Evaluate(features, math.MaxInt, read); err != nil {
 			t.Fatal(err)
 		}
 		if x.Keep(p); p.Whole {

@@ -1,0 +1,235 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+	"streamd/retire"
+)
+
+// archived is a history of three daemons: one with a policy and an archive, a twin that keeps
+// all, and one with the policy alone.
+type archived struct {
+	*logHistory
+	o, all, live *offline
+	at           map[int]int64 // of the last two
+}
+
+func newArchived(t *testing.T, seed uint64) *archived {
+	h := newHistory(seed)
+	h.others = false
+	h.flags["format.features"] = "x1,x2"
+	open := func(flags map[string]string) *offline {
+		all := map[string]string{"snapshot.file": filepath.Join(t.TempDir(), "s.db")}
+		for _, f := range []map[string]string{h.flags, flags} {
+			for name, value := range f {
+				all[name] = value
+			}
+		}
+		return openOffline(t, all, false)
+	}
+	return &archived{
+		logHistory: h, o: open(map[string]string{"retire.archive": "true"}), live: open(nil), at: map[int]int64{},
+		all: open(map[string]string{"retire.keep": "all", "retire.blocks": "0", "retire.rows": "0", "retire.age": "0s"}),
+	}
+}
+
+// meet has all daemons read up to the same offsets.
+func (a *archived) meet() {
+	to := map[int]int64{}
+	a.o.flushRuns()
+	named := a.o.named()
+	for partition := range a.log {
+		next := named[partition]
+		if back := a.at[partition]; next < back { // after a crash
+			a.o.deliver(partition, between(a.log[partition], a.o.at[partition], back), back)
+			next = back
+		}
+		to[partition] = next
+	}
+	a.o.flushRuns()
+	for partition, next := range to {
+		for _, x := range []*offline{a.all, a.live} {
+			x.deliver(partition, between(a.log[partition], a.at[partition], next), next)
+			x.flushRuns()
+		}
+		a.at[partition] = next
+	}
+}
+
+// retire retires the same blocks everywhere, archived ones included.
+func (a *archived) retire(t *testing.T) {
+	a.meet()
+	past := a.o.live.SelectPast(&retire.Selection{})
+	s, want := randomSelector(a.r, a.flags, past)
+	done, err := a.o.retire(s, false, access.Caller{})
+	if len(want) == 0 {
+		if !errors.Is(err, httpapi.ErrNoneChosen) && !errors.Is(err, httpapi.ErrNotLive) {
+			t.Fatalf("nothing is chosen: %v", err)
+		}
+		return
+	}
+	if err != nil || done.Blocks != len(want) {
+		t.Fatalf("%+v, %v, want %v", done, err, want)
+	}
+	if done.Archived == done.Blocks && done.DigestBefore != done.DigestAfter {
+		t.Fatal("archived blocks were in the state")
+	}
+	for _, x := range []*offline{a.all, a.live} {
+		// A block that is still growing ends when it is retired, be it live or archived.
+		if _, err := x.intake.EndBlocks(t.Context(), func(id string) bool { return slices.Contains(want, id) }); err != nil {
+			t.Fatal(err)
+		}
+		ids := slices.DeleteFunc(slices.Clone(want), func(id string) bool { _, is := x.live.Get(id); return !is })
+		if x == a.all && len(ids) != len(want) {
+			t.Fatalf("a daemon that keeps all has not %v", want)
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		if _, err := x.retire(httpapi.Selector{IDs: ids}, false, access.Caller{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// check compares windows with those of the daemon that keeps all, and live blocks with those of
+// the daemon without an archive.
+func (a *archived) check(t *testing.T) (solved int) {
+	a.meet()
+	if got, want := a.o.live.Page(retire.Lowest, math.MaxInt), a.live.live.Page(retire.Lowest, math.MaxInt); !slices.Equal(got, want) ||
+		a.o.live.Digest() != a.live.live.Digest() || a.o.live.Horizon() != a.live.live.Horizon() {
+		t.Fatalf("live are\n%v\nwant, as without an archive\n%v", got, want)
+	}
+	whole := model.Window{From: new(time.Time)}
+	for _, w := range []model.Window{whole, randomWindow(a.r), randomWindow(a.r)} {
+		got, err := a.o.window(w, 0, func() {})
+		want, wanted := a.all.window(w, 0, func() {})
+		if !errors.Is(err, wanted) && err.Error() != wanted.Error() {
+			t.Fatalf("%+v: %v, want %v", w, err, wanted)
+		}
+		if err != nil {
+			continue
+		}
+		if got.Digest != want.Digest || got.Blocks != want.Blocks || got.Fingerprint != want.Fingerprint || !reflect.DeepEqual(got.Model, want.Model) {
+			t.Fatalf("%+v: %d blocks with digest %s, want %d with %s", w, got.Blocks, got.Digest, want.Blocks, want.Digest)
+		}
+		if got.Model != nil {
+			solved++
+		}
+	}
+	if a.all.live.Blocks() == 0 {
+		return solved
+	}
+	steps := func(o *offline) *model.Steps {
+		return asked(o, func(ctx context.Context) (*model.Steps, error) {
+			from, to := time.UnixMilli(lawEpoch-10_000), time.UnixMilli(lawEpoch+100_000)
+			s, err := o.Steps(ctx, httpapi.StepsQuery{From: &from, To: &to, Step: 10 * time.Second, Window: 20 * time.Second})
+			if errors.Is(err, httpapi.ErrNoWindow) {
+				return nil, nil
+			}
+			return s, err
+		})
+	}
+	if got, want := steps(a.o), steps(a.all); !reflect.DeepEqual(got, want) {
+		t.Fatalf("steps are %+v, want %+v", got, want)
+	}
+	return solved
+}
+
+// Whatever a policy lets go, and in whatever order blocks come, windows of the past are those of
+// a daemon that keeps all, bit for bit, over retirements, restarts, crashes and alarms that
+// shorten the live set. The live blocks are those of a daemon without an archive.
+func TestThePastIsThatOfADaemonThatKeepsAll(t *testing.T) {
+	solved, let := 0, 0
+	for seed := range uint64(40) {
+		if seed%4 == 3 || seed/4%5 == 0 {
+			continue // keys, or retire.keep: all
+		}
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			a := newArchived(t, seed)
+			r := a.r
+			for range 40 {
+				switch r.IntN(8) {
+				case 0:
+					a.o.saver.save()
+				case 1:
+					a.o = a.o.crash(r.IntN(4) == 0)
+				case 2:
+					a.retire(t)
+				case 3:
+					solved += a.check(t)
+				default:
+					a.read(a.o, r.IntN(len(a.log)), 1+r.IntN(10))
+				}
+			}
+			for partition := range a.log {
+				a.read(a.o, partition, math.MaxInt)
+			}
+			solved += a.check(t)
+			let += a.o.live.Archived()
+			a.checkPages(t)
+			if seed%4 == 0 { // the live set may be shortened; blocks of messages do not end early
+				if _, err := a.o.shorten(1 + r.Int64N(5)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := a.live.shorten(1); err != nil {
+					t.Fatal(err)
+				}
+				a.checkPast(t)
+			}
+		})
+	}
+	if solved < 100 || let < 100 {
+		t.Errorf("%d windows solved, %d blocks archived at the end", solved, let)
+	}
+}
+
+// checkPast compares the window of everything.
+func (a *archived) checkPast(t *testing.T) {
+	t.Helper()
+	w := model.Window{From: new(time.Time)}
+	got, err := a.o.window(w, 0, func() {})
+	want, wanted := a.all.window(w, 0, func() {})
+	if (err != nil) != (wanted != nil) || err == nil && got.Digest != want.Digest {
+		t.Errorf("%v, %v, want %v, %v", got, err, want, wanted)
+	}
+}
+
+// checkPages compares the pages of archived blocks with the archive.
+func (a *archived) checkPages(t *testing.T) {
+	t.Helper()
+	var listed []string
+	for after, more := "", true; more; more = after != "" {
+		page := asked(a.o, func(ctx context.Context) ([]httpapi.BlockInfo, error) {
+			page, next, err := a.o.Blocks(ctx, true, after, 3)
+			after = next
+			return page, err
+		})
+		for _, b := range page {
+			if !b.Archived {
+				t.Errorf("%s is not archived", b.ID)
+			}
+			listed = append(listed, b.ID)
+		}
+	}
+	var want []string
+	for _, e := range a.o.live.SelectPast(&retire.Selection{}) {
+		if e.Archived {
+			want = append(want, e.ID)
+		}
+	}
+	if !slices.Equal(listed, want) {
+		t.Errorf("pages list %v, want %v", listed, want)
+	}
+}

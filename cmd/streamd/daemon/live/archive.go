@@ -1,0 +1,254 @@
+package live
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/incremental"
+	"streamd/retire"
+	"streamd/snapshot"
+)
+
+// With retire.archive, a block that the policy lets go keeps its summary in the features. It is
+// not live. It belongs to the past: windows are summed from live and archived blocks, in the
+// features, whatever basis is in use. A basis does not last as long as the past does, and
+// windows in different coordinates could not be compared.
+//
+// A block that is retired leaves the archive. A block that a withdrawal chooses keeps its place
+// there, as in the ledger, without its summary.
+
+// archiveShare is the part of the live set's memory that the entries of the archive may take.
+// When they are as many, those of the lowest ranks go.
+const archiveShare = 4
+
+// MostArchived is the number of blocks that the archive takes.
+func MostArchived(b *memory.Budget) int {
+	return max(1, int(b.Room()/archiveShare/(memory.PerBlock)))
+}
+
+// restoreArchive makes the archive from a file's entries. Blocks of other features cannot be
+// summed with those of now, and without retire.archive no archived block is wanted: these are
+// dropped.
+func (l *Set) restoreArchive(saved *snapshot.Contents, wanted, same bool, log zerolog.Logger) error {
+	drop := saved.Archived
+	if wanted {
+		l.archive = retire.NewLedger(retire.Policy{Blocks: MostArchived(l.budget)})
+		if same {
+			var err error
+			if drop, err = l.archive.Restore(saved.Archived, retire.Lowest); err != nil {
+				return err
+			}
+		}
+	}
+	for _, e := range drop {
+		l.gone[e.ID] = struct{}{}
+	}
+	if n := len(drop); n > 0 {
+		why := "it is full (limits.memory)"
+		switch {
+		case !wanted:
+			why, saved.Archived = "retire.archive is false", nil
+		case !same:
+			why, saved.Archived = "the features are others", nil
+		}
+		log.Warn().Int("blocks", n).Str("reason", why).Msg("blocks are dropped from the archive")
+	}
+	return nil
+}
+
+// ledgers lists the ledger and the archive, if there is one.
+func (l *Set) ledgers() []*retire.Ledger {
+	if l.archive == nil {
+		return []*retire.Ledger{l.ledger}
+	}
+	return []*retire.Ledger{l.ledger, l.archive}
+}
+
+// entries is the number of blocks in the ledgers.
+func (l *Set) entries() (n int) {
+	for _, in := range l.ledgers() {
+		n += in.Len() + in.Withdrawn()
+	}
+	return n
+}
+
+// Archived is the number of archived blocks, without those that are withdrawn.
+func (l *Set) Archived() int {
+	if l.archive == nil {
+		return 0
+	}
+	return l.archive.Len()
+}
+
+// ArchivedBlocks lists up to limit archived blocks above a rank, by ascending rank, without
+// those that are withdrawn.
+func (l *Set) ArchivedBlocks(above retire.Rank, limit int) []retire.Entry {
+	if l.archive == nil {
+		return nil
+	}
+	return l.archive.Page(above, limit)
+}
+
+// inArchive finds an archived block.
+func (l *Set) inArchive(id string) (e retire.Entry, ok bool) {
+	if l.archive == nil {
+		return e, false
+	}
+	return l.archive.Find(id)
+}
+
+// letGo removes the rest of a block that the policy has removed from the ledger, and archives
+// it if there is an archive.
+func (l *Set) letGo(e retire.Entry) error {
+	if l.archive == nil {
+		return l.removed(e)
+	}
+	s := l.features.put[e.ID] // nil: it is withdrawn, or the file has it
+	if _, due := l.due[e.ID]; e.Withdrawn {
+		if l.dropWithdrawn(e.ID); due {
+			l.due[e.ID] = struct{}{}
+		}
+	} else if err := l.takeOut(&e, true); err != nil {
+		return err
+	}
+	e.Archived = true
+	l.putArchived(e, s)
+	for _, out := range l.archive.Add(e) {
+		if err := l.dropArchived(&out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putArchived notes that an archived block must be saved. s is its summary in the features; nil
+// if it is withdrawn, or if the file has it.
+func (l *Set) putArchived(e retire.Entry, s *incremental.Summary) {
+	l.dropPutArchived(e.ID)
+	l.archived[e.ID] = snapshot.Archived{Entry: e, Summary: s}
+	if s != nil {
+		l.archivedBytes += int64(s.Bytes())
+	}
+	delete(l.gone, e.ID)
+	if !e.Withdrawn {
+		l.index(&e)
+	}
+}
+
+// dropPutArchived notes that an archived block need not be saved any more.
+func (l *Set) dropPutArchived(id string) {
+	if s := l.archived[id].Summary; s != nil {
+		l.archivedBytes -= int64(s.Bytes())
+	}
+	delete(l.archived, id)
+}
+
+// archivedSummary is the summary of an archived block.
+func (l *Set) archivedSummary(id string) (*incremental.Summary, error) {
+	if s := l.archived[id].Summary; s != nil {
+		return s, nil
+	}
+	return l.store.Summary(snapshot.Features, id)
+}
+
+// dropArchived drops what is known about a block that has left the archive, or that is
+// withdrawn from now on.
+func (l *Set) dropArchived(e *retire.Entry) error {
+	if !e.Withdrawn {
+		var s *incremental.Summary
+		if len(l.past.cuts) > 0 {
+			var err error
+			if s, err = l.archivedSummary(e.ID); err != nil {
+				return fmt.Errorf("take block %s out of the archive: %w", e.ID, err)
+			}
+		}
+		l.unindex(e, s)
+	}
+	l.dropPutArchived(e.ID)
+	delete(l.due, e.ID)
+	l.gone[e.ID] = struct{}{}
+	return nil
+}
+
+// RetireArchived retires those of the blocks on request that are archived. The state does not
+// change. rest are the others.
+func (l *Set) RetireArchived(ids []string) (rest []string, err error) {
+	for _, id := range ids {
+		e, ok := l.inArchive(id)
+		if !ok {
+			rest = append(rest, id)
+		} else if err := l.retireArchived(e); err != nil {
+			return nil, err
+		}
+	}
+	return rest, nil
+}
+
+// retireArchived retires an archived block permanently. Nothing of it must stay.
+func (l *Set) retireArchived(e retire.Entry) error {
+	l.archive.Retire(e.ID)
+	if !e.Withdrawn {
+		l.retired++
+		l.leaveRemains()
+	}
+	return l.dropArchived(&e)
+}
+
+// withdrawArchived withdraws an archived block.
+func (l *Set) withdrawArchived(e retire.Entry) error {
+	l.archive.Withdraw(e.ID)
+	l.withdrew++
+	l.leaveRemains()
+	if err := l.dropArchived(&e); err != nil {
+		return err
+	}
+	e.Withdrawn = true
+	l.putArchived(e, nil)
+	return nil
+}
+
+// giveBackArchived gives an archived block that was read again its summary back.
+func (l *Set) giveBackArchived(e retire.Entry, s *incremental.Summary) {
+	l.archive.Return(e.ID)
+	delete(l.due, e.ID)
+	e.Withdrawn = false
+	l.putArchived(e, s)
+}
+
+// Span returns the first block above a rank and the last one of all, live or archived. ok is
+// false if there is none.
+func (l *Set) Span(above retire.Rank) (first, last retire.Entry, ok bool) {
+	for _, in := range l.ledgers() {
+		page := in.Page(above, 1)
+		if len(page) == 0 {
+			continue
+		}
+		newest, _ := in.Newest()
+		if !ok || page[0].Rank().Compare(first.Rank()) < 0 {
+			first = page[0]
+		}
+		if !ok || newest.Rank().Compare(last.Rank()) > 0 {
+			last = newest
+		}
+		ok = true
+	}
+	return first, last, ok
+}
+
+// selectArchived lists the archived blocks that s chooses, by ascending rank.
+func (l *Set) selectArchived(s *retire.Selection) []retire.Entry {
+	if l.archive == nil {
+		return nil
+	}
+	return slices.Collect(l.archive.Select(s))
+}
+
+// SelectPast lists the live blocks and the archived ones that s chooses, by ascending rank.
+func (l *Set) SelectPast(s *retire.Selection) []retire.Entry {
+	chosen := slices.AppendSeq(l.selectArchived(s), l.ledger.Select(s))
+	slices.SortStableFunc(chosen, func(a, b retire.Entry) int { return a.Rank().Compare(b.Rank()) })
+	return chosen
+}

@@ -205,46 +205,45 @@ func alarmTable(ctx context.Context, c *Config) ([]Result, error) {
 		runs, of := golden.Runs[first:last], outcomes[first:last]
 		rows := runs[0].rows()
 		atOnce := runs[0].Stream == "sea"
-		// add adds a method. A plane's errors have River's for comparison.
-		add := func(method string, plane bool, alarms func(i int) (rises []int, wrong int)) *Result {
+		// add adds a method with its alarms on the stream of each seed. A classifier of River is no
+		// plane.
+		add := func(method string, plane bool, alarms func(seed int) alarmed) *Result {
 			r := Result{DataSet: runs[0].Stream, Method: method, Alarms: &Alarms{}}
 			if plane {
 				r.Rows, r.Features, r.Nu = rows.Rows(), len(rows.Columns), prequentialNu
 			}
 			right := 0.
 			for i, g := range runs {
-				rises, wrong := alarms(i)
-				found, early := delays(rows.Changes, rises, rows.Rows(), atOnce)
+				a := alarms(i)
+				found, early := delays(rows.Changes, a.Rises, rows.Rows(), atOnce)
 				r.Alarms.Delays = append(r.Alarms.Delays, found)
 				r.Alarms.False += early
-				right += (1 - float64(wrong)/float64(rows.Rows()-g.Block)) / float64(len(runs))
+				right += (1 - float64(a.Wrong)/float64(rows.Rows()-g.Block)) / float64(len(runs))
 			}
 			r.Test = &right
 			results = append(results, &r)
 			return &r
 		}
 		kept := fmt.Sprintf("last %d blocks: ", runs[0].Keep)
-		ours := add(kept+"errors", true, func(i int) ([]int, int) { return of[i].kept.errors.Rises, of[i].kept.errors.Wrong })
+		ours := add(kept+"errors", true, func(i int) alarmed { return of[i].kept.errors })
 		for i, g := range runs {
 			got := of[i].kept.errors
 			if !slices.Equal(got.Rises, g.Plane.Rises) || !slices.Equal(got.Falls, g.Plane.Falls) || got.Wrong != g.Plane.Wrong {
 				ours.Broken = fmt.Sprintf("seed %d: alarms and errors %+v, and %+v by River's ADWIN", g.Seed, got, g.Plane)
 			}
 		}
-		add(kept+"River's ADWIN", true, func(i int) ([]int, int) { return runs[i].Plane.Rises, runs[i].Plane.Wrong })
+		add(kept+"River's ADWIN", true, func(i int) alarmed { return runs[i].Plane })
 		for _, own := range []*Result{
-			add("River's logistic regression", false, func(i int) ([]int, int) { return runs[i].Logistic.Rises, runs[i].Logistic.Wrong }),
-			add("River's Hoeffding tree", false, func(i int) ([]int, int) { return runs[i].Tree.Rises, runs[i].Tree.Wrong }),
+			add("River's logistic regression", false, func(i int) alarmed { return runs[i].Logistic }),
+			add("River's Hoeffding tree", false, func(i int) alarmed { return runs[i].Tree }),
 		} {
 			if says := ours.Alarms.laterThan(own.Alarms); says != "" {
 				ours.Broken = own.Method + ": " + says
 			}
 		}
-		all := add("all blocks: errors", true, func(i int) ([]int, int) { return of[i].all.errors.Rises, of[i].all.errors.Wrong })
-		add("all blocks: sums", true, func(i int) ([]int, int) { return of[i].all.sums, of[i].all.errors.Wrong })
-		shortened := add(fmt.Sprintf("drift.rows %d: errors", shortenTo), true, func(i int) ([]int, int) {
-			return of[i].shortened.errors.Rises, of[i].shortened.errors.Wrong
-		})
+		all := add("all blocks: errors", true, func(i int) alarmed { return of[i].all.errors })
+		add("all blocks: sums", true, func(i int) alarmed { return alarmed{Rises: of[i].all.sums, Wrong: of[i].all.errors.Wrong} })
+		shortened := add(fmt.Sprintf("drift.rows %d: errors", shortenTo), true, func(i int) alarmed { return of[i].shortened.errors })
 		plain, short := 0, 0
 		for i := range of {
 			plain += of[i].all.after
@@ -285,8 +284,8 @@ func (a *Alarms) mean() (delay float64, found, changes int) {
 	return delay / float64(max(found, 1)), found, changes
 }
 
-// laterThan says why these alarms are worse than others: fewer changes are found, or those that
-// both have found are found later on average.
+// laterThan says why these alarms are worse than others: more are false, fewer changes are found,
+// or those that both have found are found later on average.
 func (a *Alarms) laterThan(b *Alarms) string {
 	var ours, theirs, both int
 	for i := range a.Delays {
@@ -298,8 +297,8 @@ func (a *Alarms) laterThan(b *Alarms) string {
 	}
 	_, found, changes := a.mean()
 	_, others, _ := b.mean()
-	if found < others || ours > theirs {
-		return fmt.Sprintf("%d of %d changes are found, and %d by River's; the %d that both find come after %d rows together, River's after %d", found, changes, others, both, ours, theirs)
+	if a.False > b.False || found < others || ours > theirs {
+		return fmt.Sprintf("%d of %d changes are found, and %d by River's; the %d that both find come after %d rows together, River's after %d; %d alarms are false, and %d of River's", found, changes, others, both, ours, theirs, a.False, b.False)
 	}
 	return ""
 }

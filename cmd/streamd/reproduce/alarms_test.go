@@ -46,9 +46,12 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// Alarms that miss more changes, or are later where both find the change, are worse.
+// Alarms that miss more changes, are false, or are later where both find the change, are worse.
 func TestLaterThan(t *testing.T) {
 	a := &Alarms{Delays: [][]int{{10, -1}, {30, 5}}}
+	if says := (&Alarms{Delays: a.Delays, False: 1}).laterThan(a); says == "" {
+		t.Error("a false alarm is not worse than none")
+	}
 	for _, test := range []struct {
 		other [][]int
 		worse bool

@@ -99,7 +99,7 @@ func Hyperplane(seed uint32, rows, begins int, change float64) *Stream {
 		for j := range x {
 			x[j] = r.float64()
 			all += w[j]
-			sum += w[j] * x[j]
+			sum += float64(w[j] * x[j])
 		}
 		positive := sum >= 0.5*all
 		if 0.01+r.float64() <= 0.05 {

@@ -1,6 +1,6 @@
 """Makes the golden file of the table drift, with River and numpy and without streamd.
 
-    python drift.py > drift.json        (numpy 2.5, river 0.26.1)
+    python drift.py > drift.json        (numpy 2.4, river 0.26.1)
 
 Each run is a stream of River's generators, and the rows at which ADWIN of River raises an alarm
 because the share of errors has grown, or falls:

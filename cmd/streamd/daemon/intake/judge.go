@@ -48,8 +48,8 @@ type ruling struct {
 	loss          float64 // see prequential.SquaredError
 }
 
-// allowance bounds the work of all judges to a few percent of a processor. All rows are judged of
-// a stream of up to a quarter million rows a second and ten features, and some of each block of a
+// allowance bounds the work of all judges to some two percent of a processor. All rows are judged of
+// a stream of up to a hundred thousand rows a second and ten features, and some of each block of a
 // faster one. It is safe for concurrent use.
 type allowance struct {
 	mu     sync.Mutex
@@ -58,8 +58,8 @@ type allowance struct {
 }
 
 const (
-	secondCredit = 1 << 25          // that a second adds
-	mostCredit   = secondCredit / 4 // that is kept for a block
+	secondCredit = 1 << 24          // that a second adds
+	mostCredit   = secondCredit / 2 // that is kept for a block
 	judgedCall   = 512              // operations of a record
 	judgedRow    = 128              // operations of a row beside its multiplications
 	pieceNumbers = 1 << 16          // bounds the numbers that a judge holds

@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
+	"streamd/ingest/kafka"
 	"streamd/retire"
 )
 
@@ -231,5 +234,92 @@ func (a *archived) checkPages(t *testing.T) {
 	}
 	if !slices.Equal(listed, want) {
 		t.Errorf("pages list %v, want %v", listed, want)
+	}
+}
+
+// Nothing of a retired archived block is left in any answer, in the log and, after a compaction,
+// in the snapshot's folder, whoever retires it. Before that, windows have it.
+func TestNothingIsLeftOfAnArchivedBlock(t *testing.T) {
+	to := plantedTime.Add(time.Second)
+	planted := model.Window{From: &plantedTime, To: &to}
+	for how, leaves := range map[string]func(d *instance, topic string){
+		"event time": func(d *instance, _ string) { d.choose(httpapi.Selector{From: &plantedTime, To: &to}) },
+		"DELETE":     func(d *instance, topic string) { d.retire(topic + "/0/10") },
+		"control topic": func(d *instance, topic string) {
+			produce(d.t, topic+".control", message{key: []byte("request"), value: []byte(`{"retire":{"positions":["` + topic + `/0/10-10"]}}`)})
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			topic, folder := topic(t, 1), t.TempDir()
+			file := filepath.Join(folder, "streamd.db")
+			flags := map[string]string{"retire.keep": "blocks", "retire.blocks": "10", "retire.archive": "true"}
+			if how == "control topic" {
+				flags["retire.topic"] = topic + ".control"
+				if err := kafka.EnsureTopic(t.Context(), cluster(t), flags["retire.topic"], 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			produce(t, topic, append(customers(t)[:10], plantedRows(t))...)
+			d, log := logging(t, topic, file, flags)
+			d.wait("the other blocks", func(s *model.Served) bool { return s.Model != nil && s.Rows == 90 })
+			if _, err := d.Snapshot(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			if s, err := d.Window(t.Context(), planted, 0); err != nil || s.Blocks != 1 || s.Rows != 6 {
+				t.Fatalf("%+v, %v", s, err)
+			}
+			before := slices.Collect(maps.Keys(found(files(t, folder))))
+			for _, c := range []string{"raw of the label in streamd.db", " of the summary in streamd.db"} {
+				if !slices.ContainsFunc(before, func(trace string) bool { return strings.HasSuffix(trace, c) }) {
+					t.Errorf("the search does not find the %s before the retirement", c)
+				}
+			}
+			leaves(d, topic)
+			for {
+				_, err := d.Window(t.Context(), planted, 0)
+				if errors.Is(err, httpapi.ErrNoWindow) {
+					break
+				}
+				if err != nil || how != "control topic" {
+					t.Fatalf("the window has the block still: %v", err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			none := func(where string, places map[string][]byte) {
+				t.Helper()
+				for trace := range found(places) {
+					t.Errorf("%s: %s", where, trace)
+				}
+			}
+			d.compact()
+			none("answers", d.answers())
+			none("files", files(t, folder))
+			d.stop()
+			none("the log", map[string][]byte{"it": log.Bytes()})
+		})
+	}
+}
+
+// Without retire.archive a start drops the archive.
+func TestArchiveIsTurnedOff(t *testing.T) {
+	a := newArchived(t, 4)
+	for partition := range a.log {
+		a.read(a.o, partition, math.MaxInt)
+	}
+	a.o.flushRuns()
+	if a.o.live.Archived() == 0 {
+		t.Fatal("nothing is archived")
+	}
+	a.o.saver.save()
+	a.o.flags["retire.archive"] = "false"
+	o := a.o.crash(false)
+	if o.live.Archived() != 0 || len(o.live.ArchivedBlocks(retire.Lowest, 1)) > 0 {
+		t.Errorf("%d blocks are archived", o.live.Archived())
+	}
+	o.saver.save()
+	o.flags["retire.archive"] = "true"
+	if o = o.crash(false); o.live.Archived() != 0 {
+		t.Errorf("%d blocks are in the file", o.live.Archived())
 	}
 }

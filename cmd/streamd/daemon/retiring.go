@@ -20,61 +20,110 @@ var errRetiredUnsaved = fmt.Errorf("it is retired, but that could not be saved y
 
 // Retire implements httpapi.Service.
 func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (httpapi.Retirement, error) {
-	return inLoop(ctx, d.jobs, func() (httpapi.Retirement, error) {
-		r, err := d.retire(s, dryRun, access.CallerOf(ctx))
-		if id, one := s.Single(); err != nil && one {
-			return r, fmt.Errorf("retire block %s: %w", id, err)
-		} else if err != nil {
-			return r, fmt.Errorf("retire blocks: %w", err)
+	type answer struct {
+		retirement httpapi.Retirement
+		err        error
+	}
+	done := make(chan answer, 1)
+	if err := d.call(ctx, func() error {
+		d.retireThen(s, dryRun, access.CallerOf(ctx), func(r httpapi.Retirement, err error) { done <- answer{r, err} })
+		return nil
+	}); err != nil {
+		return httpapi.Retirement{}, err
+	}
+	var a answer
+	select {
+	case a = <-done:
+	case <-ctx.Done(): // the blocks are retired, and the save continues
+		return httpapi.Retirement{}, context.Cause(ctx)
+	case <-d.loopDone:
+		select {
+		case a = <-done:
+		default:
+			return httpapi.Retirement{}, errStopping
 		}
-		return r, nil
+	}
+	if id, one := s.Single(); a.err != nil && one {
+		return a.retirement, fmt.Errorf("retire block %s: %w", id, a.err)
+	} else if a.err != nil {
+		return a.retirement, fmt.Errorf("retire blocks: %w", a.err)
+	}
+	return a.retirement, nil
+}
+
+// retireThen retires the live and the archived blocks that s chooses, and calls answer in the loop when they are
+// saved, in one transaction, or that has failed. Meanwhile the loop goes on. The log names the
+// caller. A dry run only says which blocks these are.
+func (d *Daemon) retireThen(s httpapi.Selector, dryRun bool, by access.Caller, answer func(httpapi.Retirement, error)) {
+	r, left, err := d.takeOut(s, dryRun, by)
+	if err != nil || dryRun {
+		answer(r, err)
+		return
+	}
+	d.saver.saveThen(func() {
+		err := d.saver.problem
+		d.logRetirement(&r, by) // the caller may have disconnected before the answer
+		if err != nil {
+			answer(httpapi.Retirement{}, errRetiredUnsaved)
+			return
+		}
+		d.watching.events.Add(httpapi.Event{
+			Type: httpapi.EventRetirement, Text: fmt.Sprintf("%d blocks of %d rows were retired on request", r.Blocks, r.Rows),
+			Retirement: &httpapi.RetirementEvent{Blocks: r.Blocks, Rows: r.Rows, DigestBefore: r.DigestBefore, DigestAfter: r.DigestAfter},
+		})
+		now := time.Now().UTC()
+		if until := d.retention.until(r.Latest); !until.IsZero() {
+			r.LogUntil = &until
+		}
+		r.RetiredAt, r.Remains = &now, d.remains(r.InBasis, r.Latest)
+		d.receipts.name(&r, left, &s)
+		answer(r, nil)
 	})
 }
 
-// retire retires the live and the archived blocks that s chooses, and saves them in one transaction. The log
-// names the caller. A dry run only says which blocks these are.
-func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (httpapi.Retirement, error) {
+// takeOut takes the live and the archived blocks that s chooses out of their sets, unless in a dry
+// run, and describes them. They are not saved yet.
+func (d *Daemon) takeOut(s httpapi.Selector, dryRun bool, by access.Caller) (r httpapi.Retirement, left []*pendingReceipt, err error) {
 	var none httpapi.Retirement
 	if d.failure != nil {
-		return none, errStopping
+		return none, nil, errStopping
 	}
 	if err := d.flushAll(); err != nil { // so that the digests include everything read so far
-		return none, err
+		return none, nil, err
 	}
 	chosen, err := control.SelectionOf(s, d.cfg.Retire.Header)
 	if err != nil {
-		return none, err
+		return none, nil, err
 	}
 	r, ids := d.choose(chosen)
 	if !dryRun {
 		ended, err := d.intake.EndBlocks(d.background, func(id string) bool { return slices.Contains(ids, id) })
 		if err != nil {
 			d.fail(err)
-			return none, err
+			return none, nil, err
 		}
 		if ended { // a block whose log has changed may be another one now
 			r, ids = d.choose(chosen)
 		}
 	}
 	if len(ids) == 0 {
-		return none, d.noneLive(s, chosen.IDs, dryRun)
+		return none, nil, d.noneLive(s, chosen.IDs, dryRun)
 	}
 	r.Offsets, r.DigestBefore = d.intake.Applied(), d.live.Digest()
 	r.InBasis = slices.ContainsFunc(ids, d.live.InBasis)
 	if r.DryRun = dryRun; dryRun {
-		return r, nil
+		return r, nil, nil
 	}
-	var left []*pendingReceipt
 	live, err := d.live.RetireArchived(ids)
 	if err != nil {
 		d.fail(err)
-		return none, err
+		return none, nil, err
 	}
 	for few := range slices.Chunk(live, receipt.MaxRemoved) {
 		leaf, removal, err := d.live.RetireTogether(few)
 		if err != nil {
 			d.fail(err) // nothing is saved any more, so a restart has all of them
-			return none, err
+			return none, nil, err
 		}
 		if leaf != nil {
 			left = append(left, d.receipts.add(leaf, removal, by, &s))
@@ -85,22 +134,7 @@ func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (http
 	d.studying.blocksChanged()
 	d.windows.clear()
 	d.publisher.sayStale()
-	d.saver.save()
-	d.logRetirement(&r, by) // the caller may have disconnected before the answer
-	if d.saver.problem != nil {
-		return none, errRetiredUnsaved
-	}
-	d.watching.events.Add(httpapi.Event{
-		Type: httpapi.EventRetirement, Text: fmt.Sprintf("%d blocks of %d rows were retired on request", r.Blocks, r.Rows),
-		Retirement: &httpapi.RetirementEvent{Blocks: r.Blocks, Rows: r.Rows, DigestBefore: r.DigestBefore, DigestAfter: r.DigestAfter},
-	})
-	now := time.Now().UTC()
-	if until := d.retention.until(r.Latest); !until.IsZero() {
-		r.LogUntil = &until
-	}
-	r.RetiredAt, r.Remains = &now, d.remains(r.InBasis, r.Latest)
-	d.receipts.name(&r, left, &s)
-	return r, nil
+	return r, left, nil
 }
 
 // flushAll makes the rows of all open runs live, and saves whenever they have no room

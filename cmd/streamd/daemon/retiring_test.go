@@ -93,6 +93,16 @@ func randomSelector(r *rand.Rand, flags map[string]string, blocks []retire.Entry
 	return s, chosen
 }
 
+// retire retires blocks in the place of the loop, and waits until they are saved.
+func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (r httpapi.Retirement, err error) {
+	answered := false
+	d.retireThen(s, dryRun, by, func(done httpapi.Retirement, failed error) { r, err, answered = done, failed, true })
+	if d.saver.await(); !answered {
+		d.saver.save()
+	}
+	return r, err
+}
+
 // retire retires blocks by a random selector, after a dry run. The digest is then that of
 // the sums of the other blocks.
 func (h *logHistory) retire(t *testing.T, o *offline) {
@@ -182,6 +192,37 @@ func TestRetireRunsWithoutRoom(t *testing.T) {
 	done, err := o.retire(s, false, access.Caller{})
 	if err != nil || done.Blocks != partitions || done.Rows != 2*partitions || o.live.Blocks() != 0 {
 		t.Errorf("%+v, %v; %d blocks are left", done, err, o.live.Blocks())
+	}
+}
+
+// The loop goes on while a retirement is saved. One that comes meanwhile is not in that save, and is
+// answered after the next.
+func TestLoopGoesOnWhileARetirementIsSaved(t *testing.T) {
+	o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "message"}), false)
+	defer o.store.Close()
+	o.deliver(0, []kafka.Record{after(0, 0), after(1, 0), after(2, 0)}, 3)
+	o.saver.save()
+	ids := o.ids()
+	var answered []string
+	retire := func(id string) {
+		o.retireThen(httpapi.Selector{IDs: []string{id}}, false, access.Caller{}, func(r httpapi.Retirement, err error) {
+			if err != nil || r.Blocks != 1 || r.RetiredAt == nil {
+				t.Errorf("%s: %+v, %v", id, r, err)
+			}
+			answered = append(answered, id)
+		})
+	}
+	retire(ids[0])
+	retire(ids[1])
+	if o.live.Blocks() != 1 || o.saver.state != storing || len(answered) > 0 {
+		t.Fatalf("%d blocks are live, answered are %q", o.live.Blocks(), answered)
+	}
+	if o.saver.await(); !slices.Equal(answered, ids[:1]) {
+		t.Fatalf("after the first save answered are %q", answered)
+	}
+	o.saver.whenDue(time.Now())
+	if o.saver.await(); !slices.Equal(answered, ids[:2]) || o.saver.hasUnsaved() {
+		t.Fatalf("after the second save answered are %q", answered)
 	}
 }
 

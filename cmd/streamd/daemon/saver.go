@@ -24,8 +24,9 @@ type saver struct {
 	receipts *receipts
 	watching *watching
 	state    saverState
-	job      *job    // the job under way, unless idle
-	saving   *saving // the save under way, or nil
+	job      *job     // the job under way, unless idle
+	saving   *saving  // the save under way, or nil
+	waiting  []func() // called when the next save that begins has ended
 	commits  chan map[int]int64
 
 	unsavedSince time.Time // zero: nothing is unsaved
@@ -53,6 +54,7 @@ type saving struct {
 	blocks int           // blocks added and removed
 	bytes  int64         // bytes of these blocks
 	undo   func()        // marks the saved positions as moved again
+	then   []func()      // called when it has ended
 	next   map[int]int64 // all positions
 	made   httpapi.SnapshotInfo
 }
@@ -115,7 +117,7 @@ func (s *saver) whenDue(now time.Time) {
 	if s.problem != nil {
 		pause = max(pause, s.cfg.Snapshot.Interval)
 	}
-	if s.state == idle && due && now.Sub(s.lastTry) >= pause {
+	if s.state == idle && (len(s.waiting) > 0 || due && now.Sub(s.lastTry) >= pause) {
 		s.beginSave()
 	}
 	if s.state == idle && compactionIsDue(s.cfg.Snapshot.Scrub, s.live.Uncompacted(), s.lastCompaction, now) {
@@ -127,7 +129,8 @@ func (s *saver) whenDue(now time.Time) {
 // is idle.
 func (s *saver) beginSave() {
 	s.lastTry = time.Now()
-	y := &saving{change: s.live.Change(), blocks: s.live.Unsaved(), bytes: s.live.Waiting(), next: map[int]int64{}}
+	y := &saving{change: s.live.Change(), blocks: s.live.Unsaved(), bytes: s.live.Waiting(), next: map[int]int64{}, then: s.waiting}
+	s.waiting = nil
 	c := &y.change
 	c.Counts, c.SavedAt = s.intake.Counts(), s.lastTry
 	offsets, undo := s.intake.TakeMoved()
@@ -167,6 +170,11 @@ func (s *saver) beginSave() {
 func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 	y := s.saving
 	s.state, s.job, s.saving = idle, nil, nil
+	defer func() {
+		for _, then := range y.then {
+			then()
+		}
+	}()
 	s.took = time.Since(s.lastTry)
 	if err != nil {
 		if s.problem == nil {
@@ -212,6 +220,14 @@ func (s *saver) save() {
 	s.await()
 	s.beginSave()
 	s.await()
+}
+
+// saveThen has all changes saved, and calls then when they are on disk or the save has failed.
+// A save that is under way does not have all of them, so another one follows.
+func (s *saver) saveThen(then func()) {
+	if s.waiting = append(s.waiting, then); s.state == idle {
+		s.beginSave()
+	}
 }
 
 // compactionIsDue reports whether an explicit retirement has waited long enough for a

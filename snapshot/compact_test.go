@@ -380,13 +380,16 @@ func TestAdopt(t *testing.T) {
 		}
 		s, _ := open("streamd.db")
 		w := newWorld(rand.New(rand.NewPCG(33, 1)), 2)
+		w.archives = true // the archive goes with its features
 		b := planted()
 		w.add(b)
 		for range 200 {
 			w.step()
 		}
 		w.retired++
-		w.save(t, s)
+		if w.save(t, s); len(w.archived) == 0 {
+			t.Error("no block is archived")
+		}
 		if err := s.SaveMember(Member{"group", "member"}); err != nil {
 			t.Fatal(err)
 		}

@@ -33,8 +33,9 @@ type receipts struct {
 	key     *receipt.Key // nil: there are no receipts
 	saved   receipt.Side // the live set of the last save that was begun
 	pending []*pendingReceipt
-	growth  *receipt.Growth // of the save under way or of the last one that failed; nil: none
-	growing int             // of pending, the leaves in growth
+	growth  *receipt.Growth  // of the save under way or of the last one that failed; nil: none
+	growing int              // of pending, the leaves in growth
+	head    snapshot.LogHead // of the log that the file has, and witnesses have not been shown; Size 0: none
 }
 
 // pendingReceipt is a receipt that is not saved yet.
@@ -249,7 +250,16 @@ func (r *receipts) grow(now time.Time) (*receipt.Growth, error) {
 	return r.growth, err
 }
 
-// end notes that the growth is on the disk.
+// succeeded notes that a save has succeeded. Only then is the head of a failed save sure to be on the
+// disk, too, and witnesses may see it.
+func (r *receipts) succeeded() {
+	if r.end(); r.head.Size > 0 {
+		r.witnessing.saved(r.head)
+		r.head = snapshot.LogHead{}
+	}
+}
+
+// end notes that the file has the growth.
 func (r *receipts) end() {
 	if r.growth == nil {
 		return
@@ -257,7 +267,7 @@ func (r *receipts) end() {
 	for i, p := range r.pending[:r.growing] {
 		p.index = r.growth.Size + int64(i)
 	}
-	r.witnessing.saved(snapshot.LogHead{Size: r.growth.Size + int64(r.growing), Checkpoint: r.growth.Checkpoint})
+	r.head = snapshot.LogHead{Size: r.growth.Size + int64(r.growing), Checkpoint: r.growth.Checkpoint}
 	r.pending, r.growth = r.pending[r.growing:], nil
 }
 

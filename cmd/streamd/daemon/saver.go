@@ -192,7 +192,7 @@ func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 	s.problem = nil
 	s.metrics.SnapshotSeconds.Observe(s.took.Seconds())
 	s.live.Saved(&y.change)
-	s.receipts.end()
+	s.receipts.succeeded()
 	s.missed = max(0, s.missed-int64(y.change.Retired))
 	s.live.Wrote(info.Bytes, y.blocks)
 	if !s.hasUnsaved() {

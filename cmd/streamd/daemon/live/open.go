@@ -82,8 +82,8 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 	return l, retired, nil
 }
 
-// New makes an empty live set without features and without an archive. The store may be nil as long as nothing
-// is saved.
+// New makes an empty live set without features and without an archive. The store may be nil as
+// long as nothing is saved.
 func New(store *snapshot.Store, cfg *config.Config, budget *memory.Budget) *Set {
 	l := &Set{
 		store:      store,

@@ -361,8 +361,8 @@ func (l *Set) include(e retire.Entry, k Kept) {
 // Covers reports whether k can be added: it has a summary in the space in use.
 func (l *Set) Covers(k *Kept) bool { return k.in(l.inUse.Coordinates) != nil }
 
-// Retire retires a block, live, withdrawn or archived, permanently, because its log says so. Its rows
-// must not stay anywhere.
+// Retire retires a block, live, withdrawn or archived, permanently, because its log says so. Its
+// rows must not stay anywhere.
 func (l *Set) Retire(id string) error {
 	if e, live := l.ledger.Get(id); live {
 		l.receipts.note(receipt.Deleted, &e)

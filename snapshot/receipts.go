@@ -15,7 +15,7 @@ import (
 // The log of receipts is in three buckets, which a file without receipts lacks:
 //
 //	bucket      key                    payload
-//	receipts    index (u64, BE)        leaf, with its length as a varint before it; removal
+//	receipts    index (u64, BE)        leaf, with its length as a varint before it; proof of the change
 //	log hashes  index (u64, BE)        a hash, as tlog numbers stored hashes
 //	log         log                    number of leaves; the signed checkpoint
 //	log         cosigned               checkpoints with cosignatures, of each: number of
@@ -79,7 +79,7 @@ func decodeCosigned(value []byte, size int64) (all []LogHead, err error) {
 
 func appendReceipt(b []byte, r *receipt.Record) []byte {
 	b = append(binary.AppendUvarint(b, uint64(len(r.Leaf))), r.Leaf...)
-	return append(b, r.Removal...)
+	return append(b, r.Change...)
 }
 
 func decodeReceipt(key, value []byte) (r receipt.Record, err error) {
@@ -90,7 +90,7 @@ func decodeReceipt(key, value []byte) (r receipt.Record, err error) {
 	if r.Leaf = bytes.Clone(p.Take(p.Count(1))); p.Bad {
 		return receipt.Record{}, &ChecksumError{string(bucketReceipts), fmt.Sprintf("%x", key), "it has no leaf"}
 	}
-	r.Removal = bytes.Clone(p.Rest)
+	r.Change = bytes.Clone(p.Rest)
 	return r, nil
 }
 

@@ -56,8 +56,14 @@ func (l *worldLog) grow(c *Change) *receipt.Growth {
 	l.growth = nil
 	var records []receipt.Record
 	for i := range c.Retired {
-		leaf := receipt.Leaf{Kind: receipt.Expired, Blocks: 1, Rows: int64(i), Earliest: c.SavedAt, Latest: c.SavedAt, Durable: c.SavedAt}
-		records = append(records, receipt.Record{Leaf: leaf.AppendBinary(nil)})
+		var tree receipt.Tree
+		item := l.key.Item(fmt.Sprint(i), receipt.Hash{})
+		tree.Put(item)
+		leaf := receipt.Leaf{Kind: receipt.Expired, Blocks: 1, Rows: int64(i), Earliest: c.SavedAt, Latest: c.SavedAt, Durable: c.SavedAt, Items: receipt.ListHash([]receipt.Item{item})}
+		leaf.Before.Root, leaf.After.Root = tree.Root(), receipt.EmptyRoot
+		since := tree.Mark()
+		tree.Remove(item.Key)
+		records = append(records, receipt.Record{Leaf: leaf.AppendBinary(nil), Change: tree.Prove(since, []receipt.Hash{item.Key})})
 	}
 	if records != nil {
 		var err error

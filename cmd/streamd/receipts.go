@@ -17,7 +17,7 @@ import (
 
 // receiptsCmd is about receipts of retirements.
 type receiptsCmd struct {
-	Verify receiptsVerifyCmd `cmd:"" help:"Check a receipt, without a daemon: the signature of the log, that the receipt is in it, and that the blocks have left the live set."`
+	Verify receiptsVerifyCmd `cmd:"" help:"Check a receipt, without a daemon: the signature of the log, that the receipt is in it, and that the blocks have left the live set. With a snapshot also check its sums and its whole log."`
 }
 
 type receiptsVerifyCmd struct {
@@ -26,8 +26,10 @@ type receiptsVerifyCmd struct {
 	Blocks    []string `name:"block" sep:"none" placeholder:"ID=SALT" help:"Also check that the receipt is about this block, with the salt that the answer to the retirement has for it. May be given many times."`
 	Witnesses []string `name:"witness" sep:"none" placeholder:"KEY" help:"Also check that this witness has cosigned the log, by its public key NAME+HASH+KEY. May be given many times: all have to."`
 	Quorum    int      `placeholder:"N" help:"Number of the witnesses of --witness that have to have cosigned. The default is all."`
-	Snapshot  string   `placeholder:"FILE" help:"A copy of the daemon's snapshot, made after the proof."`
-	Replay    string   `placeholder:"FILE" help:"Also read the topic again, with the daemon's configuration in this file, up to the offsets of --snapshot, and compare the states. It takes as long as the topic."`
+
+	Snapshot   string `placeholder:"FILE" help:"Also check this copy of the snapshot: that its blocks add up to its digest, that its log goes on that of the receipt, and each receipt in it."`
+	PrivateKey string `placeholder:"FILE" help:"Also find the blocks of the snapshot in the live set of the receipts, with the key in receipts.key_file."`
+	Replay     string `placeholder:"FILE" help:"Also read the topic again, with the daemon's configuration in this file, up to the offsets of --snapshot, and compare the states. It takes as long as the topic."`
 	jsonFlag
 }
 
@@ -40,6 +42,7 @@ type receiptReport struct {
 	Kind       receipt.Kind      `json:"kind"`
 	Blocks     int64             `json:"blocks"`
 	Rows       int64             `json:"rows"`
+	Passing    int64             `json:"passing"` // blocks that came and went, or went and came back, between two saves
 	Earliest   time.Time         `json:"earliest"`
 	Latest     time.Time         `json:"latest"`
 	Durable    time.Time         `json:"durable_at"`
@@ -53,12 +56,17 @@ type receiptReport struct {
 	RootAfter  string            `json:"live_root_after"`
 	Settings   string            `json:"settings"`
 	Request    string            `json:"request"`
-	Model      string            `json:"model"` // fingerprint of the one served before
+	Model      string            `json:"model"`         // fingerprint of the one served before
+	Without    string            `json:"model_without"` // of the first one served without the blocks; "": a later leaf names it
+	Leaves     int64             `json:"leaves,omitempty"`
 	Scope      map[string]string `json:"scope"`
-	Absent     bool              `json:"absent"` // it proves that the blocks were live before and are absent after
+	Absent     bool              `json:"absent"`   // it proves that the blocks were live before and are absent after
+	Restored   bool              `json:"restored"` // it proves that the blocks were absent before and are live after
+	Others     int               `json:"others"`   // ids of the blocks that have another live block where the proof says that they are absent
 	Named      []string          `json:"named,omitempty"`
 	Cosigned   []cosignature     `json:"cosigned,omitempty"` // by witnesses of --witness
 	Replay     *replayedReport   `json:"replay,omitempty"`
+	Snapshot   *receiptSnapshot  `json:"snapshot,omitempty"`
 }
 
 type cosignature struct {
@@ -73,15 +81,19 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.Replay != "" && c.Snapshot == "" {
 		return usagef("--replay goes with --snapshot, which says up to which offsets, and without which blocks")
 	}
-	public, err := os.ReadFile(c.Key)
+	if c.PrivateKey != "" && c.Snapshot == "" {
+		return usagef("--private-key goes with --snapshot")
+	}
+	text, err := os.ReadFile(c.Key)
 	if err != nil {
 		return fmt.Errorf("--key: %w", err)
 	}
+	public := strings.TrimSpace(string(text))
 	proof, err := readProof(c.File, s.stdin)
 	if err != nil {
 		return err
 	}
-	r, err := receipt.Check(proof, strings.TrimSpace(string(public)))
+	r, err := receipt.Check(proof, public)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
@@ -91,12 +103,14 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		Earliest: l.Earliest, Latest: l.Latest, Durable: l.Durable, Principal: l.Principal, Build: l.Build, Topic: l.Topic, Offsets: map[uint32]int64{},
 		Before: hex.EncodeToString(l.Before.Digest[:]), After: hex.EncodeToString(l.After.Digest[:]),
 		RootBefore: hex.EncodeToString(l.Before.Root[:]), RootAfter: hex.EncodeToString(l.After.Root[:]),
-		Settings: hex.EncodeToString(l.Settings[:]), Request: hex.EncodeToString(l.Request[:]), Model: hex.EncodeToString(l.Model[:]),
-		Scope: l.Scope.Names(), Absent: len(r.Items) > 0,
+		Settings: hex.EncodeToString(l.Settings[:]), Request: hex.EncodeToString(l.Request[:]), Model: fingerprint(l.Model),
+		Scope: l.Scope.Names(), Absent: len(r.Items) > 0 && l.Kind != receipt.Restored, Restored: len(r.Items) > 0 && l.Kind == receipt.Restored,
+		Passing: l.Passing, Without: fingerprint(l.Without), Leaves: l.Leaves, Others: r.Others,
 	}
 	for _, o := range l.Offsets {
 		report.Offsets[o.Partition] = o.Offset
 	}
+	salts := map[string]receipt.Hash{}
 	for _, block := range c.Blocks {
 		at := strings.LastIndex(block, "=")
 		if at < 0 {
@@ -110,6 +124,20 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 			return fmt.Errorf("%s: it is not about block %s, or the salt is another one", c.File, block[:at])
 		}
 		report.Named = append(report.Named, block[:at])
+		salts[block[:at]] = salt
+	}
+	if c.Snapshot != "" {
+		key, err := readPrivate(c.PrivateKey, public)
+		if err != nil {
+			return err
+		}
+		var named *receipt.Leaf
+		if report.Snapshot, named, err = checkSnapshot(c.Snapshot, r, public, key, salts); err != nil {
+			return err
+		}
+		if report.Without == "" && named != nil {
+			report.Without = fingerprint(named.Without)
+		}
 	}
 	if report.Cosigned, err = c.cosigned(r); err != nil {
 		return fmt.Errorf("%s: %w", c.File, err)
@@ -124,11 +152,29 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	t := newTable(s.stdout)
 	t.row("receipt", fmt.Sprintf("%d of the %d in %s: signed and included", report.Leaf, report.LogSize, report.Log))
-	t.row(report.Kind.String(), fmt.Sprintf("%s in %s of topic %s", counted(report.Rows, "row"), counted(report.Blocks, "block"), report.Topic))
-	t.row("event times", report.Earliest.Local().Format(time.DateTime)+" to "+report.Latest.Local().Format(time.DateTime))
+	if l.Kind == receipt.Served {
+		t.row("served", fmt.Sprintf("a model without the blocks of those receipts before number %d that name none", l.Leaves))
+	} else {
+		t.row(report.Kind.String(), fmt.Sprintf("%s in %s of topic %s", counted(report.Rows, "row"), counted(report.Blocks, "block"), report.Topic))
+	}
+	if report.Passing > 0 {
+		t.row("not proved", fmt.Sprintf("%s more, which came and went, or went and came back, between two saves", counted(report.Passing, "block")))
+	}
+	if report.Blocks > 0 {
+		t.row("event times", report.Earliest.Local().Format(time.DateTime)+" to "+report.Latest.Local().Format(time.DateTime))
+	}
 	t.row("durable", report.Durable.Local().Format(time.DateTime))
-	if report.Absent {
+	others := ""
+	if report.Others > 0 {
+		others = fmt.Sprintf("; %s of theirs have another block there", counted(report.Others, "id"))
+	}
+	switch {
+	case report.Restored:
+		t.row("live set", "lacks the blocks at the save before, and has them after"+others)
+	case report.Absent && l.Kind == receipt.Retired:
 		t.row("live set", "had the blocks before, lacks them after, and is else the same")
+	case report.Absent:
+		t.row("live set", "has the blocks at the save before, and lacks them after"+others)
 	}
 	for _, id := range report.Named {
 		t.row("block", id+" is one of them")
@@ -140,12 +186,26 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	if report.Principal != "" {
 		t.row("by", report.Principal)
 	}
-	t.row("digest before", report.Before)
-	t.row("digest after", report.After)
+	if l.Kind != receipt.Served {
+		t.row("digest before", report.Before)
+		t.row("digest after", report.After)
+	}
+	if report.Model != "" {
+		t.row("model before", report.Model)
+	}
+	switch {
+	case report.Without != "":
+		t.row("model after", report.Without+", the first that was served")
+	case l.Version > 1:
+		t.row("model after", "was not served yet; a later receipt of kind served names it (--snapshot finds it)")
+	}
 	for _, place := range slices.Sorted(maps.Keys(report.Scope)) {
 		if status := report.Scope[place]; status != "none" {
 			t.row(strings.ReplaceAll(place, "_", " "), strings.ReplaceAll(status, "_", " "))
 		}
+	}
+	if report.Snapshot != nil {
+		report.Snapshot.show(t)
 	}
 	return t.flush()
 }
@@ -185,6 +245,14 @@ func (c *receiptsVerifyCmd) cosigned(r *receipt.Receipt) (found []cosignature, e
 		}
 	}
 	return nil, fmt.Errorf("%d of the %d witnesses that it takes have cosigned the log; %s not, or not yet: get the proof again later", len(found), quorum, strings.Join(missing, ", "))
+}
+
+// fingerprint is the text of a model's fingerprint; "" for none.
+func fingerprint(f [16]byte) string {
+	if f == [16]byte{} {
+		return ""
+	}
+	return hex.EncodeToString(f[:])
 }
 
 // readProof reads a file, or standard input, of at most the length of a proof.

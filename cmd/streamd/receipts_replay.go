@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"streamd/cmd/streamd/daemon"
 	"streamd/config"
@@ -54,7 +53,7 @@ func (c *receiptsVerifyCmd) replay(ctx context.Context, s *surroundings, proved 
 		return nil, err
 	}
 	defer store.Close()
-	items, err := receiptItems(store, proved, saved.Log.Size)
+	items, err := receiptItems(store, saved.Log.Size)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Snapshot, err)
 	}
@@ -115,39 +114,29 @@ func logKey(file string) (*receipt.Key, error) {
 	return key, nil
 }
 
-// receiptItems has the blocks of all receipts of a snapshot's log, which has to have the one of
-// a proof.
-func receiptItems(store *snapshot.Store, proved *receipt.Receipt, size int64) (map[receipt.Item]receipt.Kind, error) {
-	head := proved.Checkpoint
-	if size < head.Size {
-		return nil, fmt.Errorf("its log has %d receipts, and that of the proof %d: copy the snapshot after the proof was made", size, head.Size)
-	}
-	switch root, err := tlog.TreeHash(head.Size, store); {
-	case err != nil:
-		return nil, err
-	case root != head.Root:
-		return nil, errors.New("its log of receipts is not that of the proof")
-	}
-	items := map[receipt.Item]receipt.Kind{}
+// receiptItems has the blocks of all receipts of a snapshot's log that have not come back.
+func receiptItems(store *snapshot.Store, size int64) (map[receipt.Item]receipt.Kind, error) {
+	left := map[receipt.Item]receipt.Kind{}
 	for i := range size {
 		record, err := store.Receipt(i)
 		if err != nil {
 			return nil, err
 		}
 		leaf, err := receipt.DecodeLeaf(record.Leaf)
-		if err == nil && len(record.Removal) > 0 {
-			var removal *receipt.Removal
-			if removal, err = receipt.CheckRemoval(record.Removal); err == nil {
-				for _, item := range removal.Removed {
-					items[item] = leaf.Kind
-				}
-			}
+		var items []receipt.Item
+		if err == nil {
+			items, _, err = leaf.CheckChange(record.Change)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("receipt %d: %w", i, err)
 		}
+		for _, item := range items {
+			if left[item] = leaf.Kind; leaf.Kind == receipt.Restored {
+				delete(left, item)
+			}
+		}
 	}
-	return items, nil
+	return left, nil
 }
 
 // listedBlocks bounds the blocks that an error names.

@@ -3,7 +3,7 @@
 //
 //	leaf.go     a leaf says what happened, and from what live set to what other one
 //	tree.go     the map of the live blocks, as a Merkle tree with one root for each set
-//	removal.go  proof that blocks were in one tree and are absent from the next
+//	change.go   proof that blocks were in one tree and are absent from a later one, or the reverse
 //	log.go      leaves become a log; a proof of one is checked offline
 //	key.go      the key that signs, and the salts of commitments
 //
@@ -21,11 +21,20 @@
 //
 // # What a receipt proves
 //
-// Check needs the proof and the public key of the log, and finds that the log's owner has signed
-// that these items left the live set of one root, that the live set of the other root lacks them,
-// and that nothing else changed between the two. The owner cannot take that back: a later
-// checkpoint without the leaf is not consistent with the earlier one (Audit). A receipt cannot
-// prove that the owner has no copy. Its scope says what the owner vouches for.
+// Check needs the proof and the public key of the log, and finds that the log's owner has
+// signed that these items were in the live set of one root, and are absent from that of the
+// other root; of a restored block the reverse. An item is a block with its contents: its id may
+// have another block after.
+//
+// For a retirement on request the two roots are those right before and after it, and the proof
+// shows that nothing else changed between the two. For the other kinds they are those of one
+// save and the next one. A block that came and went between two saves was in neither, and one
+// that went and came back is in both. Leaves count such blocks, and prove nothing of them.
+//
+// The owner cannot take that back: a later checkpoint without the leaf is not consistent with
+// the earlier one (Audit). A receipt cannot prove that the owner has no copy. Its scope says
+// what the owner vouches for. So does the fingerprint of the first model that was served without
+// the blocks. If there was none before the save, a later leaf, of kind Served, has it.
 //
 // Hashes of the log are those of RFC 6962. Those of the tree are SHA-256 over
 //

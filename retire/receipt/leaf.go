@@ -11,7 +11,7 @@ import (
 	"streamd/incremental/decode"
 )
 
-// Kind says why blocks have left the live set, or come back.
+// Kind says why blocks have left the live set, or come back, or that a model lacks them.
 type Kind byte
 
 const (
@@ -22,11 +22,13 @@ const (
 	Lost                      // the log does not return it as it was
 	Withdrawn                 // by a record of the control topic
 	Restored                  // a withdrawn block is live again
+	Served                    // a model is served without the blocks of earlier leaves
 	Kinds                     // 1 + the number of kinds
 )
 
 var kinds = [Kinds]string{
 	Retired: "retired", Deleted: "deleted", Expired: "expired", Replaced: "replaced", Lost: "lost", Withdrawn: "withdrawn", Restored: "restored",
+	Served: "served",
 }
 
 func (k Kind) known() bool { return k >= Retired && k < Kinds }
@@ -55,10 +57,14 @@ const (
 	Models                   // models and predictions that were handed out
 	Log                      // topic of the records
 	Copies                   // copies of the snapshot file, and blocks of the disk that it had before
+	Archive                  // summaries of blocks that the retention policy let go
 	places
 )
 
-var placeNames = [places]string{"state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies"}
+// placesOf1 is the number of places in a leaf of version 1.
+const placesOf1 = Copies + 1
+
+var placeNames = [places]string{"state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive"}
 
 // Status says whether something has left a place.
 type Status byte
@@ -99,26 +105,39 @@ type Next struct {
 
 // Leaf is an entry of the log. It has no id, key, label or number of a row.
 type Leaf struct {
+	Version  byte // that it was read in; AppendBinary writes the latest one
 	Kind     Kind
 	Blocks   int64
 	Rows     int64
 	Earliest time.Time // event times of the blocks
 	Latest   time.Time
 	Durable  time.Time // when it was saved
+	// Passing counts blocks that no live set was saved with, or all: they came and went, or
+	// went and came back, between the two saves. Blocks, Rows, the times and Items leave them
+	// out, and nothing is proved of them.
+	Passing int64
 	// Before and After are the live set before and after. For kind Retired nothing else has
 	// changed between them. For the other kinds they are those of the save before and of
 	// this save, between which other blocks may have come and gone.
 	Before, After Side
-	Items         Hash     // ListHash of the blocks: by key for kind Retired, else in their order
+	Items         Hash     // ListHash of the blocks: by key, but for other kinds than Retired in version 1
 	Settings      Hash     // of topic, features, options and algorithm
 	Request       Hash     // HMAC-SHA256 of the request under its salt; zero without one
-	Model         [16]byte // fingerprint of the model that was served before
-	Scope         Scope
-	Principal     string // name of who asked; "" for other kinds than Retired
-	Build         string // version of streamd
-	Topic         string
-	Offsets       []Next // of the cut, by partition; the first MaxOffsets of them
+	Model         [16]byte // fingerprint of the model that was served before Without, or last
+	// Without is the fingerprint of the first model that was served without the blocks
+	// (Restored: with them) and those of the other leaves of the save. It is zero if there was none before the save. Then the next leaf of
+	// kind Served whose Leaves are more than the number of this one has it.
+	Without   [16]byte
+	Leaves    int64 // of kind Served: Without is that of the leaves before this number that have none yet
+	Scope     Scope
+	Principal string // name of who asked; "" for other kinds than Retired
+	Build     string // version of streamd
+	Topic     string
+	Offsets   []Next // of the cut, by partition; the first MaxOffsets of them
 }
+
+// Proved reports whether a proof of what has become of the blocks belongs to the leaf.
+func (l *Leaf) Proved() bool { return l.Kind == Retired || l.Version > 1 && l.Blocks > 0 }
 
 // Bounds of a leaf, so that it has less than 64 KiB.
 const (
@@ -140,7 +159,7 @@ func (l *Leaf) Add(rows int64, at time.Time) {
 }
 
 // leafVersion is the first byte of a leaf. Each version is read forever.
-const leafVersion = 1
+const leafVersion = 2
 
 // ListHash identifies a list of items.
 func ListHash(items []Item) Hash {
@@ -156,26 +175,36 @@ func ListHash(items []Item) Hash {
 // and times are rounded to milliseconds.
 //
 //	size
-//	   1  version, 1
+//	   1  version, 2
 //	   1  kind
-//	   8  blocks, rows, earliest, latest, durable: each 8; times in ms since 1970
+//	      blocks, rows, passing
+//	   8  earliest, latest, durable: each 8; in ms since 1970
 //	  32  before: digest, root; after: digest, root: each 32
 //	  32  hash of the items, settings, request: each 32
-//	  16  fingerprint of the model
-//	   9  scope, a byte for each place
+//	  16  fingerprints of the model before and of the first one without the blocks: each 16
+//	      leaves, only of kind served
+//	  10  scope, a byte for each place
 //	      principal, build, topic: each its length and the bytes
 //	      number of offsets; of each partition (4) and offset (8)
 //
-// Numbers are little endian; lengths and the number of offsets are varints.
+// Numbers are little endian; those without a size are varints. In version 1 blocks and rows have
+// 8 bytes each, passing, the second fingerprint and the last place are missing, and there is no
+// kind served.
 func (l *Leaf) AppendBinary(b []byte) []byte {
 	b = append(b, leafVersion, byte(l.Kind))
-	for _, x := range []int64{l.Blocks, l.Rows, l.Earliest.UnixMilli(), l.Latest.UnixMilli(), l.Durable.UnixMilli()} {
-		b = binary.LittleEndian.AppendUint64(b, uint64(x))
+	for _, x := range []int64{l.Blocks, l.Rows, l.Passing} {
+		b = binary.AppendUvarint(b, uint64(x))
+	}
+	for _, at := range []time.Time{l.Earliest, l.Latest, l.Durable} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(at.UnixMilli()))
 	}
 	for _, h := range l.hashes() {
 		b = append(b, h[:]...)
 	}
-	b = append(b, l.Model[:]...)
+	b = append(append(b, l.Model[:]...), l.Without[:]...)
+	if l.Kind == Served {
+		b = binary.AppendUvarint(b, uint64(l.Leaves))
+	}
 	for _, status := range l.Scope {
 		b = append(b, byte(status))
 	}
@@ -199,40 +228,53 @@ func (l *Leaf) hashes() [7]*Hash {
 
 // DecodeLeaf reads what AppendBinary has written.
 func DecodeLeaf(b []byte) (*Leaf, error) {
-	if len(b) > 0 && b[0] != leafVersion {
-		return nil, fmt.Errorf("a leaf of version %d: this program knows version %d", b[0], leafVersion)
+	if len(b) > 0 && (b[0] < 1 || b[0] > leafVersion) {
+		return nil, fmt.Errorf("a leaf of version %d: this program knows versions 1 to %d", b[0], leafVersion)
 	}
 	r := decode.Reader{Rest: b}
 	number := func() int64 { return int64(binary.LittleEndian.Uint64(r.Take(8))) }
-	natural := func() int64 {
-		x := number()
-		r.Bad = r.Bad || x < 0
-		return x
+	natural := func(x uint64) int64 {
+		r.Bad = r.Bad || x > math.MaxInt64
+		return int64(x)
 	}
 	moment := func() time.Time { return time.UnixMilli(number()).UTC() }
-	l := &Leaf{Kind: Kind(r.Take(2)[1])}
-	l.Blocks, l.Rows = natural(), natural()
+	head := r.Take(2)
+	l := &Leaf{Version: head[0], Kind: Kind(head[1])}
+	scope, last := l.Scope[:], Served
+	if l.Version == 1 {
+		l.Blocks, l.Rows = natural(uint64(number())), natural(uint64(number()))
+		scope, last = l.Scope[:placesOf1], Restored
+	} else {
+		l.Blocks, l.Rows, l.Passing = natural(r.Uvarint()), natural(r.Uvarint()), natural(r.Uvarint())
+	}
 	l.Earliest, l.Latest, l.Durable = moment(), moment(), moment()
 	for _, h := range l.hashes() {
 		copy(h[:], r.Take(len(h)))
 	}
 	copy(l.Model[:], r.Take(len(l.Model)))
-	for place, status := range r.Take(len(l.Scope)) {
-		l.Scope[place] = Status(status)
+	if l.Version > 1 {
+		copy(l.Without[:], r.Take(len(l.Without)))
+	}
+	if l.Kind == Served {
+		l.Leaves = natural(r.Uvarint())
+		r.Bad = r.Bad || l.Blocks != 0
+	}
+	for place, status := range r.Take(len(scope)) {
+		scope[place] = Status(status)
 		r.Bad = r.Bad || Status(status) >= statuses
 	}
 	for _, text := range []*string{&l.Principal, &l.Build, &l.Topic} {
 		*text = r.Text()
 		r.Bad = r.Bad || len(*text) > maxText
 	}
-	last := int64(-1)
+	former := int64(-1)
 	for range r.Count(12) {
-		o := Next{binary.LittleEndian.Uint32(r.Take(4)), natural()}
-		r.Bad = r.Bad || int64(o.Partition) <= last || o.Partition > math.MaxInt32
-		last = int64(o.Partition)
+		o := Next{binary.LittleEndian.Uint32(r.Take(4)), natural(uint64(number()))}
+		r.Bad = r.Bad || int64(o.Partition) <= former || o.Partition > math.MaxInt32
+		former = int64(o.Partition)
 		l.Offsets = append(l.Offsets, o)
 	}
-	if r.Bad || len(r.Rest) > 0 || !l.Kind.known() || len(b) > maxLeaf || len(l.Offsets) > MaxOffsets {
+	if r.Bad || len(r.Rest) > 0 || !l.Kind.known() || l.Kind > last || len(b) > maxLeaf || len(l.Offsets) > MaxOffsets {
 		return nil, errors.New("not a leaf: its encoding is damaged")
 	}
 	return l, nil

@@ -22,8 +22,8 @@ func publicOf(name string, seed []byte) (string, error) {
 
 // Record is a leaf with what proves it.
 type Record struct {
-	Leaf    []byte // as Leaf.AppendBinary writes it
-	Removal []byte // as Tree.Prove makes it; nil for other kinds than Retired
+	Leaf   []byte // as Leaf.AppendBinary writes it
+	Change []byte // as Tree.Prove makes it; nil if the leaf has no blocks
 }
 
 // Growth is what a log gains by records.
@@ -154,10 +154,10 @@ const proofHeader = "c2sp.org/tlog-proof@v1\n"
 
 // AppendProof appends the proof of a record in the form c2sp.org/tlog-proof@v1: a text that
 // can be checked offline. Its extra data is the length of the leaf as a varint, the leaf, and
-// the removal.
+// the change.
 func AppendProof(b []byte, r Record, index int64, inclusion tlog.RecordProof, checkpoint []byte) []byte {
 	extra := append(binary.AppendUvarint(nil, uint64(len(r.Leaf))), r.Leaf...)
-	extra = append(extra, r.Removal...)
+	extra = append(extra, r.Change...)
 	b = append(append(b, proofHeader...), "extra "...)
 	b = base64.StdEncoding.AppendEncode(b, extra)
 	b = fmt.Appendf(b, "\nindex %d\n", index)
@@ -173,15 +173,17 @@ type Receipt struct {
 	Index      int64 // of the leaf in the log
 	Checkpoint *Checkpoint
 	Signed     []byte // the checkpoint with the signatures of log and witnesses
-	Items      []Item // removed blocks, if the leaf is of kind Retired
+	Items      []Item // the blocks, if the leaf is proved
+	Others     int    // of these, the ids that have another live block after (Restored: before)
 }
 
 // MaxProof is the most bytes of a proof that are read.
 const MaxProof = 64 << 20
 
 // Check checks a proof under the public key of a log, without anything else: the log's
-// signature, that the leaf is in the log, and, for blocks that were retired on request, that
-// they were in the live set before, are absent from it after, and that nothing else changed.
+// signature, that the leaf is in the log, and that its blocks were in the live set before and
+// are absent from it after (Restored: absent before, and in it after). Of kind Retired it also
+// checks that nothing else changed.
 func Check(proof []byte, public string) (*Receipt, error) {
 	if len(proof) > MaxProof {
 		return nil, fmt.Errorf("a proof of %d bytes: the most is %d", len(proof), MaxProof)
@@ -216,52 +218,72 @@ func Check(proof []byte, public string) (*Receipt, error) {
 	if r.Checkpoint, err = OpenCheckpoint(checkpoint, public); err != nil {
 		return nil, err
 	}
-	leaf, removal, err := cutRecord(extra)
+	record, err := cutRecord(extra)
 	if err != nil {
 		return nil, err
 	}
 	if r.Index >= r.Checkpoint.Size {
 		return nil, fmt.Errorf("leaf %d is not in a log of %d", r.Index, r.Checkpoint.Size)
 	}
-	if err := tlog.CheckRecord(inclusion, r.Checkpoint.Size, r.Checkpoint.Root, r.Index, tlog.RecordHash(leaf)); err != nil {
+	if err := tlog.CheckRecord(inclusion, r.Checkpoint.Size, r.Checkpoint.Root, r.Index, tlog.RecordHash(record.Leaf)); err != nil {
 		return nil, fmt.Errorf("leaf %d is not in the log: %w", r.Index, err)
 	}
-	if r.Leaf, err = DecodeLeaf(leaf); err != nil {
+	if r.Leaf, err = DecodeLeaf(record.Leaf); err != nil {
 		return nil, err
 	}
-	return r, r.checkRemoval(removal)
+	r.Items, r.Others, err = r.Leaf.CheckChange(record.Change)
+	return r, err
 }
 
 // cutRecord cuts the extra data of a proof.
-func cutRecord(extra []byte) (leaf, removal []byte, err error) {
+func cutRecord(extra []byte) (r Record, err error) {
 	n, size := binary.Uvarint(extra)
 	if size <= 0 || size > 1 && extra[size-1] == 0 || n > uint64(len(extra)-size) {
-		return nil, nil, errors.New("the extra data of the proof has no leaf")
+		return r, errors.New("the extra data of the proof has no leaf")
 	}
-	return extra[size:][:n], extra[size:][n:], nil
+	return Record{extra[size:][:n], extra[size:][n:]}, nil
 }
 
-// checkRemoval compares the proof of a removal with the leaf.
-func (r *Receipt) checkRemoval(proof []byte) error {
-	if r.Leaf.Kind != Retired {
+// CheckChange compares the proof of a change with the leaf that it belongs to. It returns the
+// blocks, and how many of their ids have another live block on the side that lacks them.
+func (l *Leaf) CheckChange(proof []byte) (items []Item, others int, err error) {
+	if !l.Proved() {
 		if len(proof) > 0 {
-			return fmt.Errorf("a leaf of kind %s has no proof of a removal", r.Leaf.Kind)
+			return nil, 0, fmt.Errorf("a leaf of kind %s and version %d with %d blocks has no proof of a change", l.Kind, l.Version, l.Blocks)
 		}
-		return nil
+		return nil, 0, nil
 	}
-	removal, err := CheckRemoval(proof)
+	c, err := CheckChange(proof)
 	switch {
 	case err != nil:
-		return err
-	case removal.Before != r.Leaf.Before.Root:
-		return errors.New("the proof of the removal does not begin with the live blocks of the leaf")
-	case removal.After != r.Leaf.After.Root:
-		return errors.New("the proof of the removal does not end with the live blocks of the leaf")
-	case int64(len(removal.Removed)) != r.Leaf.Blocks || ListHash(removal.Removed) != r.Leaf.Items:
-		return errors.New("the proof of the removal is one of other blocks than the leaf's")
+		return nil, 0, err
+	case c.Before != l.Before.Root:
+		return nil, 0, errors.New("the proof of the change does not begin with the live blocks of the leaf")
+	case c.After != l.After.Root:
+		return nil, 0, errors.New("the proof of the change does not end with the live blocks of the leaf")
+	case l.Kind == Retired && !c.Alone:
+		return nil, 0, errors.New("the proof of the change does not show that nothing else changed")
 	}
-	r.Items = removal.Removed
-	return nil
+	for i := range c.Moved {
+		m := &c.Moved[i]
+		in, out := m.Before, m.After
+		if l.Kind == Restored {
+			in, out = out, in
+		}
+		switch {
+		case in == nil:
+			return nil, 0, fmt.Errorf("the proof of the change has block %x the wrong way", m.Key)
+		case out != nil && l.Kind == Retired:
+			return nil, 0, fmt.Errorf("the proof of the change has another block of the id of %x", m.Key)
+		case out != nil:
+			others++
+		}
+		items = append(items, Item{m.Key, *in})
+	}
+	if int64(len(items)) != l.Blocks || ListHash(items) != l.Items {
+		return nil, 0, errors.New("the proof of the change is one of other blocks than the leaf's")
+	}
+	return items, others, nil
 }
 
 // Names reports whether the receipt is about the block of that id, whose salt was given to who

@@ -117,41 +117,109 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// The root is that of the present items by definition, whatever came and went before, and every
-// proof of a removal leads from one root to the next.
+// rootOf is the root of a version.
+func (t *Tree) rootOf(v Version) Hash {
+	if v.n == 0 {
+		return EmptyRoot
+	}
+	return t.hash(v.root)
+}
+
+// checkProof compares the proof of what has become of keys with the items of both moments.
+func checkProof(proof []byte, was, is map[Hash]Item, keys []Hash) error {
+	c, err := CheckChange(proof)
+	if err != nil {
+		return err
+	}
+	if c.Before != naiveRoot(sorted(was)) || c.After != naiveRoot(sorted(is)) || len(c.Moved) != len(keys) {
+		return fmt.Errorf("it says %+v", c)
+	}
+	value := func(of map[Hash]Item, key Hash, said *Hash) bool {
+		i, ok := of[key]
+		return ok == (said != nil) && (!ok || i.Value == *said)
+	}
+	alone := 0 // differences that the proof is not about
+	for key := range is {
+		if is[key] != was[key] && !slices.Contains(keys, key) {
+			alone++
+		}
+	}
+	for key := range was {
+		if _, stays := is[key]; !stays && !slices.Contains(keys, key) {
+			alone++
+		}
+	}
+	for i, m := range c.Moved {
+		if !slices.Contains(keys, m.Key) || !value(was, m.Key, m.Before) || !value(is, m.Key, m.After) || i > 0 && bytes.Compare(c.Moved[i-1].Key[:], m.Key[:]) >= 0 {
+			return fmt.Errorf("it says of %x %v, %v", m.Key, m.Before, m.After)
+		}
+	}
+	if c.Alone != (alone == 0) {
+		return fmt.Errorf("it says that nothing else differs: %v, but %d do", c.Alone, alone)
+	}
+	return nil
+}
+
+// The root is that of the present items by definition, whatever came and went before. Versions
+// keep their items, and every proof of what has become of items since a version is right.
 func TestTreeIsAFunctionOfItsItems(t *testing.T) {
+	moved := [3]int{} // left, came, have another value
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var tree Tree
-		live := map[Hash]Item{}
-		for step := range 60 {
-			if len(live) > 0 && r.IntN(3) == 0 {
-				all := sorted(live)
-				r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-				out := all[:1+r.IntN(min(len(all), 1+r.IntN(8)*r.IntN(8)))]
-				var keys []Hash
-				for _, i := range out {
-					keys = append(keys, i.Key)
-				}
-				before := tree.Root()
-				proof, list := tree.Prove(keys)
-				for _, key := range keys {
-					if !tree.Remove(key) {
-						t.Fatalf("seed %d, step %d: %x is not there", seed, step, key)
-					}
-					delete(live, key)
-				}
-				removal, err := CheckRemoval(proof)
+		live, kept := map[Hash]Item{}, map[Hash]Item{}
+		since := tree.Keep()
+		for step := range 80 {
+			fail := func(err error) {
+				t.Helper()
 				if err != nil {
 					t.Fatalf("seed %d, step %d: %v", seed, step, err)
 				}
-				slices.SortFunc(out, func(a, b Item) int { return less(&a.Key, &b.Key) })
-				if removal.Before != before || removal.After != tree.Root() || !slices.Equal(removal.Removed, out) || ListHash(out) != list {
-					t.Fatalf("seed %d, step %d: the proof says %+v", seed, step, removal)
+			}
+			switch {
+			case len(live) > 0 && r.IntN(3) == 0: // together, with nothing else between two versions
+				all := sorted(live)
+				r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+				was, from := maps.Clone(live), tree.Mark()
+				var keys []Hash
+				for _, i := range all[:1+r.IntN(min(len(all), 1+r.IntN(8)*r.IntN(8)))] {
+					keys = append(keys, i.Key)
+					if !tree.Remove(i.Key) {
+						t.Fatalf("seed %d, step %d: %x is not there", seed, step, i.Key)
+					}
+					delete(live, i.Key)
 				}
-			} else {
-				i := item(r.IntN(300))
-				if r.IntN(10) == 0 {
+				fail(checkProof(tree.Prove(from, keys), was, live, keys))
+				tree.Unmark()
+			case r.IntN(8) == 0:
+				var keys []Hash
+				for n := range 60 {
+					key := item(n).Key
+					was, before := kept[key]
+					is, after := live[key]
+					if was != is && r.IntN(3) > 0 {
+						keys = append(keys, key)
+						switch {
+						case !after:
+							moved[0]++
+						case !before:
+							moved[1]++
+						default:
+							moved[2]++
+						}
+					}
+				}
+				if len(keys) > 0 {
+					fail(checkProof(tree.Prove(since, keys), kept, live, keys))
+				}
+				since, kept = tree.Keep(), maps.Clone(live)
+				if nodes, items := int(tree.nodes.used)-len(tree.nodes.free), int(tree.items.used)-len(tree.items.free); items != len(live) || nodes != max(0, items-1) {
+					t.Fatalf("seed %d, step %d: %d nodes and %d items of %d are in use", seed, step, nodes, items, len(live))
+				}
+			default:
+				i := item(r.IntN(60))
+				if len(live) > 0 && r.IntN(3) == 0 {
+					i = sorted(live)[r.IntN(len(live))]
 					i.Value[0]++
 				}
 				live[i.Key] = i
@@ -163,14 +231,24 @@ func TestTreeIsAFunctionOfItsItems(t *testing.T) {
 			if got, want := tree.Root(), naiveRoot(sorted(live)); got != want || tree.Len() != len(live) {
 				t.Fatalf("seed %d, step %d: root %x of %d items, want %x of %d", seed, step, got, tree.Len(), want, len(live))
 			}
-			for n := range 300 {
+			if r.IntN(2) == 0 && tree.rootOf(since) != naiveRoot(sorted(kept)) { // it may be hashed late
+				t.Fatalf("seed %d, step %d: the version has changed", seed, step)
+			}
+			for n := range 60 {
 				i := item(n)
 				got, ok := tree.Get(i.Key)
 				if want, live := live[i.Key]; ok != live || ok && got != want {
 					t.Fatalf("seed %d, step %d: item %d is %v %v", seed, step, n, got, ok)
 				}
+				got, ok = tree.GetIn(since, i.Key)
+				if want, was := kept[i.Key]; ok != was || ok && got != want {
+					t.Fatalf("seed %d, step %d: item %d was %v %v", seed, step, n, got, ok)
+				}
 			}
 		}
+	}
+	if slices.Min(moved[:]) < 10 {
+		t.Errorf("proofs of %v items that left, came and got another value", moved)
 	}
 }
 
@@ -228,28 +306,84 @@ func (m *memory) head(t testing.TB) *Checkpoint {
 	return c
 }
 
-// retirement takes items out of a tree and makes the record.
-func retirement(tree *Tree, ids []string, k *Key) Record {
-	var keys []Hash
-	for _, id := range ids {
-		keys = append(keys, k.ItemKey(id))
-	}
+// testLeaf is a leaf of some blocks, without the live sets.
+func testLeaf(kind Kind, items []Item) Leaf {
+	n := int64(len(items))
 	l := Leaf{
-		Kind: Retired, Blocks: int64(len(ids)), Rows: 200 * int64(len(ids)),
+		Kind: kind, Blocks: n, Rows: 200 * n,
 		Earliest: time.UnixMilli(1e12).UTC(), Latest: time.UnixMilli(2e12).UTC(), Durable: time.UnixMilli(17e11).UTC(),
-		Settings: sha256.Sum256([]byte("settings")), Request: sha256.Sum256([]byte("request")), Model: [16]byte{1, 2},
+		Items: ListHash(items), Settings: sha256.Sum256([]byte("settings")), Request: sha256.Sum256([]byte("request")),
+		Model: [16]byte{1, 2}, Without: [16]byte{3, 4},
 		Scope:     Scope{State: Done, Folds: Done, Sample: Done, Pages: Pending, Models: NotOurs, Log: NotOurs, Copies: NotOurs},
 		Principal: "auditor", Build: "0.5", Topic: "orders", Offsets: []Next{{0, 1841}},
 	}
 	l.Before.Digest, l.After.Digest = sha256.Sum256([]byte("before")), sha256.Sum256([]byte("after"))
-	l.Before.Root = tree.Root()
-	var proof []byte
-	proof, l.Items = tree.Prove(keys)
-	for _, key := range keys {
-		tree.Remove(key)
+	return l
+}
+
+// retirement takes items out of a tree and makes the record.
+func retirement(tree *Tree, ids []string, k *Key) Record {
+	var keys []Hash
+	var items []Item
+	since, root := tree.Mark(), tree.Root()
+	for _, id := range ids {
+		i, _ := tree.Get(k.ItemKey(id))
+		keys, items = append(keys, i.Key), append(items, i)
+		tree.Remove(i.Key)
 	}
-	l.After.Root = tree.Root()
-	return Record{l.AppendBinary(nil), proof}
+	slices.SortFunc(items, func(a, b Item) int { return less(&a.Key, &b.Key) })
+	l := testLeaf(Retired, items)
+	l.Before.Root, l.After.Root = root, tree.Root()
+	r := Record{l.AppendBinary(nil), tree.Prove(since, keys)}
+	tree.Unmark()
+	return r
+}
+
+// everyKind is records of all kinds but Retired, from one version of a tree of 3n+4 blocks to the
+// next. Of each kind three blocks are proved; of a deleted and an expired one the id has another
+// block afterwards.
+func everyKind(tree *Tree, k *Key, n int) (records []Record) {
+	id := func(i int) string { return fmt.Sprint("orders/0/", i) }
+	of := map[Kind][]int{Deleted: {1, 2, 3}, Expired: {4, 5, 6}, Replaced: {7, 8, 9}, Lost: {10, 11, 12}, Withdrawn: {13, 14, 15}, Restored: {n + 1, n + 2, n + 3}}
+	items := map[Kind][]Item{}
+	since, root := tree.Keep(), tree.Root()
+	for kind := Deleted; kind < Served; kind++ {
+		for _, i := range of[kind] {
+			if kind == Restored {
+				tree.Put(k.Item(id(i), sha256.Sum256([]byte(id(i)))))
+			}
+			it, _ := tree.Get(k.ItemKey(id(i)))
+			items[kind] = append(items[kind], it)
+			switch {
+			case kind == Replaced || i == 2 || i == 6:
+				tree.Put(k.Item(id(i), Hash{1}))
+			case kind != Restored:
+				tree.Remove(it.Key)
+			}
+		}
+	}
+	for i := range n / 2 { // new blocks beside them
+		tree.Put(k.Item(fmt.Sprint("orders/1/", i), Hash{2}))
+	}
+	for kind := Deleted; kind < Kinds; kind++ {
+		slices.SortFunc(items[kind], func(a, b Item) int { return less(&a.Key, &b.Key) })
+		l := testLeaf(kind, items[kind])
+		l.Principal, l.Request, l.Passing = "", Hash{}, int64(kind)
+		l.Before.Root, l.After.Root = root, tree.Root()
+		r := Record{}
+		if kind == Served {
+			l = Leaf{Kind: Served, Leaves: 5, Without: [16]byte{5}, Durable: l.Durable, Topic: l.Topic}
+		} else {
+			var keys []Hash
+			for _, i := range items[kind] {
+				keys = append(keys, i.Key)
+			}
+			r.Change = tree.Prove(since, keys)
+		}
+		r.Leaf = l.AppendBinary(nil)
+		records = append(records, r)
+	}
+	return records
 }
 
 // filled is a tree of that many blocks.
@@ -301,48 +435,136 @@ func TestReceipts(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the receipts in testdata anew")
-
-// Receipts that were given out pass for ever, and the same retirement has the same bytes today.
-func TestStoredReceipts(t *testing.T) {
-	const folder = "../../testdata/receipts/"
-	m := someLog(t, 6)
-	for name, want := range map[string][]byte{
-		"key.pub": []byte(m.key.Public() + "\n"), "one.tlog-proof": m.proof(t, 2), "two.tlog-proof": m.proof(t, 5),
-		"cosigned.tlog-proof": append(bytes.TrimSuffix(m.proof(t, 2), m.checkpoint), cosigned(cosigned(m.checkpoint, "a.example", 1e9), "b.example", 2e9)...),
-	} {
-		if *update {
-			if err := os.WriteFile(folder+name, want, 0o644); err != nil {
-				t.Fatal(err)
+// Receipts of the other kinds pass, and are no receipts of another kind.
+func TestReceiptsOfEveryKind(t *testing.T) {
+	const blocks = 40
+	m := &memory{key: testKey(t)}
+	m.add(t, everyKind(filled(m.key, blocks), m.key, blocks)...)
+	others := map[Kind]int{Deleted: 1, Expired: 1, Replaced: 3}
+	for i, record := range m.records {
+		r, err := Check(m.proof(t, i), m.key.Public())
+		if err != nil {
+			t.Fatalf("receipt %d: %v", i, err)
+		}
+		l := r.Leaf
+		if l.Kind != Deleted+Kind(i) || !bytes.Equal(l.AppendBinary(nil), record.Leaf) || r.Others != others[l.Kind] {
+			t.Errorf("receipt %d says %+v %+v", i, r, l)
+		}
+		if l.Kind == Served {
+			continue
+		}
+		for n := range blocks + 4 {
+			id := fmt.Sprint("orders/0/", n)
+			want := n > 3*i && n <= 3*i+3 && l.Kind != Restored || n > blocks && l.Kind == Restored
+			if r.Names(id, m.key.Salt(id)) != want {
+				t.Errorf("the receipt of kind %s names block %d: %v", l.Kind, n, !want)
 			}
 		}
-		stored, err := os.ReadFile(folder + name)
-		if err != nil || !bytes.Equal(stored, want) {
-			t.Errorf("%s is\n%s, %v, want\n%s", name, stored, err, want)
+		for kind := Retired; kind < Served; kind++ {
+			other := *l
+			other.Kind = kind
+			passes := kind != Retired && (kind == Restored) == (l.Kind == Restored)
+			if _, _, err := other.CheckChange(record.Change); (err == nil) != passes {
+				t.Errorf("the proof of kind %s as one of kind %s: %v", l.Kind, kind, err)
+			}
+		}
+		other := *l
+		other.Before, other.After = l.After, l.Before
+		if _, _, err := other.CheckChange(record.Change); err == nil {
+			t.Errorf("the proof of kind %s passes for the reverse", l.Kind)
+		}
+		if _, _, err := l.CheckChange(m.records[(i+1)%5].Change); err == nil {
+			t.Errorf("the proof of another leaf passes for kind %s", l.Kind)
+		}
+		if _, _, err := l.CheckChange(nil); err == nil {
+			t.Errorf("no proof is needed for kind %s", l.Kind)
 		}
 	}
 }
 
-// No bit of a receipt can be changed unnoticed.
-func TestEveryBitOfAReceiptCounts(t *testing.T) {
+var update = flag.Bool("update", false, "write the receipts of the latest version in testdata anew")
+
+const stored = "../../testdata/receipts/"
+
+// Receipts that were given out pass for ever, and the same retirement has the same bytes today.
+func TestStoredReceipts(t *testing.T) {
 	m := someLog(t, 6)
-	for _, index := range []int{2, 5} { // of one block, and of two
-		proof := m.proof(t, index)
+	want := map[string][]byte{
+		"key.pub":             []byte(m.key.Public() + "\n"),
+		"cosigned.tlog-proof": append(bytes.TrimSuffix(m.proof(t, 2), m.checkpoint), cosigned(cosigned(m.checkpoint, "a.example", 1e9), "b.example", 2e9)...),
+	}
+	m.add(t, everyKind(filled(m.key, 40), m.key, 40)...)
+	want["v2-retired.tlog-proof"] = m.proof(t, 5)
+	for i := range m.records[6:] {
+		want[fmt.Sprintf("v2-%s.tlog-proof", Deleted+Kind(i))] = m.proof(t, 6+i)
+	}
+	for name, want := range want {
+		if *update {
+			if err := os.WriteFile(stored+name, want, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stored, err := os.ReadFile(stored + name)
+		if err != nil || !bytes.Equal(stored, want) {
+			t.Errorf("%s is\n%s, %v, want\n%s", name, stored, err, want)
+		}
+	}
+	for name, ids := range oldReceipts {
+		r, err := Check(storedProof(t, name), m.key.Public())
+		if err != nil || r.Leaf.Version != 1 || r.Leaf.Principal != "auditor" || len(r.Items) != len(ids) {
+			t.Errorf("%s: %+v, %v", name, r, err)
+			continue
+		}
+		for _, id := range ids {
+			if !r.Names(id, m.key.Salt(id)) {
+				t.Errorf("%s does not name %s", name, id)
+			}
+		}
+	}
+}
+
+// oldReceipts are of version 1, with the blocks that they name.
+var oldReceipts = map[string][]string{"one.tlog-proof": {"orders/0/4"}, "two.tlog-proof": {"orders/0/10", "orders/0/11"}}
+
+func storedProof(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(stored + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// No bit of a receipt can be changed unnoticed, of any kind and version.
+func TestEveryBitOfAReceiptCounts(t *testing.T) {
+	m := someLog(t, 3)
+	m.add(t, everyKind(filled(m.key, 20), m.key, 20)...)
+	proofs := map[string][]byte{"one.tlog-proof": storedProof(t, "one.tlog-proof")}
+	for i, kind := range map[int]Kind{1: Retired, 3: Deleted, 8: Restored, 9: Served} { // kinds between are like Deleted
+		if l, err := DecodeLeaf(m.records[i].Leaf); err != nil || l.Kind != kind {
+			t.Fatalf("leaf %d is %+v, %v", i, l, err)
+		}
+		proofs[kind.String()] = m.proof(t, i)
+	}
+	for name, proof := range proofs {
+		if _, err := Check(proof, m.key.Public()); err != nil {
+			t.Fatalf("receipt %s: %v", name, err)
+		}
 		for i := range proof {
+			bad := bytes.Clone(proof)
 			for bit := range 8 {
-				bad := bytes.Clone(proof)
-				bad[i] ^= 1 << bit
+				bad[i] = proof[i] ^ 1<<bit
 				if _, err := Check(bad, m.key.Public()); err == nil {
-					t.Fatalf("receipt %d: bit %d of byte %d (%q) can be changed", index, bit, i, proof[i])
+					t.Fatalf("receipt %s: bit %d of byte %d (%q) can be changed", name, bit, i, proof[i])
 				}
 			}
 			if _, err := Check(slices.Delete(bytes.Clone(proof), i, i+1), m.key.Public()); err == nil {
-				t.Fatalf("receipt %d: byte %d can be left out", index, i)
+				t.Fatalf("receipt %s: byte %d can be left out", name, i)
 			}
 		}
 		for _, more := range []string{"\n", "x"} {
 			if _, err := Check(append(bytes.Clone(proof), more...), m.key.Public()); err == nil {
-				t.Fatalf("receipt %d: %q can be appended", index, more)
+				t.Fatalf("receipt %s: %q can be appended", name, more)
 			}
 		}
 	}
@@ -359,50 +581,75 @@ func TestEveryBitOfAReceiptCounts(t *testing.T) {
 	}
 }
 
-// A proof of a removal that was made of wrong parts is refused: a removed key on a wrong path, a
-// path that is not shown to its end, and an item that is removed and stays.
-func TestDishonestRemovals(t *testing.T) {
+// A proof that was made of wrong parts is refused: an item on a wrong path, a path that is not
+// shown to its end, and an item that is there twice.
+func TestDishonestProofs(t *testing.T) {
 	k := testKey(t)
 	tree := filled(k, 50)
-	key := k.ItemKey("orders/0/7")
-	honest := tree.part(tree.root, []Hash{key})
-	hidden := tree.appendPart(nil, honest) // the path after the removal is not shown
-	if _, err := CheckRemoval(hidden); err == nil {
+	since, key := tree.Keep(), k.ItemKey("orders/0/7")
+	gone, _ := tree.Get(key)
+	tree.Remove(key)
+	honest := partOf(since.ref(), tree.now.ref())
+	tree.show(honest, before, []Hash{key}, &key)
+	if _, err := CheckChange(tree.appendPart(nil, honest)); err == nil {
 		t.Error("the neighbour of the removed item need not be shown")
 	}
-	tree.expand(honest, &key)
-	if _, err := CheckRemoval(tree.appendPart(nil, honest)); err != nil {
+	tree.show(honest, after, []Hash{key}, &key)
+	if _, err := CheckChange(tree.appendPart(nil, honest)); err != nil {
 		t.Error(err)
 	}
-	stays := k.Item("orders/0/7", sha256.Sum256([]byte("orders/0/7")))
+	back := partOf(tree.now.ref(), since.ref()) // the item comes
+	tree.show(back, after, []Hash{key}, &key)
+	if _, err := CheckChange(tree.appendPart(nil, back)); err == nil {
+		t.Error("the neighbour of an item that comes need not be shown")
+	}
+	tree.show(back, before, []Hash{key}, &key)
+	if _, err := CheckChange(tree.appendPart(nil, back)); err != nil {
+		t.Error(err)
+	}
+	swapped := *honest
+	swapped.below[0], swapped.below[1] = honest.below[1], honest.below[0]
+	item := func(tag byte, values ...Hash) []byte {
+		b := append([]byte{tag}, gone.Key[:]...)
+		for _, v := range values {
+			b = append(b, v[:]...)
+		}
+		return b
+	}
+	v, w := gone.Value, Hash{1}
 	for name, proof := range map[string][]byte{
-		"nothing":          nil,
-		"no removal":       (&Tree{}).appendPart(nil, &part{tag: tagStays, item: stays}),
-		"removed twice":    slices.Concat([]byte{1, 0}, []byte{2}, stays.Key[:], stays.Value[:], []byte{2}, stays.Key[:], stays.Value[:]),
-		"removed and kept": slices.Concat([]byte{1, 255}, []byte{2}, stays.Key[:], stays.Value[:], []byte{3}, stays.Key[:], stays.Value[:]),
-		"swapped sides":    swapped(tree, honest),
+		"nothing":           nil,
+		"about no item":     item(tagStays, v),
+		"about a neighbour": item(11, v, w),
+		"removed twice":     slices.Concat([]byte{tagNode, 0}, item(tagRemoved, v), item(tagRemoved, v)),
+		"removed and kept":  slices.Concat([]byte{tagNode, 255}, item(tagRemoved, v), item(tagStays, v)),
+		"the same value":    item(tagReplaced, v, v),
+		"an unknown kind":   item(13, v),
+		"no inner node":     slices.Concat([]byte{tagNode, 3}, []byte{6}, w[:], item(tagAdded, v)),
+		"the wrong order":   slices.Concat([]byte{tagInPlace}, item(tagAdded, v), []byte{6}, w[:]),
+		"both in place":     slices.Concat([]byte{tagInPlace}, item(tagRemoved, v), []byte{8}, w[:], v[:]),
+		"swapped sides":     tree.appendPart(nil, &swapped),
+		"hidden elsewhere":  slices.Concat([]byte{tagNode, 3}, item(tagRemoved, v), []byte{7}, w[:]),
 	} {
-		if r, err := CheckRemoval(proof); err == nil {
-			t.Errorf("%s: %+v", name, r)
+		if c, err := CheckChange(proof); err == nil {
+			t.Errorf("%s: %+v", name, c)
 		}
 	}
 }
 
-// swapped writes a proof with the sides of its first node exchanged.
-func swapped(tree *Tree, p *part) []byte {
-	q := *p
-	q.below[0], q.below[1] = p.below[1], p.below[0]
-	return tree.appendPart(nil, &q)
-}
-
 // A leaf that is changed, dropped, moved, repeated or added is found in the log, and so is a fork.
 func TestAudit(t *testing.T) {
-	const leaves = 11
 	m := &memory{key: testKey(t)}
-	tree := filled(m.key, 3*leaves)
+	tree := filled(m.key, 40)
+	var records []Record
+	for i := range 4 {
+		records = append(records, retirement(tree, []string{fmt.Sprint("orders/0/", 30+i)}, m.key))
+	}
+	records = append(records, everyKind(tree, m.key, 40)...) // one of each kind
+	leaves := len(records)
 	var heads []*Checkpoint
-	for i := range leaves {
-		m.add(t, retirement(tree, []string{fmt.Sprint("orders/0/", i)}, m.key))
+	for i, r := range records {
+		m.add(t, r)
 		if i%4 == 3 || i == leaves-1 {
 			heads = append(heads, m.head(t))
 		}
@@ -482,35 +729,42 @@ func TestKeyFile(t *testing.T) {
 }
 
 func FuzzDecodeLeaf(f *testing.F) {
-	m := someLog(f, 3)
+	m := everyLog(f)
 	for _, r := range m.records {
 		f.Add(r.Leaf)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if l, err := DecodeLeaf(b); err == nil && !bytes.Equal(l.AppendBinary(nil), b) {
+		if l, err := DecodeLeaf(b); err == nil && l.Version == leafVersion && !bytes.Equal(l.AppendBinary(nil), b) {
 			t.Errorf("%x is written as %x", b, l.AppendBinary(nil))
 		}
 	})
 }
 
-func FuzzCheckRemoval(f *testing.F) {
-	m := someLog(f, 4)
+func FuzzCheckChange(f *testing.F) {
+	m := everyLog(f)
 	for _, r := range m.records {
-		f.Add(r.Removal)
+		f.Add(r.Change)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := CheckRemoval(b)
+		c, err := CheckChange(b)
 		if err != nil {
 			return
 		}
-		if r.Before == r.After {
+		if c.Before == c.After {
 			t.Error("nothing has changed")
 		}
 	})
 }
 
+// everyLog has leaves of every kind.
+func everyLog(t testing.TB) *memory {
+	m := someLog(t, 2)
+	m.add(t, everyKind(filled(m.key, 20), m.key, 20)...)
+	return m
+}
+
 func FuzzCheck(f *testing.F) {
-	m := someLog(f, 4)
+	m := everyLog(f)
 	for i := range m.records {
 		f.Add(m.proof(f, i))
 	}
@@ -558,6 +812,41 @@ func BenchmarkPut(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				tree.Put(k.Item(fmt.Sprint("new/", i), Hash{}))
 			}
+		})
+	}
+}
+
+// A save of a window of a million blocks: as many come as expire. It makes the root after, and the
+// proof of those that have expired.
+func BenchmarkExpiry(b *testing.B) {
+	const blocks = 1_000_000
+	k := testKey(b)
+	all := make([]Item, 2*blocks) // those of the first half are live at first
+	for i := range all {
+		id := fmt.Sprint("orders/0/", i)
+		all[i] = k.Item(id, sha256.Sum256([]byte(id)))
+	}
+	for _, n := range []int{1, 100, MaxItems} {
+		b.Run(fmt.Sprint("items=", n), func(b *testing.B) {
+			var tree Tree
+			tree.Fill(slices.Clone(all[:blocks]))
+			tree.Root()
+			since, bytes, saves, oldest := tree.Keep(), 0, 0, 0
+			for b.Loop() {
+				var keys []Hash
+				for range n {
+					keys = append(keys, all[oldest%len(all)].Key)
+					tree.Remove(keys[len(keys)-1])
+					tree.Put(all[(oldest+blocks)%len(all)])
+					oldest++
+				}
+				tree.Root()
+				bytes += len(tree.Prove(since, keys))
+				since = tree.Keep()
+				saves++
+			}
+			b.ReportMetric(float64(bytes)/float64(saves*n), "bytes/item")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(saves*n), "ns/item")
 		})
 	}
 }

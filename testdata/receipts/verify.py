@@ -5,10 +5,11 @@
 
 RECEIPT is what GET /v1/receipts/proof/N answers, and PUBLIC-KEY the file receipts.key.pub of
 the daemon. It checks the signature of the log (Ed25519, RFC 8032), that the leaf is in the log
-(RFC 6962), and, of blocks that were retired on request, that they were among the live blocks of
-the first root, are not among those of the second, and that no other block differs. With the id
-of a block and the salt that the daemon gave to who retired it, it also checks that the receipt
-is about that block. It prints what the leaf says, and exits with 1 if something is wrong.
+(RFC 6962), and that its blocks were among the live blocks of the first root and are not among
+those of the second (restored: the reverse); of a retirement on request, also that no other block
+differs. With the id of a block and the salt that the daemon gave to who retired it, it also checks
+that the receipt is about that block. It prints what the leaf says, and exits with 1 if something
+is wrong.
 """
 
 import base64
@@ -137,8 +138,8 @@ def check_inclusion(leaf, index, size, path, root):
 
 # --- the leaf
 
-KINDS = ["", "retired", "deleted", "expired", "replaced", "lost", "withdrawn", "restored"]
-PLACES = ["state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies"]
+KINDS = ["", "retired", "deleted", "expired", "replaced", "lost", "withdrawn", "restored", "served"]
+PLACES = ["state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive"]
 STATUS = ["none", "done", "pending", "not_ours"]
 HASHES = ["digest_before", "root_before", "digest_after", "root_after", "items", "settings", "request"]
 
@@ -167,14 +168,21 @@ class Reader:
 def read_leaf(raw):
     r = Reader(raw)
     version, kind = r.take(2)
-    need(version == 1 and 0 < kind < len(KINDS), "a leaf of another version or kind")
-    leaf = {"kind": KINDS[kind]}
-    names = ["blocks", "rows", "earliest_ms", "latest_ms", "durable_ms"]
-    leaf.update(zip(names, struct.unpack("<5q", r.take(40))))
+    old = version == 1
+    need(version in (1, 2) and 0 < kind < len(KINDS) - old, "a leaf of another version or kind")
+    leaf = {"version": version, "kind": KINDS[kind]}
+    for name in ["blocks", "rows"] if old else ["blocks", "rows", "passing"]:
+        leaf[name] = struct.unpack("<q", r.take(8))[0] if old else r.varint()
+    leaf.update(zip(["earliest_ms", "latest_ms", "durable_ms"], struct.unpack("<3q", r.take(24))))
     for name in HASHES:
         leaf[name] = r.take(32).hex()
-    leaf["model"] = r.take(16).hex()
-    leaf["scope"] = {place: STATUS[status] for place, status in zip(PLACES, r.take(len(PLACES)))}
+    for name in ["model"] if old else ["model", "model_without"]:
+        leaf[name] = r.take(16).hex()
+    if leaf["kind"] == "served":
+        leaf["leaves"] = r.varint()
+        need(leaf["blocks"] == 0, "a leaf of this kind has no blocks")
+    places = PLACES[:9] if old else PLACES
+    leaf["scope"] = {place: STATUS[status] for place, status in zip(places, r.take(len(places)))}
     for name in ["principal", "build", "topic"]:
         leaf[name] = r.take(r.varint()).decode()
     leaf["offsets"] = [struct.unpack("<Iq", r.take(12)) for _ in range(r.varint())]
@@ -182,70 +190,70 @@ def read_leaf(raw):
     return leaf
 
 
-# --- the removal: a part of the tree of live blocks, in which a node is one of
-#     ("hash", hash), ("node", bit, left, right), ("removed", key, value), ("stays", key, value)
+# --- the change: a part of the tree of the live blocks before and of that after, in one. A node has
+#     its "hash" in both trees and "below", or the "key", the "value" in both trees, and whether it is
+#     "ours", one of the receipt. None stands for what a tree does not have.
+
+SHAPES = {  # key, ours, in the tree before, in that after (2: with a value of its own)
+    0: (0, 0, 1, 1), 2: (1, 1, 1, 0), 3: (1, 0, 1, 1), 4: (1, 1, 0, 2), 5: (1, 1, 1, 2), 6: (0, 0, 1, 0),
+    7: (0, 0, 0, 2), 8: (0, 0, 1, 2), 9: (1, 0, 1, 0), 10: (1, 0, 0, 2), 11: (1, 0, 1, 2),
+}
+
 
 def bit_of(key, bit):
     return key[bit // 8] >> (7 - bit % 8) & 1
 
 
-def read_node(r, path):
+def read_node(r, path, found):
     tag = r.take(1)[0]
-    if tag == 0:
-        return "hash", r.take(32)
-    if tag == 1:
-        bit = r.take(1)[0]
-        need(not path or bit > path[-1][0], "the bits of a path do not ascend")
-        left = read_node(r, path + [(bit, 0)])
-        return "node", bit, left, read_node(r, path + [(bit, 1)])
-    need(tag in (2, 3), "a node of an unknown kind")
-    key, value = r.take(32), r.take(32)
-    need(all(bit_of(key, bit) == side for bit, side in path), "an item is not on the path of its key")
-    return ("removed" if tag == 2 else "stays"), key, value
+    if tag in (1, 12):
+        bit = r.take(1)[0] if tag == 1 else None
+        need(tag == 12 or not path or bit > path[-1][0], "the bits of a path do not ascend")
+        below = [read_node(r, path + [(bit, side)] if tag == 1 else path, found) for side in (0, 1)]
+        pairs = list(zip(below[0]["hash"], below[1]["hash"]))
+        apart = all((left is None) != (right is None) for left, right in pairs)
+        need(apart == (tag == 12) and (tag == 1 or pairs[0][0]), "an inner node that neither tree has")
+        return {"bit": bit, "below": below, "hash": [
+            sha256(b"\1", bytes([bit]), left, right) if left and right else left or right for left, right in pairs]}
+    need(tag in SHAPES, "a node of an unknown kind")
+    item, ours, first, second = SHAPES[tag]
+    key = r.take(32) if item else None
+    value = r.take(32) if first else None
+    values = [value, r.take(32) if second == 2 else value if second else None]
+    need(second != 2 or values[0] != values[1], "a part that differs is the same")
+    need(not item or all(bit_of(key, bit) == side for bit, side in path), "an item is not on the path of its key")
+    hashes = [sha256(b"\0", key, v) if item and v else v for v in values]
+    found.append({"key": key, "value": values, "ours": ours, "hash": hashes})
+    return found[-1]
 
 
-def node_hash(node, after):
-    """The hash before or after the removal. None: nothing is left."""
-    if node[0] == "hash":
-        return node[1]
-    if node[0] == "removed" and after:
-        return None
-    if node[0] != "node":
-        return sha256(b"\0", node[1], node[2])
-    left, right = node_hash(node[2], after), node_hash(node[3], after)
-    if left is None or right is None:
-        return left or right
-    return sha256(b"\1", bytes([node[1]]), left, right)
-
-
-def removed_items(node):
-    if node[0] == "node":
-        return removed_items(node[2]) + removed_items(node[3])
-    return [node[1:]] if node[0] == "removed" else []
-
-
-def absent_after(node, key):
-    """Whether the path of a key leads to another item after the removal, or to nothing."""
-    while node[0] == "node":
-        rest = [side for side in node[2:] if node_hash(side, True) is not None]
+def value_in(node, key, tree):
+    """The value of a key in a tree, found on its path. None: the tree does not have the key."""
+    while "below" in node:
+        rest = [below for below in node["below"] if below["hash"][tree]]
         if not rest:
-            return True
-        node = rest[0] if len(rest) == 1 else rest[bit_of(key, node[1])]
-    return node[0] == "removed" or node[0] == "stays" and node[1] != key
+            return None
+        node = rest[0] if len(rest) == 1 else rest[bit_of(key, node["bit"])]
+    need(node["key"] or not node["hash"][tree], "it is not shown where a block is")
+    return node["value"][tree] if node["key"] == key else None
 
 
-def check_removal(raw, leaf):
-    r = Reader(raw)
-    root = read_node(r, [])
-    need(not r.raw, "the removal is too long")
-    items = removed_items(root)
-    need(len(items) == leaf["blocks"] > 0, "the removal has another number of blocks")
-    need(sha256(*(key + value for key, value in items)).hex() == leaf["items"], "the removal is one of other blocks")
-    need(all(a[0] < b[0] for a, b in zip(items, items[1:])), "the keys are not in order")
-    need(node_hash(root, False).hex() == leaf["root_before"], "the blocks were not in the live set before")
-    after = node_hash(root, True) or sha256()
-    need(after.hex() == leaf["root_after"], "the live set after is another one")
-    need(all(absent_after(root, key) for key, _ in items), "a block is not shown to be absent")
+def check_change(raw, leaf):
+    r, found = Reader(raw), []
+    root = read_node(r, [], found)
+    need(not r.raw, "the proof of the change is too long")
+    blocks = sorted((part for part in found if part["ours"]), key=lambda part: part["key"])
+    for tree, name in enumerate(["root_before", "root_after"]):
+        need((root["hash"][tree] or sha256()).hex() == leaf[name], "the live blocks of the proof are not the leaf's")
+        for block in blocks:
+            need(value_in(root, block["key"], tree) == block["value"][tree], "a block is shown in another place")
+    items = [(block["key"], block["value"][leaf["kind"] == "restored"]) for block in blocks]
+    need(all(value for _, value in items), "a block was not in the live set that it should have been in")
+    need(len({key for key, _ in items}) == len(items) == leaf["blocks"] > 0, "the proof has another number of blocks")
+    need(sha256(*(key + value for key, value in items)).hex() == leaf["items"], "the proof is one of other blocks")
+    if leaf["kind"] == "retired":
+        alone = all(part["ours"] or part["hash"][0] == part["hash"][1] for part in found)
+        need(alone and not any(block["value"][1] for block in blocks), "something else has changed")
     return [key for key, _ in items]
 
 
@@ -262,10 +270,10 @@ def verify(proof, public, block=None, salt=None):
     check_inclusion(raw, index, size, [unbase64(line) for line in lines[3:]], root)
     leaf = read_leaf(raw)
     keys = []
-    if leaf["kind"] == "retired":
-        keys = check_removal(extra.raw, leaf)
+    if leaf["kind"] == "retired" or leaf["version"] > 1 and leaf["blocks"] > 0:
+        keys = check_change(extra.raw, leaf)
     else:
-        need(not extra.raw, "a leaf of this kind has no removal")
+        need(not extra.raw, "a leaf of this kind has no proof of a change")
     if block is not None:
         commitment = hmac.digest(bytes.fromhex(salt), block.encode(), "sha256")
         need(commitment in keys, "the receipt is not about that block")

@@ -167,7 +167,7 @@ func (f *ledgerFile) open(path string) (s *openSet, err error) {
 	}
 	if f.key != "" {
 		if s.key, _, _, err = receipt.OpenKey(f.key, f.topic.name); err == nil {
-			_, err = s.KeepReceipts(s.key)
+			err = s.KeepReceipts(s.key)
 		}
 	}
 	if err != nil {
@@ -316,19 +316,19 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 			return ctx.Err()
 		}
 		since := timing()
-		leaf, removal, err := s.RetireTogether(ids[i : i+1])
+		left, err := s.RetireTogether(ids[i : i+1])
 		if err != nil {
 			return err
 		}
 		took = append(took, since())
 		var growth *receipt.Growth
-		if leaf != nil {
+		if left != nil {
 			since := timing()
-			leaf.Build, leaf.Topic, leaf.Principal, leaf.Durable = "v1.2.3", f.topic.name, "admin", time.Now()
-			leaf.Offsets = []receipt.Next{{Partition: 0, Offset: int64(f.next)}}
+			left.Build, left.Topic, left.Principal, left.Durable = "v1.2.3", f.topic.name, "admin", time.Now()
+			left.Offsets = []receipt.Next{{Partition: 0, Offset: int64(f.next)}}
 			head, err := s.store.LogHead()
 			if err == nil {
-				growth, err = s.key.Grow(head.Size, s.store, []receipt.Record{{Leaf: leaf.AppendBinary(nil), Removal: removal}})
+				growth, err = s.key.Grow(head.Size, s.store, []receipt.Record{{Leaf: left.AppendBinary(nil), Change: left.Change}})
 			}
 			if err != nil {
 				return err
@@ -374,13 +374,13 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 	since := timing()
 	var growth *receipt.Growth
 	var records []receipt.Record
-	for few := range slices.Chunk(together, receipt.MaxRemoved) {
-		leaf, removal, err := s.RetireTogether(few)
+	for few := range slices.Chunk(together, receipt.MaxItems) {
+		left, err := s.RetireTogether(few)
 		if err != nil {
 			return err
 		}
-		if leaf != nil {
-			records = append(records, receipt.Record{Leaf: leaf.AppendBinary(nil), Removal: removal})
+		if left != nil {
+			records = append(records, receipt.Record{Leaf: left.AppendBinary(nil), Change: left.Change})
 		}
 	}
 	if records != nil {

@@ -261,6 +261,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	d.retention = &retention{core: c}
 	d.receipts = w.receipts
 	d.receipts.publisher, d.receipts.version = p, o.Version
+	p.receipts = d.receipts
 	d.watching = w.watching
 	d.watching.publisher, d.watching.events, d.watching.shorten, d.watching.assigned = p, o.events, d.shorten, d.assigned
 	if d.watching.events == nil {
@@ -323,7 +324,7 @@ func (d *Daemon) restore(o Options) (err error) {
 	}
 	d.live = live
 	if key := d.receipts.key; key != nil {
-		if d.receipts.saved, err = live.KeepReceipts(key); err != nil {
+		if err = live.KeepReceipts(key); err != nil {
 			return err
 		}
 	}

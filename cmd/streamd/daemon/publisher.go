@@ -25,6 +25,7 @@ type publication struct {
 //	solving      a job solves on a copy of the sums, or compares losses (watching)
 type publisher struct {
 	*core
+	receipts   *receipts
 	published  atomic.Pointer[publication]
 	changed    bool // since the last solve
 	solving    *job // the solve or comparison under way, or nil
@@ -64,7 +65,7 @@ func (p *publisher) solve(now time.Time) {
 	if p.solvedOnce && last.SameSums(next) && p.servedBy == p.study {
 		// The same sums have the same planes. The position in the log is new.
 		again := *last
-		again.Blocks, again.Offsets, again.MadeAt, again.Basis = next.Blocks, next.Offsets, next.MadeAt, next.Basis
+		again.Blocks, again.Offsets, again.MadeAt, again.Basis, again.Moves = next.Blocks, next.Offsets, next.MadeAt, next.Basis, next.Moves
 		p.publish(&again, p.study)
 		return
 	}
@@ -102,6 +103,31 @@ func (p *publisher) solve(now time.Time) {
 	})
 }
 
+// awaitedSolve is how long a retirement on request waits for a solve.
+const awaitedSolve = time.Second
+
+// solveNow solves and serves the planes of the current sums, unless these come from a study or
+// take too long, so that the receipt of a retirement can name them.
+func (p *publisher) solveNow() {
+	late := time.After(awaitedSolve)
+	awaited := func() bool {
+		if p.solving == nil {
+			return true
+		}
+		select {
+		case <-p.solving.done:
+			p.solving.await()
+			return true
+		case <-late:
+			return false
+		}
+	}
+	if awaited() { // a solve under way may have older sums
+		p.solve(time.Now())
+		awaited()
+	}
+}
+
 // awaitsStudies reports whether all served planes come from studies: refined planes do, once
 // a study has ended.
 func (p *publisher) awaitsStudies() bool {
@@ -135,6 +161,7 @@ func (p *publisher) publish(next *model.Served, by *studyJob) {
 		next.Basis = &stale
 	}
 	if last.served.Same(next) {
+		p.receipts.serves(last.served, last.served, next.Moves)
 		return
 	}
 	// Without rows, a missing model is not worth a warning.
@@ -147,6 +174,7 @@ func (p *publisher) publish(next *model.Served, by *studyJob) {
 	next.Fingerprint = model.Fingerprint(next)
 	p.published.Store(&publication{served: next, fixed: p.live.Target().Features, replaced: make(chan struct{})})
 	close(last.replaced)
+	p.receipts.serves(last.served, next, next.Moves)
 }
 
 // warn logs the classes that are never or seldom found, once for each set of them. Warnings
@@ -186,6 +214,7 @@ func (p *publisher) header(now time.Time, weighted *live.Weighted) *model.Served
 		Digest:     p.live.Digest(),
 		Offsets:    p.intake.Applied(),
 		MadeAt:     now.UTC(),
+		Moves:      p.live.Moves(),
 		Missing:    model.MissingOf(p.cfg.Format),
 		Forgetting: forgettingOf(p.cfg.Retire, weighted),
 	}

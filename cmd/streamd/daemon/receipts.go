@@ -14,7 +14,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/retire/receipt"
 	"streamd/snapshot"
@@ -31,18 +33,33 @@ type receipts struct {
 	version    string
 
 	key     *receipt.Key // nil: there are no receipts
-	saved   receipt.Side // the live set of the last save that was begun
 	pending []*pendingReceipt
 	growth  *receipt.Growth  // of the save under way or of the last one that failed; nil: none
 	growing int              // of pending, the leaves in growth
 	head    snapshot.LogHead // of the log that the file has, and witnesses have not been shown; Size 0: none
+
+	models  []servedModel     // since the last save that was begun
+	unnamed []unnamedLeaves   // of the log
+	named   []*pendingReceipt // leaves that name models for those of the log
+}
+
+// unnamedLeaves are leaves that name no model without their blocks: those before a number that no
+// other leaf has named it for.
+type unnamedLeaves struct {
+	leaves int64
+	moves  int64 // live.Moves of the last of them
 }
 
 // pendingReceipt is a receipt that is not saved yet.
 type pendingReceipt struct {
-	leaf    receipt.Leaf
-	removal []byte
-	index   int64 // of its leaf, once it is saved
+	live.Departure
+	index int64 // of its leaf, once it is saved
+}
+
+// servedModel is the first model that was served of those that lack the blocks of so many moves.
+type servedModel struct {
+	moves               int64 // live.Moves of the sums that it was solved from
+	former, fingerprint [16]byte
 }
 
 // open reads the key, or makes it, and checks that the log continues the one that was saved last.
@@ -74,15 +91,45 @@ func (r *receipts) open(store *snapshot.Store, saved *snapshot.Contents) (err er
 		return err
 	}
 	r.key = key
+	return r.findUnnamed(saved.Log.Size)
+}
+
+// findUnnamed finds out whether the log has leaves that name no model without their blocks. A
+// model that lacks the blocks of a leaf lacks those of earlier saves, too, so the leaves that
+// name it for these are at the latest in the save of that leaf.
+func (r *receipts) findUnnamed(size int64) error {
+	named := int64(0)  // number of leaves that later ones have named a model for
+	var save time.Time // with a leaf that names its own model
+	for i := size - 1; i >= named; i-- {
+		record, err := r.store.Receipt(i)
+		if err != nil {
+			return err
+		}
+		leaf, err := receipt.DecodeLeaf(record.Leaf)
+		if err != nil {
+			return fmt.Errorf("receipt %d: %w", i, err)
+		}
+		switch {
+		case leaf.Version == 1 || !save.IsZero() && !save.Equal(leaf.Durable):
+			return nil
+		case leaf.Kind == receipt.Served:
+			named = max(named, leaf.Leaves)
+		case leaf.Without == [16]byte{}:
+			r.unnamed = []unnamedLeaves{{leaves: size}}
+			return nil
+		default:
+			save = leaf.Durable
+		}
+	}
 	return nil
 }
 
 // add adds what a retirement on request leaves.
-func (r *receipts) add(leaf *receipt.Leaf, removal []byte, by access.Caller, request *httpapi.Selector) *pendingReceipt {
-	p := &pendingReceipt{leaf: *leaf, removal: removal}
+func (r *receipts) add(left *live.Departure, by access.Caller, request *httpapi.Selector) *pendingReceipt {
+	p := &pendingReceipt{Departure: *left}
 	text := requestText(request)
-	p.leaf.Principal, p.leaf.Request = by.String(), receipt.Commit(r.key.Salt(text), text)
-	r.complete(&p.leaf)
+	p.Principal, p.Request = by.String(), receipt.Commit(r.key.Salt(text), text)
+	r.complete(&p.Leaf)
 	r.pending = append(r.pending, p)
 	return p
 }
@@ -104,6 +151,9 @@ func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, requ
 	}
 	for _, p := range left {
 		answer.Receipts = append(answer.Receipts, p.index)
+		if p.Without != [16]byte{} {
+			answer.ModelWithout = hex.EncodeToString(p.Without[:])
+		}
 	}
 	salt := func(of string) string {
 		salt := r.key.Salt(of)
@@ -167,11 +217,17 @@ func (r *receipts) earlier(request *httpapi.Selector, names []string) (string, e
 // complete fills in what all leaves have.
 func (r *receipts) complete(l *receipt.Leaf) {
 	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, r.settings(), r.scope(l.Kind)
-	served := r.publisher.published.Load().served
-	hex.Decode(l.Model[:], []byte(served.Fingerprint)[:min(len(served.Fingerprint), 2*len(l.Model))]) // the rest stays zero
 	for _, o := range r.intake.Applied() {
 		l.Offsets = append(l.Offsets, receipt.Next{Partition: uint32(o.Partition), Offset: o.Next})
 	}
+}
+
+// fingerprintOf is the fingerprint of a served value.
+func fingerprintOf(served *model.Served) (f [16]byte) {
+	if b, err := hex.DecodeString(served.Fingerprint); err != nil || copy(f[:], b) != len(b) {
+		panic("daemon: a fingerprint is not 16 bytes in hex: " + served.Fingerprint)
+	}
+	return f
 }
 
 // settings is the hash of what, beside the blocks, determines the planes.
@@ -189,7 +245,7 @@ func (r *receipts) settings() receipt.Hash {
 // scope is what a save removes of blocks that leave, and what it cannot remove. Only of blocks
 // whose rows must not stay, pages and bases are rid without a request.
 func (r *receipts) scope(kind receipt.Kind) (s receipt.Scope) {
-	if kind == receipt.Restored {
+	if kind == receipt.Restored || kind == receipt.Served {
 		return s
 	}
 	mustNotStay := kind == receipt.Retired || kind == receipt.Deleted || kind == receipt.Withdrawn
@@ -216,19 +272,59 @@ func (r *receipts) scope(kind receipt.Kind) (s receipt.Scope) {
 	return s
 }
 
+// serves notes that now is served, after former. It lacks the blocks of so many moves.
+func (r *receipts) serves(former, now *model.Served, moves int64) {
+	if r.key == nil {
+		return
+	}
+	if latest := len(r.models) - 1; latest < 0 || r.models[latest].moves < moves {
+		r.models = append(r.models, servedModel{moves, fingerprintOf(former), fingerprintOf(now)})
+	}
+	r.nameSaved()
+}
+
+// nameSaved makes leaves that name the first models without the blocks of saved ones.
+func (r *receipts) nameSaved() {
+	for ; len(r.unnamed) > 0; r.unnamed = r.unnamed[1:] {
+		u := r.unnamed[0]
+		p := &pendingReceipt{Departure: live.Departure{Leaf: receipt.Leaf{Kind: receipt.Served, Leaves: u.leaves}, Moves: u.moves}}
+		if r.nameModel(p); p.Without == [16]byte{} {
+			return
+		}
+		if last := len(r.named) - 1; last >= 0 && r.named[last].Without == p.Without {
+			r.named[last].Leaves = p.Leaves
+			continue
+		}
+		r.complete(&p.Leaf)
+		r.named = append(r.named, p)
+	}
+}
+
+// nameModel names the first model that was served without the blocks of a leaf, if there is one
+// by now, and the one before it.
+func (r *receipts) nameModel(p *pendingReceipt) {
+	if p.Without != [16]byte{} {
+		return
+	}
+	p.Model = fingerprintOf(r.publisher.published.Load().served)
+	for _, m := range r.models {
+		if m.moves >= p.Moves {
+			p.Model, p.Without = m.former, m.fingerprint
+			return
+		}
+	}
+}
+
 // grow begins the receipts of a save that begins now; nil: there are none.
 func (r *receipts) grow(now time.Time) (*receipt.Growth, error) {
 	if r.key == nil {
 		return nil, nil
 	}
-	after := r.live.Side()
-	for _, leaf := range r.live.TakeDepartures() {
-		leaf.Before, leaf.After = r.saved, after
-		r.complete(&leaf)
-		r.pending = append(r.pending, &pendingReceipt{leaf: leaf})
+	for _, left := range r.live.TakeDepartures() {
+		r.complete(&left.Leaf)
+		r.pending = append(r.pending, &pendingReceipt{Departure: left})
 	}
-	r.saved = after
-	if len(r.pending) == 0 {
+	if len(r.pending)+len(r.named) == 0 {
 		return nil, nil
 	}
 	head, err := r.store.LogHead()
@@ -236,15 +332,18 @@ func (r *receipts) grow(now time.Time) (*receipt.Growth, error) {
 		return nil, err
 	}
 	if r.growth != nil && bytes.Equal(head.Checkpoint, r.growth.Checkpoint) { // the save that failed is on the disk
-		if r.end(); len(r.pending) == 0 {
+		if r.end(); len(r.pending)+len(r.named) == 0 {
 			return nil, nil
 		}
 	}
+	r.pending, r.named = append(r.named, r.pending...), nil
 	var records []receipt.Record
 	for _, p := range r.pending {
-		p.leaf.Durable = now
-		records = append(records, receipt.Record{Leaf: p.leaf.AppendBinary(nil), Removal: p.removal})
+		p.Durable = now
+		r.nameModel(p)
+		records = append(records, receipt.Record{Leaf: p.AppendBinary(nil), Change: p.Change})
 	}
+	r.models = nil // later leaves are of later moves
 	r.growth, err = r.key.Grow(head.Size, r.store, records)
 	r.growing = len(records)
 	return r.growth, err
@@ -264,11 +363,19 @@ func (r *receipts) end() {
 	if r.growth == nil {
 		return
 	}
+	var unnamed unnamedLeaves
 	for i, p := range r.pending[:r.growing] {
 		p.index = r.growth.Size + int64(i)
+		if p.Without == [16]byte{} {
+			unnamed = unnamedLeaves{p.index + 1, max(unnamed.moves, p.Moves)}
+		}
+	}
+	if unnamed.leaves > 0 {
+		r.unnamed = append(r.unnamed, unnamed)
 	}
 	r.head = snapshot.LogHead{Size: r.growth.Size + int64(r.growing), Checkpoint: r.growth.Checkpoint}
 	r.pending, r.growth = r.pending[r.growing:], nil
+	r.nameSaved()
 }
 
 // errNoReceipts says that there is no log.

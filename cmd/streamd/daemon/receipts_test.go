@@ -19,7 +19,9 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 	"streamd/retire/receipt"
 	"streamd/snapshot"
@@ -303,12 +305,19 @@ func TestKillWhileRetiring(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			removal, err := receipt.CheckRemoval(record.Removal)
+			leaf, err := receipt.DecodeLeaf(record.Leaf)
 			if err != nil {
 				t.Fatal(err)
 			}
+			items, _, err := leaf.CheckChange(record.Change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if leaf.Kind == receipt.Served {
+				continue
+			}
 			for id := range blocks {
-				if id := fmt.Sprint("key:", id); removal.Removed[0].Key == key.ItemKey(id) {
+				if id := fmt.Sprint("key:", id); items[0].Key == key.ItemKey(id) {
 					if _, twice := receipts[id]; twice {
 						t.Errorf("kill %d: %s has two receipts", kill, id)
 					}
@@ -500,8 +509,8 @@ func TestKillWhileBlocksLeave(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if kinds[l.Kind] += l.Blocks; l.Kind != receipt.Restored {
-						gone += l.Blocks
+					if kinds[l.Kind] += l.Blocks + l.Passing; l.Kind != receipt.Restored {
+						gone += l.Blocks + l.Passing
 					}
 				}
 				store.Close()
@@ -519,4 +528,119 @@ func TestKillWhileBlocksLeave(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The log names the first model that was served without the blocks of a leaf: the leaf does if
+// it was served before the save, else a later one, also after a kill in between.
+func TestFirstModelWithoutBlocks(t *testing.T) {
+	folder := t.TempDir()
+	o := openOffline(t, offlineFlags(t, withReceipts(folder, nil)), false)
+	defer func() { o.store.Close() }()
+	var next int64
+	say := func(key, value string) {
+		t.Helper()
+		r := kafka.Record{Offset: next, Key: []byte(key), Time: time.UnixMilli(lawEpoch + next).UTC()}
+		if value != "" {
+			r.Value = []byte(value)
+		}
+		next++
+		o.deliver(0, []kafka.Record{r}, next)
+	}
+	row := func(i int) string { return fmt.Sprintf(`{"label":%d,"x1":%d,"x2":%d,"v":1}`, i%2, i, i*i) }
+	for i := range 8 {
+		say(fmt.Sprint("k", i), row(i))
+	}
+	first := o.solved().Fingerprint
+	o.saver.save()
+	type want struct {
+		kind           receipt.Kind
+		blocks, leaves int64
+		model, without string
+	}
+	var wanted []want
+	check := func() {
+		t.Helper()
+		head, err := o.store.LogHead()
+		if err != nil || head.Size != int64(len(wanted)) {
+			t.Fatalf("the log has %d leaves, %v, want %d", head.Size, err, len(wanted))
+		}
+		for i, w := range wanted {
+			r, err := o.store.Receipt(int64(i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := receipt.DecodeLeaf(r.Leaf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			without := ""
+			if l.Without != [16]byte{} {
+				without = hex.EncodeToString(l.Without[:])
+			}
+			if l.Kind != w.kind || l.Blocks != w.blocks || l.Leaves != w.leaves || w.model != "" && hex.EncodeToString(l.Model[:]) != w.model || without != w.without {
+				t.Errorf("leaf %d is %v of %d blocks, %d leaves, models %x and %x; want %+v", i, l.Kind, l.Blocks, l.Leaves, l.Model, l.Without, w)
+			}
+		}
+	}
+
+	// A model is served between the departure and the save.
+	say("k0", "")
+	second := o.solved().Fingerprint
+	say("k8", row(8))
+	o.solved()
+	o.saver.save()
+	wanted = append(wanted, want{receipt.Deleted, 1, 0, first, second})
+	check()
+
+	// On request the model is made at once.
+	before := o.publisher.published.Load().served.Fingerprint
+	done, err := o.retire(httpapi.Selector{IDs: []string{"key:k1"}}, false, access.Caller{})
+	served := o.publisher.published.Load().served
+	if err != nil || done.ModelWithout != served.Fingerprint || served.Fingerprint == before || served.Blocks != 7 {
+		t.Fatalf("%+v, %v; served is %s of %d blocks after %s", done, err, served.Fingerprint, served.Blocks, before)
+	}
+	wanted = append(wanted, want{receipt.Retired, 1, 0, before, done.ModelWithout})
+	check()
+
+	// None is served before two saves, and then the daemon is killed.
+	before = served.Fingerprint
+	say("k2", "")
+	o.saver.save()
+	say("k3", row(4))
+	o.saver.save()
+	wanted = append(wanted, want{receipt.Deleted, 1, 0, before, ""}, want{receipt.Replaced, 1, 0, before, ""})
+	check()
+	o = o.crash(false)
+	after := o.solved().Fingerprint
+	if !o.saver.hasUnsaved() {
+		t.Error("the first model is not saved")
+	}
+	o = o.crash(false) // the one that was served is not in the log, so another one is the first
+	if again := o.solved().Fingerprint; again == after {
+		t.Error("two models have one fingerprint")
+	} else {
+		after = again
+	}
+	o.saver.save()
+	wanted = append(wanted, want{receipt.Served, 0, 4, "", after})
+	check()
+
+	// Nothing is left to name.
+	o = o.crash(false)
+	before = o.solved().Fingerprint
+	if o.saver.hasUnsaved() {
+		t.Error("something is unsaved")
+	}
+
+	// A model of older sums, which is served after a departure, is not the one.
+	say("k4", "")
+	o.publisher.solve(time.Now())
+	say("k5", "")
+	o.publisher.solving.await()
+	of4 := o.publisher.published.Load().served.Fingerprint
+	o.saver.save()
+	of5 := o.solved().Fingerprint
+	o.saver.save()
+	wanted = append(wanted, want{receipt.Deleted, 2, 0, of4, ""}, want{receipt.Served, 0, 6, of4, of5})
+	check()
 }

@@ -76,7 +76,7 @@ func Replay(ctx context.Context, o Options, from *snapshot.Store, saved *snapsho
 	defer cancel(nil)
 	d.stop, d.background = cancel, ctx
 	if key != nil {
-		if _, err := d.live.KeepReceipts(key); err != nil {
+		if err := d.live.KeepReceipts(key); err != nil {
 			return nil, err
 		}
 	}
@@ -196,6 +196,7 @@ func (d *Daemon) applyWaiting(ctx context.Context) error {
 		if d.saver.save(); d.saver.problem != nil {
 			return d.saver.problem
 		}
+		d.live.TakeDepartures() // nobody wants receipts of them
 		if waiting != nil {
 			d.applied(d.intake.Continue(ctx))
 		}

@@ -119,14 +119,14 @@ func (d *Daemon) takeOut(s httpapi.Selector, dryRun bool, by access.Caller) (r h
 		d.fail(err)
 		return none, nil, err
 	}
-	for few := range slices.Chunk(live, receipt.MaxRemoved) {
-		leaf, removal, err := d.live.RetireTogether(few)
+	for few := range slices.Chunk(live, receipt.MaxItems) {
+		departure, err := d.live.RetireTogether(few)
 		if err != nil {
 			d.fail(err) // nothing is saved any more, so a restart has all of them
 			return none, nil, err
 		}
-		if leaf != nil {
-			left = append(left, d.receipts.add(leaf, removal, by, &s))
+		if departure != nil {
+			left = append(left, d.receipts.add(departure, by, &s))
 		}
 	}
 	r.DigestAfter = d.live.Digest()
@@ -134,6 +134,9 @@ func (d *Daemon) takeOut(s httpapi.Selector, dryRun bool, by access.Caller) (r h
 	d.studying.blocksChanged()
 	d.windows.clear()
 	d.publisher.sayStale()
+	if len(left) > 0 {
+		d.publisher.solveNow()
+	}
 	return r, left, nil
 }
 

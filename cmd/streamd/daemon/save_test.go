@@ -190,7 +190,7 @@ func TestWideSumsAreSolvedWhenNothingComes(t *testing.T) {
 		cfg := load(t, map[string]string{"kafka.topic": "none", "snapshot.interval": "1h"})
 		c := coreOf(cfg, l, store)
 		c.delivered = now.Add(-idle)
-		p := &publisher{core: c, changed: true, copyTook: time.Hour, lastSolve: now.Add(-3 * time.Hour)}
+		p := &publisher{core: c, receipts: &receipts{}, changed: true, copyTook: time.Hour, lastSolve: now.Add(-3 * time.Hour)}
 		p.published.Store(&publication{served: &model.Served{}, replaced: make(chan struct{})})
 		p.whenDue(time.Now())
 		if begun := p.solving != nil; begun != want {

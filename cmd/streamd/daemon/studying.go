@@ -272,7 +272,7 @@ func (y *studying) endStudy(s *studyJob) {
 	switch {
 	case s.served.SameSums(last) && last.MadeAt.After(s.served.MadeAt):
 		// The same rows. The position in the log is new.
-		s.served.MadeAt, s.served.Offsets = last.MadeAt, last.Offsets
+		s.served.MadeAt, s.served.Offsets, s.served.Moves = last.MadeAt, last.Offsets, last.Moves
 	case s.refines && last.MadeAt.After(s.served.MadeAt):
 		// Its rows are outdated, and another study of the current rows is due.
 		y.state = due

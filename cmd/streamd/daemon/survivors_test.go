@@ -293,11 +293,11 @@ func (h *logHistory) auditReceipts(t *testing.T, o *offline) {
 			t.Fatalf("receipt %d: %v", i, err)
 		}
 		l := r.Leaf
-		if proved := len(record.Removal) > 0; proved != (l.Kind == receipt.Retired) || l.Blocks == 0 || l.Rows == 0 {
+		if l.Blocks+l.Passing == 0 != (l.Kind == receipt.Served) || l.Blocks == 0 != (l.Rows == 0) {
 			t.Errorf("leaf %d is %+v", i, l)
 		}
 		if l.Kind != receipt.Restored {
-			gone += l.Blocks
+			gone += l.Blocks + l.Passing
 		}
 		leaves, proofs = append(leaves, record.Leaf), append(proofs, proof)
 	}

@@ -35,7 +35,7 @@ import (
 // immutable.
 type Served struct {
 	// Fingerprint names this value: two values with the same fingerprint are
-	// equal in every field. Letters, digits, ".", "_" and "-" only.
+	// equal in every field but Moves. Letters, digits, ".", "_" and "-" only.
 	Fingerprint string
 	// Model is nil when the live set makes none. Then Problem says why, for the
 	// client to read; otherwise Problem is empty.
@@ -52,6 +52,7 @@ type Served struct {
 	Digest     string    // of the summed state: SHA-256, hex
 	Offsets    []Offset  // of the state, by topic and partition
 	MadeAt     time.Time // when the planes were made
+	Moves      int64     // how often a block had left the live set, or come back, since the start; 0 without receipts
 
 	// Forgetting is the weights of the rows. Nil: all weigh 1, apart from weights of their own.
 	Forgetting *Forgetting

@@ -48,7 +48,7 @@ func TestCyclesEndWhereTheyBegan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.KeepReceipts(key); err != nil {
+	if err := l.KeepReceipts(key); err != nil {
 		t.Fatal(err)
 	}
 	l.Fix(incremental.DefaultFeatures(features))

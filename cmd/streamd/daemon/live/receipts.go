@@ -1,9 +1,11 @@
 package live
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
-	"hash"
+	"slices"
+	"time"
 
 	"streamd/incremental"
 	"streamd/retire"
@@ -12,32 +14,35 @@ import (
 
 // receipts is what receipts need to know about the live set.
 type receipts struct {
-	key  *receipt.Key // nil: there are no receipts
-	tree receipt.Tree // of the live blocks
-	file receipt.Hash // digest of the sums in the file, if the start has retired blocks of it
-	left [receipt.Kinds]*departures
+	key   *receipt.Key    // nil: there are no receipts
+	tree  receipt.Tree    // of the live blocks
+	kept  receipt.Version // of the last save that was begun
+	saved receipt.Side    // of it, too
+	file  receipt.Hash    // digest of the sums in the file, if the start has retired blocks of it
+	moved map[receipt.Item]move
+	again [receipt.Kinds]int64 // moves of blocks that have moved again
+	moves int64                // since the start
 }
 
-// departures are blocks that have left the live set, or come back, in one way.
-type departures struct {
-	leaf  receipt.Leaf
-	items hash.Hash
+// move is how a block has left the live set, or come back, since the last save.
+type move struct {
+	kind receipt.Kind
+	rows int64
+	at   time.Time
 }
 
-// note notes a block. Its item is in the tree.
+// note notes a move of a block, whose item is in the tree. It takes the place of the block's
+// move before.
 func (r *receipts) note(kind receipt.Kind, e *retire.Entry) {
 	if r.key == nil {
 		return
 	}
-	d := r.left[kind]
-	if d == nil {
-		d = &departures{receipt.Leaf{Kind: kind}, sha256.New()}
-		r.left[kind] = d
-	}
-	d.leaf.Add(e.Rows, e.Time)
 	i, _ := r.tree.Get(r.key.ItemKey(e.ID))
-	d.items.Write(i.Key[:])
-	d.items.Write(i.Value[:])
+	if former, again := r.moved[i]; again {
+		r.again[former.kind]++
+	}
+	r.moved[i] = move{kind, e.Rows, e.Time}
+	r.moves++
 }
 
 // put puts a block with that summary in the features into the tree.
@@ -54,31 +59,32 @@ func (r *receipts) remove(id string) {
 	}
 }
 
-// KeepReceipts makes the tree of the live blocks from the store's ledger. It is called
-// before the set changes. Blocks that a stricter policy has just retired are noted. before is the
-// live set that the file has.
-func (l *Set) KeepReceipts(key *receipt.Key) (before receipt.Side, err error) {
-	l.receipts.key = key
+// KeepReceipts makes the tree of the live blocks from the store's ledger. It is called before
+// the set changes. Blocks that a stricter policy has just retired are noted.
+func (l *Set) KeepReceipts(key *receipt.Key) error {
+	r := &l.receipts
+	r.key, r.moved = key, map[receipt.Item]move{}
 	var retired []retire.Entry
 	items := make([]receipt.Item, 0, l.ledger.Len())
-	err = l.store.Digests(func(e retire.Entry, digest [sha256.Size]byte) {
+	err := l.store.Digests(func(e retire.Entry, digest [sha256.Size]byte) {
 		items = append(items, key.Item(e.ID, digest))
 		if _, live := l.ledger.Get(e.ID); !live {
 			retired = append(retired, e)
 		}
 	})
 	if err != nil {
-		return before, fmt.Errorf("make the tree of the live blocks: %w", err)
+		return fmt.Errorf("make the tree of the live blocks: %w", err)
 	}
-	l.receipts.tree.Fill(items)
-	if before = l.Side(); len(retired) > 0 {
-		before.Digest = l.receipts.file
+	r.tree.Fill(items)
+	r.kept, r.saved = r.tree.Keep(), l.Side()
+	if len(retired) > 0 {
+		r.saved.Digest = r.file
 	}
 	for i := range retired {
-		l.receipts.note(receipt.Expired, &retired[i])
-		l.receipts.remove(retired[i].ID)
+		r.note(receipt.Expired, &retired[i])
+		r.remove(retired[i].ID)
 	}
-	return before, nil
+	return nil
 }
 
 // Side is the live set as receipts have it.
@@ -86,40 +92,104 @@ func (l *Set) Side() receipt.Side {
 	return receipt.Side{Digest: l.features.sums.totalDigest(), Root: l.receipts.tree.Root()}
 }
 
-// TakeDepartures returns what has been noted since the last call, a leaf for each kind, without
-// the two sides.
-func (l *Set) TakeDepartures() (leaves []receipt.Leaf) {
-	for kind, d := range l.receipts.left {
-		if d != nil {
-			d.items.Sum(d.leaf.Items[:0])
-			leaves = append(leaves, d.leaf)
-			l.receipts.left[kind] = nil
+// Moves is the number of times that a block has left the live set, or come back, since the start.
+// It is 0 without receipts.
+func (l *Set) Moves() int64 { return l.receipts.moves }
+
+// Departure is what a receipt says of blocks that have left the live set, or come back.
+type Departure struct {
+	receipt.Leaf
+	Change []byte // its proof
+	Moves  int64  // Set.Moves by now
+}
+
+// TakeDepartures returns what has been noted since the last call, with the live set then and
+// now: for each kind as many as its proofs need, and at least one.
+func (l *Set) TakeDepartures() (departures []Departure) {
+	r := &l.receipts
+	now, passing := l.Side(), r.again
+	last := map[receipt.Item]move{} // of each item that only one of the two live sets has
+	for i, m := range r.moved {
+		in, was := r.tree.GetIn(r.kept, i.Key)
+		out, is := r.tree.Get(i.Key)
+		if m.kind == receipt.Restored {
+			in, was, out, is = out, is, in, was
+		}
+		// A block that has grown before it left, or after it came back, has another item there.
+		_, own := r.moved[in]
+		if !was || is && in == out || in != i && own {
+			passing[m.kind]++
+			continue
+		}
+		if other, twice := last[in]; twice {
+			if passing[min(other.kind, m.kind)]++; other.kind > m.kind {
+				continue
+			}
+		}
+		last[in] = m
+	}
+	var proved [receipt.Kinds][]receipt.Item
+	for i, m := range last {
+		proved[m.kind] = append(proved[m.kind], i)
+	}
+	for kind, items := range proved {
+		if kind == int(receipt.Retired) { // these have leaves already
+			continue
+		}
+		slices.SortFunc(items, func(a, b receipt.Item) int { return bytes.Compare(a.Key[:], b.Key[:]) })
+		for len(items) > 0 || passing[kind] > 0 {
+			few := items[:min(len(items), receipt.MaxItems)]
+			d := Departure{Moves: r.moves}
+			d.Leaf = receipt.Leaf{Kind: receipt.Kind(kind), Passing: passing[kind], Before: r.saved, After: now, Items: receipt.ListHash(few)}
+			var keys []receipt.Hash
+			for _, i := range few {
+				d.Add(last[i].rows, last[i].at)
+				keys = append(keys, i.Key)
+			}
+			if len(keys) > 0 {
+				d.Change = r.tree.Prove(r.kept, keys)
+			}
+			departures = append(departures, d)
+			items, passing[kind] = items[len(few):], 0
 		}
 	}
-	return leaves
+	r.moved, r.again = map[receipt.Item]move{}, [receipt.Kinds]int64{}
+	r.kept, r.saved = r.tree.Keep(), now
+	return departures
 }
 
 // RetireTogether retires live blocks on request, with what a receipt says of them. Without
 // receipts that is nil.
-func (l *Set) RetireTogether(ids []string) (leaf *receipt.Leaf, removal []byte, err error) {
+func (l *Set) RetireTogether(ids []string) (*Departure, error) {
 	r := &l.receipts
-	if r.key != nil {
-		leaf = &receipt.Leaf{Kind: receipt.Retired, Before: l.Side()}
-		var keys []receipt.Hash
-		for _, id := range ids {
-			keys = append(keys, r.key.ItemKey(id))
-			e, _ := l.ledger.Get(id)
-			leaf.Add(e.Rows, e.Time)
-		}
-		removal, leaf.Items = r.tree.Prove(keys)
+	if r.key == nil {
+		return nil, l.retireAll(ids)
 	}
+	d := &Departure{Leaf: receipt.Leaf{Kind: receipt.Retired, Before: l.Side()}}
+	since := r.tree.Mark()
+	var items []receipt.Item
+	var keys []receipt.Hash
+	for _, id := range ids {
+		e, _ := l.ledger.Get(id)
+		d.Add(e.Rows, e.Time)
+		i, _ := r.tree.Get(r.key.ItemKey(id))
+		items, keys = append(items, i), append(keys, i.Key)
+		r.note(receipt.Retired, &e)
+	}
+	slices.SortFunc(items, func(a, b receipt.Item) int { return bytes.Compare(a.Key[:], b.Key[:]) })
+	if err := l.retireAll(ids); err != nil {
+		return nil, err
+	}
+	d.Items, d.Change, d.After, d.Moves = receipt.ListHash(items), r.tree.Prove(since, keys), l.Side(), r.moves
+	r.tree.Unmark()
+	return d, nil
+}
+
+func (l *Set) retireAll(ids []string) error {
 	for _, id := range ids {
 		if err := l.retire(id); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
-	if leaf != nil {
-		leaf.After = l.Side()
-	}
-	return leaf, removal, nil
+	return nil
 }

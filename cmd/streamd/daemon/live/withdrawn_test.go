@@ -301,7 +301,7 @@ func TestReceiptOfABlockThatGrows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.KeepReceipts(key); err != nil {
+		if err := l.KeepReceipts(key); err != nil {
 			t.Fatal(err)
 		}
 		l.Fix([]string{"x"})

@@ -51,9 +51,9 @@ func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (h
 	return a.retirement, nil
 }
 
-// retireThen retires the live and the archived blocks that s chooses, and calls answer in the loop when they are
-// saved, in one transaction, or that has failed. Meanwhile the loop goes on. The log names the
-// caller. A dry run only says which blocks these are.
+// retireThen retires the live and the archived blocks that s chooses. It calls answer in the loop
+// when they are saved, in one transaction, or that has failed. Meanwhile the loop goes on. The log
+// names the caller. A dry run only says which blocks these are.
 func (d *Daemon) retireThen(s httpapi.Selector, dryRun bool, by access.Caller, answer func(httpapi.Retirement, error)) {
 	r, left, err := d.takeOut(s, dryRun, by)
 	if err != nil || dryRun {

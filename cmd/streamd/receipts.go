@@ -46,6 +46,7 @@ type receiptReport struct {
 	Earliest   time.Time         `json:"earliest"`
 	Latest     time.Time         `json:"latest"`
 	Durable    time.Time         `json:"durable_at"`
+	LogUntil   *time.Time        `json:"log_until,omitempty"` // when the topic's retention lets go of the records
 	Principal  string            `json:"principal"`
 	Build      string            `json:"build"`
 	Topic      string            `json:"topic"`
@@ -106,6 +107,9 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		Settings: hex.EncodeToString(l.Settings[:]), Request: hex.EncodeToString(l.Request[:]), Model: fingerprint(l.Model),
 		Scope: l.Scope.Names(), Absent: len(r.Items) > 0 && l.Kind != receipt.Restored, Restored: len(r.Items) > 0 && l.Kind == receipt.Restored,
 		Passing: l.Passing, Without: fingerprint(l.Without), Leaves: l.Leaves, Others: r.Others,
+	}
+	if !l.LogUntil.IsZero() {
+		report.LogUntil = &l.LogUntil
 	}
 	for _, o := range l.Offsets {
 		report.Offsets[o.Partition] = o.Offset
@@ -200,8 +204,12 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		t.row("model after", "was not served yet; a later receipt of kind served names it (--snapshot finds it)")
 	}
 	for _, place := range slices.Sorted(maps.Keys(report.Scope)) {
-		if status := report.Scope[place]; status != "none" {
-			t.row(strings.ReplaceAll(place, "_", " "), strings.ReplaceAll(status, "_", " "))
+		status := strings.ReplaceAll(report.Scope[place], "_", " ")
+		if place == "log" && report.LogUntil != nil {
+			status += ", until about " + report.LogUntil.Local().Format(time.DateTime)
+		}
+		if status != "none" {
+			t.row(strings.ReplaceAll(place, "_", " "), status)
 		}
 	}
 	if report.Snapshot != nil {

@@ -112,6 +112,9 @@ type Leaf struct {
 	Earliest time.Time // event times of the blocks
 	Latest   time.Time
 	Durable  time.Time // when it was saved
+	// LogUntil is the time when the retention of the topic lets go of the latest record, by its
+	// event time; the zero time if that is not known, or no time does. Version 1 has none.
+	LogUntil time.Time
 	// Passing counts blocks that no live set was saved with, or all: they came and went, or
 	// went and came back, between the two saves. Blocks, Rows, the times and Items leave them
 	// out, and nothing is proved of them.
@@ -178,7 +181,7 @@ func ListHash(items []Item) Hash {
 //	   1  version, 2
 //	   1  kind
 //	      blocks, rows, passing
-//	   8  earliest, latest, durable: each 8; in ms since 1970
+//	   8  earliest, latest, durable, log until: each 8; in ms since 1970; unknown is the year 1
 //	  32  before: digest, root; after: digest, root: each 32
 //	  32  hash of the items, settings, request: each 32
 //	  16  fingerprints of the model before and of the first one without the blocks: each 16
@@ -188,14 +191,14 @@ func ListHash(items []Item) Hash {
 //	      number of offsets; of each partition (4) and offset (8)
 //
 // Numbers are little endian; those without a size are varints. In version 1 blocks and rows have
-// 8 bytes each, passing, the second fingerprint and the last place are missing, and there is no
+// 8 bytes each, passing, log until, the second fingerprint and the last place are missing, and there is no
 // kind served.
 func (l *Leaf) AppendBinary(b []byte) []byte {
 	b = append(b, leafVersion, byte(l.Kind))
 	for _, x := range []int64{l.Blocks, l.Rows, l.Passing} {
 		b = binary.AppendUvarint(b, uint64(x))
 	}
-	for _, at := range []time.Time{l.Earliest, l.Latest, l.Durable} {
+	for _, at := range []time.Time{l.Earliest, l.Latest, l.Durable, l.LogUntil} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(at.UnixMilli()))
 	}
 	for _, h := range l.hashes() {
@@ -248,6 +251,9 @@ func DecodeLeaf(b []byte) (*Leaf, error) {
 		l.Blocks, l.Rows, l.Passing = natural(r.Uvarint()), natural(r.Uvarint()), natural(r.Uvarint())
 	}
 	l.Earliest, l.Latest, l.Durable = moment(), moment(), moment()
+	if l.Version > 1 {
+		l.LogUntil = moment()
+	}
 	for _, h := range l.hashes() {
 		copy(h[:], r.Take(len(h)))
 	}

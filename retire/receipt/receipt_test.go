@@ -311,7 +311,7 @@ func testLeaf(kind Kind, items []Item) Leaf {
 	n := int64(len(items))
 	l := Leaf{
 		Kind: kind, Blocks: n, Rows: 200 * n,
-		Earliest: time.UnixMilli(1e12).UTC(), Latest: time.UnixMilli(2e12).UTC(), Durable: time.UnixMilli(17e11).UTC(),
+		Earliest: time.UnixMilli(1e12).UTC(), Latest: time.UnixMilli(2e12).UTC(), Durable: time.UnixMilli(17e11).UTC(), LogUntil: time.UnixMilli(21e11).UTC(),
 		Items: ListHash(items), Settings: sha256.Sum256([]byte("settings")), Request: sha256.Sum256([]byte("request")),
 		Model: [16]byte{1, 2}, Without: [16]byte{3, 4},
 		Scope:     Scope{State: Done, Folds: Done, Sample: Done, Pages: Pending, Models: NotOurs, Log: NotOurs, Copies: NotOurs},

@@ -173,7 +173,8 @@ def read_leaf(raw):
     leaf = {"version": version, "kind": KINDS[kind]}
     for name in ["blocks", "rows"] if old else ["blocks", "rows", "passing"]:
         leaf[name] = struct.unpack("<q", r.take(8))[0] if old else r.varint()
-    leaf.update(zip(["earliest_ms", "latest_ms", "durable_ms"], struct.unpack("<3q", r.take(24))))
+    times = ["earliest_ms", "latest_ms", "durable_ms", "log_until_ms"][:3 if old else 4]  # unknown: year 1
+    leaf.update(zip(times, struct.unpack(f"<{len(times)}q", r.take(8 * len(times)))))
     for name in HASHES:
         leaf[name] = r.take(32).hex()
     for name in ["model"] if old else ["model", "model_without"]:

@@ -260,6 +260,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	}
 	d.retention = &retention{core: c}
 	d.receipts = w.receipts
+	d.receipts.retention = d.retention
 	d.receipts.publisher, d.receipts.version = p, o.Version
 	p.receipts = d.receipts
 	d.watching = w.watching

@@ -30,6 +30,7 @@ type receipts struct {
 	*core
 	publisher  *publisher
 	witnessing *witnessing
+	retention  *retention
 	version    string
 
 	key     *receipt.Key // nil: there are no receipts
@@ -217,6 +218,9 @@ func (r *receipts) earlier(request *httpapi.Selector, names []string) (string, e
 // complete fills in what all leaves have.
 func (r *receipts) complete(l *receipt.Leaf) {
 	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, r.settings(), r.scope(l.Kind)
+	if l.Blocks > 0 && l.Kind != receipt.Restored {
+		l.LogUntil = r.retention.until(l.Latest)
+	}
 	for _, o := range r.intake.Applied() {
 		l.Offsets = append(l.Offsets, receipt.Next{Partition: uint32(o.Partition), Offset: o.Next})
 	}

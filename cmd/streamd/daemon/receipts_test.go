@@ -21,6 +21,7 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 	"streamd/retire/receipt"
@@ -643,4 +644,24 @@ func TestFirstModelWithoutBlocks(t *testing.T) {
 	o.saver.save()
 	wanted = append(wanted, want{receipt.Deleted, 2, 0, of4, ""}, want{receipt.Served, 0, 6, of4, of5})
 	check()
+}
+
+// The archive keeps what expires, and nothing else that leaves.
+func TestScopeOfTheArchive(t *testing.T) {
+	for _, archive := range []bool{false, true} {
+		r := receipts{core: &core{cfg: &config.Config{Retire: config.Retire{Archive: archive}}}}
+		for kind := receipt.Retired; kind < receipt.Kinds; kind++ {
+			want := receipt.None
+			switch {
+			case !archive || kind == receipt.Restored || kind == receipt.Served:
+			case kind == receipt.Expired:
+				want = receipt.NotOurs
+			default:
+				want = receipt.Done
+			}
+			if got := r.scope(kind)[receipt.Archive]; got != want {
+				t.Errorf("archive %v, %v: status %d, want %d", archive, kind, got, want)
+			}
+		}
+	}
 }

@@ -275,6 +275,11 @@ func (r *receipts) scope(kind receipt.Kind) (s receipt.Scope) {
 			s[receipt.Spaces] = receipt.Pending
 		}
 	}
+	if r.cfg.Retire.Archive {
+		if s[receipt.Archive] = receipt.Done; kind == receipt.Expired {
+			s[receipt.Archive] = receipt.NotOurs // the summary stays there
+		}
+	}
 	if r.cfg.DeadLetters.Policy == config.DeadLettersQueue {
 		s[receipt.DeadLetters] = receipt.NotOurs
 	}

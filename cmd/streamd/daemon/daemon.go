@@ -461,13 +461,15 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	}
 	d.commit(applying, next)                          // committed when the consumer joins the group
 	unfollow := d.withdrawing.follow(consuming, stop) // before anything is read that must not come back
-	unwitness := d.witnessing.follow(consuming)
-	var asking sync.WaitGroup
-	asking.Go(func() { d.retention.follow(consuming) })
+	asking, endAsking := context.WithCancel(consuming) // a consumer that fails ends it, too
+	unwitness := d.witnessing.follow(asking)
+	var retention sync.WaitGroup
+	retention.Go(func() { d.retention.follow(asking) })
 	failed := d.consumer.Run(consuming)
 	unfollow()
+	endAsking()
 	unwitness()
-	asking.Wait()
+	retention.Wait()
 	d.intake.Close() // the consumer has returned from every Deliver
 	workers.Wait()
 	// The loop's error says why it stopped the consumer, so it comes first.

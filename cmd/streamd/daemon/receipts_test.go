@@ -628,7 +628,7 @@ func TestFirstModelWithoutBlocks(t *testing.T) {
 
 	// Nothing is left to name.
 	o = o.crash(false)
-	before = o.solved().Fingerprint
+	o.solved()
 	if o.saver.hasUnsaved() {
 		t.Error("something is unsaved")
 	}

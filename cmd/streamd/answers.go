@@ -149,6 +149,15 @@ func describeTuning(a *model.Tuning) string {
 	return text + describePlanes(a.Standardise, a.Balanced, a.Method, a.Mu)
 }
 
+// describeForgetting says how rows weigh by their age.
+func describeForgetting(f *model.Forgetting) string {
+	half := counted(f.HalfLifeRows, "row")
+	if f.HalfLifeSeconds > 0 {
+		half = time.Duration(f.HalfLifeSeconds * float64(time.Second)).String()
+	}
+	return fmt.Sprintf("half-life %s; %s weigh %.6g", half, counted(f.Rows, "row"), f.Weight)
+}
+
 // describePlanes names the choices besides ν.
 func describePlanes(standardise, balanced bool, method string, mu float64) (text string) {
 	if standardise {

@@ -264,6 +264,9 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 		t.row("unlabelled", counted(m.Unlabelled, "row"))
 	}
 	t.row("digest", m.Digest)
+	if f := m.Forgetting; f != nil {
+		t.row("forgetting", describeForgetting(f))
+	}
 	t.row("classes", countedClasses(m.Classes, m.ClassRows))
 	t.row("options", describeOptions(m.Options))
 	if m.Method == (svm.Lasso{}).String() {

@@ -22,9 +22,9 @@ import (
 // replayedReport says what the topic gives when it is read again.
 type replayedReport struct {
 	Records int64  `json:"records"`             // read again
-	Blocks  int64  `json:"blocks"`              // live by the topic and the policy alone
+	Blocks  int64  `json:"blocks"`              // live by the topic and the policy, without those that left otherwise
 	Rows    int64  `json:"rows"`                // of them
-	Digest  string `json:"state_digest"`        // of the state without the blocks that left otherwise
+	Digest  string `json:"state_digest"`        // of their state
 	Root    string `json:"live_root,omitempty"` // likewise; absent without the log's key
 	Receipt bool   `json:"is_of_the_receipt"`   // both are those of the receipt; false: the snapshot is later than the receipt
 	// Left counts the blocks that left otherwise: by the receipt that says so, "withdrawn now"
@@ -78,7 +78,7 @@ func (c *receiptsVerifyCmd) replay(ctx context.Context, s *surroundings, proved 
 		return nil, errors.New(noProof(got))
 	}
 	r := &replayedReport{
-		Records: got.Read, Blocks: int64(got.Blocks), Rows: got.Rows, Left: map[string]int64{},
+		Records: got.Read, Blocks: int64(got.Blocks - len(got.Left)), Rows: got.Rows, Left: map[string]int64{},
 		Digest: hex.EncodeToString(got.Side.Digest[:]), Root: hex.EncodeToString(got.Side.Root[:]), Receipt: got.Side == proved.Leaf.After,
 	}
 	if key == nil {
@@ -159,7 +159,7 @@ func (r *replayedReport) rows(t *table) {
 	if r == nil {
 		return
 	}
-	t.row("replay", fmt.Sprintf("%s of the topic give the state of the snapshot: %s with %s", counted(r.Records, "record"), counted(r.Blocks-r.left(), "block"), counted(r.Rows, "row")))
+	t.row("replay", fmt.Sprintf("%s of the topic give the state of the snapshot: %s with %s", counted(r.Records, "record"), counted(r.Blocks, "block"), counted(r.Rows, "row")))
 	for _, how := range slices.Sorted(maps.Keys(r.Left)) {
 		t.row("  left out", fmt.Sprintf("%s, %s", counted(r.Left[how], "block"), how))
 	}
@@ -168,11 +168,4 @@ func (r *replayedReport) rows(t *table) {
 	} else {
 		t.row("  it is", "later than the receipt")
 	}
-}
-
-func (r *replayedReport) left() (n int64) {
-	for _, blocks := range r.Left {
-		n += blocks
-	}
-	return n
 }

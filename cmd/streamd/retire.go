@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"strings"
@@ -73,7 +74,10 @@ func readIDs(path string, stdin io.Reader) (ids []string, err error) {
 	from := stdin
 	if path != "-" {
 		file, err := os.Open(path)
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, errors.New("no such file; it has ids, one in a line; to retire one block by its id use streamd blocks retire")
+		case err != nil:
 			return nil, errors.Unwrap(err) // the caller names the file
 		}
 		defer file.Close()
@@ -116,6 +120,9 @@ func (t *table) retirement(r *httpapi.Retirement) {
 	}
 	for _, b := range r.First[:min(len(r.First), shownBlocks)] {
 		t.row("block", b.ID)
+		if b.Salt != "" {
+			t.row("salt", b.Salt)
+		}
 	}
 	if more := r.Blocks - shownBlocks; more > 0 {
 		t.row("", fmt.Sprintf("and %d more", more))

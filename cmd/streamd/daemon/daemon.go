@@ -459,8 +459,8 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	for number, saved := range d.resumes {
 		next[number] = saved.Next
 	}
-	d.commit(applying, next)                          // committed when the consumer joins the group
-	unfollow := d.withdrawing.follow(consuming, stop) // before anything is read that must not come back
+	d.commit(applying, next)                           // committed when the consumer joins the group
+	unfollow := d.withdrawing.follow(consuming, stop)  // before anything is read that must not come back
 	asking, endAsking := context.WithCancel(consuming) // a consumer that fails ends it, too
 	unwitness := d.witnessing.follow(asking)
 	var retention sync.WaitGroup

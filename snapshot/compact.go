@@ -194,7 +194,7 @@ func (s *Store) copyTo(ctx context.Context, temporary string, f filler) (next *S
 	var h head
 	err = s.view(func(from *bbolt.Tx) error {
 		defer to.rollback()
-		if err := to.begin(); err != nil {
+		if err := cmp.Or(s.findSum(from), to.begin()); err != nil {
 			return err
 		}
 		if h, err = f(from, to); err != nil {

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -62,54 +63,93 @@ func TestReadKey(t *testing.T) {
 // restarts and compactions. Its MAC covers all its values.
 func TestKeyedFileEqualsMemory(t *testing.T) {
 	key := newKey(t, "sixteen bytes or more")
-	for seed := range uint64(5) {
-		r := rand.New(rand.NewPCG(51, seed))
-		path := filepath.Join(t.TempDir(), "streamd.db")
-		w := newWorld(r, 1+r.IntN(3))
-		s, _, err := key.Open(path, settings)
-		if err != nil {
-			t.Fatal(err)
-		}
-		failing := false
-		for range 25 {
-			for range r.IntN(30) {
-				w.step()
-			}
-			if r.IntN(4) == 0 && !failing {
-				failSyncs(s.db) // the file may contain the save all the same
-				failing = true
-			}
-			if _, err := s.Save(w.change()); errors.Is(err, syscall.EIO) {
-				continue
-			} else if err != nil {
+	for seed := range uint64(10) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel() // they wait for the disk
+			r := rand.New(rand.NewPCG(51, seed))
+			path := filepath.Join(t.TempDir(), "streamd.db")
+			w := newWorld(r, 1+r.IntN(3))
+			s, _, err := key.Open(path, settings)
+			if err != nil {
 				t.Fatal(err)
 			}
-			w.saved()
-			if r.IntN(4) == 0 {
-				if err := s.SaveMember(Member{"group", "streamd-1"}); err != nil && !errors.Is(err, syscall.EIO) {
+			failing := false
+			for range 25 {
+				for range r.IntN(30) {
+					w.step()
+				}
+				if r.IntN(4) == 0 && !failing {
+					failSyncs(s.db) // the file may contain the save all the same
+					failing = true
+				}
+				if _, err := s.Save(w.change()); errors.Is(err, syscall.EIO) {
+					continue
+				} else if err != nil {
 					t.Fatal(err)
 				}
-			}
-			if r.IntN(4) == 0 {
-				w.compact(t, s)
-				failing = false
-			}
-			if r.IntN(3) == 0 {
-				s.Close()
-				var c *Contents
-				if s, c, err = key.Open(path, settings); err != nil {
-					t.Fatal(err)
+				w.saved()
+				if r.IntN(4) == 0 {
+					if err := s.SaveMember(Member{"group", "streamd-1"}); err != nil && !errors.Is(err, syscall.EIO) {
+						t.Fatal(err)
+					}
 				}
-				failing = false
-				c.Member, c.Keyed = Member{}, false
-				w.compare(t, s, c)
+				if r.IntN(4) == 0 {
+					w.compact(t, s)
+					failing = false
+				}
+				if r.IntN(3) == 0 {
+					s.Close()
+					var c *Contents
+					if s, c, err = key.Open(path, settings); err != nil {
+						t.Fatal(err)
+					}
+					failing = false
+					c.Member, c.Keyed = Member{}, false
+					w.compare(t, s, c)
+				}
 			}
-		}
-		s.Close()
-		if report, err := key.Verify(t.Context(), path, nil); err != nil || !report.OK || !report.Keyed {
-			t.Fatalf("%+v, %v", report, err)
-		}
+			s.Close()
+			if report, err := key.Verify(t.Context(), path, nil); err != nil || !report.OK || !report.Keyed {
+				t.Fatalf("%+v, %v", report, err)
+			}
+		})
 	}
+}
+
+// After a failed sync a file under a key has the save all the same. A compaction continues
+// from that save, and a later save from the compaction.
+func TestCompactKeyedAfterFailedSync(t *testing.T) {
+	key := newKey(t, "sixteen bytes or more")
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	s, _, err := key.Open(path, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(rand.New(rand.NewPCG(54, 1)), 2)
+	failSyncs(s.db)
+	for err == nil {
+		for range 10 {
+			w.step()
+		}
+		_, err = s.Save(w.change())
+		w.saved()
+	}
+	if !errors.Is(err, syscall.EIO) {
+		t.Fatal(err)
+	}
+	w.compact(t, s)
+	for range 2 {
+		s.Close()
+		var c *Contents
+		if s, c, err = key.Open(path, settings); err != nil {
+			t.Fatal(err)
+		}
+		c.Keyed = false
+		w.compare(t, s, c)
+		w.step()
+		w.save(t, s)
+	}
+	s.Close()
 }
 
 // Without the key nobody can change a value of a file that is under one, remove one, or

@@ -522,10 +522,10 @@ func (s *Store) update(f func(*writer) error) error {
 					return err
 				}
 			}
+			if err := s.findSum(tx); err != nil {
+				return err
+			}
 			if s.key != nil {
-				if err := s.findSum(tx); err != nil {
-					return err
-				}
 				w.summer = newSummer(s.key, s.sum)
 			}
 			if err := f(w); err != nil || w.summer == nil {
@@ -551,7 +551,7 @@ func (s *Store) update(f func(*writer) error) error {
 // findSum sets the sum to that of the file, which after a failed transaction may be as
 // before it or as after it.
 func (s *Store) findSum(tx *bbolt.Tx) error {
-	if !s.failed {
+	if s.key == nil || !s.failed {
 		return nil
 	}
 	mac, err := readMAC(tx)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -599,7 +600,7 @@ func (o *offline) checkCounts(h *logHistory) {
 }
 
 // TestLaw takes STREAMD_HISTORIES for the number of histories. A failing one is repeated by
-// -run TestLaw/NUMBER.
+// -run TestLaw//NUMBER.
 func TestLaw(t *testing.T) {
 	histories := uint64(200)
 	if many := os.Getenv("STREAMD_HISTORIES"); many != "" {
@@ -610,16 +611,22 @@ func TestLaw(t *testing.T) {
 	} else if testing.Short() {
 		histories = 50
 	}
-	for seed := range histories {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+	// Subtests in parallel would keep the memory of their daemons until the last has ended.
+	shards := uint64(runtime.GOMAXPROCS(0))
+	for shard := range shards {
+		t.Run("shard", func(t *testing.T) {
 			t.Parallel()
-			h := newHistory(seed)
-			defer func() {
-				if t.Failed() {
-					t.Logf("%v, %d records of the control topic", h.flags, len(h.control))
-				}
-			}()
-			h.run(t)
+			for seed := shard; seed < histories; seed += shards {
+				t.Run(fmt.Sprint(seed), func(t *testing.T) {
+					h := newHistory(seed)
+					defer func() {
+						if t.Failed() {
+							t.Logf("%v, %d records of the control topic", h.flags, len(h.control))
+						}
+					}()
+					h.run(t)
+				})
+			}
 		})
 	}
 }

@@ -263,12 +263,6 @@ func (r *receipts) scope(kind receipt.Kind) (s receipt.Scope) {
 	if r.cfg.Sample.Rows > 0 {
 		s[receipt.Sample] = receipt.Done
 	}
-	if r.cfg.Retire.Archive {
-		s[receipt.Archive] = receipt.Done
-		if kind == receipt.Expired { // it goes there
-			s[receipt.Archive] = receipt.NotOurs
-		}
-	}
 	if r.cfg.Kernel.Function != config.KernelNone {
 		s[receipt.Spaces] = receipt.NotOurs // the points of a basis may be rows
 		if mustNotStay {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -655,5 +656,30 @@ func TestScopeOfTheArchive(t *testing.T) {
 				t.Errorf("archive %v, %v: status %d, want %d", archive, kind, got, want)
 			}
 		}
+	}
+}
+
+// The independent verifier takes the stored receipts of every kind and version, and none of them
+// with a bit changed.
+func TestIndependentVerifierOfEveryKind(t *testing.T) {
+	const stored = "../../../testdata/receipts/"
+	files, err := filepath.Glob(stored + "*.tlog-proof")
+	if err != nil || len(files) < 2+int(receipt.Kinds-receipt.Retired) {
+		t.Fatalf("%d receipts are stored, %v", len(files), err)
+	}
+	r := rand.New(rand.NewPCG(21, 5))
+	for _, file := range files {
+		independent(t, true, file, stored+"key.pub")
+		proof, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		extra := bytes.IndexByte(proof, '\n') + len("\nextra ") // of the leaf and its proof
+		proof[extra+r.IntN(bytes.IndexByte(proof[extra:], '\n'))] ^= 1 << r.IntN(7)
+		path := filepath.Join(t.TempDir(), filepath.Base(file))
+		if err := os.WriteFile(path, proof, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		independent(t, false, path, stored+"key.pub")
 	}
 }

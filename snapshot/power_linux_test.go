@@ -284,8 +284,15 @@ func TestPowerLoss(t *testing.T) {
 			return b
 		}
 		nameAt := func(at uint64) string {
-			text, _, _ := bytes.Cut(memory(at, min(4096, 4096-at%4096)), []byte{0})
-			return filepath.Base(string(text))
+			var path []byte
+			for { // it may reach into another page
+				page := memory(at, 4096-at%4096)
+				part, _, ended := bytes.Cut(page, []byte{0})
+				if path = append(path, part...); ended {
+					return filepath.Base(string(path))
+				}
+				at += uint64(len(page))
+			}
 		}
 		pathOf := func(fd uint64) string {
 			path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", child.Process.Pid, fd))

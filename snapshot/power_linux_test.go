@@ -265,8 +265,7 @@ func TestPowerLoss(t *testing.T) {
 
 	for life := range lives {
 		child := exec.Command(os.Args[0])
-		// The signals of Go's preemption would interrupt system calls, and the trace lose some.
-		child.Env = append(os.Environ(), childFile+"="+path, "GODEBUG=asyncpreemptoff=1")
+		child.Env = append(os.Environ(), childFile+"="+path)
 		if life%2 == 1 {
 			child.Env = append(child.Env, childFails+"=yes")
 		}

@@ -162,11 +162,13 @@ func (l *Set) compareAges() (d differences) {
 		page := l.ledger.Page(f.below, atOnce)
 		for i := range page {
 			e := &page[i]
-			at, placed := f.placed[e.ID]
-			switch {
-			case placed && f.weighs(at.position):
-				return d
-			case placed && e.Time.UnixMilli() < f.since:
+			if e.Time.UnixMilli() >= f.since {
+				return d // it has been compared, and may still have to be put into a part
+			}
+			if at, placed := f.placed[e.ID]; placed {
+				if f.weighs(at.position) {
+					return d
+				}
 				d.stale = append(d.stale, e.ID)
 			}
 			f.below = e.Rank()

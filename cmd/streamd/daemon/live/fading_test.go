@@ -189,6 +189,32 @@ func TestWeightedSumsAreOfTheLiveBlocks(t *testing.T) {
 	}
 }
 
+// Blocks that come one by one, further apart than any weight reaches, weigh nothing any more when the
+// next one comes.
+func TestWeightsEndAfterALongPause(t *testing.T) {
+	for _, pause := range []int64{3100, 3300, 60_000, 3_600_000} {
+		l, store := reopen(t, filepath.Join(t.TempDir(), "streamd.db"), fadingConfig(0, 0))
+		weighAll(t, l, time.Hour)
+		var z Keeper
+		r := rand.New(rand.NewPCG(51, 1))
+		for i := range int64(4) {
+			k, err := z.Keep(t.Context(), randomBlock(r), l.Target())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.Add(retire.Entry{ID: fmt.Sprint(i), Time: time.UnixMilli(i * pause), Rows: k.Summary.Rows()}, k); err != nil {
+				t.Fatal(err)
+			}
+			if w, _ := weighAll(t, l, time.Hour); w.Whole.Digest() != directly(t, l, -1).Digest() {
+				t.Errorf("%d ms: the weighted sum after block %d is another one than that of the live blocks", pause, i)
+			}
+		}
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // reopen opens a live set of a file, new or old.
 func reopen(t testing.TB, path string, cfg *config.Config) (*Set, *snapshot.Store) {
 	t.Helper()

@@ -105,7 +105,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		Before: hex.EncodeToString(l.Before.Digest[:]), After: hex.EncodeToString(l.After.Digest[:]),
 		RootBefore: hex.EncodeToString(l.Before.Root[:]), RootAfter: hex.EncodeToString(l.After.Root[:]),
 		Settings: hex.EncodeToString(l.Settings[:]), Request: hex.EncodeToString(l.Request[:]), Model: fingerprint(l.Model),
-		Scope: l.Scope.Names(), Absent: len(r.Items) > 0 && l.Kind != receipt.Restored, Restored: len(r.Items) > 0 && l.Kind == receipt.Restored,
+		Scope: l.Scope.Names(), Absent: len(r.Items) > 0 && l.Kind != receipt.Restored && l.Kind != receipt.Purged, Restored: len(r.Items) > 0 && l.Kind == receipt.Restored,
 		Passing: l.Passing, Without: fingerprint(l.Without), Leaves: l.Leaves, Others: r.Others,
 	}
 	if !l.LogUntil.IsZero() {
@@ -139,7 +139,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		if report.Snapshot, named, err = checkSnapshot(c.Snapshot, r, public, key, salts); err != nil {
 			return err
 		}
-		if report.Without == "" && named != nil {
+		if report.Without == "" && named != nil && l.Kind != receipt.Purged {
 			report.Without = fingerprint(named.Without)
 		}
 	}
@@ -177,6 +177,8 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		t.row("live set", "lacks the blocks at the save before, and has them after"+others)
 	case report.Absent && l.Kind == receipt.Retired:
 		t.row("live set", "had the blocks before, lacks them after, and is else the same")
+	case l.Kind == receipt.Purged:
+		t.row("live set", "stays as it is: these are blocks that retire.archive kept, and that an earlier receipt of kind expired shows to have left it if they were live")
 	case report.Absent:
 		t.row("live set", "has the blocks at the save before, and lacks them after"+others)
 	}
@@ -200,7 +202,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	switch {
 	case report.Without != "":
 		t.row("model after", report.Without+", the first that was served")
-	case l.Version > 1:
+	case l.Version > 1 && l.Kind != receipt.Purged: // no served model has archived blocks
 		t.row("model after", "was not served yet; a later receipt of kind served names it (--snapshot finds it)")
 	}
 	for _, place := range slices.Sorted(maps.Keys(report.Scope)) {

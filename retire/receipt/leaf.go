@@ -11,7 +11,8 @@ import (
 	"streamd/incremental/decode"
 )
 
-// Kind says why blocks have left the live set, or come back, or that a model lacks them.
+// Kind says why blocks have left the live set or the archive, or come back, or that a model lacks
+// them.
 type Kind byte
 
 const (
@@ -23,12 +24,13 @@ const (
 	Withdrawn                 // by a record of the control topic
 	Restored                  // a withdrawn block is live again
 	Served                    // a model is served without the blocks of earlier leaves
+	Purged                    // archived blocks have lost their summaries: on request, by the log or by the control topic
 	Kinds                     // 1 + the number of kinds
 )
 
 var kinds = [Kinds]string{
 	Retired: "retired", Deleted: "deleted", Expired: "expired", Replaced: "replaced", Lost: "lost", Withdrawn: "withdrawn", Restored: "restored",
-	Served: "served",
+	Served: "served", Purged: "purged",
 }
 
 func (k Kind) known() bool { return k >= Retired && k < Kinds }
@@ -74,10 +76,11 @@ const (
 	Done                  // it has left
 	Pending               // it leaves later, without a request
 	NotOurs               // it is out of reach
+	Kept                  // it stays until a request
 	statuses
 )
 
-var statusNames = [statuses]string{"none", "done", "pending", "not_ours"}
+var statusNames = [statuses]string{"none", "done", "pending", "not_ours", "kept"}
 
 // Scope has the status of every place.
 type Scope [places]Status
@@ -120,27 +123,33 @@ type Leaf struct {
 	// out, and nothing is proved of them.
 	Passing int64
 	// Before and After are the live set before and after. For kind Retired nothing else has
-	// changed between them. For the other kinds they are those of the save before and of
-	// this save, between which other blocks may have come and gone.
+	// changed between them. For kind Purged they are one, since no archived block is live. For
+	// the other kinds they are those of the save before and of this save, between which other
+	// blocks may have come and gone.
 	Before, After Side
 	Items         Hash     // ListHash of the blocks: by key, but for other kinds than Retired in version 1
 	Settings      Hash     // of topic, features, options and algorithm
 	Request       Hash     // HMAC-SHA256 of the request under its salt; zero without one
 	Model         [16]byte // fingerprint of the model that was served before Without, or last
 	// Without is the fingerprint of the first model that was served without the blocks
-	// (Restored: with them) and those of the other leaves of the save. It is zero if there was none before the save. Then the next leaf of
-	// kind Served whose Leaves are more than the number of this one has it.
+	// (Restored: with them) and those of the other leaves of the save. It is zero if
+	// there was none before the save. Then the next leaf of kind Served whose Leaves are more
+	// than the number of this one has it. It is also zero for kind Purged: no served model has
+	// archived blocks.
 	Without   [16]byte
 	Leaves    int64 // of kind Served: Without is that of the leaves before this number that have none yet
 	Scope     Scope
-	Principal string // name of who asked; "" for other kinds than Retired
+	Principal string // name of who asked; "" if nobody did, but a topic or the policy
 	Build     string // version of streamd
 	Topic     string
 	Offsets   []Next // of the cut, by partition; the first MaxOffsets of them
 }
 
-// Proved reports whether a proof of what has become of the blocks belongs to the leaf.
-func (l *Leaf) Proved() bool { return l.Kind == Retired || l.Version > 1 && l.Blocks > 0 }
+// Proved reports whether a proof of what has become of the blocks belongs to the leaf: of a
+// change of the live set, or of kind Purged the list of the items.
+func (l *Leaf) Proved() bool {
+	return l.Kind == Retired || l.Kind == Purged || l.Version > 1 && l.Blocks > 0
+}
 
 // Bounds of a leaf, so that it has less than 64 KiB.
 const (
@@ -164,14 +173,18 @@ func (l *Leaf) Add(rows int64, at time.Time) {
 // leafVersion is the first byte of a leaf. Each version is read forever.
 const leafVersion = 2
 
+// AppendItems appends the list of the items that belongs to a leaf of kind Purged: of each its
+// key and its value, ascending. A key has two values if two contents of its id were archived.
+func AppendItems(b []byte, items []Item) []byte {
+	for i := range items {
+		b = append(append(b, items[i].Key[:]...), items[i].Value[:]...)
+	}
+	return b
+}
+
 // ListHash identifies a list of items.
 func ListHash(items []Item) Hash {
-	h := sha256.New()
-	for i := range items {
-		h.Write(items[i].Key[:])
-		h.Write(items[i].Value[:])
-	}
-	return Hash(h.Sum(nil))
+	return sha256.Sum256(AppendItems(nil, items))
 }
 
 // AppendBinary appends the leaf. Equal leaves are equal bytes. Texts are cut at a kilobyte,
@@ -192,7 +205,7 @@ func ListHash(items []Item) Hash {
 //
 // Numbers are little endian; those without a size are varints. In version 1 blocks and rows have
 // 8 bytes each, passing, log until, the second fingerprint and the last place are missing, and there is no
-// kind served.
+// kind served or purged.
 func (l *Leaf) AppendBinary(b []byte) []byte {
 	b = append(b, leafVersion, byte(l.Kind))
 	for _, x := range []int64{l.Blocks, l.Rows, l.Passing} {
@@ -243,7 +256,7 @@ func DecodeLeaf(b []byte) (*Leaf, error) {
 	moment := func() time.Time { return time.UnixMilli(number()).UTC() }
 	head := r.Take(2)
 	l := &Leaf{Version: head[0], Kind: Kind(head[1])}
-	scope, last := l.Scope[:], Served
+	scope, last := l.Scope[:], Kinds-1
 	if l.Version == 1 {
 		l.Blocks, l.Rows = natural(uint64(number())), natural(uint64(number()))
 		scope, last = l.Scope[:placesOf1], Restored

@@ -3,6 +3,7 @@ package receipt
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -23,7 +24,7 @@ func publicOf(name string, seed []byte) (string, error) {
 // Record is a leaf with what proves it.
 type Record struct {
 	Leaf   []byte // as Leaf.AppendBinary writes it
-	Change []byte // as Tree.Prove makes it; nil if the leaf has no blocks
+	Change []byte // as Tree.Prove makes it, or of kind Purged AppendItems; nil if the leaf has no blocks
 }
 
 // Growth is what a log gains by records.
@@ -183,7 +184,8 @@ const MaxProof = 64 << 20
 // Check checks a proof under the public key of a log, without anything else: the log's
 // signature, that the leaf is in the log, and that its blocks were in the live set before and
 // are absent from it after (Restored: absent before, and in it after). Of kind Retired it also
-// checks that nothing else changed.
+// checks that nothing else changed. Of kind Purged it checks which blocks these are, and nothing of
+// the live set.
 func Check(proof []byte, public string) (*Receipt, error) {
 	if len(proof) > MaxProof {
 		return nil, fmt.Errorf("a proof of %d bytes: the most is %d", len(proof), MaxProof)
@@ -253,6 +255,10 @@ func (l *Leaf) CheckChange(proof []byte) (items []Item, others int, err error) {
 		}
 		return nil, 0, nil
 	}
+	if l.Kind == Purged {
+		items, err = l.checkItems(proof)
+		return items, 0, err
+	}
 	c, err := CheckChange(proof)
 	switch {
 	case err != nil:
@@ -284,6 +290,26 @@ func (l *Leaf) CheckChange(proof []byte) (items []Item, others int, err error) {
 		return nil, 0, errors.New("the proof of the change is one of other blocks than the leaf's")
 	}
 	return items, others, nil
+}
+
+// checkItems compares the list of the items with the leaf of kind Purged that it belongs to.
+func (l *Leaf) checkItems(list []byte) (items []Item, err error) {
+	const size = int64(2 * len(Hash{}))
+	n := int64(len(list)) / size
+	switch {
+	case l.Before != l.After:
+		return nil, errors.New("the live set of a leaf of archived blocks changes")
+	case n == 0 || n > MaxItems || n != l.Blocks || n*size != int64(len(list)) || sha256.Sum256(list) != l.Items:
+		return nil, errors.New("the list of the blocks is one of other blocks than the leaf's")
+	}
+	for ; len(list) > 0; list = list[size:] {
+		i := Item{Hash(list), Hash(list[len(Hash{}):])}
+		if last := len(items) - 1; last >= 0 && items[last].Compare(i) >= 0 {
+			return nil, errors.New("the blocks of the list do not ascend")
+		}
+		items = append(items, i)
+	}
+	return items, nil
 }
 
 // Names reports whether the receipt is about the block of that id, whose salt was given to who

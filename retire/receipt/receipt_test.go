@@ -341,7 +341,7 @@ func retirement(tree *Tree, ids []string, k *Key) Record {
 
 // everyKind is records of all kinds but Retired, from one version of a tree of 3n+4 blocks to the
 // next. Of each kind three blocks are proved; of a deleted and an expired one the id has another
-// block afterwards.
+// block afterwards. The purged blocks are in no version.
 func everyKind(tree *Tree, k *Key, n int) (records []Record) {
 	id := func(i int) string { return fmt.Sprint("orders/0/", i) }
 	of := map[Kind][]int{Deleted: {1, 2, 3}, Expired: {4, 5, 6}, Replaced: {7, 8, 9}, Lost: {10, 11, 12}, Withdrawn: {13, 14, 15}, Restored: {n + 1, n + 2, n + 3}}
@@ -371,9 +371,17 @@ func everyKind(tree *Tree, k *Key, n int) (records []Record) {
 		l.Principal, l.Request, l.Passing = "", Hash{}, int64(kind)
 		l.Before.Root, l.After.Root = root, tree.Root()
 		r := Record{}
-		if kind == Served {
+		switch kind {
+		case Purged:
+			for i := n + 4; i < n+7; i++ {
+				items[kind] = append(items[kind], k.Item(id(i), Hash{3}))
+			}
+			slices.SortFunc(items[kind], Item.Compare)
+			l.Blocks, l.Rows, l.Passing, l.Items, l.Before, l.Without = 3, 600, 0, ListHash(items[kind]), l.After, [16]byte{}
+			r.Change = AppendItems(nil, items[kind])
+		case Served:
 			l = Leaf{Kind: Served, Leaves: 5, Without: [16]byte{5}, Durable: l.Durable, Topic: l.Topic}
-		} else {
+		default:
 			var keys []Hash
 			for _, i := range items[kind] {
 				keys = append(keys, i.Key)
@@ -453,23 +461,35 @@ func TestReceiptsOfEveryKind(t *testing.T) {
 		if l.Kind == Served {
 			continue
 		}
-		for n := range blocks + 4 {
+		for n := range blocks + 7 {
 			id := fmt.Sprint("orders/0/", n)
-			want := n > 3*i && n <= 3*i+3 && l.Kind != Restored || n > blocks && l.Kind == Restored
+			want := n > 3*i && n <= 3*i+3
+			switch l.Kind {
+			case Restored:
+				want = n > blocks && n < blocks+4
+			case Purged:
+				want = n >= blocks+4
+			}
 			if r.Names(id, m.key.Salt(id)) != want {
 				t.Errorf("the receipt of kind %s names block %d: %v", l.Kind, n, !want)
 			}
 		}
-		for kind := Retired; kind < Served; kind++ {
+		for kind := Retired; kind < Kinds; kind++ {
+			if kind == Served {
+				continue // it has no blocks
+			}
 			other := *l
 			other.Kind = kind
-			passes := kind != Retired && (kind == Restored) == (l.Kind == Restored)
+			passes := kind != Retired && (kind == Restored) == (l.Kind == Restored) && (kind == Purged) == (l.Kind == Purged)
 			if _, _, err := other.CheckChange(record.Change); (err == nil) != passes {
 				t.Errorf("the proof of kind %s as one of kind %s: %v", l.Kind, kind, err)
 			}
 		}
 		other := *l
 		other.Before, other.After = l.After, l.Before
+		if l.Kind == Purged {
+			other.After.Root[0]++
+		}
 		if _, _, err := other.CheckChange(record.Change); err == nil {
 			t.Errorf("the proof of kind %s passes for the reverse", l.Kind)
 		}
@@ -540,7 +560,7 @@ func TestEveryBitOfAReceiptCounts(t *testing.T) {
 	m := someLog(t, 3)
 	m.add(t, everyKind(filled(m.key, 20), m.key, 20)...)
 	proofs := map[string][]byte{"one.tlog-proof": storedProof(t, "one.tlog-proof")}
-	for i, kind := range map[int]Kind{1: Retired, 3: Deleted, 8: Restored, 9: Served} { // kinds between are like Deleted
+	for i, kind := range map[int]Kind{1: Retired, 3: Deleted, 8: Restored, 9: Served, 10: Purged} { // kinds between are like Deleted
 		if l, err := DecodeLeaf(m.records[i].Leaf); err != nil || l.Kind != kind {
 			t.Fatalf("leaf %d is %+v, %v", i, l, err)
 		}
@@ -578,6 +598,44 @@ func TestEveryBitOfAReceiptCounts(t *testing.T) {
 	}
 	if _, err := Check(m.proof(t, 2), forger.Public()); err == nil {
 		t.Error("a receipt passes under the key of another log")
+	}
+}
+
+// A list of archived blocks that is not in order, not whole, empty, too long or one of other blocks
+// is refused, whatever the leaf says of it.
+func TestDishonestLists(t *testing.T) {
+	k := testKey(t)
+	var items []Item
+	for i := range MaxItems + 1 {
+		items = append(items, k.Item(fmt.Sprint("orders/0/", i), Hash{3}))
+	}
+	slices.SortFunc(items, Item.Compare)
+	two := items[0]
+	two.Value[0]++
+	contents := []Item{items[0], two} // of one id
+	slices.SortFunc(contents, Item.Compare)
+	for name, c := range map[string]struct {
+		list []Item
+		good bool
+	}{
+		"one":          {items[:1], true},
+		"all":          {items[:MaxItems], true},
+		"two contents": {contents, true},
+		"none":         {nil, false},
+		"too many":     {items, false},
+		"twice":        {[]Item{items[0], items[0]}, false},
+		"descending":   {[]Item{items[1], items[0]}, false},
+	} {
+		l, list := testLeaf(Purged, c.list), AppendItems(nil, c.list)
+		l.After = l.Before
+		if got, _, err := l.CheckChange(list); (err == nil) != c.good || c.good && !slices.Equal(got, c.list) {
+			t.Errorf("%s: %d items, %v", name, len(got), err)
+		}
+		for what, bad := range map[string][]byte{"no list": nil, "one byte more": append(bytes.Clone(list), 0), "one item less": list[:max(0, len(list)-64)]} {
+			if _, _, err := l.CheckChange(bad); err == nil {
+				t.Errorf("%s: %s passes", name, what)
+			}
+		}
 	}
 }
 

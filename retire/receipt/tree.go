@@ -2,6 +2,7 @@ package receipt
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"math"
@@ -13,10 +14,15 @@ import (
 // Hash is a SHA-256 hash.
 type Hash = [sha256.Size]byte
 
-// Item stands for a live block in a Tree, without its id or contents.
+// Item stands for a live block in a Tree, or for an archived one, without its id or contents.
 type Item struct {
 	Key   Hash // commitment of the block's id
 	Value Hash // commitment of its summary's digest
+}
+
+// Compare orders items by key, then by value.
+func (i Item) Compare(other Item) int {
+	return cmp.Or(less(&i.Key, &other.Key), less(&i.Value, &other.Value))
 }
 
 // Tree is the map of the live blocks as a Merkle tree. Its root is a function of the set of

@@ -7,9 +7,9 @@ RECEIPT is what GET /v1/receipts/proof/N answers, and PUBLIC-KEY the file receip
 the daemon. It checks the signature of the log (Ed25519, RFC 8032), that the leaf is in the log
 (RFC 6962), and that its blocks were among the live blocks of the first root and are not among
 those of the second (restored: the reverse); of a retirement on request, also that no other block
-differs. With the id of a block and the salt that the daemon gave to who retired it, it also checks
-that the receipt is about that block. It prints what the leaf says, and exits with 1 if something
-is wrong.
+differs. Of archived blocks (purged) it checks which ones they are. With the id of a block and the
+salt that the daemon gave to who retired it, it also checks that the receipt is about that block.
+It prints what the leaf says, and exits with 1 if something is wrong.
 """
 
 import base64
@@ -89,8 +89,7 @@ def ed25519_verify(public, message, signature):
     need(len(public) == 32 and len(signature) == 64, "a key or a signature of another length")
     s = int.from_bytes(signature[32:], "little")
     need(s < ORDER, "the signature is out of range")
-    digest = hashlib.sha512(signature[:32] + public + message).digest()
-    h = int.from_bytes(digest, "little") % ORDER
+    h = int.from_bytes(hashlib.sha512(signature[:32] + public + message).digest(), "little") % ORDER
     right = point_add(point_read(signature[:32]), point_times(h, point_read(public)))
     need(point_equal(point_times(s, BASE), right), "the signature is wrong")
 
@@ -138,9 +137,9 @@ def check_inclusion(leaf, index, size, path, root):
 
 # --- the leaf
 
-KINDS = ["", "retired", "deleted", "expired", "replaced", "lost", "withdrawn", "restored", "served"]
+KINDS = ["", "retired", "deleted", "expired", "replaced", "lost", "withdrawn", "restored", "served", "purged"]
 PLACES = ["state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive"]
-STATUS = ["none", "done", "pending", "not_ours"]
+STATUS = ["none", "done", "pending", "not_ours", "kept"]
 HASHES = ["digest_before", "root_before", "digest_after", "root_after", "items", "settings", "request"]
 
 
@@ -169,7 +168,7 @@ def read_leaf(raw):
     r = Reader(raw)
     version, kind = r.take(2)
     old = version == 1
-    need(version in (1, 2) and 0 < kind < len(KINDS) - old, "a leaf of another version or kind")
+    need(version in (1, 2) and 0 < kind < (8 if old else len(KINDS)), "a leaf of another version or kind")
     leaf = {"version": version, "kind": KINDS[kind]}
     for name in ["blocks", "rows"] if old else ["blocks", "rows", "passing"]:
         leaf[name] = struct.unpack("<q", r.take(8))[0] if old else r.varint()
@@ -182,8 +181,7 @@ def read_leaf(raw):
     if leaf["kind"] == "served":
         leaf["leaves"] = r.varint()
         need(leaf["blocks"] == 0, "a leaf of this kind has no blocks")
-    places = PLACES[:9] if old else PLACES
-    leaf["scope"] = {place: STATUS[status] for place, status in zip(places, r.take(len(places)))}
+    leaf["scope"] = {place: STATUS[status] for place, status in zip(PLACES, r.take(9 if old else len(PLACES)))}
     for name in ["principal", "build", "topic"]:
         leaf[name] = r.take(r.varint()).decode()
     leaf["offsets"] = [struct.unpack("<Iq", r.take(12)) for _ in range(r.varint())]
@@ -240,6 +238,12 @@ def value_in(node, key, tree):
 
 
 def check_change(raw, leaf):
+    if leaf["kind"] == "purged":  # archived blocks: a list of keys and values, and the live set stays as it is
+        items = [raw[at:at + 64] for at in range(0, len(raw), 64)]
+        need(all(leaf[x + "_before"] == leaf[x + "_after"] for x in ("digest", "root")), "the live set changes")
+        need(len(raw) == 64 * leaf["blocks"] > 0 and sha256(raw).hex() == leaf["items"], "the list is of other blocks")
+        need(items == sorted(set(items)), "the blocks of the list do not ascend")
+        return [item[:32] for item in items]
     r, found = Reader(raw), []
     root = read_node(r, [], found)
     need(not r.raw, "the proof of the change is too long")
@@ -270,11 +274,9 @@ def verify(proof, public, block=None, salt=None):
     raw = extra.take(extra.varint())
     check_inclusion(raw, index, size, [unbase64(line) for line in lines[3:]], root)
     leaf = read_leaf(raw)
-    keys = []
-    if leaf["kind"] == "retired" or leaf["version"] > 1 and leaf["blocks"] > 0:
-        keys = check_change(extra.raw, leaf)
-    else:
-        need(not extra.raw, "a leaf of this kind has no proof of a change")
+    proved = leaf["kind"] in ("retired", "purged") or leaf["version"] > 1 and leaf["blocks"] > 0
+    need(proved or not extra.raw, "a leaf of this kind has no proof of a change")
+    keys = check_change(extra.raw, leaf) if proved else []
     if block is not None:
         commitment = hmac.digest(bytes.fromhex(salt), block.encode(), "sha256")
         need(commitment in keys, "the receipt is not about that block")

@@ -2,10 +2,14 @@ package daemon
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
+	"net/url"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -18,6 +22,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/ingest/kafka"
 	"streamd/retire"
+	"streamd/retire/receipt"
 )
 
 // archived is a history of three daemons: one with a policy and an archive, a twin that keeps
@@ -253,7 +258,7 @@ func TestNothingIsLeftOfAnArchivedBlock(t *testing.T) {
 			t.Parallel()
 			topic, folder := topic(t, 1), t.TempDir()
 			file := filepath.Join(folder, "streamd.db")
-			flags := map[string]string{"retire.keep": "blocks", "retire.blocks": "10", "retire.archive": "true"}
+			flags := map[string]string{"retire.keep": "blocks", "retire.blocks": "10", "retire.archive": "true", "receipts.key_file": filepath.Join(folder, "receipts.key")}
 			if how == "control topic" {
 				flags["retire.topic"] = topic + ".control"
 				if err := kafka.EnsureTopic(t.Context(), cluster(t), flags["retire.topic"], 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}); err != nil {
@@ -295,6 +300,30 @@ func TestNothingIsLeftOfAnArchivedBlock(t *testing.T) {
 			d.compact()
 			none("answers", d.answers())
 			none("files", files(t, folder))
+			_, proof := d.ask(http.MethodGet, "/v1/receipts/proof/0")
+			_, entries := d.ask(http.MethodGet, "/v1/receipts/tile/entries/000.p/1")
+			none("receipts", map[string][]byte{"proof": []byte(proof), "entries": []byte(entries)})
+			r, err := receipt.Check([]byte(proof), publicKey(t, folder))
+			id := topic + "/0/10"
+			salt := d.receipts.key.Salt(id)
+			if err != nil || r.Leaf.Kind != receipt.Purged || r.Leaf.Blocks != 1 || r.Leaf.Rows != 6 || !r.Names(id, salt) || r.Checkpoint.Size != 1 {
+				t.Fatalf("the receipt is %+v, %v", r, err)
+			}
+			if asked := how != "control topic"; asked != (r.Leaf.Principal != "") || asked != (r.Leaf.Request != receipt.Hash{}) {
+				t.Errorf("the receipt says that %q asked", r.Leaf.Principal)
+			}
+			path := filepath.Join(t.TempDir(), "0.tlog-proof")
+			if err := os.WriteFile(path, []byte(proof), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			independent(t, true, path, receipt.PublicFile(flags["receipts.key_file"]), id, hex.EncodeToString(salt[:]))
+			independent(t, false, path, receipt.PublicFile(flags["receipts.key_file"]), topic+"/0/9", hex.EncodeToString(salt[:]))
+			if how == "DELETE" {
+				status, body := d.ask(http.MethodDelete, "/v1/blocks/"+url.PathEscape(id))
+				if want := fmt.Sprintf("salt of %s %x", id, salt); status != http.StatusNotFound || !strings.Contains(body, "receipts [0] of ") || !strings.Contains(body, want) {
+					t.Errorf("the same request again: %d %s", status, body)
+				}
+			}
 			d.stop()
 			none("the log", map[string][]byte{"it": log.Bytes()})
 		})

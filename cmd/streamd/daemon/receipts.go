@@ -97,7 +97,8 @@ func (r *receipts) open(store *snapshot.Store, saved *snapshot.Contents) (err er
 
 // findUnnamed finds out whether the log has leaves that name no model without their blocks. A
 // model that lacks the blocks of a leaf lacks those of earlier saves, too, so the leaves that
-// name it for these are at the latest in the save of that leaf.
+// name it for these are at the latest in the save of that leaf. Archived blocks are in no served
+// model, so theirs name none.
 func (r *receipts) findUnnamed(size int64) error {
 	named := int64(0)  // number of leaves that later ones have named a model for
 	var save time.Time // with a leaf that names its own model
@@ -115,6 +116,7 @@ func (r *receipts) findUnnamed(size int64) error {
 			return nil
 		case leaf.Kind == receipt.Served:
 			named = max(named, leaf.Leaves)
+		case leaf.Kind == receipt.Purged:
 		case leaf.Without == [16]byte{}:
 			r.unnamed = []unnamedLeaves{{leaves: size}}
 			return nil
@@ -253,15 +255,18 @@ func (r *receipts) scope(kind receipt.Kind) (s receipt.Scope) {
 		return s
 	}
 	mustNotStay := kind == receipt.Retired || kind == receipt.Deleted || kind == receipt.Withdrawn
-	s[receipt.State], s[receipt.Pages] = receipt.Done, receipt.NotOurs
-	if mustNotStay && r.cfg.Snapshot.Scrub > 0 {
+	s[receipt.Pages] = receipt.NotOurs
+	if (mustNotStay || kind == receipt.Purged) && r.cfg.Snapshot.Scrub > 0 {
 		s[receipt.Pages] = receipt.Pending
 	}
-	if r.cfg.Model.Folds > 0 {
-		s[receipt.Folds] = receipt.Done
-	}
-	if r.cfg.Sample.Rows > 0 {
-		s[receipt.Sample] = receipt.Done
+	if kind != receipt.Purged { // archived blocks are in none of these
+		s[receipt.State] = receipt.Done
+		if r.cfg.Model.Folds > 0 {
+			s[receipt.Folds] = receipt.Done
+		}
+		if r.cfg.Sample.Rows > 0 {
+			s[receipt.Sample] = receipt.Done
+		}
 	}
 	if r.cfg.Kernel.Function != config.KernelNone {
 		s[receipt.Spaces] = receipt.NotOurs // the points of a basis may be rows
@@ -271,7 +276,7 @@ func (r *receipts) scope(kind receipt.Kind) (s receipt.Scope) {
 	}
 	if r.cfg.Retire.Archive {
 		if s[receipt.Archive] = receipt.Done; kind == receipt.Expired {
-			s[receipt.Archive] = receipt.NotOurs // the summary stays there
+			s[receipt.Archive] = receipt.Kept // the summary goes there
 		}
 	}
 	if r.cfg.DeadLetters.Policy == config.DeadLettersQueue {
@@ -312,7 +317,7 @@ func (r *receipts) nameSaved() {
 // nameModel names the first model that was served without the blocks of a leaf, if there is one
 // by now, and the one before it.
 func (r *receipts) nameModel(p *pendingReceipt) {
-	if p.Without != [16]byte{} {
+	if p.Without != [16]byte{} || p.Kind == receipt.Purged {
 		return
 	}
 	p.Model = fingerprintOf(r.publisher.published.Load().served)
@@ -375,7 +380,7 @@ func (r *receipts) end() {
 	var unnamed unnamedLeaves
 	for i, p := range r.pending[:r.growing] {
 		p.index = r.growth.Size + int64(i)
-		if p.Without == [16]byte{} {
+		if p.Without == [16]byte{} && p.Kind != receipt.Purged {
 			unnamed = unnamedLeaves{p.index + 1, max(unnamed.moves, p.Moves)}
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"streamd/config"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
+	"streamd/retire"
 	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
@@ -639,7 +640,131 @@ func TestFirstModelWithoutBlocks(t *testing.T) {
 	check()
 }
 
-// The archive keeps what expires, and nothing else that leaves.
+// Archived blocks that are retired on request, by the log or by the control topic have receipts,
+// whose items are those of the receipts of their expiry. They need no model without them.
+func TestReceiptsOfArchivedBlocks(t *testing.T) {
+	folder := t.TempDir()
+	o := openOffline(t, offlineFlags(t, withReceipts(folder, map[string]string{"blocks.unit": "message", "retire.keep": "blocks", "retire.blocks": "4", "retire.archive": "true"})), false)
+	defer func() { o.store.Close() }()
+	fill := func(from, to int64) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			o.deliver(0, []kafka.Record{after(i, time.Duration(i)*time.Millisecond)}, i+1)
+		}
+		o.solved()
+		o.saver.save()
+	}
+	var found []*receipt.Receipt // all of the log
+	news := func(want ...receipt.Kind) (more []*receipt.Receipt) {
+		t.Helper()
+		head, err := o.store.LogHead()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kinds []receipt.Kind
+		for i := int64(len(found)); i < head.Size; i++ {
+			proof, err := o.Receipt(t.Context(), i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := receipt.Check(proof, publicKey(t, folder))
+			if err != nil {
+				t.Fatalf("receipt %d: %v", i, err)
+			}
+			found, more, kinds = append(found, r), append(more, r), append(kinds, r.Leaf.Kind)
+		}
+		if !slices.Equal(kinds, want) {
+			t.Fatalf("the new receipts are %v, want %v", kinds, want)
+		}
+		return more
+	}
+	names := func(r *receipt.Receipt, ids ...string) {
+		t.Helper()
+		if l := r.Leaf; l.Blocks != int64(len(ids)) || l.Rows != l.Blocks || l.Passing != 0 {
+			t.Errorf("the receipt of %v is %+v", ids, l)
+		}
+		for _, id := range ids {
+			if !r.Names(id, o.receipts.key.Salt(id)) {
+				t.Errorf("the receipt of kind %v does not name %s", r.Leaf.Kind, id)
+			}
+		}
+	}
+	fill(0, 4)
+	fill(4, 8)
+	expired := news(receipt.Expired)[0]
+	names(expired, "t/0/0", "t/0/1", "t/0/2", "t/0/3")
+	purged := func(r *receipt.Receipt, by string, ids ...string) {
+		t.Helper()
+		names(r, ids...)
+		l := r.Leaf
+		for _, i := range r.Items {
+			if !slices.Contains(expired.Items, i) {
+				t.Errorf("the archived block of %v is not the one that expired", ids)
+			}
+		}
+		if l.Principal != by || (by == "") != (l.Request == receipt.Hash{}) || l.Without != [16]byte{} || l.Before != l.After || l.Scope[receipt.Archive] != receipt.Done {
+			t.Errorf("the leaf is %+v", l)
+		}
+	}
+
+	// A request for a live and an archived block.
+	both := httpapi.Selector{IDs: []string{"t/0/0", "t/0/5"}}
+	done, err := o.retire(both, false, access.Caller{})
+	if err != nil || done.Archived != 1 || !slices.Equal(done.Receipts, []int64{1, 2}) || done.ModelWithout == "" {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	some := news(receipt.Purged, receipt.Retired)
+	purged(some[0], "anonymous", "t/0/0")
+	names(some[1], "t/0/5")
+	if some[0].Leaf.Request != some[1].Leaf.Request || some[0].Leaf.After != some[1].Leaf.Before {
+		t.Errorf("the leaves of one request are %+v and %+v", some[0].Leaf, some[1].Leaf)
+	}
+	salt := o.receipts.key.Salt("t/0/0")
+	if done.First[0].ID != "t/0/0" || done.First[0].Salt != hex.EncodeToString(salt[:]) {
+		t.Errorf("the answer lists %+v", done.First)
+	}
+	if _, err := o.retire(both, false, access.Caller{}); err == nil || !strings.Contains(err.Error(), "receipts [1 2] of ") {
+		t.Errorf("the same request again: %v", err)
+	}
+
+	// Archived blocks alone change no model, and none is awaited.
+	o = o.crash(false)
+	before := o.solved().Fingerprint
+	if done, err = o.retire(httpapi.Selector{IDs: []string{"t/0/1"}}, false, access.Caller{}); err != nil || len(done.Receipts) != 1 || done.ModelWithout != "" || done.DigestBefore != done.DigestAfter {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	purged(news(receipt.Purged)[0], "anonymous", "t/0/1")
+	if after := o.publisher.published.Load().served.Fingerprint; after != before {
+		t.Error("another model is served")
+	}
+	for range 2 {
+		unnamed := len(o.receipts.unnamed) // before a model is served
+		if o.solved(); unnamed > 0 || o.saver.hasUnsaved() {
+			t.Error("a model without archived blocks is awaited")
+		}
+		o = o.crash(false)
+	}
+
+	// What the log and the control topic say is in the next save.
+	if err := o.live.Retire("t/0/2"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.live.Withdraw("0/0", &retire.Selection{IDs: []string{"t/0/3"}}); err != nil {
+		t.Fatal(err)
+	}
+	if w, err := o.live.FollowWithdrawals(); err != nil || w.Archived != 1 {
+		t.Fatalf("%+v, %v", w, err)
+	}
+	o.saver.save()
+	purged(news(receipt.Purged)[0], "", "t/0/2", "t/0/3")
+	if n := o.live.Archived(); n != 0 {
+		t.Errorf("%d blocks are archived", n)
+	}
+	o.saver.save()
+	news()
+}
+
+// The archive keeps what expires, and nothing else that leaves. Archived blocks are not in the state.
 func TestScopeOfTheArchive(t *testing.T) {
 	for _, archive := range []bool{false, true} {
 		r := receipts{core: &core{cfg: &config.Config{Retire: config.Retire{Archive: archive}}}}
@@ -648,9 +773,12 @@ func TestScopeOfTheArchive(t *testing.T) {
 			switch {
 			case !archive || kind == receipt.Restored || kind == receipt.Served:
 			case kind == receipt.Expired:
-				want = receipt.NotOurs
+				want = receipt.Kept
 			default:
 				want = receipt.Done
+			}
+			if state := r.scope(kind)[receipt.State]; (state == receipt.Done) == (kind == receipt.Purged || kind == receipt.Restored || kind == receipt.Served) {
+				t.Errorf("%v: the state has status %d", kind, state)
 			}
 			if got := r.scope(kind)[receipt.Archive]; got != want {
 				t.Errorf("archive %v, %v: status %d, want %d", archive, kind, got, want)

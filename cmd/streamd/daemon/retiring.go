@@ -114,10 +114,13 @@ func (d *Daemon) takeOut(s httpapi.Selector, dryRun bool, by access.Caller) (r h
 	if r.DryRun = dryRun; dryRun {
 		return r, nil, nil
 	}
-	live, err := d.live.RetireArchived(ids)
+	archived, live, err := d.live.RetireArchived(ids)
 	if err != nil {
 		d.fail(err)
 		return none, nil, err
+	}
+	for i := range archived {
+		left = append(left, d.receipts.add(&archived[i], by, &s))
 	}
 	for few := range slices.Chunk(live, receipt.MaxItems) {
 		departure, err := d.live.RetireTogether(few)
@@ -134,7 +137,7 @@ func (d *Daemon) takeOut(s httpapi.Selector, dryRun bool, by access.Caller) (r h
 	d.studying.blocksChanged()
 	d.windows.clear()
 	d.publisher.sayStale()
-	if len(left) > 0 {
+	if len(left) > len(archived) { // live blocks have receipts, which name a model without them
 		d.publisher.solveNow()
 	}
 	return r, left, nil

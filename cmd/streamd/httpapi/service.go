@@ -249,7 +249,7 @@ type Retirement struct {
 	Remains      []string       `json:"remains,omitempty"`            // other places that may still have the rows, for people to read; absent from a dry run
 	LogUntil     *time.Time     `json:"log_until,omitempty"`          // time when the topic's retention.ms lets go of the latest record, by its event time; absent if unknown or none
 	ModelWithout string         `json:"model_without,omitempty"`      // fingerprint of the first model that was served without them; absent if that is served later, or receipts are off
-	Receipts     []int64        `json:"receipts,omitempty"`           // leaves of the log of receipts, one for each 4,096 blocks; absent where receipts are off
+	Receipts     []int64        `json:"receipts,omitempty"`           // leaves of the log of receipts, one for each 4,096 live blocks and for each 4,096 archived ones; absent where receipts are off
 	Request      string         `json:"request,omitempty"`            // what the receipts' hash of the request is of
 	RequestSalt  string         `json:"request_salt,omitempty"`       // salt of that hash, in hex
 }

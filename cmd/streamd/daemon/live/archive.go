@@ -9,6 +9,7 @@ import (
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/incremental"
 	"streamd/retire"
+	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
 
@@ -174,17 +175,23 @@ func (l *Set) dropArchived(e *retire.Entry) error {
 }
 
 // RetireArchived retires those of the blocks on request that are archived. The state does not
-// change. rest are the others.
-func (l *Set) RetireArchived(ids []string) (rest []string, err error) {
+// change. leaves are what receipts say of them, and rest are the others.
+func (l *Set) RetireArchived(ids []string) (leaves []Departure, rest []string, err error) {
+	all := map[receipt.Item]move{}
 	for _, id := range ids {
 		e, ok := l.inArchive(id)
 		if !ok {
 			rest = append(rest, id)
-		} else if err := l.retireArchived(e); err != nil {
-			return nil, err
+			continue
+		}
+		if err := l.notePurged(all, &e); err != nil {
+			return nil, nil, err
+		}
+		if err := l.retireArchived(e); err != nil {
+			return nil, nil, err
 		}
 	}
-	return rest, nil
+	return l.purgedLeaves(all), rest, nil
 }
 
 // retireArchived retires an archived block permanently. Nothing of it must stay.
@@ -199,6 +206,9 @@ func (l *Set) retireArchived(e retire.Entry) error {
 
 // withdrawArchived withdraws an archived block.
 func (l *Set) withdrawArchived(e retire.Entry) error {
+	if err := l.notePurged(l.receipts.purge, &e); err != nil {
+		return err
+	}
 	l.archive.Withdraw(e.ID)
 	l.withdrew++
 	l.leaveRemains()
@@ -214,6 +224,9 @@ func (l *Set) withdrawArchived(e retire.Entry) error {
 func (l *Set) giveBackArchived(e retire.Entry, s *incremental.Summary) {
 	l.archive.Return(e.ID)
 	delete(l.due, e.ID)
+	if key := l.receipts.key; key != nil {
+		delete(l.receipts.purge, key.Item(e.ID, s.Digest())) // it was withdrawn since the last save
+	}
 	e.Withdrawn = false
 	l.putArchived(e, s)
 }

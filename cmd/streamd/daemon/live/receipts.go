@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,8 +21,9 @@ type receipts struct {
 	saved receipt.Side    // of it, too
 	file  receipt.Hash    // digest of the sums in the file, if the start has retired blocks of it
 	moved map[receipt.Item]move
-	again [receipt.Kinds]int64 // moves of blocks that have moved again
-	moves int64                // since the start
+	purge map[receipt.Item]move // archived blocks that have lost their summaries, and have no leaf yet
+	again [receipt.Kinds]int64  // moves of blocks that have moved again
+	moves int64                 // since the start
 }
 
 // move is how a block has left the live set, or come back, since the last save.
@@ -63,7 +65,7 @@ func (r *receipts) remove(id string) {
 // the set changes. Blocks that a stricter policy has just retired are noted.
 func (l *Set) KeepReceipts(key *receipt.Key) error {
 	r := &l.receipts
-	r.key, r.moved = key, map[receipt.Item]move{}
+	r.key, r.moved, r.purge = key, map[receipt.Item]move{}, map[receipt.Item]move{}
 	var retired []retire.Entry
 	items := make([]receipt.Item, 0, l.ledger.Len())
 	err := l.store.Digests(func(e retire.Entry, digest [sha256.Size]byte) {
@@ -104,7 +106,7 @@ type Departure struct {
 }
 
 // TakeDepartures returns what has been noted since the last call, with the live set then and
-// now: for each kind as many as its proofs need, and at least one.
+// now: for each kind as many as its proofs need, and at least one. Archived blocks come last.
 func (l *Set) TakeDepartures() (departures []Departure) {
 	r := &l.receipts
 	now, passing := l.Side(), r.again
@@ -155,7 +157,36 @@ func (l *Set) TakeDepartures() (departures []Departure) {
 	}
 	r.moved, r.again = map[receipt.Item]move{}, [receipt.Kinds]int64{}
 	r.kept, r.saved = r.tree.Keep(), now
+	departures = append(departures, l.purgedLeaves(r.purge)...)
+	clear(r.purge)
 	return departures
+}
+
+// notePurged notes in a map that an archived block loses its summary. Its item is made from that.
+func (l *Set) notePurged(in map[receipt.Item]move, e *retire.Entry) error {
+	if l.receipts.key == nil {
+		return nil
+	}
+	s, err := l.archivedSummary(e.ID)
+	if err != nil {
+		return fmt.Errorf("make a receipt of the archived block %s: %w", e.ID, err)
+	}
+	in[l.receipts.key.Item(e.ID, s.Digest())] = move{receipt.Purged, e.Rows, e.Time}
+	return nil
+}
+
+// purgedLeaves is what receipts say of archived blocks. Their proof is the list of the items.
+func (l *Set) purgedLeaves(all map[receipt.Item]move) (leaves []Departure) {
+	items := slices.SortedFunc(maps.Keys(all), receipt.Item.Compare)
+	for few := range slices.Chunk(items, receipt.MaxItems) {
+		now := l.Side()
+		d := Departure{Leaf: receipt.Leaf{Kind: receipt.Purged, Before: now, After: now, Items: receipt.ListHash(few)}, Change: receipt.AppendItems(nil, few)}
+		for _, i := range few {
+			d.Add(all[i].rows, all[i].at)
+		}
+		leaves = append(leaves, d)
+	}
+	return leaves
 }
 
 // RetireTogether retires live blocks on request, with what a receipt says of them. Without

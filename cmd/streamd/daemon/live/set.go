@@ -366,6 +366,10 @@ func (l *Set) Covers(k *Kept) bool { return k.in(l.inUse.Coordinates) != nil }
 func (l *Set) Retire(id string) error {
 	if e, live := l.ledger.Get(id); live {
 		l.receipts.note(receipt.Deleted, &e)
+	} else if e, archived := l.inArchive(id); archived && !e.Withdrawn {
+		if err := l.notePurged(l.receipts.purge, &e); err != nil {
+			return err
+		}
 	}
 	return l.retire(id)
 }

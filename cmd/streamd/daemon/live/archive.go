@@ -197,6 +197,7 @@ func (l *Set) RetireArchived(ids []string) (leaves []Departure, rest []string, e
 // retireArchived retires an archived block permanently. Nothing of it must stay.
 func (l *Set) retireArchived(e retire.Entry) error {
 	l.archive.Retire(e.ID)
+	l.forget(e.ID, SourceRetired)
 	if !e.Withdrawn {
 		l.retired++
 		l.leaveRemains()
@@ -210,6 +211,7 @@ func (l *Set) withdrawArchived(e retire.Entry) error {
 		return err
 	}
 	l.archive.Withdraw(e.ID)
+	l.forget(e.ID, SourceRetired)
 	l.withdrew++
 	l.leaveRemains()
 	if err := l.dropArchived(&e); err != nil {

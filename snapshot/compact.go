@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -152,10 +153,13 @@ func (s *Store) replace(ctx context.Context, f filler) error {
 	// From here on the new file is the snapshot. No other process could lock it before it
 	// had the name.
 	s.swap.Lock()
-	old := s.db
-	s.db, s.data, s.file, s.sum = next.db, next.data, next.file, next.sum
+	old, reading := s.db, s.readers
+	s.db, s.readers, s.data, s.file, s.sum = next.db, next.readers, next.data, next.file, next.sum
 	s.swap.Unlock()
 	s.failed = false
+	// While bbolt waits for one reader to end, no other one can: one within another, or one that
+	// the other waits for, would wait for ever.
+	reading.Wait()
 	err = cmp.Or(old.Close(), syncFolder(filepath.Dir(s.target)))
 	if err != nil { // the name may still lead to the old file on the disk
 		s.failed, s.failedSum = true, s.sum
@@ -208,7 +212,7 @@ func (s *Store) copyTo(ctx context.Context, temporary string, f filler) (next *S
 	if info, err = file.Stat(); err != nil {
 		return nil, err
 	}
-	next = &Store{db: db, data: file, path: temporary, key: s.key, sum: s.sum, file: idOf(info)}
+	next = &Store{db: db, readers: new(sync.WaitGroup), data: file, path: temporary, key: s.key, sum: s.sum, file: idOf(info)}
 	if to.summer != nil {
 		next.sum = to.summer.sum
 	}

@@ -219,6 +219,37 @@ func TestCompactWhileRead(t *testing.T) {
 	w.compare(t, s, c)
 }
 
+// Readers of the old file end in any order, one within another as well.
+func TestReadersOfTheOldFile(t *testing.T) {
+	s, _ := mustOpen(t, filepath.Join(t.TempDir(), "streamd.db"))
+	defer s.Close()
+	old := s.db
+	var ends [2]func()
+	for i := range ends {
+		_, end, err := s.begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[i] = end
+	}
+	compacted := make(chan error, 1)
+	go func() {
+		_, err := s.Compact(t.Context())
+		compacted <- err
+	}()
+	for replaced := false; !replaced; time.Sleep(10 * time.Millisecond) { // then the old file is being closed
+		s.swap.RLock()
+		replaced = s.db != old
+		s.swap.RUnlock()
+	}
+	for _, end := range ends {
+		end()
+	}
+	if err := <-compacted; err != nil {
+		t.Error(err)
+	}
+}
+
 // A failed compaction leaves the file in use as it was, and leaves no other file.
 func TestCompactFails(t *testing.T) {
 	dir := t.TempDir()

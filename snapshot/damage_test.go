@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.etcd.io/bbolt"
@@ -39,7 +40,7 @@ func makeHistory(t *testing.T, r *rand.Rand, saves int) *history {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = &Store{db: db, path: path, data: openData(t, path)}
+	s = &Store{db: db, readers: new(sync.WaitGroup), path: path, data: openData(t, path)}
 	for range saves {
 		for range 40 {
 			w.step()

@@ -183,11 +183,11 @@ func (p *passed) add(tx *bbolt.Tx, bytes int) {
 // one of them fails. do runs outside of the guard, because its panics are not damage.
 func (s *Store) eachEntry(read func(*bbolt.Tx, format, *retire.Entry, *summaryMark) error, do func(retire.Entry) error) error {
 	fault := func(err error) error { return fmt.Errorf("read the blocks from snapshot %s: %w", s.path, err) }
-	tx, err := s.begin()
+	tx, end, err := s.begin()
 	if err != nil {
 		return fault(err)
 	}
-	defer tx.Rollback()
+	defer end()
 	f, _, err := readFormat(tx)
 	if err != nil {
 		return fault(err)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func TestForgetsNothingBehindTheMapping(t *testing.T) {
 		}
 	}
 	db.AllocSize, db.NoSync = growth, true
-	s = &Store{db: db, path: path, data: openData(t, path)}
+	s = &Store{db: db, readers: new(sync.WaitGroup), path: path, data: openData(t, path)}
 	defer s.Close()
 	for i := range behind {
 		behind[i] = 1

@@ -231,10 +231,11 @@ type Store struct {
 	checkpoint     []byte      // of the log of receipts, as far as known; nil: none
 	kept           []byte      // checkpoint in the file beside it
 
-	swap sync.RWMutex // guards the fields below, which Compact replaces
-	db   *bbolt.DB
-	data *os.File // bbolt's
-	file fileID
+	swap    sync.RWMutex // guards the fields below, which Compact replaces
+	db      *bbolt.DB
+	readers *sync.WaitGroup // transactions that read db
+	data    *os.File        // bbolt's
+	file    fileID
 }
 
 // Open opens a file for writing and reads its contents. If there is no file, it makes an
@@ -340,7 +341,7 @@ func (k *Key) openFile(path string, readOnly bool) (*Store, error) {
 			return nil, err
 		}
 	}
-	s := &Store{db: db, data: file, path: path, target: path, key: k}
+	s := &Store{db: db, readers: new(sync.WaitGroup), data: file, path: path, target: path, key: k}
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		s.target = target
 	}
@@ -458,7 +459,7 @@ func (k *Key) create(path string, s Settings) (err error) {
 	if err != nil {
 		return err
 	}
-	store := &Store{db: db, data: file, path: temporary, key: k}
+	store := &Store{db: db, readers: new(sync.WaitGroup), data: file, path: temporary, key: k}
 	err = store.update(func(w *writer) error { return initialise(w, s) })
 	if err := cmp.Or(err, store.Close()); err != nil {
 		return err
@@ -570,21 +571,29 @@ func (s *Store) findSum(tx *bbolt.Tx) error {
 // view reads the file in a transaction.
 func (s *Store) view(f func(*bbolt.Tx) error) error {
 	return guard(func() error {
-		tx, err := s.begin()
+		tx, end, err := s.begin()
 		if err != nil {
 			return err
 		}
-		defer tx.Rollback()
+		defer end()
 		return f(tx)
 	})
 }
 
 // begin begins to read the file. If the file is replaced meanwhile, the transaction
-// continues with the old one.
-func (s *Store) begin() (*bbolt.Tx, error) {
+// continues with the old one. The caller ends it.
+func (s *Store) begin() (tx *bbolt.Tx, end func(), err error) {
 	s.swap.RLock()
 	defer s.swap.RUnlock()
-	return s.db.Begin(false)
+	if tx, err = s.db.Begin(false); err != nil {
+		return nil, nil, err
+	}
+	readers := s.readers
+	readers.Add(1)
+	return tx, func() {
+		tx.Rollback()
+		readers.Done()
+	}, nil
 }
 
 // Close closes the file. It waits for writers, and for calls of Summary and Summaries.

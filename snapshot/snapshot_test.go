@@ -756,7 +756,7 @@ func TestMemberBesideSaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = &Store{db: db, path: path, file: s.file, data: openData(t, path)}
+	s = &Store{db: db, readers: new(sync.WaitGroup), path: path, file: s.file, data: openData(t, path)}
 	w := newWorld(rand.New(rand.NewPCG(6, 2)), 2)
 	var last Member
 	var beside sync.WaitGroup

@@ -34,7 +34,10 @@ func TestArchivedSources(t *testing.T) {
 		if l.Archived() != 1 || l.choosing.stale != Fresh {
 			t.Fatalf("%d archived blocks, sources %+v", l.Archived(), l.choosing)
 		}
-		_, err := l.FollowWithdrawals()
+		if _, err := l.FollowWithdrawals(); err != nil {
+			t.Fatal(err)
+		}
+		var err error
 		if withdraw {
 			_, err = l.Withdraw("w", &retire.Selection{IDs: []string{"0"}})
 		} else {

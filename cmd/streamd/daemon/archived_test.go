@@ -1,13 +1,16 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -17,7 +20,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/ingest/kafka"
@@ -350,5 +358,103 @@ func TestArchiveIsTurnedOff(t *testing.T) {
 	o.flags["retire.archive"] = "true"
 	if o = o.crash(false); o.live.Archived() != 0 {
 		t.Errorf("%d blocks are in the file", o.live.Archived())
+	}
+}
+
+// A full archive drops the blocks of the lowest event times. The log has one line about the first of
+// them and later another one about all others; the metrics count them all, also those that a start
+// with less memory drops.
+func TestArchiveIsFull(t *testing.T) {
+	var log bytes.Buffer
+	lines := func() string {
+		defer log.Reset()
+		return log.String()
+	}
+	flags := map[string]string{
+		"kafka.topic": "orders", "snapshot.file": filepath.Join(t.TempDir(), "s.db"), "format.features": "x", "limits.memory": "136MiB",
+		"retire.archive": "true", "retire.keep": "blocks", "retire.blocks": "1", "sample.rows": "0", "model.folds": "0",
+	}
+	counts := func(o *offline, blocks int) {
+		t.Helper()
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(o.metrics.ArchiveDropped)
+		w := httptest.NewRecorder()
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if want := fmt.Sprintf("\nstreamd_archive_dropped_total %d\n", blocks); !strings.Contains(w.Body.String(), want) {
+			t.Errorf("the metrics lack %s: %s", want, w.Body)
+		}
+		if got, want := o.live.Archived(), live.MostArchived(o.memory); got != want {
+			t.Errorf("%d archived blocks, want %d", got, want)
+		}
+	}
+	o := openOffline(t, flags, false)
+	o.log = zerolog.New(&log)
+	sent, now := 0, time.Now()
+	send := func(n int) {
+		t.Helper()
+		records := make([]kafka.Record, n)
+		for i := range records {
+			records[i] = kafka.Record{Offset: int64(sent), Time: time.UnixMilli(int64(sent)), Value: fmt.Appendf(nil, `[{"label":%d,"x":%d}]`, sent%2, sent)}
+			sent++
+		}
+		o.deliver(0, records, int64(sent))
+	}
+	for most := live.MostArchived(o.memory); sent <= most; {
+		send(min(500, most+1-sent))
+	}
+	o.archiving.whenDue(now)
+	if counts(o, 0); log.Len() > 0 {
+		t.Errorf("a full archive that has dropped nothing: %s", lines())
+	}
+	for range 3 {
+		send(2)
+		o.archiving.whenDue(now)
+	}
+	if got := lines(); strings.Count(got, "the archive is full") != 1 || !strings.Contains(got, `"blocks":2`) {
+		t.Errorf("after the first blocks: %s", got)
+	}
+	counts(o, 6)
+	o.archiving.whenDue(now.Add(overflowPause))
+	if got := lines(); strings.Count(got, "the archive is full") != 1 || !strings.Contains(got, `"blocks":4`) {
+		t.Errorf("after the others: %s", got)
+	}
+
+	o.saver.save()
+	most := live.MostArchived(o.memory)
+	o.flags["limits.memory"] = "128MiB"
+	o = o.crash(false)
+	o.log = zerolog.New(&log)
+	o.archiving.whenDue(now)
+	less := most - live.MostArchived(o.memory)
+	if got := lines(); less < 1 || !strings.Contains(got, fmt.Sprintf(`"blocks":%d`, less)) {
+		t.Errorf("%d blocks have no room after a start with less memory: %s", less, got)
+	}
+	counts(o, less)
+}
+
+// A change of features drops the archive. The log says so when it begins and when it is done.
+func TestArchiveGoesWithItsFeatures(t *testing.T) {
+	r := rand.New(rand.NewPCG(65, 1))
+	topic, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")
+	for range 5 {
+		produce(t, topic, message{value: wideRows(r, 20)})
+	}
+	flags := map[string]string{"format.features": "a,b", "retire.keep": "blocks", "retire.blocks": "2", "retire.archive": "true"}
+	d := start(t, topic, file, flags)
+	d.waitForOffsets(5)
+	d.stop()
+	flags["format.features"] = "a,c"
+	d, log := logging(t, topic, file, flags)
+	p := pollModels(d.Addr().String())
+	p.wait(t, "a c")
+	p.stop(t)
+	if status, body := d.ask(http.MethodGet, "/v1/blocks?archived=true"); status != http.StatusOK || !strings.Contains(body, `"blocks":[]`) {
+		t.Errorf("archived blocks: %d %s", status, body)
+	}
+	d.stop()
+	for _, want := range []string{"the archive will be dropped when the features have changed", "the archive is dropped: windows lack its blocks"} {
+		if n := strings.Count(string(log.Bytes()), want); n != 1 {
+			t.Errorf("the log says %d times %q", n, want)
+		}
 	}
 }

@@ -149,6 +149,7 @@ type Daemon struct {
 	rebuilding  *rebuilding
 	refeaturing *refeaturing // nil: the features stay
 	watching    *watching
+	archiving   archiving
 
 	recorder  *recorder
 	board     statusBoard
@@ -257,6 +258,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		saver:   w, publisher: p, studying: y, filling: &filling{core: c},
 		withdrawing: newWithdrawing(c, w, y),
 		rebuilding:  &rebuilding{core: c, saver: w, studying: y, started: now},
+		archiving:   archiving{core: c},
 	}
 	d.retention = &retention{core: c}
 	d.receipts = w.receipts

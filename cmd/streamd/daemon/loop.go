@@ -68,6 +68,7 @@ func (d *Daemon) whenDue(now time.Time) {
 	}
 	d.intake.Tell(now)
 	d.forgetWindows(now)
+	d.archiving.whenDue(now)
 	d.saver.whenDue(now)
 	d.publisher.whenDue(now)
 	if d.withdrawing.whenDue(now); d.failure != nil {

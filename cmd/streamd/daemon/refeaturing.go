@@ -338,6 +338,9 @@ func (r *refeaturing) complete(ctx context.Context) error {
 		return err
 	}
 	r.log.Info().Strs("features", r.to).Int("blocks", r.live.Blocks()).Msg("all live blocks are in the features that are wanted")
+	if n := r.live.Archived(); n > 0 {
+		r.log.Warn().Int("blocks", n).Str("reason", "the features are others").Msg("the archive is dropped: windows lack its blocks")
+	}
 	err = errors.Join(r.close(), os.Remove(r.path))
 	r.next = nil // the successor uses its memory
 	return err

@@ -25,6 +25,7 @@ type Metrics struct {
 	SnapshotSeconds prometheus.Histogram
 	RecordsAhead    prometheus.Counter
 	BlocksRefused   prometheus.Counter
+	ArchiveDropped  prometheus.Counter
 
 	requests *prometheus.HistogramVec
 	registry *prometheus.Registry
@@ -47,12 +48,14 @@ func NewMetrics() *Metrics {
 			Help: "Records since the start whose event time was beyond retire.max_future after their partition's clock, and was cut to that."}),
 		BlocksRefused: prometheus.NewCounter(prometheus.CounterOpts{Name: "streamd_blocks_refused_total",
 			Help: "Blocks since the start that retire.keep retired on arrival, since their event time was too old."}),
+		ArchiveDropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "streamd_archive_dropped_total",
+			Help: "Blocks since the start that the archive (retire.archive) has dropped because it was full."}),
 		requests: prometheus.NewHistogramVec(histogram("http_request_seconds",
 			"Time to answer a request; waiting polls have a route of their own.", 1e-4, 10), // to 26 s
 			[]string{"route", "code"}),
 		registry: prometheus.NewRegistry(),
 	}
-	m.registry.MustRegister(m.SolveSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.RecordsAhead, m.BlocksRefused, m.requests,
+	m.registry.MustRegister(m.SolveSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.RecordsAhead, m.BlocksRefused, m.ArchiveDropped, m.requests,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -47,15 +47,17 @@ func (l *Set) restoreArchive(saved *snapshot.Contents, wanted, same bool, log ze
 	for _, e := range drop {
 		l.gone[e.ID] = struct{}{}
 	}
+	if wanted && same {
+		l.overflowed = int64(len(drop)) // there is less memory than before
+		return nil
+	}
 	if n := len(drop); n > 0 {
-		why := "it is full (limits.memory)"
-		switch {
-		case !wanted:
-			why, saved.Archived = "retire.archive is false", nil
-		case !same:
-			why, saved.Archived = "the features are others", nil
+		why := "retire.archive is false"
+		if wanted {
+			why = "the features are others"
 		}
-		log.Warn().Int("blocks", n).Str("reason", why).Msg("blocks are dropped from the archive")
+		log.Warn().Int("blocks", n).Str("reason", why).Msg("the archive is dropped: windows lack its blocks")
+		saved.Archived = nil
 	}
 	return nil
 }
@@ -83,6 +85,9 @@ func (l *Set) Archived() int {
 	}
 	return l.archive.Len()
 }
+
+// Overflowed counts the blocks that the archive has dropped since the start because it was full.
+func (l *Set) Overflowed() int64 { return l.overflowed }
 
 // ArchivedBlocks lists up to limit archived blocks above a rank, by ascending rank, without
 // those that are withdrawn.
@@ -118,6 +123,7 @@ func (l *Set) letGo(e retire.Entry) error {
 	e.Archived = true
 	l.putArchived(e, s)
 	for _, out := range l.archive.Add(e) {
+		l.overflowed++
 		if err := l.dropArchived(&out); err != nil {
 			return err
 		}

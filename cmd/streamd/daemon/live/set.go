@@ -58,6 +58,7 @@ type Set struct {
 	store      *snapshot.Store
 	ledger     *retire.Ledger
 	archive    *retire.Ledger // of blocks that the policy has let go; nil without retire.archive
+	overflowed int64          // blocks that a full archive has dropped since the start
 	sample     *sample.Sample // nil without a sample
 	budget     *memory.Budget
 	keyed      bool // a key names a block, and the key's next value replaces the block

@@ -122,9 +122,10 @@ func (r *RangeReader) Stats() RangeStats {
 // a time. Batches of different partitions are delivered at the same time. deliver owns the
 // batch as Sink.Deliver does, and may block. Its error ends Read, unless ctx has ended.
 //
-// Nothing is skipped silently. Offsets below the Position.Next of the partition's last
-// batch may be missing among the records: they were compacted away, or never were records
-// (markers, aborted data). Ranges outside the log are returned, by partition and offset.
+// Nothing is skipped silently. Offsets of a range below the Position.Next of the partition's
+// last batch may be missing among the records: they were compacted away, or never were
+// records (markers, aborted data). No Position.Next is beyond the partition's last range, even
+// if records have come after it meanwhile. Ranges outside the log are returned, by partition and offset.
 // Read cannot see that the log is another one of the same name. A caller who knows the
 // records has to compare.
 //
@@ -270,8 +271,7 @@ func (r *reading) fetchAll(ctx context.Context, queue chan<- delivery) error {
 // step fetches once and continues after the part that was read or is lost.
 func (r *reading) step(ctx context.Context, queue chan<- delivery) error {
 	next, err := r.fetch(ctx, Saved{Next: r.at}, r.maxBytes(), r.answered, r.wants, func(b *Batch) error {
-		r.trim(b)
-		return enqueue(ctx, queue, delivery{batch: b})
+		return r.enqueue(ctx, queue, b)
 	})
 	switch {
 	case next.Next > r.at:
@@ -325,7 +325,15 @@ func (r *reading) stalled(ctx context.Context, queue chan<- delivery) error {
 	// Everything up to the end of the log has been compacted away.
 	b := newBatch(r.id, &r.names)
 	b.Position = Saved{Next: a.Stable}
+	err := r.enqueue(ctx, queue, b)
 	r.move(a.Stable)
+	return err
+}
+
+// enqueue queues the part of a batch that is in the ranges.
+func (r *reading) enqueue(ctx context.Context, queue chan<- delivery, b *Batch) error {
+	r.trim(b)
+	b.Position.Next = min(b.Position.Next, r.ranges[len(r.ranges)-1].To)
 	return enqueue(ctx, queue, delivery{batch: b})
 }
 

@@ -174,6 +174,22 @@ func testRangesApart(t *testing.T, s *suite) {
 	}
 }
 
+// testRangesEnd reads ranges that end within an answer: positions do not pass records that
+// nobody has asked for.
+func testRangesEnd(t *testing.T, s *suite) {
+	topic := s.topic(t, "topic", 1, nil)
+	cl, all := s.producer(t), values(topic, 0, 0, 20)
+	for _, batch := range [][]*kgo.Record{all[:1], all[1:8], all[8:9], all[9:]} {
+		produce(t, cl, batch...)
+	}
+	r := rangeReader(t, s.rangeConfig(topic))
+	for to := int64(3); to <= 20; to++ {
+		if sink, lost := read(t, r, kafka.Range{From: 0, To: 1}, kafka.Range{From: 2, To: to}); sink.next(0) != to || sink.count(0) != int(to)-1 || len(lost) > 0 {
+			t.Errorf("up to %d: the position is %d after %d records; lost %v", to, sink.next(0), sink.count(0), lost)
+		}
+	}
+}
+
 func testRangesLost(t *testing.T, s *suite) {
 	topic := s.topic(t, "topic", 2, nil)
 	cl := s.producer(t)

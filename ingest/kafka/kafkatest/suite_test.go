@@ -67,6 +67,7 @@ func Run(t *testing.T, b Broker) {
 		{"CommitOfAnother", testCommitOfAnother},
 		{"Ranges", testRanges},
 		{"RangesApart", testRangesApart},
+		{"RangesEnd", testRangesEnd},
 		{"RangesLost", testRangesLost},
 		{"RangesLostWhileReading", testRangesLostWhileReading},
 		{"RangesGone", testRangesGone},

@@ -341,3 +341,30 @@ func TestErrorOfTake(t *testing.T) {
 		t.Errorf("partitions %v count as read", got)
 	}
 }
+
+// A record that comes between the look at the log's end and the answer of the broker belongs to the
+// next sweep.
+func TestRecordsDuringASweep(t *testing.T) {
+	s := newSite(t, 2)
+	s.write(t, "0 a "+retiring("one"), "1 b "+retiring("two"))
+	var got []string
+	r, err := NewReader(Settings{Cluster: s.cluster(), Topic: s.topic, Log: zerolog.Nop(), MaxMessageBytes: most,
+		Take: func(_ context.Context, partition int, _ int64, changes []Change) error {
+			if len(got) == 0 {
+				s.write(t, fmt.Sprintf("%d c %s", 1-partition, retiring("three")))
+			}
+			for _, c := range changes {
+				got = append(got, c.Selection.IDs...)
+			}
+			return nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for _, want := range []int{2, 3, 3} {
+		if err := r.sweep(t.Context()); err != nil || len(got) != want {
+			t.Errorf("%v, %v, want %d", got, err, want)
+		}
+	}
+}

@@ -81,9 +81,9 @@ func parseDuration(text string) (time.Duration, error) {
 	return time.Duration(days)*day + d, nil
 }
 
-// formatDuration writes whole days with d, and leaves out zero minutes and seconds at the
+// FormatDuration writes a duration as the configuration has it: whole days with d, and leaves out zero minutes and seconds at the
 // end: 7d, 1h, 1m30s.
-func formatDuration(d time.Duration) string {
+func FormatDuration(d time.Duration) string {
 	if d != 0 && d%day == 0 {
 		return strconv.FormatInt(int64(d/day), 10) + "d"
 	}
@@ -316,7 +316,7 @@ func parseText(text string) (string, error) {
 func formatScalar(v reflect.Value) string {
 	switch {
 	case v.Type() == durationType:
-		return formatDuration(time.Duration(v.Int()))
+		return FormatDuration(time.Duration(v.Int()))
 	case v.Type() == sizeType:
 		return Size(v.Int()).String()
 	case v.Type() == nuType:

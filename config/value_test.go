@@ -48,15 +48,15 @@ func TestParseDuration(t *testing.T) {
 		0: "0s", time.Minute: "1m", time.Hour: "1h", 90 * time.Minute: "1h30m", time.Hour + time.Second: "1h0m1s",
 		24 * time.Hour: "1d", 10 * time.Second: "10s", 10 * time.Minute: "10m", 1500 * time.Millisecond: "1.5s",
 	} {
-		if got := formatDuration(d); got != want {
+		if got := FormatDuration(d); got != want {
 			t.Errorf("%v is written %s, want %s", d, got, want)
 		}
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		unit := rapid.SampledFrom([]time.Duration{1, time.Second, time.Minute, time.Hour, day}).Draw(rt, "unit")
 		want := unit * time.Duration(rapid.Int64Range(0, int64(math.MaxInt64/unit)).Draw(rt, "n"))
-		if got, err := parseDuration(formatDuration(want)); err != nil || got != want {
-			rt.Errorf("%d is written %s and read %d, %v", want, formatDuration(want), got, err)
+		if got, err := parseDuration(FormatDuration(want)); err != nil || got != want {
+			rt.Errorf("%d is written %s and read %d, %v", want, FormatDuration(want), got, err)
 		}
 	})
 }

@@ -153,7 +153,7 @@ func describeTuning(a *model.Tuning) string {
 func describeForgetting(f *model.Forgetting) string {
 	half := counted(f.HalfLifeRows, "row")
 	if f.HalfLifeSeconds > 0 {
-		half = time.Duration(f.HalfLifeSeconds * float64(time.Second)).String()
+		half = config.FormatDuration(time.Duration(f.HalfLifeSeconds * float64(time.Second)))
 	}
 	return fmt.Sprintf("half-life %s; %s weigh %.6g", half, counted(f.Rows, "row"), f.Weight)
 }

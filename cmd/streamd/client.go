@@ -404,6 +404,9 @@ func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
 	err := show(ctx, s, q, func(t *table, receipt *httpapi.Receipt) {
 		t.row("retired", receipt.Block.ID)
 		t.row("rows", fmt.Sprint(receipt.Block.Rows))
+		if receipt.Block.Archived {
+			t.row("archived", "it was not live, so the state stays as it is")
+		}
 		t.receipt(receipt.RetiredAt, receipt.DigestBefore, receipt.DigestAfter, receipt.Remains, receipt.InBasis)
 		if receipt.Receipt != nil {
 			t.leaf(*receipt.Receipt)

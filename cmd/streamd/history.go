@@ -10,6 +10,7 @@ import (
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
+	"streamd/config"
 )
 
 // historyCmd shows figures over time, or planes.
@@ -119,8 +120,8 @@ func (t *table) steps(s *model.Steps) {
 			t.row(append(cells, p.Class, figure("%.2f", p.ToFirst), figure("%.2f", p.ToLast))...)
 		}
 	}
-	length := time.Duration(s.WindowSeconds * float64(time.Second))
-	t.row(fmt.Sprintf("windows of %v; angles in degrees, %s; nu %g", length, units, s.Nu))
+	length := config.FormatDuration(time.Duration(s.WindowSeconds * float64(time.Second)))
+	t.row(fmt.Sprintf("windows of %s; angles in degrees, %s; nu %g", length, units, s.Nu))
 	for _, part := range s.Lacks {
 		t.row("lacks " + part)
 	}

@@ -14,8 +14,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 )
@@ -64,6 +66,8 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 			return nil // kong would report it as a wrong command line
 		}),
 		kong.Bind(&answerErr),
+		kong.TypeMapper(reflect.TypeFor[time.Time](), kong.MapperFunc(timeMapper)),
+		kong.TypeMapper(reflect.TypeFor[*time.Time](), kong.MapperFunc(timeMapper)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
 	)
 	if err != nil {
@@ -84,6 +88,24 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
 	return command.Run(&surroundings{env, stdin, stdout, stderr})
+}
+
+// timeMapper reads a time.Time or a *time.Time. Its error shows a time, and not Go's layout of one.
+func timeMapper(c *kong.DecodeContext, into reflect.Value) error {
+	var text string
+	if err := c.Scan.PopValueInto("time", &text); err != nil {
+		return err
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return fmt.Errorf("%.100q: want a time such as 2026-01-02T03:04:05Z", text)
+	}
+	if into.Kind() == reflect.Pointer {
+		into.Set(reflect.ValueOf(&t))
+	} else {
+		into.Set(reflect.ValueOf(t))
+	}
+	return nil
 }
 
 // commandPath has the commands of a faulty command line, each with a blank behind it.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/mod/sumdb/note"
+
 	"streamd/retire/receipt"
 )
 
@@ -85,11 +87,10 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.PrivateKey != "" && c.Snapshot == "" {
 		return usagef("--private-key goes with --snapshot")
 	}
-	text, err := os.ReadFile(c.Key)
+	public, err := readPublic(c.Key)
 	if err != nil {
-		return fmt.Errorf("--key: %w", err)
+		return err
 	}
-	public := strings.TrimSpace(string(text))
 	proof, err := readProof(c.File, s.stdin)
 	if err != nil {
 		return err
@@ -188,7 +189,6 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	for _, w := range report.Cosigned {
 		t.row("cosigned", "by "+w.Witness+", "+w.Time.Local().Format(time.DateTime))
 	}
-	report.Replay.rows(t)
 	if report.Principal != "" {
 		t.row("by", report.Principal)
 	}
@@ -217,6 +217,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	if report.Snapshot != nil {
 		report.Snapshot.show(t)
 	}
+	report.Replay.rows(t)
 	return t.flush()
 }
 
@@ -263,6 +264,19 @@ func fingerprint(f [16]byte) string {
 		return ""
 	}
 	return hex.EncodeToString(f[:])
+}
+
+// readPublic reads the public key of a log.
+func readPublic(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("--key: %w", err)
+	}
+	public := strings.TrimSpace(string(text))
+	if _, err := note.NewVerifier(public); err != nil {
+		return "", fmt.Errorf("--key %s: not the public key of a log, NAME+HASH+KEY: want the file beside receipts.key_file that ends in .pub", path)
+	}
+	return public, nil
 }
 
 // readProof reads a file, or standard input, of at most the length of a proof.

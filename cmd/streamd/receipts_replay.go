@@ -164,8 +164,8 @@ func (r *replayedReport) rows(t *table) {
 		t.row("  left out", fmt.Sprintf("%s, %s", counted(r.Left[how], "block"), how))
 	}
 	if r.Receipt {
-		t.row("  it is", "the state that the receipt has after")
+		t.row("  its state", "is the one after the receipt")
 	} else {
-		t.row("  it is", "later than the receipt")
+		t.row("  its state", "is later than the receipt")
 	}
 }

@@ -59,6 +59,9 @@ type snapshotReport struct {
 	Rows       int64          `json:"rows"`
 	Unlabelled int64          `json:"unlabelled_rows,omitempty"` // of the rows
 	Blocks     int            `json:"blocks"`
+	Archived   int            `json:"archived,omitempty"`  // blocks that retire.archive keeps
+	Withdrawn  int            `json:"withdrawn,omitempty"` // blocks that the control topic retires
+	Receipts   int64          `json:"receipts,omitempty"`  // in its log
 	Digest     string         `json:"state_digest"`
 	Offsets    []model.Offset `json:"offsets"`
 	Keyed      bool           `json:"keyed"`  // it is under a key
@@ -89,6 +92,16 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 		Offsets:  []model.Offset{},
 		Keyed:    contents.Keyed,
 		Missed:   contents.Missed,
+		Receipts: contents.Log.Size,
+
+		Withdrawn: len(contents.Withdrawn),
+	}
+	for _, e := range contents.Archived {
+		if e.Withdrawn {
+			r.Withdrawn++
+		} else {
+			r.Archived++
+		}
 	}
 	if !contents.Uncompacted.IsZero() {
 		r.Uncompacted = &contents.Uncompacted
@@ -130,6 +143,15 @@ func (c *snapshotInspectCmd) Run(s *surroundings) error {
 		counted(r.Rows, "row"), counted(r.Blocks, "block"), counted(r.Classes, "class"), counted(len(r.Features), "feature")))
 	if r.Unlabelled > 0 {
 		t.row("unlabelled", counted(r.Unlabelled, "row"))
+	}
+	if r.Archived > 0 {
+		t.row("archived", counted(r.Archived, "block"))
+	}
+	if r.Withdrawn > 0 {
+		t.row("withdrawn", fmt.Sprintf("%s that the control topic retires", counted(r.Withdrawn, "block")))
+	}
+	if r.Receipts > 0 {
+		t.row("receipts", fmt.Sprint(r.Receipts))
 	}
 	t.row("digest", r.Digest)
 	for _, s := range contents.Spaces {

@@ -100,6 +100,9 @@ func OpenCheckpoint(signed []byte, public string) (*Checkpoint, error) {
 		return nil, fmt.Errorf("the public key: %w", err)
 	}
 	n, err := note.Open(signed, note.VerifierList(verifier))
+	if other := (*note.UnverifiedNoteError)(nil); errors.As(err, &other) {
+		return nil, fmt.Errorf("the checkpoint: it is signed by %s, and the public key is that of %s", other.Note.UnverifiedSigs[0].Name, verifier.Name())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the checkpoint: %w", err)
 	}
@@ -192,8 +195,11 @@ func Check(proof []byte, public string) (*Receipt, error) {
 	}
 	head, checkpoint, ok := bytes.Cut(proof, []byte("\n\n"))
 	lines := strings.Split(string(head), "\n")
-	if !ok || len(lines) < 3 || lines[0]+"\n" != proofHeader {
+	switch {
+	case lines[0]+"\n" != proofHeader:
 		return nil, fmt.Errorf("not a proof: want a file that begins with %s", strings.TrimSpace(proofHeader))
+	case !ok || len(lines) < 3:
+		return nil, errors.New("the proof is cut short: get it again")
 	}
 	text, ok := strings.CutPrefix(lines[1], "extra ")
 	extra, err := base64.StdEncoding.Strict().DecodeString(text)

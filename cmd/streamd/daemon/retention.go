@@ -67,7 +67,7 @@ func (r *retention) says(latest time.Time) string {
 	case until.IsZero():
 		return text + "which has no retention and keeps the records"
 	case until.Before(time.Now()):
-		text += "until their segments are closed: retention.ms has passed"
+		text += fmt.Sprintf("which may delete the records since %s (retention.ms)", until.Format(time.RFC3339))
 	default:
 		text += fmt.Sprintf("until about %s (retention.ms)", until.Format(time.RFC3339))
 		if known.Bytes > 0 {

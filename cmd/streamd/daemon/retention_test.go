@@ -27,7 +27,7 @@ func TestRetentionSays(t *testing.T) {
 		{kafka.Retention{}, old, "which has no retention and keeps the records", false},
 		{kafka.Retention{Bytes: 5}, old, "until retention.bytes are behind the records", false},
 		{kafka.Retention{Compact: true}, old, "until their keys are written again, or deleted, and the log is compacted", false},
-		{kafka.Retention{After: time.Hour}, old, "until their segments are closed: retention.ms has passed", true},
+		{kafka.Retention{After: time.Hour}, old, fmt.Sprintf("which may delete the records since %s (retention.ms)", old.Add(time.Hour).UTC().Format(time.RFC3339)), true},
 		{kafka.Retention{After: time.Hour}, recent, fmt.Sprintf("until about %s (retention.ms)", recent.Add(time.Hour).UTC().Format(time.RFC3339)), true},
 		{kafka.Retention{After: time.Hour, Bytes: 5, Compact: true}, recent, "(retention.ms), or until retention.bytes are behind the records, or until their keys are written again, or deleted, and the log is compacted", true},
 		{kafka.Retention{After: 1<<63 - 1}, recent, "until about 2", true},

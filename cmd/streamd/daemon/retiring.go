@@ -228,6 +228,9 @@ func (d *Daemon) noneLive(s httpapi.Selector, names []string, dryRun bool) error
 		}
 	}
 	if !one {
+		if unit := d.cfg.Blocks.Unit; len(s.Keys) > 0 && unit != config.UnitKey {
+			return fmt.Errorf("%w: no block has a key, since blocks.unit is %s", none, unit)
+		}
 		return none
 	}
 	// A key is easily mistaken for an id.
@@ -274,7 +277,7 @@ func (d *Daemon) remains(inBasis bool, latest time.Time) []string {
 	}
 	until := "until it is compacted on request (snapshot.scrub is 0)"
 	if scrub := d.cfg.Snapshot.Scrub; scrub > 0 {
-		until = fmt.Sprintf("until it is compacted, within %s", scrub)
+		until = "until it is compacted, within " + config.FormatDuration(scrub)
 	}
 	return append(remains,
 		"free pages of the snapshot file, "+until,

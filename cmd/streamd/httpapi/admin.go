@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -150,7 +151,10 @@ func ParseSelector(content []byte) (s Selector, err error) {
 		}
 		delete(parts, name.(string))
 		if err := from.Decode(p.into); err != nil {
-			return bad("%s: %v; want %s", name, err, p.want)
+			if name == "positions" && !errors.As(err, new(*json.UnmarshalTypeError)) {
+				return bad("positions: %v", err) // it names the range
+			}
+			return bad("%s: want %s", name, p.want)
 		}
 		switch v := reflect.ValueOf(p.into).Elem(); {
 		case v.IsNil():

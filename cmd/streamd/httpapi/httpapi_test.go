@@ -224,7 +224,7 @@ func TestSelectors(t *testing.T) {
 		`{"ids":["a"],"ids":["b"]}`: `"ids" is unknown or given twice`,
 		`{"id":["a"]}`:              `"id" is unknown`,
 		`{"IDS":["a"]}`:             `"IDS" is unknown`,
-		`{"ids":"a"}`:               "ids: json: cannot unmarshal string",
+		`{"ids":"a"}`:               "ids: want a list of texts",
 		`{"ids":[7]}`:               "want a list of texts",
 		`{"ids":null,"to":"2026-01-02T03:04:05Z"}`:                           "ids is null",
 		`{"keys":[],"to":"2026-01-02T03:04:05Z"}`:                            "keys is empty",
@@ -233,10 +233,11 @@ func TestSelectors(t *testing.T) {
 		`{"headers":[""]}`:                                                   "one of its ids, keys, headers or positions is empty",
 		`{"keys":[null]}`:                                                    "one of its ids, keys, headers or positions is empty",
 		`{"positions":[null]}`:                                               "one of its ids, keys, headers or positions is empty",
-		`{"positions":["orders/3/1841"]}`:                                    "want TOPIC/PARTITION/FIRST-LAST, such as orders/3/100-199",
+		`{"positions":["orders/3/1841"]}`:                                    `positions: "orders/3/1841": want TOPIC/PARTITION/FIRST-LAST, such as orders/3/100-199`,
+		`{"positions":"orders/3/1-2"}`:                                       "positions: want a list of texts such as orders/3/100-199",
 		`{"positions":["orders/3/9-8"]}`:                                     "the first offset is above the last one",
-		`{"from":"yesterday"}`:                                               "want a time such as 2026-01-02T03:04:05Z",
-		`{"from":1767322800}`:                                                "want a time such as",
+		`{"from":"yesterday"}`:                                               "from: want a time such as 2026-01-02T03:04:05Z",
+		`{"from":1767322800}`:                                                "from: want a time such as 2026-01-02T03:04:05Z",
 		`{"from":"2026-01-02T03:04:05Z","to":"2026-01-02T03:04:05Z"}`:        "from is not before to",
 		`{"from":"2026-01-02T03:04:05Z","to":"2026-01-02T04:04:05.5+01:00"}`: "",
 	} {
@@ -248,7 +249,7 @@ func TestSelectors(t *testing.T) {
 			continue
 		}
 		e := decodeJSON[ErrorAnswer](t, w).Error
-		if w.Code != 400 || e.Code != CodeBadRequest || !strings.Contains(e.Message, want) {
+		if w.Code != 400 || e.Code != CodeBadRequest || !strings.Contains(e.Message, want) || strings.Contains(e.Message, "json:") {
 			t.Errorf("%s: status %d, %+v, want %q", body, w.Code, e, want)
 		}
 	}

@@ -22,9 +22,10 @@
 // Other answers need no rows either. Moments.Path solves many ν at the price of
 // one, State.Without leaves a fold out, Moments.WithRegulariser replaces ‖w‖² by
 // w'Rw, Options.Mean counts missing values as the mean of the others, and
-// Moments.Losses is the squared loss of any planes. Moments.SolveWithHat also
-// returns a Hat. It gives the leverage of a row and its leave-one-out decision
-// values.
+// Moments.Losses is the squared loss of any planes. Moments.Correctness estimates
+// and bounds how many rows are on their own side of a plane. Moments.SolveWithHat
+// also returns a Hat. It gives the leverage of a row and its leave-one-out
+// decision values.
 //
 // # The promise
 //

@@ -211,19 +211,13 @@ func (m *Moments) Losses(classWeights map[string]float64, models []*Model) [][]L
 	}
 	x := m.coordinates(true)
 	parts := m.parts(x)
-	// The planes as columns, [w; γ] in the coordinates x.
 	planes := make([]*mat.Dense, len(models[0].Planes))
 	for r := range planes {
-		planes[r] = mat.NewDense(n+1, len(models), nil)
+		of := make([]*Plane, len(models))
 		for i, model := range models {
-			p := &model.Planes[r]
-			gamma := toDouble(p.Gamma)
-			for j, w := range p.W {
-				planes[r].Set(j, i, x.scale[j].mul(toDouble(w)).hi)
-				gamma = gamma.sub(x.mean[j].mul(toDouble(w)))
-			}
-			planes[r].Set(n, i, gamma.hi)
+			of[i] = &model.Planes[r]
 		}
+		planes[r] = x.planes(of)
 	}
 	// Weigh every class, rounding to float64.
 	weights := Options{ClassWeights: classWeights}
@@ -258,6 +252,21 @@ func (m *Moments) Losses(classWeights map[string]float64, models []*Model) [][]L
 		for _, r := range at {
 			judge(r, none, all)
 		}
+	}
+	return out
+}
+
+// planes returns planes as columns [w; γ] in the coordinates x.
+func (x coordinates) planes(of []*Plane) *mat.Dense {
+	n := len(x.mean)
+	out := mat.NewDense(n+1, len(of), nil)
+	for i, p := range of {
+		gamma := toDouble(p.Gamma)
+		for j, w := range p.W {
+			out.Set(j, i, x.scale[j].mul(toDouble(w)).hi)
+			gamma = gamma.sub(x.mean[j].mul(toDouble(w)))
+		}
+		out.Set(n, i, gamma.hi)
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -108,6 +109,12 @@ func (c *compareCmd) Validate() error {
 	return nil
 }
 
+// Help implements kong's interface.
+func (*compareCmd) Help() string {
+	return "The angle is between the normals of the planes. The loss is the mean squared error of a plane on the rows of a window, and the correctness the share of rows on the right side of the plane. " +
+		"All are read off sums, without the rows. Sums do not count the rows that are right: the bounds of the correctness always hold, and its estimate assumes that the values of the plane are normally distributed in each class."
+}
+
 func (c *compareCmd) Run(ctx context.Context, s *surroundings) error {
 	q := (&windowFlags{Nu: c.Nu}).query()
 	q.Set("a", c.A)
@@ -136,11 +143,30 @@ func (t *table) comparison(c *model.Comparison) {
 	if c.Scaled {
 		units = "in units of the standard deviations of b"
 	}
+	correct := func(c *model.Correctness) string {
+		if c == nil {
+			return "none"
+		}
+		// Bounds are rounded outwards, so that they still hold.
+		return fmt.Sprintf("%.1f %% (%.1f to %.1f %%)", 100*c.Estimate, math.Floor(1000*c.AtLeast)/10, math.Ceil(1000*c.AtMost)/10)
+	}
 	for _, p := range c.Planes {
 		t.row(p.Class, "angle "+figure(p.Angle)+" degrees, "+units)
 		t.row("  loss of a", figure(p.AOnA)+" on a, "+figure(p.AOnB)+" on b")
 		t.row("  loss of b", figure(p.BOnA)+" on a, "+figure(p.BOnB)+" on b")
+		for _, of := range []struct {
+			name     string
+			onA, onB *model.Correctness
+		}{
+			{"  correct by a", p.Correctness.AOnA, p.Correctness.AOnB},
+			{"    balanced", p.BalancedCorrectness.AOnA, p.BalancedCorrectness.AOnB},
+			{"  correct by b", p.Correctness.BOnA, p.Correctness.BOnB},
+			{"    balanced", p.BalancedCorrectness.BOnA, p.BalancedCorrectness.BOnB},
+		} {
+			t.row(of.name, correct(of.onA)+" on a, "+correct(of.onB)+" on b")
+		}
 	}
+	t.row("correct", "estimate (bounds), from the sums: the bounds always hold, the estimate assumes normally distributed values in each class")
 	for _, part := range c.Lacks {
 		t.row("lacks", part)
 	}

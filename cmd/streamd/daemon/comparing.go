@@ -31,7 +31,7 @@ func (d *Daemon) Compare(ctx context.Context, a, b model.Window, nu float64) (*m
 	}
 	c := &model.Comparison{
 		A: compared(sums[0], served[0]), B: compared(sums[1], served[1]), Planes: []model.ComparedPlanes{},
-		Lacks: append(d.windowLacks(sums[0].in), "correctness: it takes the rows, and only sums of the windows are kept"),
+		Lacks: d.windowLacks(sums[0].in),
 	}
 	models := []*incremental.Model{served[0].Model, served[1].Model}
 	options := models[1].Options
@@ -41,14 +41,25 @@ func (d *Daemon) Compare(ctx context.Context, a, b model.Window, nu float64) (*m
 	if len(shared[0].Planes) == 0 {
 		return nil, fmt.Errorf("the models have planes of different classes: %w", httpapi.ErrNoPlanes)
 	}
-	onA := sums[0].in.Moments(sums[0].sum).Losses(options.ClassWeights, shared)
-	onB := sums[1].in.Moments(sums[1].sum).Losses(options.ClassWeights, shared)
+	if len(shared[0].Planes) > 1 {
+		c.Lacks = append(c.Lacks, "correctness of labels: the largest value decides, and the sums know the values of one plane at a time")
+	}
+	momentsA, momentsB := sums[0].in.Moments(sums[0].sum), sums[1].in.Moments(sums[1].sum)
+	onA, onB := momentsA.Losses(options.ClassWeights, shared), momentsB.Losses(options.ClassWeights, shared)
+	rightA, rightB := momentsA.Correctness(shared), momentsB.Correctness(shared)
 	for r := range shared[0].Planes {
 		p, q := &shared[0].Planes[r], &shared[1].Planes[r]
 		mean := func(l incremental.Loss) *float64 { return meanLoss(l, options.Balanced) }
+		right := func(balanced bool) model.PlanesCorrectness {
+			return model.PlanesCorrectness{
+				AOnA: correctness(rightA[0][r], balanced), BOnA: correctness(rightA[1][r], balanced),
+				AOnB: correctness(rightB[0][r], balanced), BOnB: correctness(rightB[1][r], balanced),
+			}
+		}
 		c.Planes = append(c.Planes, model.ComparedPlanes{
 			Class: p.Class, Angle: finite(p.Angle(q, scale)),
 			AOnA: mean(onA[0][r]), BOnA: mean(onA[1][r]), AOnB: mean(onB[0][r]), BOnB: mean(onB[1][r]),
+			Correctness: right(false), BalancedCorrectness: right(true),
 		})
 	}
 	return c, ctx.Err()
@@ -97,6 +108,26 @@ func meanLoss(l incremental.Loss, balanced bool) *float64 {
 		return finite((l.Plus/l.PlusWeight + l.Minus/l.MinusWeight) / 2)
 	}
 	return finite((l.Plus + l.Minus) / (l.PlusWeight + l.MinusWeight))
+}
+
+// correctness is the share of weight on its own side of a plane or, balanced, the mean of the
+// shares of both sides. It is nil where no row counts, balanced also where one side has none.
+func correctness(c incremental.Correctness, balanced bool) *model.Correctness {
+	share := func(plus, minus float64) float64 {
+		if balanced {
+			return (plus/c.PlusWeight + minus/c.MinusWeight) / 2
+		}
+		return (plus + minus) / (c.PlusWeight + c.MinusWeight)
+	}
+	out := &model.Correctness{
+		Estimate: share(c.Plus.Estimate, c.Minus.Estimate),
+		AtLeast:  share(c.Plus.Least, c.Minus.Least),
+		AtMost:   share(c.Plus.Most, c.Minus.Most),
+	}
+	if finite(out.Estimate) == nil {
+		return nil
+	}
+	return out
 }
 
 func finite(x float64) *float64 {

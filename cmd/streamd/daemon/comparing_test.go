@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,7 +71,8 @@ func turned(t *testing.T, flags map[string]string) (o *offline, days [][][3]floa
 	return o, days
 }
 
-// The losses are those of the rows, and the angle is that of the normals.
+// The losses are those of the rows, and the angle is that of the normals. The rows on the right side
+// are within the bounds, and near the estimate, since the rows of a class are normal on each day.
 func TestComparisonIsThatOfTheRows(t *testing.T) {
 	o, days := turned(t, map[string]string{"model.standardise": "false", "model.balanced": "false"})
 	noon := func(day int) *time.Time { return new(time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)) }
@@ -102,6 +104,34 @@ func TestComparisonIsThatOfTheRows(t *testing.T) {
 	} {
 		if math.Abs(x[0]-x[1]) > 1e-12*(1+x[1]) {
 			t.Errorf("%s: the loss is %v, of the rows %v", name, x[0], x[1])
+		}
+	}
+	count := func(plane model.PlaneJSON, rows [][3]float64) (all, balanced float64) {
+		right, of := map[bool]float64{}, map[bool]float64{}
+		for _, x := range rows {
+			of[x[2] > 0]++
+			if (plane.W[0]*x[0]+plane.W[1]*x[1] >= plane.Gamma) == (x[2] > 0) {
+				right[x[2] > 0]++
+			}
+		}
+		return (right[true] + right[false]) / float64(len(rows)), (right[true]/of[true] + right[false]/of[false]) / 2
+	}
+	for i, of := range []struct {
+		plane, rows   int
+		all, balanced *model.Correctness
+	}{
+		{0, 0, p.Correctness.AOnA, p.BalancedCorrectness.AOnA}, {0, 1, p.Correctness.AOnB, p.BalancedCorrectness.AOnB},
+		{1, 0, p.Correctness.BOnA, p.BalancedCorrectness.BOnA}, {1, 1, p.Correctness.BOnB, p.BalancedCorrectness.BOnB},
+	} {
+		all, balanced := count(planes[of.plane], rows[of.rows])
+		for _, x := range []struct {
+			counted float64
+			*model.Correctness
+		}{{all, of.all}, {balanced, of.balanced}} {
+			sampling := math.Sqrt(x.Estimate * (1 - x.Estimate) / 4000)
+			if !(x.AtLeast <= x.counted && x.counted <= x.AtMost && x.AtMost-x.AtLeast < 0.6) || math.Abs(x.Estimate-x.counted) > 4*sampling+0.001 {
+				t.Errorf("correctness %d is %v, counted %v", i, *x.Correctness, x.counted)
+			}
 		}
 	}
 	if !(*p.AOnA < *p.BOnA && *p.BOnB < *p.AOnB) {
@@ -165,5 +195,45 @@ func TestStepsAreWindows(t *testing.T) {
 			}
 		}
 		return
+	}
+}
+
+// With more classes than two, the correctness is that of each plane against the rest, and the
+// answer says that it is not that of labels.
+func TestComparisonOfSeveralPlanes(t *testing.T) {
+	o := openOffline(t, map[string]string{
+		"kafka.topic": "t", "format.features": "x1,x2", "model.folds": "0", "sample.rows": "0", "model.nu": "1", "model.balanced": "false",
+		"snapshot.file": filepath.Join(t.TempDir(), "s.db"),
+	}, false)
+	r := rand.New(rand.NewPCG(46, 1))
+	var rows [][3]float64
+	text := ""
+	for i := range 900 {
+		label := i % 3
+		x := [3]float64{r.ExpFloat64() + 3*float64(label), r.ExpFloat64() * float64(1+label), float64(label)}
+		rows = append(rows, x)
+		text += fmt.Sprintf(`{"label":%v,"x1":%v,"x2":%v}`+"\n", x[2], x[0], x[1])
+	}
+	o.deliver(0, []kafka.Record{{Value: []byte(text), Time: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}}, 1)
+	w := model.Window{From: new(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+	served, err := o.window(w, 0, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := asked(o, func(ctx context.Context) (*model.Comparison, error) { return o.Compare(ctx, w, model.Window{}, 0) })
+	if len(c.Planes) != 3 || !strings.HasPrefix(c.Lacks[len(c.Lacks)-1], "correctness of labels: ") {
+		t.Fatalf("%+v", c)
+	}
+	for i, plane := range model.NewPlanesJSON(served.Model.Planes) {
+		right := 0.
+		for _, x := range rows {
+			if (plane.W[0]*x[0]+plane.W[1]*x[1] >= plane.Gamma) == (fmt.Sprint(x[2]) == plane.Class) {
+				right++
+			}
+		}
+		right /= float64(len(rows))
+		if got := c.Planes[i].Correctness.AOnB; c.Planes[i].Class != plane.Class || !(0 < got.AtLeast && got.AtLeast <= right && right <= got.AtMost) || *got != *c.Planes[i].Correctness.BOnA {
+			t.Errorf("plane %s: %+v, counted %v", plane.Class, *got, right)
+		}
 	}
 }

@@ -157,9 +157,11 @@ func (f *fake) Window(_ context.Context, w model.Window, nu float64) (*model.Ser
 func (f *fake) Compare(_ context.Context, a, b model.Window, nu float64) (*model.Comparison, error) {
 	one := new(1.5)
 	side := model.Compared{Digest: "d1", Blocks: 1, Rows: 42, Classes: []string{"ham", "spam"}, ClassRows: []int64{30, 12}, Nu: 1}
-	c := &model.Comparison{A: side, B: side, Scaled: true, Lacks: []string{"correctness: it takes the rows"}}
+	c := &model.Comparison{A: side, B: side, Scaled: true, Lacks: []string{"refinement: it takes the rows"}}
 	c.A.Window, c.B.Window = a, b
 	c.Planes = []model.ComparedPlanes{{Class: "spam", Angle: one, AOnA: one, AOnB: nil, BOnA: one, BOnB: one}}
+	right := &model.Correctness{Estimate: 0.9, AtLeast: 0.5, AtMost: 1}
+	c.Planes[0].Correctness = model.PlanesCorrectness{AOnA: right, BOnA: right, BOnB: right}
 	return c, f.err
 }
 

@@ -103,7 +103,7 @@ var routes = []route{
 	{
 		method: "GET", path: "/v1/compare", handle: (*Server).compare, role: config.RoleRead,
 		summary: "The planes of two windows beside each other",
-		notes: "The angle between the normals, and the squared loss of each plane on the rows of either window, from exact sums. Correctness would take the rows. " +
+		notes: "The angle between the normals, and the squared loss and the correctness of each plane on the rows of either window, from exact sums. Sums do not count the rows that are right. The bounds of the correctness always hold; its estimate assumes that the values of the plane are normally distributed in each class. With more than two classes it is that of each plane alone, one class against the rest. " +
 			"A window is written FROM,TO: two times, one of which may be empty, or ranges of offsets with commas between them.",
 		query:   []described{compareA, compareB, compareNu},
 		replies: []reply{{200, "The comparison.", model.Comparison{}, ""}},

@@ -34,6 +34,29 @@ type ComparedPlanes struct {
 	AOnB  *float64 `json:"a_on_b"` // loss of the first window's plane on the rows of the second
 	BOnA  *float64 `json:"b_on_a"` // loss of the second window's plane on the rows of the first
 	BOnB  *float64 `json:"b_on_b"` // loss of the second window's plane on the rows of the second
+	// Correctness of each plane on either window. It is that of the plane alone: a row is right if it
+	// is on its own side, which is x'w − γ ≥ 0 for rows of the class and x'w − γ < 0 for others. With
+	// two classes that is its label by the value. A decision by probability or cost may label otherwise.
+	Correctness         PlanesCorrectness `json:"correctness"`          // share of the rows that are right
+	BalancedCorrectness PlanesCorrectness `json:"balanced_correctness"` // mean of the shares of both sides; null if one has no row that counts
+}
+
+// PlanesCorrectness is the correctness of two planes on the rows of two windows, from sums. Rows
+// count by their own weights alone.
+type PlanesCorrectness struct {
+	AOnA *Correctness `json:"a_on_a"` // of the first window's plane on the first window; null if it has no row that counts
+	AOnB *Correctness `json:"a_on_b"` // of the first window's plane on the second window
+	BOnA *Correctness `json:"b_on_a"` // of the second window's plane on the first window
+	BOnB *Correctness `json:"b_on_b"` // of the second window's plane on the second window
+}
+
+// Correctness is what the means and covariances of the classes say of a share of rows. The bounds
+// always hold, up to rounding: they are those of Cantelli's inequality for each class. The estimate
+// assumes that the values x'w − γ of each class are normally distributed.
+type Correctness struct {
+	Estimate float64 `json:"estimate"` // estimated share, from 0 to 1
+	AtLeast  float64 `json:"at_least"` // lower bound of the share
+	AtMost   float64 `json:"at_most"`  // upper bound of the share
 }
 
 // Steps are the planes of successive windows of event time.

@@ -162,7 +162,11 @@ func TestReceipts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := receipt.Check(receipt.AppendProof(nil, r, i, inclusion, c.Log.Checkpoint), w.log.key.Public()); err != nil {
+			proof, err := receipt.AppendProof(nil, r, i, inclusion, c.Log.Checkpoint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := receipt.Check(proof, w.log.key.Public()); err != nil {
 				t.Errorf("receipt %d: %v", i, err)
 			}
 		}

@@ -24,6 +24,8 @@ import (
 //	11  key, value, value    a neighbour that has another value after
 //	12  before, after        a part that only the tree before has, in place of one that only the
 //	                         tree after has
+//	13  bit (1), hash, right an inner node whose left is a part that is the same in both
+//	14  bit (1), left, hash  one whose right is such a part
 //
 // The change is about the items of the kinds 2, 4 and 5. If all parts are of the kinds 0 to 5,
 // nothing else differs between the two trees.
@@ -33,9 +35,9 @@ import (
 // the bit of the inner node, so a root leaves no choice where the key could be. In either tree
 // the path of each item leads to it, or to the neighbour that shows that it is absent.
 //
-// With n items, the proof that one has left takes 132 bytes and some 35·log₂ n, and at most
-// 33 for each of the log₂ n parts beside the path that differ, too. The proof that d have left
-// takes 132·d bytes and some 35·d·log₂(n/d), and as much again if everything differs.
+// With n items, the proof that one has left takes 132 bytes and some 34·log₂ n, and at most
+// 34 for each of the log₂ n parts beside the path that differ, too. The proof that d have left
+// takes 132·d bytes and some 34·d·log₂(n/d), and as much again if everything differs.
 
 const (
 	tagHash byte = iota
@@ -45,6 +47,7 @@ const (
 	tagAdded
 	tagReplaced
 	tagInPlace byte = 12
+	tagBeside  byte = 13 // and the side that is the same
 )
 
 // sides are the trees of a change.
@@ -205,24 +208,46 @@ func (p *part) inOne() bool {
 }
 
 func (t *Tree) appendPart(b []byte, p *part) []byte {
-	if p.inner {
-		if left, right := p.below[0], p.below[1]; !p.inOne() {
-			return t.appendPart(t.appendPart(append(b, tagNode, p.bit), left), right)
-		} else if left.in[before] {
-			return t.appendPart(t.appendPart(append(b, tagInPlace), left), right)
-		} else {
-			return t.appendPart(t.appendPart(append(b, tagInPlace), right), left)
+	if !p.inner {
+		t.settle(p)
+		return p.appendFields(append(b, p.tag()))
+	}
+	left, right := p.below[0], p.below[1]
+	if p.inOne() {
+		if right.in[before] {
+			left, right = right, left
+		}
+		return t.appendPart(t.appendPart(append(b, tagInPlace), left), right)
+	}
+	t.settle(left)
+	t.settle(right)
+	switch {
+	case !left.inner && left.tag() == tagHash:
+		return t.appendPart(left.appendFields(append(b, tagBeside, p.bit)), right)
+	case !right.inner && right.tag() == tagHash:
+		return right.appendFields(t.appendPart(append(b, tagBeside+1, p.bit), left))
+	}
+	return t.appendPart(t.appendPart(append(b, tagNode, p.bit), left), right)
+}
+
+// settle finds the hashes of a part that is not opened.
+func (t *Tree) settle(p *part) {
+	if p.inner || p.item {
+		return
+	}
+	for side, r := range p.refs {
+		if r != nothing {
+			p.value[side] = t.hash(r)
 		}
 	}
-	if !p.item {
-		for side, r := range p.refs {
-			if r != nothing {
-				p.value[side] = t.hash(r)
-			}
-		}
-		p.same = p.in[before] && p.in[after] && p.value[before] == p.value[after]
-	}
-	b = append(b, byte(slices.Index(shapes[:], p.shape)))
+	p.same = p.in[before] && p.in[after] && p.value[before] == p.value[after]
+}
+
+// tag is the kind of a part that is no inner node.
+func (p *part) tag() byte { return byte(slices.Index(shapes[:], p.shape)) }
+
+// appendFields appends what comes after the kind of a part that is no inner node.
+func (p *part) appendFields(b []byte) []byte {
 	if p.item {
 		b = append(b, p.key[:]...)
 	}
@@ -301,17 +326,21 @@ type turn struct {
 	side int
 }
 
+var errShort = errors.New("it ends too early")
+
 // readPart reads a node at the end of a path.
 func readPart(b []byte, path []turn) (p *part, rest []byte, err error) {
-	errShort := errors.New("it ends too early")
 	if len(b) == 0 {
 		return nil, nil, errShort
 	}
-	tag := b[0]
-	b = b[1:]
-	if tag == tagNode || tag == tagInPlace {
+	return readFields(b[0], b[1:], path)
+}
+
+// readFields reads what comes after the kind of a node.
+func readFields(tag byte, b []byte, path []turn) (p *part, rest []byte, err error) {
+	if tag == tagNode || tag >= tagInPlace && tag <= tagBeside+1 {
 		p = &part{inner: true}
-		if tag == tagNode {
+		if tag != tagInPlace {
 			if len(b) == 0 {
 				return nil, nil, errShort
 			}
@@ -321,11 +350,14 @@ func readPart(b []byte, path []turn) (p *part, rest []byte, err error) {
 			}
 		}
 		for side := range p.below {
-			to := path
-			if tag == tagNode {
+			to, read := path, readPart
+			if tag != tagInPlace {
 				to = append(path, turn{p.bit, side})
 			}
-			if p.below[side], b, err = readPart(b, to); err != nil {
+			if tag == tagBeside+byte(side) {
+				read = func(b []byte, path []turn) (*part, []byte, error) { return readFields(tagHash, b, path) }
+			}
+			if p.below[side], b, err = read(b, to); err != nil {
 				return nil, nil, err
 			}
 			p.in[before] = p.in[before] || p.below[side].in[before]

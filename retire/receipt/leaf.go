@@ -206,7 +206,9 @@ func ListHash(items []Item) Hash {
 // Numbers are little endian; those without a size are varints. In version 1 blocks and rows have
 // 8 bytes each, passing, log until, the second fingerprint and the last place are missing, and there is no
 // kind served or purged.
-func (l *Leaf) AppendBinary(b []byte) []byte {
+func (l *Leaf) AppendBinary(b []byte) []byte { return l.appendBinary(b, l.hashes()) }
+
+func (l *Leaf) appendBinary(b []byte, hashes []*Hash) []byte {
 	b = append(b, leafVersion, byte(l.Kind))
 	for _, x := range []int64{l.Blocks, l.Rows, l.Passing} {
 		b = binary.AppendUvarint(b, uint64(x))
@@ -214,7 +216,7 @@ func (l *Leaf) AppendBinary(b []byte) []byte {
 	for _, at := range []time.Time{l.Earliest, l.Latest, l.Durable, l.LogUntil} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(at.UnixMilli()))
 	}
-	for _, h := range l.hashes() {
+	for _, h := range hashes {
 		b = append(b, h[:]...)
 	}
 	b = append(append(b, l.Model[:]...), l.Without[:]...)
@@ -238,12 +240,22 @@ func (l *Leaf) AppendBinary(b []byte) []byte {
 }
 
 // hashes are those of a leaf in their order.
-func (l *Leaf) hashes() [7]*Hash {
-	return [...]*Hash{&l.Before.Digest, &l.Before.Root, &l.After.Digest, &l.After.Root, &l.Items, &l.Settings, &l.Request}
+func (l *Leaf) hashes() []*Hash {
+	return []*Hash{&l.Before.Digest, &l.Before.Root, &l.After.Digest, &l.After.Root, &l.Items, &l.Settings, &l.Request}
+}
+
+// ownHashes are those that the proof of the leaf does not give.
+func (l *Leaf) ownHashes() []*Hash {
+	if l.Version == 1 || l.Kind == Purged || !l.Proved() {
+		return l.hashes()
+	}
+	return []*Hash{&l.Before.Digest, &l.After.Digest, &l.Settings, &l.Request}
 }
 
 // DecodeLeaf reads what AppendBinary has written.
-func DecodeLeaf(b []byte) (*Leaf, error) {
+func DecodeLeaf(b []byte) (*Leaf, error) { return decodeLeaf(b, (*Leaf).hashes) }
+
+func decodeLeaf(b []byte, hashes func(*Leaf) []*Hash) (*Leaf, error) {
 	if len(b) > 0 && (b[0] < 1 || b[0] > leafVersion) {
 		return nil, fmt.Errorf("a leaf of version %d: this program knows versions 1 to %d", b[0], leafVersion)
 	}
@@ -267,7 +279,7 @@ func DecodeLeaf(b []byte) (*Leaf, error) {
 	if l.Version > 1 {
 		l.LogUntil = moment()
 	}
-	for _, h := range l.hashes() {
+	for _, h := range hashes(l) {
 		copy(h[:], r.Take(len(h)))
 	}
 	copy(l.Model[:], r.Take(len(l.Model)))

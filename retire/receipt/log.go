@@ -158,9 +158,15 @@ const proofHeader = "c2sp.org/tlog-proof@v1\n"
 
 // AppendProof appends the proof of a record in the form c2sp.org/tlog-proof@v1: a text that
 // can be checked offline. Its extra data is the length of the leaf as a varint, the leaf, and
-// the change.
-func AppendProof(b []byte, r Record, index int64, inclusion tlog.RecordProof, checkpoint []byte) []byte {
-	extra := append(binary.AppendUvarint(nil, uint64(len(r.Leaf))), r.Leaf...)
+// the change. The leaf lacks the two roots and the hash of the items if the change gives them.
+func AppendProof(b []byte, r Record, index int64, inclusion tlog.RecordProof, checkpoint []byte) ([]byte, error) {
+	leaf := r.Leaf
+	if l, err := DecodeLeaf(leaf); err != nil {
+		return nil, err
+	} else if own := l.ownHashes(); len(own) < len(l.hashes()) {
+		leaf = l.appendBinary(nil, own)
+	}
+	extra := append(binary.AppendUvarint(nil, uint64(len(leaf))), leaf...)
 	extra = append(extra, r.Change...)
 	b = append(append(b, proofHeader...), "extra "...)
 	b = base64.StdEncoding.AppendEncode(b, extra)
@@ -168,7 +174,7 @@ func AppendProof(b []byte, r Record, index int64, inclusion tlog.RecordProof, ch
 	for _, h := range inclusion {
 		b = append(base64.StdEncoding.AppendEncode(b, h[:]), '\n')
 	}
-	return append(append(b, '\n'), checkpoint...)
+	return append(append(b, '\n'), checkpoint...), nil
 }
 
 // Receipt is what a proof proves.
@@ -233,14 +239,32 @@ func Check(proof []byte, public string) (*Receipt, error) {
 	if r.Index >= r.Checkpoint.Size {
 		return nil, fmt.Errorf("leaf %d is not in a log of %d", r.Index, r.Checkpoint.Size)
 	}
-	if err := tlog.CheckRecord(inclusion, r.Checkpoint.Size, r.Checkpoint.Root, r.Index, tlog.RecordHash(record.Leaf)); err != nil {
-		return nil, fmt.Errorf("leaf %d is not in the log: %w", r.Index, err)
-	}
-	if r.Leaf, err = DecodeLeaf(record.Leaf); err != nil {
+	if r.Leaf, err = decodeLeaf(record.Leaf, (*Leaf).ownHashes); err != nil {
 		return nil, err
+	}
+	leaf := record.Leaf
+	if len(r.Leaf.ownHashes()) < len(r.Leaf.hashes()) {
+		if err := r.Leaf.complete(record.Change); err != nil {
+			return nil, err
+		}
+		leaf = r.Leaf.AppendBinary(nil)
+	}
+	if err := tlog.CheckRecord(inclusion, r.Checkpoint.Size, r.Checkpoint.Root, r.Index, tlog.RecordHash(leaf)); err != nil {
+		return nil, fmt.Errorf("leaf %d is not in the log: %w", r.Index, err)
 	}
 	r.Items, r.Others, err = r.Leaf.CheckChange(record.Change)
 	return r, err
+}
+
+// complete sets the hashes of a leaf that the proof of the change gives.
+func (l *Leaf) complete(proof []byte) error {
+	c, err := CheckChange(proof)
+	if err != nil {
+		return err
+	}
+	items, _, err := l.itemsOf(c)
+	l.Before.Root, l.After.Root, l.Items = c.Before, c.After, ListHash(items)
+	return err
 }
 
 // cutRecord cuts the extra data of a proof.
@@ -276,6 +300,19 @@ func (l *Leaf) CheckChange(proof []byte) (items []Item, others int, err error) {
 	case l.Kind == Retired && !c.Alone:
 		return nil, 0, errors.New("the proof of the change does not show that nothing else changed")
 	}
+	items, others, err = l.itemsOf(c)
+	if err == nil && (int64(len(items)) != l.Blocks || ListHash(items) != l.Items) {
+		err = errors.New("the proof of the change is one of other blocks than the leaf's")
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return items, others, nil
+}
+
+// itemsOf lists the blocks of a change, and counts their ids that have another live block on the
+// side that lacks them.
+func (l *Leaf) itemsOf(c *Change) (items []Item, others int, err error) {
 	for i := range c.Moved {
 		m := &c.Moved[i]
 		in, out := m.Before, m.After
@@ -291,9 +328,6 @@ func (l *Leaf) CheckChange(proof []byte) (items []Item, others int, err error) {
 			others++
 		}
 		items = append(items, Item{m.Key, *in})
-	}
-	if int64(len(items)) != l.Blocks || ListHash(items) != l.Items {
-		return nil, 0, errors.New("the proof of the change is one of other blocks than the leaf's")
 	}
 	return items, others, nil
 }

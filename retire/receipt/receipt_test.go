@@ -287,7 +287,11 @@ func (m *memory) proof(t testing.TB, index int) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return AppendProof(nil, m.records[index], int64(index), inclusion, m.checkpoint)
+	proof, err := AppendProof(nil, m.records[index], int64(index), inclusion, m.checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return proof
 }
 
 func (m *memory) leaves() (all [][]byte) {

@@ -20,13 +20,9 @@ import struct
 import sys
 
 
-class Bad(Exception):
-    pass
-
-
 def need(condition, what):
     if not condition:
-        raise Bad(what)
+        raise ValueError(what)
 
 
 def sha256(*parts):
@@ -64,10 +60,6 @@ def point_times(n, p):
     return q
 
 
-def point_equal(p, q):
-    return (p[0] * q[2] - q[0] * p[2]) % P == 0 and (p[1] * q[2] - q[1] * p[2]) % P == 0
-
-
 def point_read(raw):
     y = int.from_bytes(raw, "little")
     sign, y = y >> 255, y & (1 << 255) - 1
@@ -90,8 +82,8 @@ def ed25519_verify(public, message, signature):
     s = int.from_bytes(signature[32:], "little")
     need(s < ORDER, "the signature is out of range")
     h = int.from_bytes(hashlib.sha512(signature[:32] + public + message).digest(), "little") % ORDER
-    right = point_add(point_read(signature[:32]), point_times(h, point_read(public)))
-    need(point_equal(point_times(s, BASE), right), "the signature is wrong")
+    p, q = point_times(s, BASE), point_add(point_read(signature[:32]), point_times(h, point_read(public)))
+    need(all((p[i] * q[2] - q[i] * p[2]) % P == 0 for i in (0, 1)), "the signature is wrong")
 
 
 # --- c2sp.org/signed-note and c2sp.org/tlog-checkpoint
@@ -164,7 +156,8 @@ class Reader:
             need(shift < 63, "a number is too large")
 
 
-def read_leaf(raw):
+def read_leaf(raw, proof):
+    """Returns the fields, the keys of the blocks, and the leaf with the hashes that only the proof has."""
     r = Reader(raw)
     version, kind = r.take(2)
     old = version == 1
@@ -174,8 +167,15 @@ def read_leaf(raw):
         leaf[name] = struct.unpack("<q", r.take(8))[0] if old else r.varint()
     times = ["earliest_ms", "latest_ms", "durable_ms", "log_until_ms"][:3 if old else 4]  # unknown: year 1
     leaf.update(zip(times, struct.unpack(f"<{len(times)}q", r.take(8 * len(times)))))
+    at = len(raw) - len(r.raw)
+    proved = kind == 1 or not old and leaf["blocks"] > 0
+    change = read_change(proof, leaf) if proved and leaf["kind"] != "purged" else {}
     for name in HASHES:
-        leaf[name] = r.take(32).hex()
+        leaf[name] = change[name] if name in change and not old else r.take(32).hex()
+    whole = raw[:at] + bytes.fromhex("".join(leaf[name] for name in HASHES)) + r.raw
+    need(all(leaf[name] == change[name] for name in HASHES if name in change), "the proof is one of another change")
+    need(proved or not proof, "a leaf of this kind has no proof of a change")
+    keys = read_list(proof, leaf) if leaf["kind"] == "purged" else change.get("keys", [])
     for name in ["model"] if old else ["model", "model_without"]:
         leaf[name] = r.take(16).hex()
     if leaf["kind"] == "served":
@@ -186,7 +186,7 @@ def read_leaf(raw):
         leaf[name] = r.take(r.varint()).decode()
     leaf["offsets"] = [struct.unpack("<Iq", r.take(12)) for _ in range(r.varint())]
     need(not r.raw, "the leaf is too long")
-    return leaf
+    return leaf, keys, whole
 
 
 # --- the change: a part of the tree of the live blocks before and of that after, in one. A node has
@@ -203,15 +203,16 @@ def bit_of(key, bit):
     return key[bit // 8] >> (7 - bit % 8) & 1
 
 
-def read_node(r, path, found):
-    tag = r.take(1)[0]
-    if tag in (1, 12):
-        bit = r.take(1)[0] if tag == 1 else None
+def read_node(r, path, found, tag=None):
+    tag = r.take(1)[0] if tag is None else tag
+    if tag in (1, 12, 13, 14):  # 13 and 14: the left or the right part is the same hash in both
+        bit = r.take(1)[0] if tag != 12 else None
         need(tag == 12 or not path or bit > path[-1][0], "the bits of a path do not ascend")
-        below = [read_node(r, path + [(bit, side)] if tag == 1 else path, found) for side in (0, 1)]
+        to = [path if tag == 12 else path + [(bit, side)] for side in (0, 1)]
+        below = [read_node(r, to[side], found, 0 if tag == 13 + side else None) for side in (0, 1)]
         pairs = list(zip(below[0]["hash"], below[1]["hash"]))
         apart = all((left is None) != (right is None) for left, right in pairs)
-        need(apart == (tag == 12) and (tag == 1 or pairs[0][0]), "an inner node that neither tree has")
+        need(apart == (tag == 12) and (tag != 12 or pairs[0][0]), "an inner node that neither tree has")
         return {"bit": bit, "below": below, "hash": [
             sha256(b"\1", bytes([bit]), left, right) if left and right else left or right for left, right in pairs]}
     need(tag in SHAPES, "a node of an unknown kind")
@@ -237,29 +238,31 @@ def value_in(node, key, tree):
     return node["value"][tree] if node["key"] == key else None
 
 
-def check_change(raw, leaf):
-    if leaf["kind"] == "purged":  # archived blocks: a list of keys and values, and the live set stays as it is
-        items = [raw[at:at + 64] for at in range(0, len(raw), 64)]
-        need(all(leaf[x + "_before"] == leaf[x + "_after"] for x in ("digest", "root")), "the live set changes")
-        need(len(raw) == 64 * leaf["blocks"] > 0 and sha256(raw).hex() == leaf["items"], "the list is of other blocks")
-        need(items == sorted(set(items)), "the blocks of the list do not ascend")
-        return [item[:32] for item in items]
+def read_change(raw, leaf):
+    """Returns what a proof of the change says: the keys of the blocks, and hashes of the leaf."""
     r, found = Reader(raw), []
     root = read_node(r, [], found)
     need(not r.raw, "the proof of the change is too long")
     blocks = sorted((part for part in found if part["ours"]), key=lambda part: part["key"])
-    for tree, name in enumerate(["root_before", "root_after"]):
-        need((root["hash"][tree] or sha256()).hex() == leaf[name], "the live blocks of the proof are not the leaf's")
-        for block in blocks:
-            need(value_in(root, block["key"], tree) == block["value"][tree], "a block is shown in another place")
+    where = all(value_in(root, block["key"], tree) == block["value"][tree] for block in blocks for tree in (0, 1))
+    need(where, "a block is shown in another place")
     items = [(block["key"], block["value"][leaf["kind"] == "restored"]) for block in blocks]
     need(all(value for _, value in items), "a block was not in the live set that it should have been in")
     need(len({key for key, _ in items}) == len(items) == leaf["blocks"] > 0, "the proof has another number of blocks")
-    need(sha256(*(key + value for key, value in items)).hex() == leaf["items"], "the proof is one of other blocks")
     if leaf["kind"] == "retired":
         alone = all(part["ours"] or part["hash"][0] == part["hash"][1] for part in found)
         need(alone and not any(block["value"][1] for block in blocks), "something else has changed")
-    return [key for key, _ in items]
+    before, after = ((hashed or sha256()).hex() for hashed in root["hash"])
+    listed = sha256(*(key + value for key, value in items)).hex()
+    return {"root_before": before, "root_after": after, "items": listed, "keys": [key for key, _ in items]}
+
+
+def read_list(raw, leaf):  # of archived blocks
+    items = [raw[at:at + 64] for at in range(0, len(raw), 64)]
+    need(all(leaf[x + "_before"] == leaf[x + "_after"] for x in ("digest", "root")), "the live set changes")
+    need(len(raw) == 64 * leaf["blocks"] > 0 and sha256(raw).hex() == leaf["items"], "the list is of other blocks")
+    need(items == sorted(set(items)), "the blocks of the list do not ascend")
+    return [item[:32] for item in items]
 
 
 def verify(proof, public, block=None, salt=None):
@@ -272,11 +275,8 @@ def verify(proof, public, block=None, salt=None):
     size, root = open_checkpoint(checkpoint, public)
     extra = Reader(unbase64(lines[1][6:]))
     raw = extra.take(extra.varint())
-    check_inclusion(raw, index, size, [unbase64(line) for line in lines[3:]], root)
-    leaf = read_leaf(raw)
-    proved = leaf["kind"] in ("retired", "purged") or leaf["version"] > 1 and leaf["blocks"] > 0
-    need(proved or not extra.raw, "a leaf of this kind has no proof of a change")
-    keys = check_change(extra.raw, leaf) if proved else []
+    leaf, keys, whole = read_leaf(raw, extra.raw)
+    check_inclusion(whole, index, size, [unbase64(line) for line in lines[3:]], root)
     if block is not None:
         commitment = hmac.digest(bytes.fromhex(salt), block.encode(), "sha256")
         need(commitment in keys, "the receipt is not about that block")
@@ -290,7 +290,7 @@ def main(args):
     try:
         with open(args[0], encoding="utf-8", newline="") as proof, open(args[1], encoding="utf-8") as public:
             print(json.dumps(verify(proof.read(), public.read().strip(), *args[2:]), indent=2))
-    except (Bad, ValueError, OSError, IndexError, RecursionError) as error:
+    except (ValueError, OSError, IndexError, RecursionError) as error:
         print(f"{args[0]}: {error}", file=sys.stderr)
         return 1
     return 0

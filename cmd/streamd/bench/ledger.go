@@ -358,8 +358,10 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 	}
 	if f.key != "" {
 		if err := f.report("receipt", receipts, func(r *Result) {
+			slices.Sort(sizes)
 			r.set("receipt_bytes", median(sizes))
-			r.set("largest_receipt_bytes", slices.Max(sizes))
+			r.set("tail_receipt_bytes", sizes[(len(sizes)-1)*99/100])
+			r.set("largest_receipt_bytes", sizes[len(sizes)-1])
 		}); err != nil {
 			return err
 		}
@@ -420,7 +422,7 @@ func proofOf(store *snapshot.Store) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return receipt.AppendProof(nil, record, head.Size-1, inclusion, head.Checkpoint), nil
+	return receipt.AppendProof(nil, record, head.Size-1, inclusion, head.Checkpoint)
 }
 
 // withReceipts has the daemon, and this process, make receipts from now on.

@@ -428,7 +428,7 @@ func (d *Daemon) Receipt(_ context.Context, leaf int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return receipt.AppendProof(nil, record, leaf, inclusion, head.Checkpoint), nil
+	return receipt.AppendProof(nil, record, leaf, inclusion, head.Checkpoint)
 }
 
 // Tile implements httpapi.Service.

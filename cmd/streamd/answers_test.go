@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"streamd/cmd/streamd/model"
 )
 
 // The clients understand the recorded answers of the API.
@@ -75,5 +78,32 @@ func TestClientsReadAnswers(t *testing.T) {
 				t.Errorf("%s printed\n%s\nwithout the line %q", test.args, out.String(), want)
 			}
 		}
+	}
+}
+
+// Windows without blocks, or without planes, leave the columns of the others as they are.
+func TestStepsAlign(t *testing.T) {
+	day := func(n int, s model.Step) model.Step {
+		s.From = time.Date(2026, 1, n, 0, 0, 0, 0, time.UTC)
+		s.To = s.From.AddDate(0, 0, 1)
+		return s
+	}
+	full := model.Step{Blocks: 4, Rows: 8, Classes: []string{"ham", "spam"}, ClassRows: []int64{3, 5}, Planes: []model.StepPlane{{PlaneJSON: model.PlaneJSON{Class: "spam"}, ToFirst: new(1.5), ToLast: new(2.5)}}}
+	none := model.Step{Blocks: 1, Rows: 2, Classes: []string{"ham"}, ClassRows: []int64{2}, Problem: "a model needs rows of two classes"}
+	var b strings.Builder
+	table := newTable(&b)
+	table.steps(&model.Steps{WindowSeconds: 86400, Steps: []model.Step{day(1, full), day(2, model.Step{}), day(3, full), day(4, none), day(5, full)}})
+	if err := table.flush(); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(b.String(), "\n")
+	at := strings.Index(lines[0], "angle to first")
+	for _, i := range []int{1, 3, 5} {
+		if !strings.HasPrefix(lines[i][at:], "1.50 ") {
+			t.Errorf("line %d is not in the columns of the first one:\n%s", i, b.String())
+		}
+	}
+	if !strings.HasSuffix(lines[4], "none                      "+none.Problem) || strings.TrimRight(lines[2], " ") != "2026-01-02T00:00:00Z  2026-01-03T00:00:00Z  0       0" {
+		t.Errorf("windows without planes:\n%s", b.String())
 	}
 }

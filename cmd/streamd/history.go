@@ -106,12 +106,12 @@ func (t *table) steps(s *model.Steps) {
 	for _, w := range s.Steps {
 		cells := []string{w.From.Format(time.RFC3339), w.To.Format(time.RFC3339), fmt.Sprint(w.Blocks), fmt.Sprint(w.Rows)}
 		if w.Blocks == 0 {
-			t.row(append(cells, "")...)
+			t.row(append(cells, "", "", "", "")...) // a row with fewer cells would end the columns
 			continue
 		}
 		cells = append(cells, countedClasses(w.Classes, w.ClassRows))
 		if w.Problem != "" {
-			t.row(append(cells, "none: "+w.Problem)...)
+			t.row(append(cells, "none", "", w.Problem)...)
 		}
 		for i, p := range w.Planes {
 			if i > 0 {

@@ -149,7 +149,7 @@ func (s *receiptSnapshot) show(t *table) {
 		t.row("its live set", fmt.Sprintf("has the root after receipt %d, from ids and summaries", *s.At))
 	}
 	if s.Looked > 0 {
-		t.row("live in it", fmt.Sprintf("%d of the %s that were looked for", s.Live, counted(s.Looked, "block")))
+		t.row("live in it", fmt.Sprintf("%d of %s looked for", s.Live, counted(s.Looked, "block")))
 	}
 }
 

@@ -7,7 +7,10 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"time"
 
@@ -72,6 +75,9 @@ func (r *receipts) open(store *snapshot.Store, saved *snapshot.Contents) (err er
 			r.log.Warn().Int64("receipts", saved.Log.Size).Msg("the snapshot has receipts, and receipts.key_file is empty: no further ones are made")
 		}
 		return nil
+	}
+	if _, err := os.Stat(path); saved.Log.Size > 0 && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("receipts.key_file: %s does not exist, and the snapshot has receipts under its key: put it back, or begin with a new snapshot and a new key", path)
 	}
 	key, made, loose, err := receipt.OpenKey(path, r.cfg.Kafka.Topic)
 	if err != nil {

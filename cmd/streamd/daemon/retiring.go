@@ -68,7 +68,7 @@ func (d *Daemon) retireThen(s httpapi.Selector, dryRun bool, by access.Caller, a
 			return
 		}
 		d.watching.events.Add(httpapi.Event{
-			Type: httpapi.EventRetirement, Text: fmt.Sprintf("%d blocks of %d rows were retired on request", r.Blocks, r.Rows),
+			Type: httpapi.EventRetirement, Text: fmt.Sprintf("blocks retired on request: %d, with %d rows", r.Blocks, r.Rows),
 			Retirement: &httpapi.RetirementEvent{Blocks: r.Blocks, Rows: r.Rows, DigestBefore: r.DigestBefore, DigestAfter: r.DigestAfter},
 		})
 		now := time.Now().UTC()

@@ -255,11 +255,10 @@ func (w *watching) measured(r model.SumsDrift) {
 // so.
 func (w *watching) raise(a model.Alarm) {
 	a.Time = time.Now().UTC()
-	says := "the loss of the served planes on the newest blocks is %.4g, and %.4g on the rest"
+	text := fmt.Sprintf("the loss of the served planes is %.4g on the newest blocks, and %.4g on the rest", a.After, a.Before)
 	if a.Detector == model.DetectorError {
-		says = "of judged rows %.4g are wrong, and %.4g were before"
+		text = fmt.Sprintf("%.3g %% of the judged rows are wrong, and %.3g %% were before", 100*a.After, 100*a.Before)
 	}
-	text := fmt.Sprintf(says, a.After, a.Before)
 	line := w.log.Info()
 	if a.Rises() {
 		line = w.log.Warn()
@@ -268,7 +267,7 @@ func (w *watching) raise(a model.Alarm) {
 			if a.Retired, err = w.shorten(rows); err != nil {
 				w.log.Error().Err(err).Msg("the live set could not be shortened after an alarm")
 			}
-			text += fmt.Sprintf("; %d blocks left the live set", a.Retired)
+			text += fmt.Sprintf("; blocks that have left the live set: %d", a.Retired)
 		}
 	}
 	line.Str("detector", string(a.Detector)).Float64("before", a.Before).Float64("after", a.After).Int64("rows", a.Rows).

@@ -177,7 +177,7 @@ func (w *withdrawing) withdrew(gone live.Withdrawal, before string) {
 	after := w.live.Digest()
 	w.log.Info().Int("blocks", blocks).Int64("rows", rows).Str("state_digest", after).Msg("the control topic has retired blocks")
 	w.events.Add(httpapi.Event{
-		Type: httpapi.EventRetirement, Text: fmt.Sprintf("%d blocks of %d rows were retired by the control topic", blocks, rows),
+		Type: httpapi.EventRetirement, Text: fmt.Sprintf("blocks retired by the control topic: %d, with %d rows", blocks, rows),
 		Retirement: &httpapi.RetirementEvent{Blocks: blocks, Rows: rows, DigestBefore: before, DigestAfter: after},
 	})
 }

@@ -75,14 +75,14 @@ func TestWitnesses(t *testing.T) {
 	d.retire(ids[0])
 	cosigned(d, 0, both[:1], 1)
 	d.until("a report of the witness that is away", func() bool { return strings.Contains(d.problems(), "the witness b.example/w has not cosigned") })
-	_, metrics := d.ask(http.MethodGet, "/metrics")
 	for _, want := range []string{
 		"streamd_receipts 1\n", `streamd_witness_cosigned_receipts{witness="a.example/w"} 1`, `streamd_witness_cosigned_receipts{witness="b.example/w"} 0`,
 		`streamd_witness_failures_total{witness="a.example/w"} 0`,
 	} {
-		if !strings.Contains(metrics, want) {
-			t.Errorf("the metrics lack %s", want)
-		}
+		d.until("the metric "+want, func() bool {
+			_, metrics := d.ask(http.MethodGet, "/metrics")
+			return strings.Contains(metrics, want)
+		})
 	}
 	b.Fail(0)
 	cosigned(d, 0, both, 1)

@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"time"
 
 	"streamd/incremental"
+	"streamd/incremental/parallel"
 	"streamd/retire"
 	"streamd/retire/receipt"
 )
@@ -66,10 +68,14 @@ func (r *receipts) remove(id string) {
 func (l *Set) KeepReceipts(key *receipt.Key) error {
 	r := &l.receipts
 	r.key, r.moved, r.purge = key, map[receipt.Item]move{}, map[receipt.Item]move{}
+	type block struct {
+		id     string
+		digest [sha256.Size]byte
+	}
 	var retired []retire.Entry
-	items := make([]receipt.Item, 0, l.ledger.Len())
+	blocks := make([]block, 0, l.ledger.Len())
 	err := l.store.Digests(func(e retire.Entry, digest [sha256.Size]byte) {
-		items = append(items, key.Item(e.ID, digest))
+		blocks = append(blocks, block{e.ID, digest})
 		if _, live := l.ledger.Get(e.ID); !live {
 			retired = append(retired, e)
 		}
@@ -77,6 +83,14 @@ func (l *Set) KeepReceipts(key *receipt.Key) error {
 	if err != nil {
 		return fmt.Errorf("make the tree of the live blocks: %w", err)
 	}
+	items := make([]receipt.Item, len(blocks))
+	const atOnce = 1 << 12
+	_ = parallel.For(runtime.GOMAXPROCS(0), (len(items)+atOnce-1)/atOnce, func(i int) error {
+		for at := i * atOnce; at < min((i+1)*atOnce, len(items)); at++ {
+			items[at] = key.Item(blocks[at].id, blocks[at].digest)
+		}
+		return nil
+	})
 	r.tree.Fill(items)
 	r.kept, r.saved = r.tree.Keep(), l.Side()
 	if len(retired) > 0 {

@@ -165,7 +165,7 @@ func TestUnlabelledIsNoClass(t *testing.T) {
 	}
 }
 
-// What an encoder writes of rows without a label is read as such rows.
+// Encoded rows without a label are read as such rows.
 func TestUnlabelledComesBack(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 3))
 	for _, classes := range [][]string{{"1", "-1", ""}, {"spam", "", "ham"}, {""}} {

@@ -112,7 +112,7 @@ func (a *arena) take(n int) []byte {
 	from := a.used
 	a.used += w
 	if a.used > len(a.words) {
-		// What has been handed out stays where it is. The next block finds
+		// Memory that has been handed out stays where it is. The next block finds
 		// room for everything up to here.
 		a.words = make([]uint64, max(a.used, 2*len(a.words)))
 	}

@@ -264,7 +264,7 @@ func TestLabels(t *testing.T) {
 		if got := decode(t, wire.Options{}, arrowType, textStream(t, text)).Classes[0]; got != want {
 			t.Errorf("label %s of Arrow is %q, want %q", text, got, want)
 		}
-		// What an encoder writes is read as the same class.
+		// An encoded label is read as the same class.
 		for _, format := range wire.Formats() {
 			payload, err := wire.Encode(nil, format, block)
 			if format == wire.LIBSVM && strings.Contains(want, ":") {

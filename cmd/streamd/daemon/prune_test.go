@@ -255,7 +255,7 @@ func TestPruningUnderWay(t *testing.T) {
 	d.stop()
 }
 
-// What cannot be pruned is refused with the reason, and nothing begins.
+// A basis that cannot be pruned is refused with the reason, and nothing begins.
 func TestPruningIsRefused(t *testing.T) {
 	name := topic(t, 1)
 	messages, _ := weightedBlocks(t, 4)

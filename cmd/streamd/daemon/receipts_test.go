@@ -384,8 +384,8 @@ func TestOlderSnapshotWithReceipts(t *testing.T) {
 	start(t, topic, file, flags).stop()
 }
 
-// Who asked for a retirement that could not be saved at once gets its receipt and the salts by
-// asking again, also after a restart.
+// A caller whose retirement could not be saved at once gets its receipt and the salts by asking
+// again, also after a restart.
 func TestReceiptOfARetirementThatWasNotSaved(t *testing.T) {
 	topic, folder := topic(t, 1), t.TempDir()
 	file, flags := filepath.Join(folder, "streamd.db"), withReceipts(folder, nil)
@@ -745,7 +745,7 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 		o = o.crash(false)
 	}
 
-	// What the log and the control topic say is in the next save.
+	// Departures by the log and by the control topic are in the next save.
 	if err := o.live.Retire("t/0/2"); err != nil {
 		t.Fatal(err)
 	}

@@ -200,7 +200,7 @@ func (t sparseTable) run(ctx context.Context, c *Config) ([]Result, error) {
 	return append(results, vectors, used), nil
 }
 
-// What table 4.1 shows, of the figures that are computed here.
+// Claims of table 4.1, of the figures that are computed here.
 const (
 	mostLost   = 0.01 // correctness that few support vectors may cost
 	leastFewer = 0.55 // mean reduction of support vectors

@@ -233,7 +233,7 @@ type minimalBoard struct {
 	plane   *svm.Plane
 }
 
-// What figure 4.4 shows: the share of the grid, and the points.
+// Claims of figure 4.4: the share of the grid, and the points.
 const leastBoard, mostBoard = 0.97, 40
 
 func newMinimalBoard(ctx context.Context, c *Config) (*minimalBoard, string, error) {

@@ -19,7 +19,7 @@ const (
 	cplexName = "CPLEX SVM"
 )
 
-// What tables 4.5 and 4.6 show. Both figures depend on ν, which is tuned on few rows.
+// Claims of tables 4.5 and 4.6. Both figures depend on ν, which is tuned on few rows.
 const (
 	nlpTolerance = 2 // points of correctness
 	nlpFeatures  = 3 // features, either way

@@ -23,16 +23,39 @@ type receipts struct {
 	saved receipt.Side    // of it, too
 	file  receipt.Hash    // digest of the sums in the file, if the start has retired blocks of it
 	moved map[receipt.Item]move
-	purge map[receipt.Item]move // archived blocks that have lost their summaries, and have no leaf yet
-	again [receipt.Kinds]int64  // moves of blocks that have moved again
-	moves int64                 // since the start
+	grown map[receipt.Hash]growth // blocks that have grown since the last save, by the key of their items
+	purge map[receipt.Item]move   // archived blocks that have lost their summaries, and have no leaf yet
+	again [receipt.Kinds]int64    // moves of blocks that have moved again
+	moves int64                   // since the start
 }
 
 // move is how a block has left the live set, or come back, since the last save.
 type move struct {
 	kind receipt.Kind
+	size
+}
+
+// growth is the rows and the event time of a block that has grown. A receipt proves its item of one
+// of two saved live sets, and so counts the rows that it had there.
+type growth struct{ before, now size }
+
+type size struct {
 	rows int64
 	at   time.Time
+}
+
+// grow notes that a live block has grown.
+func (r *receipts) grow(former, now *retire.Entry) {
+	if r.key == nil {
+		return
+	}
+	i, _ := r.tree.Get(r.key.ItemKey(now.ID))
+	g := r.grown[i.Key]
+	if in, _ := r.tree.GetIn(r.kept, i.Key); in == i {
+		g.before = size{former.Rows, former.Time}
+	}
+	g.now = size{now.Rows, now.Time}
+	r.grown[i.Key] = g
 }
 
 // note notes a move of a block, whose item is in the tree. It takes the place of the block's
@@ -45,7 +68,7 @@ func (r *receipts) note(kind receipt.Kind, e *retire.Entry) {
 	if former, again := r.moved[i]; again {
 		r.again[former.kind]++
 	}
-	r.moved[i] = move{kind, e.Rows, e.Time}
+	r.moved[i] = move{kind, size{e.Rows, e.Time}}
 	r.moves++
 }
 
@@ -67,7 +90,7 @@ func (r *receipts) remove(id string) {
 // the set changes. Blocks that a stricter policy has just retired are noted.
 func (l *Set) KeepReceipts(key *receipt.Key) error {
 	r := &l.receipts
-	r.key, r.moved, r.purge = key, map[receipt.Item]move{}, map[receipt.Item]move{}
+	r.key, r.moved, r.purge, r.grown = key, map[receipt.Item]move{}, map[receipt.Item]move{}, map[receipt.Hash]growth{}
 	type block struct {
 		id     string
 		digest [sha256.Size]byte
@@ -142,6 +165,12 @@ func (l *Set) TakeDepartures() (departures []Departure) {
 				continue
 			}
 		}
+		if in != i {
+			m.size = r.grown[i.Key].before
+			if m.kind == receipt.Restored {
+				m.size = r.grown[i.Key].now
+			}
+		}
 		last[in] = m
 	}
 	var proved [receipt.Kinds][]receipt.Item
@@ -169,7 +198,7 @@ func (l *Set) TakeDepartures() (departures []Departure) {
 			items, passing[kind] = items[len(few):], 0
 		}
 	}
-	r.moved, r.again = map[receipt.Item]move{}, [receipt.Kinds]int64{}
+	r.moved, r.again, r.grown = map[receipt.Item]move{}, [receipt.Kinds]int64{}, map[receipt.Hash]growth{}
 	r.kept, r.saved = r.tree.Keep(), now
 	departures = append(departures, l.purgedLeaves(r.purge)...)
 	clear(r.purge)
@@ -185,7 +214,7 @@ func (l *Set) notePurged(in map[receipt.Item]move, e *retire.Entry) error {
 	if err != nil {
 		return fmt.Errorf("make a receipt of the archived block %s: %w", e.ID, err)
 	}
-	in[l.receipts.key.Item(e.ID, s.Digest())] = move{receipt.Purged, e.Rows, e.Time}
+	in[l.receipts.key.Item(e.ID, s.Digest())] = move{receipt.Purged, size{e.Rows, e.Time}}
 	return nil
 }
 

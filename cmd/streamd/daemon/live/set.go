@@ -288,7 +288,11 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 			if o.Replaced {
 				l.receipts.note(receipt.Replaced, &former)
 			}
-		} else if grown && e.Withdrawn {
+		}
+		if grown {
+			l.receipts.grow(&former, &e)
+		}
+		if grown && e.Withdrawn {
 			if err := l.withdraw(former); err != nil {
 				return o, err
 			}

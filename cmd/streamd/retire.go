@@ -34,7 +34,7 @@ type retireCmd struct {
 // Help is called by kong.
 func (c *retireCmd) Help() string {
 	return "A block is chosen if all that is given applies to it: --ids and --key name blocks, and --header, --positions, --from and --to narrow the choice. " +
-		"Without names it is among all live and archived blocks. All chosen blocks are retired together, or none. To retire one block by id or key with the role retire alone, use streamd blocks retire."
+		"Without names it is among all live and archived blocks. All chosen blocks are retired together, or none. To retire one block by its id or its key, use streamd blocks retire."
 }
 
 // Validate implements kong's interface.

@@ -95,7 +95,7 @@ func (t *table) window(w *model.Windowed) {
 // compareCmd compares the planes of two windows.
 type compareCmd struct {
 	A  string  `arg:"" help:"First window: FROM,TO with times such as 2026-01-02T00:00:00Z, one of which may be empty, or ranges such as orders/3/100-199 with commas between them, or FROM,TO and then ranges."`
-	B  string  `arg:"" optional:"" help:"Second window. The default is all live blocks."`
+	B  string  `arg:"" optional:"" help:"Second window. The default is all blocks, live or archived."`
 	Nu float64 `placeholder:"NU" help:"Weight of the errors of both models. The default is that of the served model."`
 	daemonFlags
 	jsonFlag

@@ -62,12 +62,12 @@ func (w *Witness) Verify(text, signature []byte) bool {
 		return false
 	}
 	at := binary.BigEndian.Uint64(signature)
-	return at <= math.MaxInt64 && ed25519.Verify(w.key, CosignedMessage(text, at), signature[8:])
+	return at <= math.MaxInt64 && ed25519.Verify(w.key, cosignedMessage(text, at), signature[8:])
 }
 
-// CosignedMessage is what a witness signs: the text of a checkpoint, and a time in seconds since
+// cosignedMessage is what a witness signs: the text of a checkpoint, and a time in seconds since
 // 1970.
-func CosignedMessage(text []byte, at uint64) []byte {
+func cosignedMessage(text []byte, at uint64) []byte {
 	return append(fmt.Appendf(nil, "cosignature/v1\ntime %d\n", at), text...)
 }
 

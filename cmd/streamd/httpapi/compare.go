@@ -53,7 +53,7 @@ var (
 	}
 	compareB = &parameter[model.Window]{
 		name: "b", kind: windowText,
-		meaning: "Second window. The default is all live blocks.",
+		meaning: "Second window. The default is all blocks, live or archived.",
 	}
 	compareNu = &parameter[float64]{
 		name: "nu", kind: positiveNumber,

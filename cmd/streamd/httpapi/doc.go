@@ -132,7 +132,7 @@
 // # Retiring
 //
 // The body of POST /v1/retire is a [Selector] in JSON, at most [MaxBodyBytes]. Its ids and
-// keys name blocks; without them it chooses among all live blocks. Headers, positions and
+// keys name blocks; without them it chooses among all live and archived blocks. Headers, positions and
 // times narrow the choice. An empty or unknown part is 400 bad_request, so that a mistake does not
 // widen it. A selector that chooses no live block is 404 not_found, as a block that is not
 // live. Where it names some blocks that are not live, the others are retired, and the answer

@@ -40,7 +40,7 @@ type Service interface {
 	Window(ctx context.Context, w model.Window, nu float64) (*model.Served, error)
 
 	// Compare compares the planes of two windows, with ν = nu as in Window. The zero window is
-	// that of all live blocks. ErrNoWindow, ErrNoPlanes, ErrUnavailable.
+	// that of all blocks, live or archived. ErrNoWindow, ErrNoPlanes, ErrUnavailable.
 	Compare(ctx context.Context, a, b model.Window, nu float64) (*model.Comparison, error)
 
 	// Steps solves the planes of successive windows. ErrNoWindow, ErrManySteps, ErrUnavailable.

@@ -453,7 +453,7 @@ func TestArchiveGoesWithItsFeatures(t *testing.T) {
 	}
 	d.stop()
 	for _, want := range []string{"the archive will be dropped when the features have changed", "the archive is dropped: windows lack its blocks"} {
-		if n := strings.Count(string(log.Bytes()), want); n != 1 {
+		if n := strings.Count(log.String(), want); n != 1 {
 			t.Errorf("the log says %d times %q", n, want)
 		}
 	}

@@ -63,6 +63,24 @@ func TestPageOfKnowledge(t *testing.T) {
 	}
 }
 
+// The page counts archived blocks and those that the control topic retires, if there are any.
+func TestPageOfBlocksThatAreNotLive(t *testing.T) {
+	f := newFake()
+	tile := func() string {
+		_, rest, _ := strings.Cut(do(newServer(f), "GET", "/", "").Body.String(), "<h2>Live rows</h2>")
+		tile, _, _ := strings.Cut(rest, "</div>")
+		return tile
+	}
+	f.status.Archived, f.status.Withdrawn = 1234, 1
+	if text := tile(); !strings.Contains(text, "; 1 234 archived blocks; 1 block retired by the control topic</small>") {
+		t.Errorf("the tile is %s", text)
+	}
+	f.status.Archived, f.status.Withdrawn = 0, 0
+	if text := tile(); strings.Contains(text, "archived") || strings.Contains(text, "control topic") {
+		t.Errorf("without such blocks the tile is %s", text)
+	}
+}
+
 // The page says how many rows of a refinement have no label, if there are any.
 func TestPageOfUnlabelledRows(t *testing.T) {
 	f := newFake()

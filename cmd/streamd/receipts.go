@@ -205,13 +205,20 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	case l.Version > 1 && l.Kind != receipt.Purged: // no served model has archived blocks
 		t.row("model after", "was not served yet; a later receipt of kind served names it (--snapshot finds it)")
 	}
-	for _, place := range slices.Sorted(maps.Keys(report.Scope)) {
-		status := strings.ReplaceAll(report.Scope[place], "_", " ")
-		if place == "log" && report.LogUntil != nil {
-			status += ", until about " + report.LogUntil.Local().Format(time.DateTime)
+	for _, status := range [][2]string{{"done", "gone from"}, {"pending", "leaves later"}, {"kept", "kept in"}, {"not_ours", "not ours"}} {
+		var places []string
+		for _, place := range slices.Sorted(maps.Keys(report.Scope)) {
+			if report.Scope[place] != status[0] {
+				continue
+			}
+			name := strings.ReplaceAll(place, "_", " ")
+			if place == "log" && report.LogUntil != nil {
+				name += " (until about " + report.LogUntil.Local().Format(time.DateTime) + ")"
+			}
+			places = append(places, name)
 		}
-		if status != "none" {
-			t.row(strings.ReplaceAll(place, "_", " "), status)
+		if places != nil {
+			t.row(status[1], strings.Join(places, ", "))
 		}
 	}
 	if report.Snapshot != nil {

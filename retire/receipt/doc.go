@@ -12,8 +12,8 @@
 // A receipt must not keep what it says was forgotten. So the tree, the leaves and the proofs
 // have no id, key, label or number of a row. A block's item is HMAC-SHA256(salt, id) and
 // HMAC-SHA256(salt, digest of its summary). The salt is HMAC-SHA256(secret, id), and the secret
-// is HMAC-SHA256(seed of the log's key, "streamd receipts salts"). The salt goes to who asked for
-// the retirement, who can then show that the receipt is about that id. Without salt or key
+// is HMAC-SHA256(seed of the log's key, "streamd receipts salts"). The salt goes to the caller who
+// asked for the retirement, and who can then show that the receipt is about that id. Without salt or key
 // nobody can find out whether an item is that of some id, even one of few possible ids.
 //
 // The root of the tree is a function of the set of live blocks and of the key. The digest of the

@@ -8,7 +8,7 @@ the daemon. It checks the signature of the log (Ed25519, RFC 8032), that the lea
 (RFC 6962), and that its blocks were among the live blocks of the first root and are not among
 those of the second (restored: the reverse); of a retirement on request, also that no other block
 differs. Of archived blocks (purged) it checks which ones they are. With the id of a block and the
-salt that the daemon gave to who retired it, it also checks that the receipt is about that block.
+salt that the daemon gave to the caller, it also checks that the receipt is about that block.
 It prints what the leaf says, and exits with 1 if something is wrong.
 """
 

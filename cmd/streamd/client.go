@@ -376,7 +376,7 @@ func (c *blocksListCmd) Run(ctx context.Context, s *surroundings) error {
 		if b.Key != nil {
 			key = fmt.Sprintf("%q", b.Key)
 		}
-		t.row(b.ID, fmt.Sprint(b.Rows), b.Time.Local().Format(time.DateTime), key)
+		t.row(b.ID, fmt.Sprint(b.Rows), utc(b.Time), key)
 	}
 	return t.flush()
 }

@@ -166,9 +166,9 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		t.row("not proved", fmt.Sprintf("%s more, which came and went, or went and came back, between two saves", counted(report.Passing, "block")))
 	}
 	if report.Blocks > 0 {
-		t.row("event times", report.Earliest.Local().Format(time.DateTime)+" to "+report.Latest.Local().Format(time.DateTime))
+		t.row("event times", utc(report.Earliest)+" to "+utc(report.Latest))
 	}
-	t.row("durable", report.Durable.Local().Format(time.DateTime))
+	t.row("durable", utc(report.Durable))
 	others := ""
 	if report.Others > 0 {
 		others = fmt.Sprintf("; %s of theirs have another block there", counted(report.Others, "id"))
@@ -187,7 +187,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		t.row("block", id+" is one of them")
 	}
 	for _, w := range report.Cosigned {
-		t.row("cosigned", "by "+w.Witness+", "+w.Time.Local().Format(time.DateTime))
+		t.row("cosigned", "by "+w.Witness+", "+utc(w.Time))
 	}
 	if report.Principal != "" {
 		t.row("by", report.Principal)
@@ -213,7 +213,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 			}
 			name := strings.ReplaceAll(place, "_", " ")
 			if place == "log" && report.LogUntil != nil {
-				name += " (until about " + report.LogUntil.Local().Format(time.DateTime) + ")"
+				name += " (until about " + utc(*report.LogUntil) + ")"
 			}
 			places = append(places, name)
 		}

@@ -114,7 +114,7 @@ func (t *table) retirement(r *httpapi.Retirement) {
 	if r.Archived > 0 {
 		t.row("archived", fmt.Sprintf("%d of the blocks", r.Archived))
 	}
-	t.row("event times", r.Earliest.Local().Format(time.DateTime)+" to "+r.Latest.Local().Format(time.DateTime))
+	t.row("event times", utc(r.Earliest)+" to "+utc(r.Latest))
 	for _, p := range r.Positions {
 		t.row("positions", p.String())
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"streamd/cmd/streamd/model"
 )
@@ -33,6 +34,10 @@ func (t *table) row(cells ...string) {
 	}
 	_, t.err = fmt.Fprintln(t.tab, strings.Join(cells, "\t"))
 }
+
+// utc is a time as --from and --to take it. It is for event times, and for receipts, which others
+// read in other time zones.
+func utc(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // oneLine escapes invisible characters as Go does, such as a line break in the name of a class.
 // Names come from outside.

@@ -270,7 +270,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	if d.watching.events == nil {
 		d.watching.events = events.New(now)
 	}
-	d.withdrawing.windows, d.withdrawing.events = &d.windows, d.watching.events
+	d.withdrawing.windows, d.withdrawing.events, d.receipts.events = &d.windows, d.watching.events, d.watching.events
 	limit, err := memory.Limit(cfg)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/events"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
@@ -34,6 +36,7 @@ type receipts struct {
 	publisher  *publisher
 	witnessing *witnessing
 	retention  *retention
+	events     *events.Log
 	version    string
 
 	key     *receipt.Key // nil: there are no receipts
@@ -393,9 +396,28 @@ func (r *receipts) end() {
 	if unnamed.leaves > 0 {
 		r.unnamed = append(r.unnamed, unnamed)
 	}
+	r.tell(r.growth.Size, r.pending[:r.growing])
 	r.head = snapshot.LogHead{Size: r.growth.Size + int64(r.growing), Checkpoint: r.growth.Checkpoint}
 	r.pending, r.growth = r.pending[r.growing:], nil
 	r.nameSaved()
+}
+
+// tell tells of receipts that the file has now. first is the number of the first one.
+func (r *receipts) tell(first int64, saved []*pendingReceipt) {
+	e := &httpapi.ReceiptsEvent{First: first, Size: first + int64(len(saved)), Blocks: map[string]int64{}}
+	text := fmt.Sprintf("receipt %d was saved", first)
+	if len(saved) > 1 {
+		text = fmt.Sprintf("receipts %d to %d were saved", first, e.Size-1)
+	}
+	for _, p := range saved {
+		if p.Kind != receipt.Served {
+			e.Blocks[p.Kind.String()] += p.Blocks + p.Passing
+		}
+	}
+	for i, kind := range slices.Sorted(maps.Keys(e.Blocks)) {
+		text += fmt.Sprintf("%s %s: %d", [2]string{"; blocks", ","}[min(i, 1)], kind, e.Blocks[kind])
+	}
+	r.events.Add(httpapi.Event{Type: httpapi.EventReceipt, Text: text, Receipts: e})
 }
 
 // errNoReceipts says that there is no log.

@@ -576,6 +576,26 @@ func TestFirstModelWithoutBlocks(t *testing.T) {
 				t.Errorf("leaf %d is %v of %d blocks, %d leaves, models %x and %x; want %+v", i, l.Kind, l.Blocks, l.Leaves, l.Model, l.Without, w)
 			}
 		}
+		past, _, _ := o.Events("")
+		past = slices.DeleteFunc(past, func(e httpapi.Event) bool { return e.Type != httpapi.EventReceipt })
+		for i, e := range past {
+			blocks := map[string]int64{}
+			for _, w := range wanted[e.Receipts.First:e.Receipts.Size] {
+				if w.blocks > 0 {
+					blocks[w.kind.String()] += w.blocks
+				}
+			}
+			next := head.Size
+			if i+1 < len(past) {
+				next = past[i+1].Receipts.First
+			}
+			if !maps.Equal(e.Receipts.Blocks, blocks) || e.Receipts.Size != next || len(blocks) > 0 && !strings.Contains(e.Text, fmt.Sprint(wanted[e.Receipts.First].kind)) {
+				t.Errorf("event %+v: %+v, want blocks %v up to leaf %d", e, e.Receipts, blocks, next)
+			}
+		}
+		if len(past) == 0 {
+			t.Error("no event tells of receipts")
+		}
 	}
 
 	// A model is served between the departure and the save.

@@ -19,16 +19,18 @@ const (
 	EventRetirement EventType = "retirement" // blocks were retired on request
 	EventRebalance  EventType = "rebalance"  // the consumer group has assigned partitions
 	EventEpoch      EventType = "epoch"      // the live blocks are in other coordinates
+	EventReceipt    EventType = "receipt"    // receipts were saved
 )
 
 // Event is something that happened in the daemon. It names no block, key or label.
 type Event struct {
 	ID         string           `json:"-"`
 	Time       time.Time        `json:"time"`                 // time when it happened
-	Type       EventType        `json:"type"`                 // alarm, retirement, rebalance or epoch, as in the line event
+	Type       EventType        `json:"type"`                 // alarm, retirement, receipt, rebalance or epoch, as in the line event
 	Text       string           `json:"text"`                 // what happened, for people to read
 	Alarm      *model.Alarm     `json:"alarm,omitempty"`      // what an alarm found
 	Retirement *RetirementEvent `json:"retirement,omitempty"` // what was retired
+	Receipts   *ReceiptsEvent   `json:"receipts,omitempty"`   // receipts that were saved
 	Partitions *int             `json:"partitions,omitempty"` // partitions of this instance after a rebalance
 	Epoch      *uint32          `json:"epoch,omitempty"`      // number of the epoch in use, as in GET /v1/epoch
 }
@@ -39,6 +41,13 @@ type RetirementEvent struct {
 	Rows         int64  `json:"rows"`                // number of their rows
 	DigestBefore string `json:"state_digest_before"` // digest of the state with the blocks
 	DigestAfter  string `json:"state_digest_after"`  // digest of the state without them
+}
+
+// ReceiptsEvent is the receipts of one save.
+type ReceiptsEvent struct {
+	First  int64            `json:"first"`  // number of the first leaf, as in GET /v1/receipts/proof/{leaf}
+	Size   int64            `json:"size"`   // number of leaves of the log with them
+	Blocks map[string]int64 `json:"blocks"` // number of blocks of each kind of receipt: retired, deleted, expired and so on
 }
 
 const (

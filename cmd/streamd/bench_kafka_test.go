@@ -269,7 +269,7 @@ func TestBenchForget(t *testing.T) {
 		}
 	}
 	reported(t, &got, "bench", "forget", "--json", "--blocks", "200", "--rounds", "1", "--python", python)
-	if len(got.Results) != 16 {
+	if len(got.Results) != 20 {
 		t.Fatalf("%d results", len(got.Results))
 	}
 	for _, r := range got.Results {

@@ -28,7 +28,7 @@ import (
 // times as large as the others', as when a producer's unit was wrong.
 type Forget struct {
 	Blocks int           `default:"1000000" help:"Live blocks."`
-	Python string        `default:"python3" placeholder:"PROGRAM" help:"Python with numpy and scikit-learn. A tool that is not installed is reported as missing."`
+	Python string        `default:"python3" placeholder:"PROGRAM" help:"Python with numpy, polars_ols and scikit-learn. A tool that is not installed is reported as missing."`
 	Budget time.Duration `default:"60s" help:"Time after which a tool that is still forgetting half of the blocks stops. retired_share is what it has done."`
 	Points forgetPoints  `embed:""`
 	Repeats
@@ -58,6 +58,7 @@ func (c Forget) Check() error {
 var forgetTools = []struct{ name, mode string }{
 	{"numpy, subtraction of sums", "subtract"},
 	{"numpy, rank-one downdates", "downdate"},
+	{"polars_ols, rolling window", "slide"},
 	{"scikit-learn, refitting", "refit"},
 }
 

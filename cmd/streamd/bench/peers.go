@@ -237,8 +237,8 @@ func (p *workshop) python(ctx context.Context, script string, args ...string) (r
 	return r, err
 }
 
-// runPython runs a script of the folder peers, of which dir has a copy, and reads the JSON that it
-// prints.
+// runPython runs a script of the folder peers, of which dir has a copy, and reads the JSON of the
+// last line that it prints. Libraries print warnings before it.
 func runPython(ctx context.Context, python, dir string, into any, script string, args ...string) error {
 	cmd := exec.CommandContext(ctx, python, append([]string{filepath.Join(dir, script)}, args...)...)
 	var stdout, stderr bytes.Buffer
@@ -250,7 +250,8 @@ func runPython(ctx context.Context, python, dir string, into any, script string,
 		}
 		return err
 	}
-	if err := json.Unmarshal(stdout.Bytes(), into); err != nil {
+	out := bytes.TrimSpace(stdout.Bytes())
+	if err := json.Unmarshal(out[bytes.LastIndexByte(out, '\n')+1:], into); err != nil {
 		return fmt.Errorf("%s printed %q: %w", script, stdout.String(), err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-"""Taking rows out of a proximal SVM, in three ways.
+"""Taking rows out of a proximal SVM, in four ways.
 
 The file has float32 columns of the features, then of the labels. The first block is retired
 to warm up, the second alone, and then the rest of the first half. Prints one JSON object:
@@ -9,6 +9,7 @@ digits compares the plane with the same tool's fit of the rows that are left.
 """
 
 import argparse
+import importlib.metadata
 import json
 import math
 import time
@@ -28,7 +29,7 @@ class Subtract:
         self.ee = e @ e.T + numpy.eye(len(e)) / nu
         self.ed = e @ d
 
-    def forget(self, e, d, over):
+    def forget(self, e, d, left):
         self.ee -= e @ e.T
         self.ed -= e @ d
         return e.shape[1]
@@ -48,12 +49,12 @@ class Downdate(Subtract):
         super().fit(e, d, nu)
         self.r = numpy.linalg.cholesky(self.ee).T.copy()
 
-    def forget(self, e, d, over):
+    def forget(self, e, d, left):
         import numpy
 
         r, n = self.r, len(e)
         for i in range(e.shape[1]):
-            if i % 1024 == 0 and over():
+            if i % 1024 == 0 and left() < 0:
                 return i
             x = e[:, i].copy()
             for k in range(n):
@@ -74,6 +75,51 @@ class Downdate(Subtract):
         return numpy.linalg.solve(self.r, numpy.linalg.solve(self.r.T, self.ed))
 
 
+class Slide:
+    """A rolling ridge regression, which adds a row and subtracts the oldest one.
+
+    The window comes to its place at the last row by as many steps as rows are to go. Each
+    step has its plane. There is no state between calls: each begins with the sums of the
+    window's first place.
+    """
+
+    def version(self):
+        import polars_ols
+
+        return importlib.metadata.version("polars_ols")
+
+    def fit(self, e, d, nu):
+        import polars
+
+        self.rows = polars.DataFrame({**{f"e{j}": row for j, row in enumerate(e)}, "d": d})
+        self.window, self.nu = len(d), nu
+
+    def forget(self, e, d, left):
+        gone, trial = e.shape[1], 10000
+        if gone > trial:
+            # A call cannot be stopped, so a short one tells how long it will take.
+            began = time.perf_counter()
+            self.slide(self.rows[: 2 * trial], trial)
+            gone = min(gone, max(trial, int(left() / (time.perf_counter() - began) * trial)))
+        self.window -= gone
+        return gone
+
+    def slide(self, rows, window):
+        import polars_ols
+
+        settings = polars_ols.RollingKwargs(window_size=window, min_periods=window, alpha=1 / self.nu, null_policy="drop")
+        planes = rows.select(z=polars_ols.compute_rolling_least_squares(
+            "d", *rows.columns[:-1], mode="coefficients", rolling_kwargs=settings))
+        return list(planes["z"][-1].values())
+
+    def plane(self):
+        import numpy
+
+        z = self.slide(self.rows, self.window)
+        self.rows = self.rows[-self.window:]
+        return numpy.array(z)
+
+
 class Refit:
     """A new fit of what is left."""
 
@@ -89,7 +135,7 @@ class Refit:
         self.ridge = Ridge(alpha=1 / nu, fit_intercept=False, solver="cholesky")
         self.z = self.ridge.fit(e.T, d).coef_
 
-    def forget(self, e, d, over):
+    def forget(self, e, d, left):
         rows = e.shape[1]
         self.fit(self.e[:, rows:], self.d[rows:], self.nu)
         return rows
@@ -100,7 +146,7 @@ class Refit:
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", choices=["subtract", "downdate", "refit"])
+    parser.add_argument("mode", choices=["subtract", "downdate", "slide", "refit"])
     parser.add_argument("file")
     parser.add_argument("--features", type=int, required=True)
     parser.add_argument("--blocks", type=int, required=True)
@@ -108,7 +154,7 @@ def main():
     parser.add_argument("--nu", type=float, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     args = parser.parse_args()
-    tool = {"subtract": Subtract, "downdate": Downdate, "refit": Refit}[args.mode]()
+    tool = {"subtract": Subtract, "downdate": Downdate, "slide": Slide, "refit": Refit}[args.mode]()
     try:
         version = tool.version()
         import numpy
@@ -125,7 +171,7 @@ def main():
     def forget(first, end):
         began = time.perf_counter()
         try:
-            done = tool.forget(e[:, first:end], d[first:end], lambda: time.perf_counter() - began > args.seconds)
+            done = tool.forget(e[:, first:end], d[first:end], lambda: began + args.seconds - time.perf_counter())
             z = tool.plane()
         except ArithmeticError:
             return {"seconds": time.perf_counter() - began, "digits": -math.log10(2**-52), "share": 1}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,19 +21,21 @@ const (
 	EventRebalance  EventType = "rebalance"  // the consumer group has assigned partitions
 	EventEpoch      EventType = "epoch"      // the live blocks are in other coordinates
 	EventReceipt    EventType = "receipt"    // receipts were saved
+	EventMissed     EventType = "missed"     // the client was too slow, and some events are gone
 )
 
 // Event is something that happened in the daemon. It names no block, key or label.
 type Event struct {
 	ID         string           `json:"-"`
 	Time       time.Time        `json:"time"`                 // time when it happened
-	Type       EventType        `json:"type"`                 // alarm, retirement, receipt, rebalance or epoch, as in the line event
+	Type       EventType        `json:"type"`                 // alarm, retirement, receipt, rebalance, epoch or missed, as in the line event
 	Text       string           `json:"text"`                 // what happened, for people to read
 	Alarm      *model.Alarm     `json:"alarm,omitempty"`      // what an alarm found
 	Retirement *RetirementEvent `json:"retirement,omitempty"` // what was retired
 	Receipts   *ReceiptsEvent   `json:"receipts,omitempty"`   // receipts that were saved
 	Partitions *int             `json:"partitions,omitempty"` // partitions of this instance after a rebalance
 	Epoch      *uint32          `json:"epoch,omitempty"`      // number of the epoch in use, as in GET /v1/epoch
+	Missed     int64            `json:"missed,omitempty"`     // number of events that the client has missed
 }
 
 // RetirementEvent is a retirement without the names of its blocks.
@@ -59,8 +62,8 @@ const (
 )
 
 // events streams events (server-sent events of the HTML standard, section 9.2). A client has a
-// position in the log and no queue. One that reads too slowly loses events, and its connection
-// ends when a write takes longer than WriteTimeout.
+// position in the log and no queue. One that reads too slowly loses events and gets an event
+// missed in their place. Its connection ends when a write takes longer than WriteTimeout.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	select {
 	case s.streams <- struct{}{}:
@@ -96,15 +99,23 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		events, missed, more := s.service.Events(last)
 		var text strings.Builder
 		if missed > 0 {
-			fmt.Fprintf(&text, ": %d events are missing, since they came faster than they were read\n\n", missed)
+			// A browser shows no comments to a script, so the gap is an event. It has no id: the
+			// client's position stays that of the last event it has.
+			events = slices.Insert(events, 0, Event{
+				Time: time.Now().UTC(), Type: EventMissed, Missed: missed,
+				Text: fmt.Sprintf("events that came faster than they were read, and are no longer kept: %d", missed),
+			})
 		}
 		for _, e := range events {
 			data, err := json.Marshal(e)
 			if err != nil {
 				return fmt.Errorf("encode event %s: %w", e.ID, err)
 			}
-			fmt.Fprintf(&text, "id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
-			last = e.ID
+			if e.ID != "" {
+				fmt.Fprintf(&text, "id: %s\n", e.ID)
+				last = e.ID
+			}
+			fmt.Fprintf(&text, "event: %s\ndata: %s\n\n", e.Type, data)
 		}
 		if text.Len() > 0 && !send(text.String()) {
 			return nil

@@ -71,11 +71,12 @@ fuzz:
 bench:
 	go test -run '^$$' -bench . ./...
 
-# The Kafka suite and the daemon's tests against a real Apache Kafka.
+# The Kafka suite, the daemon's tests and figure 2.7 against a real Apache Kafka.
 KAFKA_DIR ?= .kafka
 integration:
 	testdata/kafka/kafka.sh run $(KAFKA_DIR) -- \
-		env STREAMD_REQUIRE_BROKER=1 go test -count=1 -p 1 -timeout $(TIMEOUT) ./ingest/kafka/... ./cmd/streamd/daemon
+		env STREAMD_REQUIRE_BROKER=1 sh -c 'go test -count=1 -p 1 -timeout $(TIMEOUT) ./ingest/kafka/... ./cmd/streamd/daemon && \
+			go test -count=1 -timeout $(TIMEOUT) -run ThroughKafka ./cmd/streamd'
 
 # The papers' tables beside ours, on data sets that are not part of the project.
 # PUBLISHED="cs-1 cs-2" names other tables of streamd reproduce, which take longer.

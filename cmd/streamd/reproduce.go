@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"streamd/cmd/streamd/bench"
 	"streamd/cmd/streamd/reproduce"
 )
 
@@ -21,6 +22,8 @@ type reproduceCmd struct {
 	Divisions int      `default:"10" help:"Divisions into ten folds. Figures are their means."`
 	Seed      uint64   `default:"1" help:"Seed of the divisions, and of generated data."`
 	SVG       string   `name:"svg" placeholder:"FILE" help:"Draw the picture of a table that has one: fig-2.7, fig-2.8, fig-2.11, fig-3.3, fig-4.4, fig-5.1, spiral, checkerboard, xor, checkerboard-knowledge."`
+	DayRows   int      `default:"1000000" help:"Points of a day of fig-2.7."`
+	reproduceKafka
 	jsonFlag
 
 	tables, drawn []*reproduce.Table
@@ -47,6 +50,12 @@ func (c *reproduceCmd) Validate() error {
 	if c.Divisions < 1 || c.Divisions > maxDivisions {
 		return fmt.Errorf("--divisions %d: must be 1 to %d", c.Divisions, maxDivisions)
 	}
+	if err := bench.Within("day-rows", 1000, 10_000_000, c.DayRows); err != nil {
+		return err
+	}
+	if err := c.check(c.Tables); err != nil {
+		return err
+	}
 	c.tables, c.drawn = nil, nil
 	for _, name := range c.Tables {
 		t, err := reproduce.Find(name)
@@ -68,7 +77,7 @@ func (c *reproduceCmd) Validate() error {
 }
 
 func (c *reproduceCmd) Run(ctx context.Context, s *surroundings) error {
-	config := reproduce.Config{Data: c.Data, Seed: c.Seed, Divisions: c.Divisions}
+	config := reproduce.Config{Data: c.Data, Seed: c.Seed, Divisions: c.Divisions, DayRows: c.DayRows, Windows: c.windows(s)}
 	report := reproduce.Report{Seed: c.Seed, Divisions: c.Divisions}
 	var off []string
 	for _, t := range c.tables {

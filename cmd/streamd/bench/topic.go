@@ -141,6 +141,12 @@ func (f Through) with(ctx context.Context, do func(*topic) error) (err error) {
 	return do(t)
 }
 
+// With calls do with the brokers and the name of a topic that exists meanwhile, and with a folder
+// for the state of a daemon.
+func (f Through) With(ctx context.Context, do func(brokers []string, topic, dir string) error) error {
+	return f.with(ctx, func(t *topic) error { return do(t.cluster.Brokers, t.name, t.dir) })
+}
+
 func newTopicName() string { return "streamd-bench-" + strings.ToLower(rand.Text()[:10]) }
 
 const (

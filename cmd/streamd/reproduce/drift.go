@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -27,10 +28,36 @@ const (
 	driftTest            = 100_000
 )
 
+// defaultDay is the number of points of a day.
+const defaultDay = 1_000_000
+
+// DriftingDays are the points of figure 2.7, a day after the other. A window moves over them. Each
+// time a day comes, the window's first one goes.
+type DriftingDays struct {
+	Days, Window int
+	Rows         int // of a day
+	Points       ndc.Config
+	Nu           float64
+}
+
+// days describes the points.
+func (d drifting) days(c *Config) *DriftingDays {
+	return &DriftingDays{
+		Days: driftDays, Window: driftWindow, Rows: d.rows, Nu: driftNu,
+		Points: ndc.Config{
+			Features: driftFeatures, Separability: ndc.Easy, Seed: c.Seed,
+			Drift: ndc.Drift{First: driftBegin * int64(d.rows), Last: driftEnd * int64(d.rows)},
+		},
+	}
+}
+
 // driftPlane is the plane of the window at the end of a day.
 type driftPlane struct {
 	day   int
 	model *incremental.Model
+	// alike says whether the sums that are added and subtracted here have the same plane, bit for
+	// bit. Without Config.Windows it is theirs.
+	alike bool
 	angle float64 // to the first plane, in degrees
 	test  float64 // correctness on other points of the day
 }
@@ -38,12 +65,15 @@ type driftPlane struct {
 // planes returns the planes at the ends of days 30 to 60, and the angle between the planes of
 // either cluster alone.
 func (d drifting) planes(ctx context.Context, c *Config) (planes []driftPlane, between float64, err error) {
-	generator, err := ndc.New(ndc.Config{
-		Features: driftFeatures, Separability: ndc.Easy, Seed: c.Seed,
-		Drift: ndc.Drift{First: driftBegin * int64(d.rows), Last: driftEnd * int64(d.rows)},
-	})
+	generator, err := ndc.New(d.days(c).Points)
 	if err != nil {
 		return nil, 0, err
+	}
+	var windows []*incremental.Model
+	if c.Windows != nil {
+		if windows, err = c.Windows(ctx, d.days(c)); err != nil {
+			return nil, 0, err
+		}
 	}
 	days := make([]*incremental.Summary, driftDays)
 	group, ctx := errgroup.WithContext(ctx)
@@ -76,11 +106,15 @@ func (d drifting) planes(ctx context.Context, c *Config) (planes []driftPlane, b
 		if i+1 < driftWindow {
 			continue
 		}
-		p := driftPlane{day: i + 1}
+		p := driftPlane{day: i + 1, alike: true}
 		if p.model, err = live.Moments().Solve(incremental.Options{Nu: driftNu}); err != nil {
 			return nil, 0, err
 		}
-		test := sampler.Block(ndc.Test, int64(i)*int64(d.rows), driftTest)
+		if c.Windows != nil {
+			here, there := p.model.Planes[0], windows[len(planes)].Planes[0]
+			p.model, p.alike = windows[len(planes)], slices.Equal(here.W, there.W) && here.Gamma == there.Gamma
+		}
+		test := sampler.Block(ndc.Test, int64(i)*int64(d.rows), min(driftTest, d.rows))
 		p.test = correctness(p.model, newton.Blocks{test})
 		planes = append(planes, p)
 	}
@@ -111,6 +145,12 @@ func angle(a, b *incremental.Model) float64 {
 	return a.Planes[0].Angle(&b.Planes[0], nil)
 }
 
+func runDrift(ctx context.Context, c *Config) ([]Result, error) { return drifting{c.day()}.run(ctx, c) }
+
+func drawDrift(ctx context.Context, w io.Writer, c *Config) error {
+	return drifting{c.day()}.draw(ctx, w, c)
+}
+
 // run returns the planes of every fifth day, as in the thesis. All are checked.
 func (d drifting) run(ctx context.Context, c *Config) ([]Result, error) {
 	planes, between, err := d.planes(ctx, c)
@@ -124,6 +164,9 @@ func (d drifting) run(ctx context.Context, c *Config) ([]Result, error) {
 	for i, p := range planes {
 		if p.angle < previous {
 			broken = fmt.Sprintf("the angle of day %d, %.1f°, is smaller than the day before", p.day, p.angle)
+		}
+		if !p.alike {
+			broken = fmt.Sprintf("the daemon's plane of day %d is not that of the sums", p.day)
 		}
 		previous = p.angle
 		if i%step == 0 {

@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"os"
 	"runtime"
 	"strings"
+
+	"streamd/incremental"
 )
 
 // Config has the data and the settings of cross-validation.
@@ -17,6 +20,11 @@ type Config struct {
 	Seed      uint64
 	Divisions int // divisions into folds, at least 1; figures are their means
 	Workers   int // goroutines; 0 means GOMAXPROCS
+	DayRows   int // points of a day of figure 2.7; 0 means a million
+	// Windows, if not nil, returns the planes of the windows of figure 2.7, the first window
+	// first, as a daemon has made them that has read the points from Kafka. They are compared with
+	// those of this package.
+	Windows func(ctx context.Context, days *DriftingDays) ([]*incremental.Model, error)
 	// Progress, if not nil, is called with the name of a data set before work that may take
 	// minutes.
 	Progress func(dataSet string)
@@ -27,6 +35,9 @@ func (c *Config) progress(dataSet string) {
 		c.Progress(dataSet)
 	}
 }
+
+// day is the number of points of a day of figure 2.7.
+func (c *Config) day() int { return cmp.Or(c.DayRows, defaultDay) }
 
 func (c *Config) workers() int {
 	if c.Workers > 0 {

@@ -69,8 +69,8 @@ var tables = []*Table{
 			fmt.Sprintf("The points are those of streamd replay ndc --rows 60000000 --drift %d000000:%d000000, where a day is a million points. The thesis has no figures.", driftBegin, driftEnd),
 			"Angles are between normals and the first one, up to 180 degrees. Tested on 100,000 other points of the last day.",
 		},
-		run:  drifting{rows: 1_000_000}.run,
-		draw: drifting{rows: 1_000_000}.draw,
+		run:  runDrift,
+		draw: drawDrift,
 	},
 	{
 		Name:  "fig-2.8",

@@ -1,0 +1,46 @@
+//go:build !production
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"streamd/cmd/streamd/reproduce"
+)
+
+// The daemon behind Kafka, which retires a day for each one that comes, has the planes of sums
+// that are added and subtracted: all figures are the same, and the angles rise. The broker is a
+// real one where STREAMD_TEST_BROKERS names it.
+func TestReproduceThroughKafka(t *testing.T) {
+	brokers := os.Getenv("STREAMD_TEST_BROKERS")
+	if brokers == "" {
+		if os.Getenv("STREAMD_REQUIRE_BROKER") != "" {
+			t.Fatal("STREAMD_REQUIRE_BROKER is set, but STREAMD_TEST_BROKERS names no broker")
+		}
+		brokers = "embedded"
+	}
+	args := []string{"reproduce", "fig-2.7", "--day-rows", "4000", "--check", "--json"}
+	var want reproduce.Report
+	reported(t, &want, args...)
+	for _, partitions := range []string{"1", "3"} {
+		var got reproduce.Report
+		reported(t, &got, append(args, "--brokers", brokers, "--partitions", partitions)...)
+		if len(got.Results) != 8 || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s partitions: %+v, in process %+v", partitions, got, want)
+		}
+	}
+	for _, args := range [][]string{
+		{"reproduce", "spiral", "--brokers", "embedded"},
+		{"reproduce", "fig-2.7", "--brokers", "embedded", "--partitions", "0"},
+		{"reproduce", "fig-2.7", "--day-rows", "999"},
+	} {
+		var out bytes.Buffer
+		if err := run(t.Context(), args, nil, strings.NewReader(""), &out, t.Output()); err == nil || !strings.Contains(err.Error(), args[2]) && !strings.Contains(err.Error(), args[len(args)-2]) {
+			t.Errorf("streamd %q: %v", args, err)
+		}
+	}
+}

@@ -224,9 +224,46 @@ func TestBenchPeersMissing(t *testing.T) {
 	if ran != 2 || missing != 6 {
 		t.Errorf("%d results of streamd, want files and kafka; %d missing, want 6", ran, missing)
 	}
-	err := run(t.Context(), []string{"bench", "peers", "--rows", "10", "--python", "/nonexistent/python"}, nil, nil, io.Discard, t.Output())
-	if err == nil || !strings.Contains(err.Error(), "/nonexistent/python") {
-		t.Error(err)
+}
+
+// The text names the tools that cannot run, each once, also where there is no Python at all.
+func TestBenchMissingPython(t *testing.T) {
+	for _, test := range []struct {
+		args  []string
+		lines int // of results of streamd
+		lacks []string
+	}{
+		{[]string{"peers", "--rows", "10", "--test-rows", "10"}, 2, []string{
+			"numpy loop", "scikit-learn SGDClassifier", "LIBLINEAR -s 2 -B 1", "Vowpal Wabbit", "River LogisticRegression", "confluent-kafka, numpy loop",
+		}},
+		{[]string{"forget", "--blocks", "10"}, 4, []string{
+			"numpy, subtraction of sums", "numpy, rank-one downdates", "polars_ols, rolling window", "scikit-learn, refitting",
+		}},
+	} {
+		for _, python := range []string{"/nonexistent/python", "no-such-python"} {
+			var out bytes.Buffer
+			args := slices.Concat([]string{"bench"}, test.args, []string{"--rounds", "1", "--python", python})
+			if err := run(t.Context(), args, nil, nil, &out, t.Output()); err != nil {
+				t.Errorf("streamd %q: %v", args, err)
+				continue
+			}
+			var lacks []string
+			lines := 0
+			for line := range strings.Lines(out.String()) {
+				if strings.HasPrefix(line, "#") {
+					lacks = append(lacks, line)
+				} else if strings.HasPrefix(line, "Benchmark") && strings.Contains(line, "tool=streamd") {
+					lines++
+				}
+			}
+			var want []string
+			for _, tool := range test.lacks {
+				want = append(want, "# "+tool+": "+python+" is not installed\n")
+			}
+			if lines != test.lines || !slices.Equal(lacks, want) {
+				t.Errorf("streamd %q prints\n%s", args, out.String())
+			}
+		}
 	}
 }
 

@@ -126,6 +126,9 @@ func (c Forget) Measure(ctx context.Context, run *Run) error {
 			one, half := Result{Benchmark: "forget", Parameters: parameters(1)}, Result{Benchmark: "forget", Parameters: parameters(w.half())}
 			if missing := last[i].Missing; missing != "" {
 				one.Details, half.Details = []Parameter{{"missing", missing}}, []Parameter{{"missing", missing}}
+				if err := run.lack(tool, missing); err != nil {
+					return err
+				}
 			} else {
 				if v := last[i].Version; v != "" {
 					one.Details, half.Details = []Parameter{{"version", v}}, []Parameter{{"version", v}}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -81,7 +82,7 @@ type toolRun struct {
 
 // Measure implements Benchmark. It runs streamd and the tools in turn. Files are in the page
 // cache for all of them. Streamd comes first for each source. A tool that is not installed has
-// a result that names the missing module.
+// a result and a comment that name the missing module.
 func (c Peers) Measure(ctx context.Context, run *Run) error {
 	return c.with(ctx, func(t *topic) error { return c.measure(ctx, run, t) })
 }
@@ -111,6 +112,9 @@ func (c Peers) measure(ctx context.Context, run *Run, t *topic) error {
 				r := c.result(peer.name, source)
 				r.Details = []Parameter{{"missing", check.Missing}}
 				missing = append(missing, r)
+				if err := run.lack(peer.name, check.Missing); err != nil {
+					return err
+				}
 				continue
 			}
 			tools = append(tools, &tool{name: peer.name, source: source, run: func(ctx context.Context) (toolRun, error) {
@@ -238,12 +242,21 @@ func (p *workshop) python(ctx context.Context, script string, args ...string) (r
 }
 
 // runPython runs a script of the folder peers, of which dir has a copy, and reads the JSON of the
-// last line that it prints. Libraries print warnings before it.
+// last line that it prints. Libraries print warnings before it. If there is no such Python, the
+// JSON is that of a missing module, with its name.
 func runPython(ctx context.Context, python, dir string, into any, script string, args ...string) error {
 	cmd := exec.CommandContext(ctx, python, append([]string{filepath.Join(dir, script)}, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		missing, err := json.Marshal(map[string]string{"missing": python})
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(missing, into)
+	}
+	if err != nil {
 		err = fmt.Errorf("run %s with %s: %w", script, python, err)
 		if text := strings.TrimSpace(stderr.String()); text != "" {
 			err = fmt.Errorf("%w: %s", err, text[strings.LastIndexByte(text, '\n')+1:])

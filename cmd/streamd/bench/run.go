@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -148,6 +149,8 @@ type Run struct {
 	time        time.Duration // of a side in a round
 	cold        bool          // no round to warm up
 	cases, done int
+
+	lacks []string // comments on tools that cannot run
 }
 
 // NewRun starts a run, and writes the header of Go's benchmark format.
@@ -204,8 +207,20 @@ func (run *Run) measure(ctx context.Context, r Result, sides []side, figures fun
 	return run.Add(r)
 }
 
+// lack writes a comment on a tool that cannot run, because a module or a program is missing. The
+// same comment comes once.
+func (run *Run) lack(tool, missing string) error {
+	line := fmt.Sprintf("# %s: %s is not installed", tool, missing)
+	if slices.Contains(run.lacks, line) {
+		return nil
+	}
+	run.lacks = append(run.lacks, line)
+	_, err := fmt.Fprintln(run.out, line)
+	return err
+}
+
 // Add writes a result. A result without samples, of a case that could not run, is in JSON
-// only.
+// only. See lack.
 func (run *Run) Add(result Result) error {
 	run.results = append(run.results, result)
 	if len(result.Samples) == 0 {

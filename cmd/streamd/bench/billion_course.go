@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"math"
 
 	"gonum.org/v1/gonum/stat"
 
@@ -62,10 +63,11 @@ func (c Course) line() (at, slope float64) {
 func (c Course) linearity() float64 {
 	rows, seconds := c.points()
 	at, slope := c.line()
-	if r := stat.RSquared(rows, seconds, nil, at, slope); r <= 1 {
+	// Without any variance the quotient is NaN, or -Inf by rounding.
+	if r := stat.RSquared(rows, seconds, nil, at, slope); !math.IsNaN(r) && !math.IsInf(r, 0) {
 		return r
 	}
-	return 1 // there is no variance
+	return 1
 }
 
 func (c Course) points() (rows, seconds []float64) {

@@ -61,6 +61,12 @@ func TestCourseLine(t *testing.T) {
 	if at, slope := (Course{Marks: []Mark{{Rows: 4, Seconds: 2}}}).line(); at != 0 || slope != 0.5 {
 		t.Errorf("line %g + %g·rows through a single mark at (4, 2)", at, slope)
 	}
+	for i := range 100 { // some times are not slope·rows, by a rounding
+		seconds := float64(i+1) / 10
+		if l := (Course{Marks: []Mark{{Rows: 300_000, Seconds: seconds}}}).linearity(); l != 1 {
+			t.Errorf("linearity %v of a single mark at %v s", l, seconds)
+		}
+	}
 }
 
 // The picture has the title, a curve through every mark and, where it is known, one

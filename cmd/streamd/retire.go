@@ -114,6 +114,9 @@ func (t *table) retirement(r *httpapi.Retirement) {
 	if r.Archived > 0 {
 		t.row("archived", fmt.Sprintf("%d of the blocks", r.Archived))
 	}
+	if r.Withdrawn > 0 {
+		t.row("withdrawn", fmt.Sprintf("%d of the blocks, by the control topic: they cannot come back now", r.Withdrawn))
+	}
 	t.row("event times", utc(r.Earliest)+" to "+utc(r.Latest))
 	for _, p := range r.Positions {
 		t.row("positions", p.String())

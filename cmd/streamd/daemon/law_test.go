@@ -387,6 +387,16 @@ func (h *logHistory) check(t *testing.T, o *offline, when string) {
 	if got, want := o.withdrawn(), want.withdrawn(); !slices.Equal(got, want) {
 		t.Errorf("%s, at %v: withdrawn are\n%v\nwant\n%v", when, named, got, want)
 	}
+	if h.flags["blocks.unit"] == "key" { // a new value of a key is another block
+		return
+	}
+	for _, done := range o.asked {
+		for _, id := range done.ids {
+			if e, is := o.live.Find(id); is {
+				t.Errorf("%s, at %v: retired on request was %+v", when, named, e)
+			}
+		}
+	}
 }
 
 // compare compares the live sets.

@@ -158,7 +158,7 @@ func requestText(s *httpapi.Selector) string {
 // name tells who asked for a retirement where its receipts are, and the salts with which they can
 // be read. They are saved.
 func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, request *httpapi.Selector) {
-	if len(left) == 0 {
+	if r.key == nil {
 		return
 	}
 	for _, p := range left {
@@ -171,8 +171,10 @@ func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, requ
 		salt := r.key.Salt(of)
 		return hex.EncodeToString(salt[:])
 	}
-	answer.Request = requestText(request)
-	answer.RequestSalt = salt(answer.Request)
+	if len(left) > 0 { // withdrawn blocks have receipts of no request
+		answer.Request = requestText(request)
+		answer.RequestSalt = salt(answer.Request)
+	}
 	for i := range answer.First {
 		answer.First[i].Salt = salt(answer.First[i].ID)
 	}

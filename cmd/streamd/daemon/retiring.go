@@ -51,7 +51,7 @@ func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (h
 	return a.retirement, nil
 }
 
-// retireThen retires the live and the archived blocks that s chooses. It calls answer in the loop
+// retireThen retires the blocks that s chooses: live, archived or withdrawn. It calls answer in the loop
 // when they are saved, in one transaction, or that has failed. Meanwhile the loop goes on. The log
 // names the caller. A dry run only says which blocks these are.
 func (d *Daemon) retireThen(s httpapi.Selector, dryRun bool, by access.Caller, answer func(httpapi.Retirement, error)) {
@@ -81,8 +81,9 @@ func (d *Daemon) retireThen(s httpapi.Selector, dryRun bool, by access.Caller, a
 	})
 }
 
-// takeOut takes the live and the archived blocks that s chooses out of their sets, unless in a dry
-// run, and describes them. They are not saved yet.
+// takeOut takes the blocks that s chooses out of their sets, unless in a dry run, and describes
+// them. They are not saved yet. A withdrawn one loses its place, so that no record of the control
+// topic gives it back.
 func (d *Daemon) takeOut(s httpapi.Selector, dryRun bool, by access.Caller) (r httpapi.Retirement, left []*pendingReceipt, err error) {
 	var none httpapi.Retirement
 	if d.failure != nil {
@@ -114,7 +115,7 @@ func (d *Daemon) takeOut(s httpapi.Selector, dryRun bool, by access.Caller) (r h
 	if r.DryRun = dryRun; dryRun {
 		return r, nil, nil
 	}
-	archived, live, err := d.live.RetireArchived(ids)
+	archived, live, err := d.live.RetireOthers(ids)
 	if err != nil {
 		d.fail(err)
 		return none, nil, err
@@ -163,23 +164,25 @@ func (d *Daemon) flushAll() error {
 // listedNames bounds the blocks, and the ids, that a retirement lists.
 const listedNames = 100
 
-// choose finds the live and the archived blocks that are chosen, by ascending rank, and describes
-// them.
+// choose finds the blocks that are chosen, by ascending rank, and describes them: live ones,
+// archived ones, and those that the control topic has withdrawn.
 func (d *Daemon) choose(by *retire.Selection) (r httpapi.Retirement, ids []string) {
 	for _, id := range by.IDs {
-		if e, is := d.live.Find(id); !is || e.Withdrawn {
+		if _, is := d.live.Find(id); !is {
 			if r.NotLive++; len(r.NotLiveIDs) < listedNames {
 				r.NotLiveIDs = append(r.NotLiveIDs, id)
 			}
 		}
 	}
 	spans := map[int]*retire.Range{} // of the partitions
-	for _, e := range d.live.SelectPast(by) {
+	for _, e := range d.live.SelectPlaces(by) {
 		if len(ids) < listedNames {
 			r.First = append(r.First, blockInfo(e))
 		}
 		ids = append(ids, e.ID)
-		if e.Archived {
+		if e.Withdrawn {
+			r.Withdrawn++
+		} else if e.Archived {
 			r.Archived++
 		}
 		r.Rows += e.Rows
@@ -203,7 +206,7 @@ func (d *Daemon) choose(by *retire.Selection) (r httpapi.Retirement, ids []strin
 	return r, ids
 }
 
-// noneLive is the error for a selector that chooses no live and no archived block. Before an answer says
+// noneLive is the error for a selector that chooses no block. Before an answer says
 // so, the blocks that have gone are saved: a crash could make them live again. names are the
 // ids of blocks that it names.
 func (d *Daemon) noneLive(s httpapi.Selector, names []string, dryRun bool) error {

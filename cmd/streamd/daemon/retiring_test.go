@@ -103,14 +103,15 @@ func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (r ht
 	return r, err
 }
 
-// retire retires blocks by a random selector, after a dry run. The digest is then that of
-// the sums of the other blocks.
+// retire retires blocks by a random selector, after a dry run, withdrawn ones included. The digest
+// is then that of the sums of the other live blocks.
 func (h *logHistory) retire(t *testing.T, o *offline) {
 	t.Helper()
 	o.giveBack()
 	o.flushRuns() // may retire some
 	before := o.live.Page(retire.Lowest, math.MaxInt)
-	s, want := randomSelector(h.r, h.flags, before)
+	places := o.live.SelectPlaces(&retire.Selection{}) // withdrawn ones, too
+	s, want := randomSelector(h.r, h.flags, places)
 	text, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +171,13 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 		t.Fatalf("after %s the digest is %s, in the receipt %s, of the other blocks %s", text, o.live.Digest(), done.DigestAfter, want)
 	}
 	o.asked = append(o.asked, retirement{done, want, o.follows})
-	h.checkReceipts(t, o, done, want)
+	chosen := slices.DeleteFunc(places, func(e retire.Entry) bool { return !slices.Contains(want, e.ID) })
+	for _, e := range chosen {
+		if _, is := o.live.Find(e.ID); is {
+			t.Fatalf("%s leaves %+v", text, e)
+		}
+	}
+	h.checkReceipts(t, o, done, chosen)
 }
 
 // A selector chooses among all rows that have been read, also those of open runs for which

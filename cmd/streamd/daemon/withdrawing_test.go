@@ -179,6 +179,38 @@ func TestControlTopic(t *testing.T) {
 	w.end(b)
 }
 
+// A block that the control topic has retired can also be retired on request. Then no record of that
+// topic gives it back, also after a restart.
+func TestRetireBlocksOfTheControlTopic(t *testing.T) {
+	w := newWithdrawals(t, 1)
+	w.say("r", `{"retire":{"ids":["TOPIC/0/3","TOPIC/1/1"]}}`)
+	w.add(10)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	a := w.start(file, withReceipts(t.TempDir(), map[string]string{"blocks.unit": "message"}))
+	w.follows("the record", []*instance{a}, "0/3", "1/1")
+	s := httpapi.Selector{IDs: []string{w.data + "/0/3", w.data + "/9/9"}}
+	for _, dryRun := range []bool{true, false} {
+		r, err := a.Retire(t.Context(), s, dryRun)
+		if err != nil || r.Blocks != 1 || r.Withdrawn != 1 || r.Archived != 0 || r.Rows != 1 || len(r.Receipts) != 0 || r.NotLive != 1 || r.First[0].ID != w.data+"/0/3" {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if !dryRun && (r.DigestAfter != r.DigestBefore || r.RetiredAt == nil || r.First[0].Salt == "" || r.Request != "") {
+			t.Errorf("%+v", r)
+		}
+	}
+	if _, err := a.Retire(t.Context(), s, false); !errors.Is(err, httpapi.ErrNoneChosen) {
+		t.Errorf("again: %v", err)
+	}
+	w.say("r", `{"restore":true}`)
+	w.follows("restore", []*instance{a}, "0/3")
+	w.end(a)
+	w.say("r", "")
+	w.add(1)
+	a = w.start(file, nil)
+	w.follows("a restart", []*instance{a}, "0/3")
+	w.end(a)
+}
+
 // Gathered blocks have the same boundaries whatever the control topic says, and a block that
 // grows is compared again.
 func TestControlTopicOfGatheredBlocks(t *testing.T) {

@@ -234,12 +234,13 @@ type Retirement struct {
 	DryRun       bool           `json:"dry_run"`                      // whether nothing was retired
 	Blocks       int            `json:"blocks"`                       // number of blocks
 	Archived     int            `json:"archived,omitempty"`           // number of them that were archived, and not live: the state does not have them
+	Withdrawn    int            `json:"withdrawn,omitempty"`          // number of them that the control topic had taken out before: now it cannot give them back, and their receipts are those of then
 	Rows         int64          `json:"rows"`                         // number of their rows
 	Earliest     time.Time      `json:"earliest"`                     // event time of the first of them
 	Latest       time.Time      `json:"latest"`                       // event time of the last of them
 	Positions    []retire.Range `json:"positions"`                    // first and last offset of them in each partition
 	First        []BlockInfo    `json:"first"`                        // the first hundred of them by event time
-	NotLive      int            `json:"not_live"`                     // number of the selector's ids and keys that are not those of live blocks
+	NotLive      int            `json:"not_live"`                     // number of the selector's ids and keys that no block has
 	NotLiveIDs   []string       `json:"not_live_ids"`                 // the first hundred of these, keys as the ids of their blocks
 	Offsets      []model.Offset `json:"offsets"`                      // offsets of both states: they have the records below, and none beyond
 	DigestBefore string         `json:"state_digest_before"`          // digest of the state with the blocks

@@ -180,20 +180,24 @@ func (l *Set) dropArchived(e *retire.Entry) error {
 	return nil
 }
 
-// RetireArchived retires those of the blocks on request that are archived. The state does not
-// change. leaves are what receipts say of them, and rest are the others.
-func (l *Set) RetireArchived(ids []string) (leaves []Departure, rest []string, err error) {
+// RetireOthers retires those of the blocks on request that are archived or withdrawn. The state
+// does not change. leaves are what receipts say of the archived ones: the withdrawn ones had
+// theirs when they were withdrawn. rest are the live blocks.
+func (l *Set) RetireOthers(ids []string) (leaves []Departure, rest []string, err error) {
 	all := map[receipt.Item]move{}
 	for _, id := range ids {
-		e, ok := l.inArchive(id)
-		if !ok {
-			rest = append(rest, id)
-			continue
+		e, archived := l.inArchive(id)
+		if !archived {
+			if e, _ = l.ledger.Find(id); !e.Withdrawn {
+				rest = append(rest, id)
+				continue
+			}
+		} else if !e.Withdrawn {
+			if err := l.notePurged(all, &e); err != nil {
+				return nil, nil, err
+			}
 		}
-		if err := l.notePurged(all, &e); err != nil {
-			return nil, nil, err
-		}
-		if err := l.retireArchived(e); err != nil {
+		if err := l.retire(id); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -204,9 +208,9 @@ func (l *Set) RetireArchived(ids []string) (leaves []Departure, rest []string, e
 func (l *Set) retireArchived(e retire.Entry) error {
 	l.archive.Retire(e.ID)
 	l.forget(e.ID, SourceRetired)
+	l.leaveRemains()
 	if !e.Withdrawn {
 		l.retired++
-		l.leaveRemains()
 	}
 	return l.dropArchived(&e)
 }
@@ -265,6 +269,16 @@ func (l *Set) selectArchived(s *retire.Selection) []retire.Entry {
 		return nil
 	}
 	return slices.Collect(l.archive.Select(s))
+}
+
+// SelectPlaces lists all blocks that s chooses, withdrawn ones included, by ascending rank.
+func (l *Set) SelectPlaces(s *retire.Selection) []retire.Entry {
+	chosen := l.SelectPast(s)
+	for _, in := range l.ledgers() {
+		chosen = slices.AppendSeq(chosen, in.SelectWithdrawn(s))
+	}
+	slices.SortStableFunc(chosen, func(a, b retire.Entry) int { return a.Rank().Compare(b.Rank()) })
+	return chosen
 }
 
 // SelectPast lists the live blocks and the archived ones that s chooses, by ascending rank.

@@ -41,7 +41,7 @@ func TestArchivedSources(t *testing.T) {
 		if withdraw {
 			_, err = l.Withdraw("w", &retire.Selection{IDs: []string{"0"}})
 		} else {
-			_, _, err = l.RetireArchived([]string{"0"})
+			_, _, err = l.RetireOthers([]string{"0"})
 		}
 		if err != nil || l.choosing.stale != SourceRetired || l.InBasis("0") {
 			t.Errorf("withdrawn %t: sources %+v, %v", withdraw, l.choosing, err)

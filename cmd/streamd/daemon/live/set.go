@@ -387,9 +387,9 @@ func (l *Set) retire(id string) error {
 	if !ok {
 		panic("live: block " + id + " is not live")
 	}
+	l.leaveRemains() // of a withdrawn block its id, which can be a customer's key
 	if !e.Withdrawn {
 		l.retired++
-		l.leaveRemains()
 		l.forget(id, SourceRetired)
 	}
 	return l.removed(e)

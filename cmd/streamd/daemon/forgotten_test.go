@@ -402,6 +402,32 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 	}
 }
 
+// The log says that a class is never found, and does not name it: its rows may be retired.
+func TestTheLogNamesNoLabel(t *testing.T) {
+	topic := topic(t, 1)
+	for block := range 9 { // others, since the same content is in the same fold
+		var rows strings.Builder
+		rows.WriteString("label,x,y\n")
+		for i := range 100 {
+			label := []string{"a", "b"}[i%2]
+			if i%10 == 9 {
+				label = plantedLabel
+			}
+			fmt.Fprintf(&rows, "%s,%d,%d\n", label, i%2*10+i%7, i%5+block)
+		}
+		produce(t, topic, message{value: []byte(rows.String()), contentType: wire.CSV.ContentType()})
+	}
+	d, log := logging(t, topic, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"model.folds": "3"})
+	s := d.wait("figures on held-out rows", func(s *model.Served) bool { return s.Quality != nil && len(s.Quality.Warned()) > 0 })
+	if !slices.Contains(s.Quality.Warned(), plantedLabel) {
+		t.Errorf("warned of %q", s.Quality.Warned())
+	}
+	d.stop()
+	if text := log.String(); !strings.Contains(text, "never or seldom found") || strings.Contains(text, plantedLabel) {
+		t.Errorf("the log is\n%s", text)
+	}
+}
+
 // A basis that was in use during a compaction holds rows of a retired block. It leaves the
 // file without a request after it is replaced, also after a restart.
 func TestStaleBasisLeavesTheFile(t *testing.T) {

@@ -177,16 +177,15 @@ func (p *publisher) publish(next *model.Served, by *studyJob) {
 	p.receipts.serves(last.served, next, next.Moves)
 }
 
-// warn logs the classes that are never or seldom found, once for each set of them. Warnings
-// have names and shares that change from study to study.
+// warn logs how many classes are never or seldom found, once for each set of them. The log does not
+// name them: it stays when the blocks that have a label are retired.
 func (p *publisher) warn(q *model.Quality) {
 	classes := q.Warned()
 	if slices.Equal(classes, p.warned) {
 		return
 	}
-	p.warned = classes
-	for _, w := range q.Warnings {
-		p.log.Warn().Str("quality", w).Msg("a class is missed")
+	if p.warned = classes; len(classes) > 0 {
+		p.log.Warn().Int("classes", len(classes)).Msg("rows of some classes are never or seldom found: /v1/quality names them")
 	}
 }
 

@@ -60,7 +60,8 @@ type unnamedLeaves struct {
 // pendingReceipt is a receipt that is not saved yet.
 type pendingReceipt struct {
 	live.Departure
-	index int64 // of its leaf, once it is saved
+	index    int64  // of its leaf, once it is saved
+	settings []byte // what its hash of them is of; nil: nobody asked for it
 }
 
 // servedModel is the first model that was served of those that lack the blocks of so many moves.
@@ -141,7 +142,7 @@ func (r *receipts) add(left *live.Departure, by access.Caller, request *httpapi.
 	p := &pendingReceipt{Departure: *left}
 	text := requestText(request)
 	p.Principal, p.Request = by.String(), receipt.Commit(r.key.Salt(text), text)
-	r.complete(&p.Leaf)
+	p.settings = r.complete(&p.Leaf)
 	r.pending = append(r.pending, p)
 	return p
 }
@@ -174,6 +175,7 @@ func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, requ
 	if len(left) > 0 { // withdrawn blocks have receipts of no request
 		answer.Request = requestText(request)
 		answer.RequestSalt = salt(answer.Request)
+		answer.Settings = string(left[0].settings)
 	}
 	for i := range answer.First {
 		answer.First[i].Salt = salt(answer.First[i].ID)
@@ -228,15 +230,17 @@ func (r *receipts) earlier(request *httpapi.Selector, names []string) (string, e
 	return says, nil
 }
 
-// complete fills in what all leaves have.
-func (r *receipts) complete(l *receipt.Leaf) {
-	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, r.settings(), r.scope(l.Kind)
+// complete fills in what all leaves have, and returns what the hash of the settings is of.
+func (r *receipts) complete(l *receipt.Leaf) (settings []byte) {
+	settings = r.settings()
+	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, sha256.Sum256(settings), r.scope(l.Kind)
 	if l.Blocks > 0 && l.Kind != receipt.Restored {
 		l.LogUntil = r.retention.until(l.Latest)
 	}
 	for _, o := range r.intake.Applied() {
 		l.Offsets = append(l.Offsets, receipt.Next{Partition: uint32(o.Partition), Offset: o.Next})
 	}
+	return settings
 }
 
 // fingerprintOf is the fingerprint of a served value.
@@ -247,8 +251,8 @@ func fingerprintOf(served *model.Served) (f [16]byte) {
 	return f
 }
 
-// settings is the hash of what, beside the blocks, determines the planes.
-func (r *receipts) settings() receipt.Hash {
+// settings is what, beside the blocks, determines the planes. A leaf has its hash.
+func (r *receipts) settings() []byte {
 	text, err := json.Marshal(map[string]any{
 		"topic": r.cfg.Kafka.Topic, "features": r.live.Features().Names(), "unit": unit(r.cfg.Blocks), "retire": r.cfg.Retire,
 		"model": r.cfg.Model, "sample": r.cfg.Sample, "kernel": r.cfg.Kernel,
@@ -256,7 +260,7 @@ func (r *receipts) settings() receipt.Hash {
 	if err != nil {
 		panic(err) // texts and numbers
 	}
-	return sha256.Sum256(text)
+	return text
 }
 
 // scope is what a save removes of blocks that leave, and what it cannot remove. Only of blocks

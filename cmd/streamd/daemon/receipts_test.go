@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -71,6 +72,9 @@ func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retire
 	}
 	if got := hex.EncodeToString(l.Before.Digest[:]); got != done.DigestBefore {
 		t.Errorf("the receipt has digest %s before, the answer %s", got, done.DigestBefore)
+	}
+	if sha256.Sum256([]byte(done.Settings)) != l.Settings {
+		t.Errorf("the receipt has a hash of other settings than %s", done.Settings)
 	}
 	if l.After != o.live.Side() || hex.EncodeToString(l.After.Digest[:]) != done.DigestAfter {
 		t.Errorf("the receipt ends with %x, live is %x", l.After, o.live.Side())

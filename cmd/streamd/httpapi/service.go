@@ -253,6 +253,7 @@ type Retirement struct {
 	Receipts     []int64        `json:"receipts,omitempty"`           // leaves of the log of receipts, one for each 4,096 live blocks and for each 4,096 archived ones; absent where receipts are off
 	Request      string         `json:"request,omitempty"`            // what the receipts' hash of the request is of
 	RequestSalt  string         `json:"request_salt,omitempty"`       // salt of that hash, in hex
+	Settings     string         `json:"settings,omitempty"`           // what the receipts' SHA-256 of the settings is of: features and options
 }
 
 // Receipt proves the retirement of one block: adding the block to the state of the later digest gives the
@@ -270,6 +271,7 @@ type Receipt struct {
 	Receipt      *int64         `json:"receipt,omitempty"`       // leaf of the log of receipts; absent where receipts are off
 	Request      string         `json:"request,omitempty"`       // what the receipt's hash of the request is of
 	RequestSalt  string         `json:"request_salt,omitempty"`  // salt of that hash, in hex
+	Settings     string         `json:"settings,omitempty"`      // what the receipt's SHA-256 of the settings is of: features and options
 }
 
 // SnapshotInfo describes a saved state.

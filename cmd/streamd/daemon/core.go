@@ -208,6 +208,24 @@ func inLoop[T any](ctx context.Context, j *jobs, f func() (T, error)) (T, error)
 	}
 }
 
+// keptInLoop is inLoop for a result that must be given back to the loop. If ctx ends before the
+// loop begins f, f never runs. Once f has begun, keptInLoop waits for its result.
+func keptInLoop[T any](ctx context.Context, j *jobs, f func() (T, error)) (value T, err error) {
+	done := make(chan struct{})
+	select {
+	case j.calls <- func() {
+		defer close(done)
+		value, err = f()
+	}: // calls has no buffer, so the loop has begun f
+		<-done
+		return value, err
+	case <-j.loopDone:
+		return value, errStopping
+	case <-ctx.Done():
+		return value, context.Cause(ctx)
+	}
+}
+
 // call is inLoop for functions without a result.
 func (j *jobs) call(ctx context.Context, f func() error) error {
 	_, err := inLoop(ctx, j, func() (struct{}, error) { return struct{}{}, f() })

@@ -178,7 +178,8 @@ func (d *Daemon) sumWindow(ctx context.Context, w model.Window, nu float64, cach
 	}
 	for {
 		s := &windowSums{window: w}
-		cut, err := inLoop(ctx, d.jobs, func() (*live.Cut, error) {
+		// The live set keeps summaries of retired blocks for a cut until EndCut.
+		cut, err := keptInLoop(ctx, d.jobs, func() (*live.Cut, error) {
 			if d.failure != nil || !d.isFlushed() {
 				return nil, errStopping
 			}

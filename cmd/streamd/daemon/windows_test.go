@@ -263,3 +263,54 @@ func (o *offline) solved() *model.Served {
 	}
 	return o.publisher.published.Load().served
 }
+
+// A caller may leave at any moment. No cut stays open: it would keep the summaries of blocks that
+// are retired later.
+func TestAbandonedWindowsEndTheirCuts(t *testing.T) {
+	o, _ := turned(t, nil)
+	abandoned := 0
+	for calls := range 5 {
+		for _, during := range []bool{true, false} {
+			ctx, cancel := context.WithCancel(t.Context())
+			began := 0
+			leave := func() {
+				cancel()
+				time.Sleep(5 * time.Millisecond) // so that the caller notices
+			}
+			done := make(chan error)
+			go func() {
+				_, err := o.Window(ctx, model.Window{}, 1)
+				done <- err
+			}()
+			for ended := false; !ended; {
+				select {
+				case call := <-o.calls:
+					if began == calls && during {
+						leave()
+					}
+					call()
+					if began == calls && !during {
+						leave()
+					}
+					began++
+				case err := <-done:
+					if errors.Is(err, context.Canceled) {
+						abandoned++
+					} else if err != nil {
+						t.Fatal(err)
+					}
+					ended = true
+				}
+			}
+			cancel()
+			if n := o.live.OpenCuts(); n != 0 {
+				t.Fatalf("%d cuts are open after the caller has left at call %d (during it: %t)", n, calls, during)
+			}
+			o.windows.clear()
+			o.live.DropPast(time.Now().Add(time.Hour))
+		}
+	}
+	if abandoned < 4 {
+		t.Errorf("%d calls were abandoned: the test does not reach what it should", abandoned)
+	}
+}

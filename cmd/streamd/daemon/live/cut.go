@@ -315,6 +315,9 @@ func (c *Cut) Sum(ctx context.Context) (*incremental.State, error) {
 // known.
 var ErrMoved = errors.New("the model's coordinates have changed meanwhile")
 
+// OpenCuts is the number of cuts that have not ended.
+func (l *Set) OpenCuts() int { return len(l.past.cuts) }
+
 // EndCut ends a cut, whose Sum failed with err or not, and keeps its sums for others. It returns
 // err, or ErrMoved in its place.
 func (l *Set) EndCut(c *Cut, err error) error {

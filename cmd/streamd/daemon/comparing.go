@@ -144,7 +144,7 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 	if err != nil {
 		return nil, err
 	}
-	first, last, err := d.span(ctx, q)
+	blocks, err := d.span(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +155,7 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 	scale := scaleOf(all)
 	out.Scaled = scale != nil
 	// Ends of windows are whole steps since 1970, the first after the first block.
+	first, last := blocks.first, blocks.last
 	end := floorTime(first, q.Step).Add(q.Step)
 	if n := last.Sub(end)/q.Step + 2; n > httpapi.MaxSteps {
 		return nil, fmt.Errorf("%w: %d from %s to %s: take a longer step, or narrow them by from and to",
@@ -243,24 +244,26 @@ func (d *Daemon) step(ctx context.Context, w model.Window, nu float64, like *win
 	return served.Model, ctx.Err()
 }
 
-// span is the event times of the first and the last block between from and to, live or archived.
-func (d *Daemon) span(ctx context.Context, q httpapi.StepsQuery) (first, last time.Time, err error) {
-	err = d.call(ctx, func() error {
+// times are the event times of a first and a last block.
+type times struct{ first, last time.Time }
+
+// span is the times of the first and the last block between from and to, live or archived.
+func (d *Daemon) span(ctx context.Context, q httpapi.StepsQuery) (times, error) {
+	return inLoop(ctx, d.jobs, func() (times, error) {
 		above := retire.Lowest
 		if q.From != nil {
 			above.Milliseconds = firstMillisecond(*q.From)
 		}
 		oldest, newest, ok := d.live.Span(above)
 		if !ok {
-			return httpapi.ErrNoWindow
+			return times{}, httpapi.ErrNoWindow
 		}
-		first, last = oldest.Time.UTC(), newest.Time.UTC()
-		if q.To != nil && !last.Before(*q.To) {
-			last = q.To.Add(-1).UTC()
+		all := times{oldest.Time.UTC(), newest.Time.UTC()}
+		if q.To != nil && !all.last.Before(*q.To) {
+			all.last = q.To.Add(-1).UTC()
 		}
-		return nil
+		return all, nil
 	})
-	return first, last, err
 }
 
 // floorTime is the last whole step since 1970 that is not after t.

@@ -33,11 +33,14 @@ func (d *Daemon) Compare(ctx context.Context, a, b model.Window, nu float64) (*m
 		A: compared(sums[0], served[0]), B: compared(sums[1], served[1]), Planes: []model.ComparedPlanes{},
 		Lacks: d.windowLacks(sums[0].in),
 	}
-	models := []*incremental.Model{served[0].Model, served[1].Model}
-	options := models[1].Options
-	scale := scaleOf(sums[1])
+	options := served[1].Model.Options
+	scale, err := scaleOf(sums[1])
+	if err != nil {
+		return nil, err
+	}
 	c.Scaled = scale != nil
-	shared := common(models[0], models[1])
+	shared := common(served[0].Model, served[1].Model)
+	normals := [2]*incremental.Model{withoutMissing(shared[0]), withoutMissing(shared[1])}
 	if len(shared[0].Planes) == 0 {
 		return nil, fmt.Errorf("the models have planes of different classes: %w", httpapi.ErrNoPlanes)
 	}
@@ -48,7 +51,7 @@ func (d *Daemon) Compare(ctx context.Context, a, b model.Window, nu float64) (*m
 	onA, onB := momentsA.Losses(options.ClassWeights, shared), momentsB.Losses(options.ClassWeights, shared)
 	rightA, rightB := momentsA.Correctness(shared), momentsB.Correctness(shared)
 	for r := range shared[0].Planes {
-		p, q := &shared[0].Planes[r], &shared[1].Planes[r]
+		p, q := &normals[0].Planes[r], &normals[1].Planes[r]
 		mean := func(l incremental.Loss) *float64 { return meanLoss(l, options.Balanced) }
 		right := func(balanced bool) model.PlanesCorrectness {
 			return model.PlanesCorrectness{
@@ -72,13 +75,31 @@ func compared(s *windowSums, m *model.Served) model.Compared {
 	}
 }
 
-// scaleOf is the units of features in angles, nil for their own.
-func scaleOf(s *windowSums) []float64 {
-	if !s.options.Standardise {
-		return nil
+// withoutMissing returns m for angles: without the columns of missing values that count as the
+// mean. The weight of such a column is a multiple of the mean, so it would turn the plane where
+// only the mean moves. A model of rules alone has these columns too, but does not list them.
+func withoutMissing(m *incremental.Model) *incremental.Model {
+	in := *m
+	in.Imputed = nil
+	for _, name := range m.Options.Mean {
+		in.Imputed = append(in.Imputed, incremental.Imputed{
+			Feature: slices.Index(m.Features, name), Missing: slices.Index(m.Features, incremental.MissingName(name)),
+		})
 	}
-	_, sigma := s.in.Moments(s.sum).Scale()
-	return sigma
+	return in.WithoutMissing()
+}
+
+// scaleOf is the units of the columns of withoutMissing in angles, nil for their own.
+func scaleOf(s *windowSums) ([]float64, error) {
+	if !s.options.Standardise {
+		return nil, nil
+	}
+	imputed, _, err := s.in.Moments(s.sum).Impute(s.options.Mean)
+	if err != nil {
+		return nil, err
+	}
+	_, sigma := imputed.Scale()
+	return sigma, nil
 }
 
 // common is two models with the planes of the classes that have one in both, in the same order.
@@ -152,7 +173,10 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 		StepSeconds: q.Step.Seconds(), WindowSeconds: q.Window.Seconds(), Features: all.sum.Features(),
 		Nu: all.options.Nu, Lacks: d.windowLacks(all.in),
 	}
-	scale := scaleOf(all)
+	scale, err := scaleOf(all)
+	if err != nil {
+		return nil, err
+	}
 	out.Scaled = scale != nil
 	// Ends of windows are whole steps since 1970, the first after the first block.
 	first, last := blocks.first, blocks.last
@@ -190,20 +214,26 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 			break
 		}
 	}
+	normals := make([]*incremental.Model, len(models))
+	for i, m := range models {
+		if m != nil {
+			normals[i] = withoutMissing(m)
+		}
+	}
 	for i, m := range models {
 		if m == nil {
 			continue
 		}
 		for _, p := range model.NewPlanesJSON(m.Planes) {
-			own := planeOf(m, p.Class)
+			own := planeOf(normals[i], p.Class)
 			of := model.StepPlane{PlaneJSON: p}
-			for _, other := range models {
+			for _, other := range normals {
 				if at := with(other, p.Class); at != nil {
 					of.ToFirst = finite(own.Angle(at, scale))
 					break
 				}
 			}
-			for _, other := range slices.Backward(models) {
+			for _, other := range slices.Backward(normals) {
 				if at := with(other, p.Class); at != nil {
 					of.ToLast = finite(own.Angle(at, scale))
 					break

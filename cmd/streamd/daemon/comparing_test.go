@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -235,5 +236,79 @@ func TestComparisonOfSeveralPlanes(t *testing.T) {
 		if got := c.Planes[i].Correctness.AOnB; c.Planes[i].Class != plane.Class || !(0 < got.AtLeast && got.AtLeast <= right && right <= got.AtMost) || *got != *c.Planes[i].Correctness.BOnA {
 			t.Errorf("plane %s: %+v, counted %v", plane.Class, *got, right)
 		}
+	}
+}
+
+// Two days have the same boundary about the mean of x, which moves from -3 to 3. Missing values
+// count as the mean, so their column has another weight on each day. The plane does not turn.
+func TestAnglesDoNotMeasureMeans(t *testing.T) {
+	for _, standardise := range []string{"true", "false"} {
+		o := openOffline(t, map[string]string{
+			"kafka.topic": "t", "format.features": "x,y", "format.missing": "mean", "model.folds": "0", "sample.rows": "0", "model.nu": "1",
+			"model.standardise": standardise, "retire.max_future": "500h", "snapshot.file": filepath.Join(t.TempDir(), "s.db"),
+		}, false)
+		var records []kafka.Record
+		for day := range 2 {
+			r := rand.New(rand.NewPCG(47, 1)) // the same rows but for the mean
+			mean, text := float64(6*day-3), ""
+			for i := range 2000 {
+				x, y, label := r.NormFloat64(), r.NormFloat64(), 0
+				if x+y > 0 {
+					label = 1
+				}
+				number := fmt.Sprint(mean + x)
+				if i%10 == 0 {
+					number = "null"
+				}
+				text += fmt.Sprintf(`{"label":%d,"x":%s,"y":%v}`+"\n", label, number, y)
+			}
+			records = append(records, kafka.Record{Offset: int64(day), Value: []byte(text), Time: time.Date(2026, 1, 1+day, 12, 0, 0, 0, time.UTC)})
+		}
+		o.deliver(0, records, 2)
+		midnight := new(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
+		c := asked(o, func(ctx context.Context) (*model.Comparison, error) {
+			return o.Compare(ctx, model.Window{To: midnight}, model.Window{From: midnight}, 0)
+		})
+		s := asked(o, func(ctx context.Context) (*model.Steps, error) {
+			return o.Steps(ctx, httpapi.StepsQuery{Step: 24 * time.Hour, Window: 24 * time.Hour})
+		})
+		if len(s.Steps) != 2 || len(s.Steps[0].Planes[0].W) != 4 || c.Scaled != (standardise == "true") {
+			t.Fatalf("%+v, %+v", c, s)
+		}
+		for name, angle := range map[string]*float64{
+			"compare": c.Planes[0].Angle, "to the last": s.Steps[0].Planes[0].ToLast, "to the first": s.Steps[1].Planes[0].ToFirst,
+		} {
+			if *angle > 1 {
+				t.Errorf("standardise %s, %s: the plane turns by %v degrees", standardise, name, *angle)
+			}
+		}
+	}
+}
+
+// A window of one class has the planes of the rules alone, with the same columns in angles as the
+// planes of rows.
+func TestAnglesToThePlanesOfRules(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	text := []byte("rules: [{when: x <= -1 and y <= 0, then: 0, within: [-4, 4]}, {when: x + y >= 2, then: 1, within: [-4, 4]}]")
+	if err := os.WriteFile(rules, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := openOffline(t, map[string]string{
+		"kafka.topic": "t", "format.features": "x,y", "format.missing": "mean", "model.folds": "0", "sample.rows": "0", "model.nu": "1",
+		"model.knowledge": rules, "retire.max_future": "500h", "snapshot.file": filepath.Join(t.TempDir(), "s.db"),
+	}, false)
+	o.deliver(0, []kafka.Record{
+		{Value: []byte(`{"label":1,"x":2,"y":1}`), Time: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)},
+		{Offset: 1, Value: []byte(`{"label":0,"x":-2,"y":1}` + "\n" + `{"label":1,"x":null,"y":2}` + "\n" + `{"label":1,"x":3,"y":2}`), Time: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)},
+	}, 2)
+	midnight := new(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
+	c := asked(o, func(ctx context.Context) (*model.Comparison, error) {
+		return o.Compare(ctx, model.Window{To: midnight}, model.Window{From: midnight}, 0)
+	})
+	s := asked(o, func(ctx context.Context) (*model.Steps, error) {
+		return o.Steps(ctx, httpapi.StepsQuery{Step: 24 * time.Hour, Window: 24 * time.Hour})
+	})
+	if len(c.Planes) != 1 || c.Planes[0].Angle == nil || len(s.Steps) != 2 || len(s.Steps[0].Planes) != 1 || s.Steps[0].Planes[0].ToLast == nil {
+		t.Errorf("%+v, %+v", c, s)
 	}
 }

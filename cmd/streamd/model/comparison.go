@@ -26,7 +26,9 @@ type Compared struct {
 
 // ComparedPlanes compares the planes of a class. A loss is the mean of (x'w − γ ∓ 1)² over rows,
 // with 1 for rows of the class and −1 for others. Rows count by their weights and those of their
-// classes and, where planes are balanced, each side as half of all.
+// classes and, where planes are balanced, each side as half of all. The angle leaves out the
+// columns NAME missing of features whose missing values count as the mean: their weights follow the
+// mean.
 type ComparedPlanes struct {
 	Class string   `json:"class"`  // class on the positive side
 	Angle *float64 `json:"angle"`  // angle between the normals in degrees, from 0 to 180; null if one is zero
@@ -87,7 +89,8 @@ type Step struct {
 	Problem   string      `json:"problem,omitempty"`      // why there are no planes
 }
 
-// StepPlane is a plane with its angles, in degrees, to the plane of its class in other steps.
+// StepPlane is a plane with its angles, in degrees, to the plane of its class in other steps. Angles
+// leave out the columns that those of ComparedPlanes leave out.
 type StepPlane struct {
 	PlaneJSON
 	ToFirst *float64 `json:"angle_to_first"` // angle to the first step that has such a plane; null if a normal is zero

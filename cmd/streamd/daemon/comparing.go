@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"streamd/cmd/streamd/daemon/timeline"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
@@ -178,19 +179,20 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 		return nil, err
 	}
 	out.Scaled = scale != nil
-	// Ends of windows are whole steps since 1970, the first after the first block.
-	first, last := blocks.first, blocks.last
-	end := floorTime(first, q.Step).Add(q.Step)
-	if n := last.Sub(end)/q.Step + 2; n > httpapi.MaxSteps {
+	// Ends of windows are whole steps since 1970, the first after the first block. They are counted in
+	// milliseconds: a time.Duration cannot span 293 years.
+	step, length := q.Step.Milliseconds(), q.Window.Milliseconds()
+	end := floorTo(blocks.First, step) + step
+	if n := (blocks.Last-end)/step + 2; n > httpapi.MaxSteps {
 		return nil, fmt.Errorf("%w: %d from %s to %s: take a longer step, or narrow them by from and to",
-			httpapi.ErrManySteps, n, first.Format(time.RFC3339), last.Format(time.RFC3339))
+			httpapi.ErrManySteps, n, timeOf(blocks.First).Format(time.RFC3339), timeOf(blocks.Last).Format(time.RFC3339))
 	}
-	out.From = end.Add(-q.Window)
+	out.From = timeOf(end - length)
 	var models []*incremental.Model
 	numbers := 0
-	for ; ; end = end.Add(q.Step) {
-		from, to := end.Add(-q.Window), end
-		step := model.Step{From: from, To: to, Classes: []string{}, ClassRows: []int64{}, Planes: []model.StepPlane{}}
+	for ; ; end += step {
+		from, to := timeOf(end-length), timeOf(end)
+		one := model.Step{From: from, To: to, Classes: []string{}, ClassRows: []int64{}, Planes: []model.StepPlane{}}
 		w := model.Window{From: &from, To: &to}
 		if q.From != nil && from.Before(*q.From) {
 			w.From = q.From
@@ -198,7 +200,7 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 		if q.To != nil && to.After(*q.To) {
 			w.To = q.To
 		}
-		m, err := d.step(ctx, w, q.Nu, all, &step)
+		m, err := d.step(ctx, w, q.Nu, all, &one)
 		if err != nil {
 			return nil, err
 		}
@@ -209,8 +211,8 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 		if numbers > httpapi.MaxStepNumbers {
 			return nil, fmt.Errorf("%w: the planes have more than %d numbers: take a longer step", httpapi.ErrManySteps, httpapi.MaxStepNumbers)
 		}
-		out.Steps, out.To = append(out.Steps, step), to
-		if to.After(last) {
+		out.Steps, out.To = append(out.Steps, one), to
+		if end > blocks.Last {
 			break
 		}
 	}
@@ -274,30 +276,28 @@ func (d *Daemon) step(ctx context.Context, w model.Window, nu float64, like *win
 	return served.Model, ctx.Err()
 }
 
-// times are the event times of a first and a last block.
-type times struct{ first, last time.Time }
-
-// span is the times of the first and the last block between from and to, live or archived.
-func (d *Daemon) span(ctx context.Context, q httpapi.StepsQuery) (times, error) {
-	return inLoop(ctx, d.jobs, func() (times, error) {
+// span is the event times of the first and the last block between from and to, live or archived,
+// in milliseconds.
+func (d *Daemon) span(ctx context.Context, q httpapi.StepsQuery) (timeline.Times, error) {
+	return inLoop(ctx, d.jobs, func() (timeline.Times, error) {
 		above := retire.Lowest
 		if q.From != nil {
 			above.Milliseconds = firstMillisecond(*q.From)
 		}
 		oldest, newest, ok := d.live.Span(above)
 		if !ok {
-			return times{}, httpapi.ErrNoWindow
+			return timeline.Times{}, httpapi.ErrNoWindow
 		}
-		all := times{oldest.Time.UTC(), newest.Time.UTC()}
-		if q.To != nil && !all.last.Before(*q.To) {
-			all.last = q.To.Add(-1).UTC()
+		span := timeline.Times{First: oldest.Time.UnixMilli(), Last: newest.Time.UnixMilli()}
+		if q.To != nil {
+			span.Last = min(span.Last, firstMillisecond(*q.To)-1)
 		}
-		return all, nil
+		return span, nil
 	})
 }
 
-// floorTime is the last whole step since 1970 that is not after t.
-func floorTime(t time.Time, step time.Duration) time.Time {
-	ms, by := t.UnixMilli(), step.Milliseconds()
-	return time.UnixMilli(ms - ((ms%by)+by)%by).UTC()
-}
+// floorTo is the last whole step since 1970 that is not after ms.
+func floorTo(ms, step int64) int64 { return ms - ((ms%step)+step)%step }
+
+// timeOf is the time of ms since 1970.
+func timeOf(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

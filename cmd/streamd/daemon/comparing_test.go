@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -310,5 +311,39 @@ func TestAnglesToThePlanesOfRules(t *testing.T) {
 	})
 	if len(c.Planes) != 1 || c.Planes[0].Angle == nil || len(s.Steps) != 2 || len(s.Steps[0].Planes) != 1 || s.Steps[0].Planes[0].ToLast == nil {
 		t.Errorf("%+v, %+v", c, s)
+	}
+}
+
+// stepsOf asks for steps of a daemon with a block of two rows at each of some times.
+func stepsOf(t *testing.T, q httpapi.StepsQuery, times ...time.Time) (s *model.Steps, err error) {
+	t.Helper()
+	o := openOffline(t, map[string]string{
+		"kafka.topic": "t", "format.features": "x1,x2", "model.folds": "0", "sample.rows": "0", "model.nu": "1", "snapshot.file": filepath.Join(t.TempDir(), "s.db"),
+	}, false)
+	var records []kafka.Record
+	for i, at := range times {
+		records = append(records, kafka.Record{Offset: int64(i), Value: []byte(`{"label":0,"x1":1,"x2":2}` + "\n" + `{"label":1,"x1":3,"x2":5}`), Time: at})
+	}
+	o.deliver(0, records, int64(len(records)))
+	o.play(func() { s, err = o.Steps(context.Background(), q) }, func() {})
+	return s, err
+}
+
+// The count of windows is not bounded by the 292 years of a time.Duration.
+func TestManyLongSteps(t *testing.T) {
+	const days = 24 * time.Hour
+	late, early := time.Date(9990, 1, 1, 12, 0, 0, 0, time.UTC), time.Date(2, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, step := range []time.Duration{268 * days, 9000 * days} {
+		want := int(late.UnixMilli()/step.Milliseconds()-early.UnixMilli()/step.Milliseconds()) + 2 // early is before 1970
+		s, err := stepsOf(t, httpapi.StepsQuery{Step: step, Window: step}, late, early)
+		if want > httpapi.MaxSteps {
+			if !errors.Is(err, httpapi.ErrManySteps) || !strings.Contains(err.Error(), fmt.Sprintf(": %d from 0002-01-01T12:00:00Z to 9990-", want)) {
+				t.Errorf("steps of %v: %v, want %d refused", step, err, want)
+			}
+			continue
+		}
+		if err != nil || len(s.Steps) != want || s.Steps[0].Blocks != 1 || s.Steps[want-1].Blocks != 1 {
+			t.Errorf("steps of %v: %+v, %v, want %d", step, s, err, want)
+		}
 	}
 }

@@ -299,5 +299,21 @@ func (d *Daemon) span(ctx context.Context, q httpapi.StepsQuery) (timeline.Times
 // floorTo is the last whole step since 1970 that is not after ms.
 func floorTo(ms, step int64) int64 { return ms - ((ms%step)+step)%step }
 
-// timeOf is the time of ms since 1970.
-func timeOf(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+// The first and the last time that RFC 3339 can write as the end of a window. All event times lie
+// between them, the last millisecond of the year 9999 included.
+var (
+	earliest = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
+	latest   = time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
+)
+
+// timeOf is the time of ms since 1970, at least earliest and at most latest.
+func timeOf(ms int64) time.Time {
+	t := time.UnixMilli(ms).UTC()
+	switch {
+	case t.Before(earliest):
+		return earliest
+	case t.After(latest):
+		return latest
+	}
+	return t
+}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -15,6 +16,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/ingest/kafka"
+	"streamd/retire"
 )
 
 // asked calls f beside the loop, and plays the loop meanwhile.
@@ -333,7 +335,7 @@ func stepsOf(t *testing.T, q httpapi.StepsQuery, times ...time.Time) (s *model.S
 func TestManyLongSteps(t *testing.T) {
 	const days = 24 * time.Hour
 	late, early := time.Date(9990, 1, 1, 12, 0, 0, 0, time.UTC), time.Date(2, 1, 1, 12, 0, 0, 0, time.UTC)
-	for _, step := range []time.Duration{268 * days, 9000 * days} {
+	for _, step := range []time.Duration{268 * days, 9000 * days, 9500 * days, 106751 * days} {
 		want := int(late.UnixMilli()/step.Milliseconds()-early.UnixMilli()/step.Milliseconds()) + 2 // early is before 1970
 		s, err := stepsOf(t, httpapi.StepsQuery{Step: step, Window: step}, late, early)
 		if want > httpapi.MaxSteps {
@@ -344,6 +346,35 @@ func TestManyLongSteps(t *testing.T) {
 		}
 		if err != nil || len(s.Steps) != want || s.Steps[0].Blocks != 1 || s.Steps[want-1].Blocks != 1 {
 			t.Errorf("steps of %v: %+v, %v, want %d", step, s, err, want)
+		}
+	}
+}
+
+// The first and the last window may reach beyond the years that an answer can write. Their ends are
+// then the ends of these years, and they have all their blocks.
+func TestStepsAtTheEndsOfTime(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, length := range []time.Duration{day, 3 * day} {
+		for name, x := range map[string][]time.Time{
+			"the last noon":        {time.Date(9999, 12, 31, 12, 0, 0, 0, time.UTC)},
+			"the last millisecond": {time.Date(9999, 12, 31, 23, 59, 59, 999_000_000, time.UTC)},
+			"the last days":        {time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 30, 23, 0, 0, 0, time.UTC)},
+			"the first noon":       {time.Date(1, 1, 1, 12, 0, 0, 0, time.UTC)},
+			"the first moment":     {time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)},
+		} {
+			s, err := stepsOf(t, httpapi.StepsQuery{Step: day, Window: length}, x...)
+			if err != nil || len(s.Steps) != len(x) {
+				t.Errorf("%s, windows of %v: %+v, %v", name, length, s, err)
+				continue
+			}
+			if _, err := json.Marshal(s); err != nil {
+				t.Errorf("%s, windows of %v: %v", name, length, err)
+			}
+			for i, step := range s.Steps {
+				if step.Blocks == 0 || step.Problem != "" || !step.From.Before(step.To) || !retire.ValidTime(step.From) || !retire.ValidTime(step.To) {
+					t.Errorf("%s, windows of %v: step %d is %+v", name, length, i, step)
+				}
+			}
 		}
 	}
 }

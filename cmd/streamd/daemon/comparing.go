@@ -17,18 +17,21 @@ import (
 // Compare implements httpapi.Service.
 func (d *Daemon) Compare(ctx context.Context, a, b model.Window, nu float64) (*model.Comparison, error) {
 	var sums [2]*windowSums
-	var served [2]*model.Served
 	for i, w := range []model.Window{a, b} {
 		s, err := d.sumWindow(ctx, w, nu, false)
 		if err != nil {
 			return nil, fmt.Errorf("%c: %w", 'a'+i, err)
 		}
-		if sums[i], served[i] = s, d.solveWindow(ctx, s); served[i].Model == nil {
+		sums[i] = s
+	}
+	if err := sums[1].adopt(sums[0]); err != nil {
+		return nil, err
+	}
+	var served [2]*model.Served
+	for i, s := range sums {
+		if served[i] = d.solveWindow(ctx, s); served[i].Model == nil {
 			return nil, fmt.Errorf("%c: %w: %s", 'a'+i, httpapi.ErrNoPlanes, served[i].Problem)
 		}
-	}
-	if sums[0].in != sums[1].in || !slices.Equal(sums[0].sum.Features(), sums[1].sum.Features()) {
-		return nil, fmt.Errorf("the coordinates of the planes have changed meanwhile: %w", httpapi.ErrUnavailable)
 	}
 	c := &model.Comparison{
 		A: compared(sums[0], served[0]), B: compared(sums[1], served[1]), Planes: []model.ComparedPlanes{},
@@ -67,6 +70,16 @@ func (d *Daemon) Compare(ctx context.Context, a, b model.Window, nu float64) (*m
 		})
 	}
 	return c, ctx.Err()
+}
+
+// adopt has s solved with the options of like: a study may have published others between the two
+// sums. They must be in the same coordinates.
+func (s *windowSums) adopt(like *windowSums) error {
+	if s.in != like.in || !slices.Equal(s.sum.Features(), like.sum.Features()) {
+		return fmt.Errorf("the coordinates of the planes have changed meanwhile: %w", httpapi.ErrUnavailable)
+	}
+	s.options = like.options
+	return nil
 }
 
 func compared(s *windowSums, m *model.Served) model.Compared {
@@ -264,10 +277,9 @@ func (d *Daemon) step(ctx context.Context, w model.Window, nu float64, like *win
 	if err != nil {
 		return nil, err
 	}
-	if s.in != like.in || !slices.Equal(s.sum.Features(), like.sum.Features()) {
-		return nil, fmt.Errorf("the coordinates of the planes have changed meanwhile: %w", httpapi.ErrUnavailable)
+	if err := s.adopt(like); err != nil {
+		return nil, err
 	}
-	s.options = like.options // one ν for all
 	served := d.solveWindow(ctx, s)
 	step.Digest, step.Blocks, step.Rows, step.Problem = served.Digest, served.Blocks, served.Rows, served.Problem
 	for _, c := range s.sum.Totals() {

@@ -378,3 +378,21 @@ func TestStepsAtTheEndsOfTime(t *testing.T) {
 		}
 	}
 }
+
+// Both windows have the same options, whatever is chosen between their sums.
+func TestComparisonIsOfOneTuning(t *testing.T) {
+	o, _ := turned(t, nil)
+	noon := new(time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC))
+	var c *model.Comparison
+	var err error
+	calls := 0
+	o.play(func() { c, err = o.Compare(context.Background(), model.Window{To: noon}, model.Window{From: noon}, 0) }, func() {
+		calls++
+		o.publisher.options.Nu++
+		o.publisher.options.Balanced = !o.publisher.options.Balanced
+		o.publisher.options.Standardise = !o.publisher.options.Standardise
+	})
+	if err != nil || calls < 4 || c.A.Nu != c.B.Nu {
+		t.Fatalf("after %d calls of the loop: %+v, %v", calls, c, err)
+	}
+}

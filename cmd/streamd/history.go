@@ -19,7 +19,7 @@ type historyCmd struct {
 	Window stretch    `placeholder:"TIME" help:"With --step: length of a window, such as 30d. The default is --step."`
 	From   *time.Time `placeholder:"TIME" help:"With --step: only blocks of this event time or later, such as 2026-01-02T00:00:00Z."`
 	To     *time.Time `placeholder:"TIME" help:"With --step: only blocks of an event time before this."`
-	Nu     float64    `placeholder:"NU" help:"With --step: weight of the errors of the planes. The default is that of the served model."`
+	Nu     windowNu   `placeholder:"NU" help:"With --step: weight of the errors of the planes. The default is that of the served model."`
 	Span   string     `enum:",minutes,hours,days" default:"" placeholder:"SPAN" help:"Show figures: minutes is half an hour (the default), hours is a day, days is 30 days."`
 	daemonFlags
 	jsonFlag

@@ -21,7 +21,20 @@ type windowFlags struct {
 	From      *time.Time     `placeholder:"TIME" help:"The model of the live blocks of this event time or later, such as 2026-01-02T00:00:00Z, instead of the served one."`
 	To        *time.Time     `placeholder:"TIME" help:"The model of the live blocks of an event time before this."`
 	Positions []retire.Range `sep:"none" placeholder:"TOPIC/PARTITION/FIRST-LAST" help:"The model of the live blocks with an offset of this range between their first and last record, both ends included. May be given several times. With --from or --to it is the model of the blocks that both choose."`
-	Nu        float64        `placeholder:"NU" help:"Weight of the errors of that model. The default is that of the served model."`
+	Nu        windowNu       `placeholder:"NU" help:"Weight of the errors of that model. The default is that of the served model."`
+}
+
+// windowNu is the ν of windows, or 0 for that of the served model.
+type windowNu float64
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (n *windowNu) UnmarshalText(text []byte) error {
+	x, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || !(x > 0) || math.IsInf(x, 0) {
+		return fmt.Errorf("%q: want a positive number", text)
+	}
+	*n = windowNu(x)
+	return nil
 }
 
 // chosen says whether the flags choose a window.
@@ -35,10 +48,7 @@ func (f *windowFlags) check() error {
 }
 
 func (f *windowFlags) checkTimes() error {
-	switch {
-	case f.Nu < 0:
-		return fmt.Errorf("--nu %g: must be positive", f.Nu)
-	case f.From != nil && f.To != nil && !f.From.Before(*f.To):
+	if f.From != nil && f.To != nil && !f.From.Before(*f.To) {
 		return fmt.Errorf("--from %s is not before --to %s", f.From.Format(time.RFC3339Nano), f.To.Format(time.RFC3339Nano))
 	}
 	return nil
@@ -57,7 +67,7 @@ func (f *windowFlags) query() url.Values {
 		q.Set("positions", rangesText(f.Positions))
 	}
 	if f.Nu > 0 {
-		q.Set("nu", strconv.FormatFloat(f.Nu, 'g', -1, 64))
+		q.Set("nu", strconv.FormatFloat(float64(f.Nu), 'g', -1, 64))
 	}
 	return q
 }
@@ -94,19 +104,11 @@ func (t *table) window(w *model.Windowed) {
 
 // compareCmd compares the planes of two windows.
 type compareCmd struct {
-	A  string  `arg:"" help:"First window: FROM,TO with times such as 2026-01-02T00:00:00Z, one of which may be empty, or ranges such as orders/3/100-199 with commas between them, or FROM,TO and then ranges."`
-	B  string  `arg:"" optional:"" help:"Second window. The default is all blocks, live or archived."`
-	Nu float64 `placeholder:"NU" help:"Weight of the errors of both models. The default is that of the served model."`
+	A  string   `arg:"" help:"First window: FROM,TO with times such as 2026-01-02T00:00:00Z, one of which may be empty, or ranges such as orders/3/100-199 with commas between them, or FROM,TO and then ranges."`
+	B  string   `arg:"" optional:"" help:"Second window. The default is all blocks, live or archived."`
+	Nu windowNu `placeholder:"NU" help:"Weight of the errors of both models. The default is that of the served model."`
 	daemonFlags
 	jsonFlag
-}
-
-// Validate implements kong's interface.
-func (c *compareCmd) Validate() error {
-	if c.Nu < 0 {
-		return fmt.Errorf("--nu %g: must be positive", c.Nu)
-	}
-	return nil
 }
 
 // Help implements kong's interface.

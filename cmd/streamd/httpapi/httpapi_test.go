@@ -101,6 +101,13 @@ func TestEndpoints(t *testing.T) {
 
 		{method: "GET", target: "/v1/blocks", status: 200, want: `"id":"orders/3/1841"`},
 		{method: "GET", target: "/v1/blocks?limit=1", status: 200, want: `"next":"key:a+b//8="`},
+		{method: "GET", target: "/v1/model?positions=orders/0/5-1", status: 400, code: CodeBadRequest, want: `positions=\"orders/0/5-1\": \"orders/0/5-1\": the first offset is above the last one"`},
+		{method: "GET", target: "/v1/model?positions=orders", status: 400, code: CodeBadRequest, want: "want TOPIC/PARTITION/FIRST-LAST, such as orders/3/100-199"},
+		{method: "GET", target: "/v1/model?positions=" + strings.Repeat("t/0/1-5,", 100) + "t/0/1-5", status: 400, code: CodeBadRequest, want: "there are more than 100 ranges"},
+		{method: "GET", target: "/v1/compare?a=2026-01-03T00:00:00Z,2026-01-01T00:00:00Z", status: 400, code: CodeBadRequest, want: `01-01T00:00:00Z\": from is not before to`},
+		{method: "GET", target: "/v1/compare?a=2026-01-03T00:00:00Z", status: 400, code: CodeBadRequest, want: "is not a window: FROM,TO"},
+		{method: "GET", target: "/v1/compare?a=,&b=orders/0/5-1", status: 400, code: CodeBadRequest, want: "is not a window: FROM,TO"},
+		{method: "GET", target: "/v1/compare?a=orders/0/5-1", status: 400, code: CodeBadRequest, want: "the first offset is above the last one"},
 		{method: "GET", target: "/v1/blocks?limit=0", status: 400, code: CodeBadRequest, want: "limit"},
 		{method: "GET", target: "/v1/blocks?limit=many", status: 400, code: CodeBadRequest},
 		{method: "GET", target: "/v1/blocks?after=zzz", status: 200, want: `{"blocks":[]}`},

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -21,7 +22,8 @@ type parameter[T any] struct {
 
 // kind is the syntax of a parameter's text.
 type kind[T any] struct {
-	noun   string // for errors
+	noun string // for errors
+	// parse may fail with a failure. Its message then stands in place of the noun.
 	parse  func(text string) (T, error)
 	schema map[string]any // for the document
 }
@@ -112,10 +114,14 @@ func (p *parameter[T]) of(r *http.Request) T {
 }
 
 func (p *parameter[T]) check(text string) error {
-	if _, err := p.kind.parse(text); err != nil {
-		return fail(CodeBadRequest, "%s=%q is not %s", p.name, text, p.kind.noun)
+	_, err := p.kind.parse(text)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if why, ok := errors.AsType[*failure](err); ok {
+		return fail(CodeBadRequest, "%s=%q: %s", p.name, text, why.message)
+	}
+	return fail(CodeBadRequest, "%s=%q is not %s", p.name, text, p.kind.noun)
 }
 
 func (p *parameter[T]) describe() (name, meaning string, schema map[string]any, otherwise any) {

@@ -16,7 +16,7 @@ import (
 var (
 	ErrNotLive     = errors.New("not a live block")                   // 404 not_found
 	ErrNoneChosen  = errors.New("the selector chooses no live block") // 404 not_found
-	ErrNoWindow    = errors.New("no live block is in the window")     // 404 not_found
+	ErrNoWindow    = errors.New("no block is in the window")          // 404 not_found
 	ErrNoPlanes    = errors.New("there are no planes to compare")     // 404 not_found
 	ErrManySteps   = errors.New("too many steps")                     // 413 too_large
 	ErrBadID       = errors.New("not the id of a block")              // 400 bad_request

@@ -35,10 +35,10 @@ var (
 			for part := range strings.SplitSeq(text, ",") {
 				var r retire.Range
 				if err := r.UnmarshalText([]byte(part)); err != nil {
-					return nil, err
+					return nil, fail(CodeBadRequest, "%v", err)
 				}
 				if all = append(all, r); len(all) > mostRanges {
-					return nil, strconv.ErrRange
+					return nil, fail(CodeBadRequest, "there are more than %d ranges", mostRanges)
 				}
 			}
 			return all, nil

@@ -107,3 +107,29 @@ func TestStepsAlign(t *testing.T) {
 		t.Errorf("windows without planes:\n%s", b.String())
 	}
 }
+
+// Angles between planes in the coordinates of a basis are not in the units of features.
+func TestUnitsOfAngles(t *testing.T) {
+	for _, test := range []struct {
+		basis           string
+		scaled          bool
+		compare, within string
+	}{
+		{"", false, "in the features' own units", "in the features' own units"},
+		{"", true, "in units of the standard deviations of b", "in units of standard deviations"},
+		{"5eed", false, "in the coordinates of the basis", "in the coordinates of the basis"},
+	} {
+		var b strings.Builder
+		table := newTable(&b)
+		table.comparison(&model.Comparison{BasisID: test.basis, Scaled: test.scaled, Planes: []model.ComparedPlanes{{Class: "spam", Angle: new(1.5)}}})
+		table.steps(&model.Steps{BasisID: test.basis, Scaled: test.scaled, WindowSeconds: 86400, Nu: 1})
+		if err := table.flush(); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"angle 1.5 degrees, " + test.compare + "\n", "windows of 1d; angles in degrees, " + test.within + "; nu 1\n"} {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("basis %q, scaled %t: %s\nlacks %q", test.basis, test.scaled, b.String(), want)
+			}
+		}
+	}
+}

@@ -98,10 +98,7 @@ func (t *table) history(h *model.History) {
 // steps prints a line for each window, and for each plane of it where there are several. Angles are
 // in degrees.
 func (t *table) steps(s *model.Steps) {
-	units := "in the features' own units"
-	if s.Scaled {
-		units = "in units of standard deviations"
-	}
+	units := angleUnits(s.BasisID, s.Scaled, "in units of standard deviations")
 	t.row("from", "before", "blocks", "rows", "rows of classes", "plane of", "angle to first", "angle to last")
 	for _, w := range s.Steps {
 		cells := []string{w.From.Format(time.RFC3339), w.To.Format(time.RFC3339), fmt.Sprint(w.Blocks), fmt.Sprint(w.Rows)}

@@ -126,6 +126,18 @@ func (c *compareCmd) Run(ctx context.Context, s *surroundings) error {
 	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, withQuery("/v1/compare", q), httpapi.MaxWait + answerTimeout}, (*table).comparison)
 }
 
+// angleUnits says what the angles between planes are in: in the coordinates of a basis with an id,
+// or in the features, whose units scaled names where they are scaled.
+func angleUnits(basisID string, isScaled bool, scaled string) string {
+	switch {
+	case basisID != "":
+		return "in the coordinates of the basis"
+	case isScaled:
+		return scaled
+	}
+	return "in the features' own units"
+}
+
 func (t *table) comparison(c *model.Comparison) {
 	for _, w := range []struct {
 		name string
@@ -141,10 +153,7 @@ func (t *table) comparison(c *model.Comparison) {
 		}
 		return fmt.Sprintf("%.6g", *x)
 	}
-	units := "in the features' own units"
-	if c.Scaled {
-		units = "in units of the standard deviations of b"
-	}
+	units := angleUnits(c.BasisID, c.Scaled, "in units of the standard deviations of b")
 	correct := func(c *model.Correctness) string {
 		if c == nil {
 			return "none"

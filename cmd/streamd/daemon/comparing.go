@@ -35,7 +35,7 @@ func (d *Daemon) Compare(ctx context.Context, a, b model.Window, nu float64) (*m
 	}
 	c := &model.Comparison{
 		A: compared(sums[0], served[0]), B: compared(sums[1], served[1]), Planes: []model.ComparedPlanes{},
-		Lacks: d.windowLacks(sums[0].in),
+		BasisID: sums[0].basisID(), Lacks: d.windowLacks(sums[0].in),
 	}
 	options := served[1].Model.Options
 	scale, err := scaleOf(sums[1])
@@ -184,7 +184,7 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 		return nil, err
 	}
 	out := &model.Steps{
-		StepSeconds: q.Step.Seconds(), WindowSeconds: q.Window.Seconds(), Features: all.sum.Features(),
+		StepSeconds: q.Step.Seconds(), WindowSeconds: q.Window.Seconds(), Features: all.sum.Features(), BasisID: all.basisID(),
 		Nu: all.options.Nu, Lacks: d.windowLacks(all.in),
 	}
 	scale, err := scaleOf(all)

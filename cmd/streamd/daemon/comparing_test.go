@@ -396,3 +396,28 @@ func TestComparisonIsOfOneTuning(t *testing.T) {
 		t.Fatalf("after %d calls of the loop: %+v, %v", calls, c, err)
 	}
 }
+
+// Planes of windows are in the coordinates of the basis in use, and with an archive in the features.
+func TestComparisonNamesItsBasis(t *testing.T) {
+	for _, archive := range []string{"false", "true"} {
+		name := topic(t, 1)
+		produce(t, name, boardBlocks(t, 57, 4, 200)...)
+		d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{
+			"kernel.function": "gaussian(gamma=0.0005)", "kernel.basis": "5", "kernel.rows": "0", "model.folds": "0", "retire.archive": archive,
+		})
+		d.waitForOffsets(4)
+		want := d.reduced().BasisID()
+		if archive == "true" {
+			want = ""
+		}
+		c, err := d.Compare(t.Context(), model.Window{}, model.Window{}, 0)
+		if err != nil || c.BasisID != want {
+			t.Errorf("archive %s: %+v, %v, want basis %q", archive, c, err, want)
+		}
+		s, err := d.Steps(t.Context(), httpapi.StepsQuery{Step: 24 * time.Hour, Window: 24 * time.Hour})
+		if err != nil || s.BasisID != want || len(s.Features) != map[string]int{"false": 5, "true": 2}[archive] {
+			t.Errorf("archive %s: %+v, %v, want basis %q", archive, s, err, want)
+		}
+		d.stop()
+	}
+}

@@ -103,6 +103,14 @@ type windowSums struct {
 	absent  []string // classes of the served model; those of the window are removed later
 }
 
+// basisID is the id of the basis in whose coordinates the sum is, "" in those of the features.
+func (s *windowSums) basisID() string {
+	if s.basis == nil {
+		return ""
+	}
+	return s.basis.ID
+}
+
 // Window implements httpapi.Service.
 func (d *Daemon) Window(ctx context.Context, w model.Window, nu float64) (*model.Served, error) {
 	s, err := d.sumWindow(ctx, w, nu, true)

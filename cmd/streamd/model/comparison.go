@@ -6,6 +6,9 @@ import "time"
 type Comparison struct {
 	A Compared `json:"a"` // first window
 	B Compared `json:"b"` // second window
+	// SHA-256 of the basis, hex, in whose coordinates the planes and their angles are; absent: they
+	// are in the features.
+	BasisID string `json:"basis_id,omitempty"`
 	// Whether angles count each feature in units of its standard deviation over the rows of
 	// the second window, as where features are scaled for the solve; otherwise in its own.
 	Scaled bool             `json:"scaled"`
@@ -68,6 +71,9 @@ type Steps struct {
 	From          time.Time `json:"from"`           // beginning of the first window
 	To            time.Time `json:"to"`             // end of the last window
 	Features      []string  `json:"features"`       // names of the features or coordinates that w has numbers for
+	// SHA-256 of the basis, hex, in whose coordinates the planes and their angles are; absent: they
+	// are in the features.
+	BasisID string `json:"basis_id,omitempty"`
 	// Whether angles count each feature in units of its standard deviation over all rows, as
 	// where features are scaled for the solve; otherwise in its own.
 	Scaled bool     `json:"scaled"`

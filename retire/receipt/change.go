@@ -23,7 +23,7 @@ import (
 //	10  key, value           a neighbour that only the tree after has
 //	11  key, value, value    a neighbour that has another value after
 //	12  before, after        a part that only the tree before has, in place of one that only the
-//	                         tree after has
+//	                         tree after has; none is below another
 //	13  bit (1), hash, right an inner node whose left is a part that is the same in both
 //	14  bit (1), left, hash  one whose right is such a part
 //
@@ -38,6 +38,10 @@ import (
 // With n items, the proof that one has left takes 132 bytes and some 34·log₂ n, and at most
 // 34 for each of the log₂ n parts beside the path that differ, too. The proof that d have left
 // takes 132·d bytes and some 34·d·log₂(n/d), and as much again if everything differs.
+//
+// A path has at most 256 inner nodes with a bit, since the bits ascend, and one of kind 12: both
+// trees have a node of kind 12, and only one of them has the parts below it. The recursion of the
+// functions here is as deep as a path.
 
 const (
 	tagHash byte = iota
@@ -284,7 +288,7 @@ func CheckChange(proof []byte) (*Change, error) {
 }
 
 func checkChange(proof []byte) (*Change, error) {
-	root, rest, err := readPart(proof, nil)
+	root, rest, err := readPart(proof, nil, false)
 	switch {
 	case err != nil:
 		return nil, err
@@ -328,19 +332,24 @@ type turn struct {
 
 var errShort = errors.New("it ends too early")
 
-// readPart reads a node at the end of a path.
-func readPart(b []byte, path []turn) (p *part, rest []byte, err error) {
+// readPart reads a node at the end of a path. inOne says that the path has a node of kind 12.
+func readPart(b []byte, path []turn, inOne bool) (p *part, rest []byte, err error) {
 	if len(b) == 0 {
 		return nil, nil, errShort
 	}
-	return readFields(b[0], b[1:], path)
+	return readFields(b[0], b[1:], path, inOne)
 }
 
 // readFields reads what comes after the kind of a node.
-func readFields(tag byte, b []byte, path []turn) (p *part, rest []byte, err error) {
+func readFields(tag byte, b []byte, path []turn, inOne bool) (p *part, rest []byte, err error) {
 	if tag == tagNode || tag >= tagInPlace && tag <= tagBeside+1 {
 		p = &part{inner: true}
-		if tag != tagInPlace {
+		if tag == tagInPlace {
+			if inOne { // refused before the parts below are read, so that they do not nest without bound
+				return nil, nil, errors.New("a part in place of another, below such a part")
+			}
+			inOne = true
+		} else {
 			if len(b) == 0 {
 				return nil, nil, errShort
 			}
@@ -350,14 +359,16 @@ func readFields(tag byte, b []byte, path []turn) (p *part, rest []byte, err erro
 			}
 		}
 		for side := range p.below {
-			to, read := path, readPart
+			to := path
 			if tag != tagInPlace {
 				to = append(path, turn{p.bit, side})
 			}
 			if tag == tagBeside+byte(side) {
-				read = func(b []byte, path []turn) (*part, []byte, error) { return readFields(tagHash, b, path) }
+				p.below[side], b, err = readFields(tagHash, b, to, inOne)
+			} else {
+				p.below[side], b, err = readPart(b, to, inOne)
 			}
-			if p.below[side], b, err = read(b, to); err != nil {
+			if err != nil {
 				return nil, nil, err
 			}
 			p.in[before] = p.in[before] || p.below[side].in[before]

@@ -669,6 +669,9 @@ func TestDishonestProofs(t *testing.T) {
 	if _, err := CheckChange(tree.appendPart(nil, back)); err != nil {
 		t.Error(err)
 	}
+	if c, err := CheckChange(deepest()); err != nil || len(c.Moved) != 2 || !c.Alone {
+		t.Errorf("the longest path: %+v, %v", c, err)
+	}
 	swapped := *honest
 	swapped.below[0], swapped.below[1] = honest.below[1], honest.below[0]
 	item := func(tag byte, values ...Hash) []byte {
@@ -679,6 +682,10 @@ func TestDishonestProofs(t *testing.T) {
 		return b
 	}
 	v, w := gone.Value, Hash{1}
+	var byTurns []byte // parts in place of others between inner nodes
+	for bit := range byte(255) {
+		byTurns = append(byTurns, tagInPlace, tagNode, bit)
+	}
 	for name, proof := range map[string][]byte{
 		"nothing":           nil,
 		"about no item":     item(tagStays, v),
@@ -692,11 +699,32 @@ func TestDishonestProofs(t *testing.T) {
 		"both in place":     slices.Concat([]byte{tagInPlace}, item(tagRemoved, v), []byte{8}, w[:], v[:]),
 		"swapped sides":     tree.appendPart(nil, &swapped),
 		"hidden elsewhere":  slices.Concat([]byte{tagNode, 3}, item(tagRemoved, v), []byte{7}, w[:]),
+		"nested":            slices.Concat([]byte{tagInPlace, tagInPlace}, item(tagRemoved, v), []byte{7}, w[:], []byte{7}, w[:]),
+		"nested deep":       bytes.Repeat([]byte{tagInPlace}, 3_000_000), // without the bound it overflows the stack
+		"nested by turns":   byTurns,
 	} {
 		if c, err := CheckChange(proof); err == nil {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
+}
+
+// deepest is a proof with the longest path of a tree: the item that has left and the one that has
+// come differ in the last bit of the key, and another item leaves the path in each bit before.
+func deepest() []byte {
+	var tree Tree
+	for bit := range 255 {
+		var i Item
+		i.Key[bit/8] = 128 >> (bit % 8)
+		tree.Put(i)
+	}
+	var left, came Item
+	came.Key[31] = 1
+	tree.Put(left)
+	since := tree.Keep()
+	tree.Remove(left.Key)
+	tree.Put(came)
+	return tree.Prove(since, []Hash{left.Key, came.Key})
 }
 
 // A leaf that is changed, dropped, moved, repeated or added is found in the log, and so is a fork.
@@ -807,6 +835,8 @@ func FuzzCheckChange(f *testing.F) {
 	for _, r := range m.records {
 		f.Add(r.Change)
 	}
+	f.Add(bytes.Repeat([]byte{tagInPlace}, 100))
+	f.Add(deepest())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := CheckChange(b)
 		if err != nil {

@@ -95,14 +95,13 @@ def open_checkpoint(signed, public):
     need(key[0] == 1 and sha256(name.encode(), b"\n", key)[:4].hex() == key_id, "not a public key")
     text, blank, signatures = signed.rpartition("\n\n")
     need(blank and signatures.endswith("\n"), "the checkpoint is no signed note")
-    text += "\n"
     ours = 0
     for line in signatures[:-1].split("\n"):
         dash, signer, raw = (line.split(" ") + ["", ""])[:3]
         need(dash == "\u2014" and line.count(" ") == 2, "a line of the signatures")
         raw = unbase64(raw)
         if signer == name and raw[:4].hex() == key_id:
-            ed25519_verify(key[1:], text.encode(), raw[4:])
+            ed25519_verify(key[1:], f"{text}\n".encode(), raw[4:])
             ours += 1
     need(ours == 1, "the log has not signed the checkpoint")
     origin, size, root = text.split("\n")[:3]
@@ -203,13 +202,14 @@ def bit_of(key, bit):
     return key[bit // 8] >> (7 - bit % 8) & 1
 
 
-def read_node(r, path, found, tag=None):
+def read_node(r, path, found, tag=None, in_one=False):
     tag = r.take(1)[0] if tag is None else tag
     if tag in (1, 12, 13, 14):  # 13 and 14: the left or the right part is the same hash in both
+        need(tag != 12 or not in_one, "a part in place of another, below such a part")
         bit = r.take(1)[0] if tag != 12 else None
         need(tag == 12 or not path or bit > path[-1][0], "the bits of a path do not ascend")
         to = [path if tag == 12 else path + [(bit, side)] for side in (0, 1)]
-        below = [read_node(r, to[side], found, 0 if tag == 13 + side else None) for side in (0, 1)]
+        below = [read_node(r, to[side], found, 0 if tag == 13 + side else None, in_one or tag == 12) for side in (0, 1)]
         pairs = list(zip(below[0]["hash"], below[1]["hash"]))
         apart = all((left is None) != (right is None) for left, right in pairs)
         need(apart == (tag == 12) and (tag != 12 or pairs[0][0]), "an inner node that neither tree has")
@@ -290,7 +290,7 @@ def main(args):
     try:
         with open(args[0], encoding="utf-8", newline="") as proof, open(args[1], encoding="utf-8") as public:
             print(json.dumps(verify(proof.read(), public.read().strip(), *args[2:]), indent=2))
-    except (ValueError, OSError, IndexError, RecursionError) as error:
+    except (ValueError, OSError, IndexError) as error:
         print(f"{args[0]}: {error}", file=sys.stderr)
         return 1
     return 0

@@ -3,6 +3,8 @@ package daemon
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -231,18 +233,19 @@ func TestLogOfReceipts(t *testing.T) {
 	}
 }
 
-// independent runs the verifier that shares no code with this program.
-func independent(t *testing.T, good bool, args ...string) {
+// independent runs the verifier that shares no code with this program. It returns what that says.
+func independent(t *testing.T, good bool, args ...string) string {
 	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Log("python3 is not installed: the independent verifier does not check the receipts")
-		return
+		return ""
 	}
 	out, err := exec.Command(python, append([]string{"../../../testdata/receipts/verify.py"}, args...)...).CombinedOutput()
 	if (err == nil) != good {
 		t.Errorf("the independent verifier says of %s: %v: %s", args, err, out)
 	}
+	return string(out)
 }
 
 // After a kill at any moment of a retirement, all of it has happened, receipt included, or nothing:
@@ -846,5 +849,38 @@ func TestIndependentVerifierOfEveryKind(t *testing.T) {
 			t.Fatal(err)
 		}
 		independent(t, false, path, stored+"key.pub")
+	}
+}
+
+// A receipt whose parts nest without bound is refused in words.
+func TestNestedReceipt(t *testing.T) {
+	const stored = "../../../testdata/receipts/"
+	proof, err := os.ReadFile(stored + "v2-retired.tlog-proof")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitN(proof, []byte("\n"), 3)
+	extra, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(string(lines[1]), "extra "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, size := binary.Uvarint(extra)
+	extra = append(extra[:size+int(leaf)], bytes.Repeat([]byte{12}, 3_000_000)...) // in place of the change
+	lines[1] = []byte("extra " + base64.StdEncoding.EncodeToString(extra))
+	proof = bytes.Join(lines, []byte("\n"))
+	public, err := os.ReadFile(stored + "key.pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "a part in place of another, below such a part"
+	if _, err := receipt.Check(proof, strings.TrimSpace(string(public))); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("it is %v, want %s", err, want)
+	}
+	path := filepath.Join(t.TempDir(), "nested.tlog-proof")
+	if err := os.WriteFile(path, proof, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if says := independent(t, false, path, stored+"key.pub"); says != "" && !strings.Contains(says, want) {
+		t.Errorf("the independent verifier says %s, want %s", says, want)
 	}
 }

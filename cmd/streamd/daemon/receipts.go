@@ -454,10 +454,7 @@ func (d *Daemon) Receipt(_ context.Context, leaf int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The smaller one of two checkpoints has more cosignatures.
-	if at := slices.IndexFunc(head.Cosigned, func(h snapshot.LogHead) bool { return leaf < h.Size }); at >= 0 {
-		head = head.Cosigned[at]
-	}
+	head = mostCosigned(head, leaf)
 	inclusion, err := tlog.ProveRecord(head.Size, leaf, d.store)
 	if err != nil {
 		return nil, err

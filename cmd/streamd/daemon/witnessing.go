@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +33,7 @@ type witnessing struct {
 	mu       sync.Mutex
 	head     snapshot.LogHead // on the disk
 	grown    chan struct{}    // closed when head is replaced
-	cosigned []cosigned       // by ascending size and descending number of cosignatures
+	cosigned []cosigned       // by ascending size; the choice of those to keep is dropCosigned's
 }
 
 // cosigned is a checkpoint with the cosignatures of some witnesses.
@@ -169,8 +171,7 @@ func (w *witnessing) ask(ctx context.Context, f *follower, head snapshot.LogHead
 	}
 }
 
-// add adds a cosignature and saves it. A checkpoint with fewer cosignatures than a smaller one has
-// does not replace that: while a witness is away, proofs of older leaves keep its cosignature.
+// add adds a cosignature and saves it.
 func (w *witnessing) add(f *follower, head snapshot.LogHead, c receipt.Cosignature) error {
 	w.saving.Lock()
 	defer w.saving.Unlock()
@@ -184,14 +185,8 @@ func (w *witnessing) add(f *follower, head snapshot.LogHead, c receipt.Cosignatu
 	if x := &all[at]; !signedBy(x.by, c.Witness) {
 		x.by, x.Checkpoint = append(slices.Clone(x.by), c), receipt.Cosign(x.Checkpoint, c)
 	}
-	slices.SortFunc(all, func(a, b cosigned) int { return int(b.Size - a.Size) })
-	most := 0
-	all = slices.DeleteFunc(all, func(x cosigned) bool {
-		fewer := len(x.by) <= most
-		most = max(most, len(x.by))
-		return fewer
-	})
-	slices.Reverse(all)
+	slices.SortFunc(all, func(a, b cosigned) int { return cmp.Compare(a.Size, b.Size) })
+	all = dropCosigned(all, 2*len(w.followers))
 	w.cosigned = all
 	w.mu.Unlock()
 	heads := make([]snapshot.LogHead, len(all))
@@ -205,6 +200,55 @@ func (w *witnessing) add(f *follower, head snapshot.LogHead, c receipt.Cosignatu
 	f.size = head.Size
 	w.mu.Unlock()
 	return nil
+}
+
+// dropCosigned drops the checkpoints that are not needed any more. They come by ascending size. A
+// checkpoint goes when a larger one has all its signers: while a witness is away, the proofs of
+// older leaves keep its cosignature.
+//
+// Witnesses that are away by turns leave a checkpoint for each set of signers. So at most that many
+// stay, twice the number of witnesses. Beyond this the one with the fewest signers goes, the smallest
+// log of several, but none that is the latest of a witness.
+func dropCosigned(all []cosigned, most int) []cosigned {
+	var kept []cosigned // by descending size
+	for _, x := range slices.Backward(all) {
+		if !slices.ContainsFunc(kept, func(larger cosigned) bool { return hasSigners(larger.by, x.by) }) {
+			kept = append(kept, x)
+		}
+	}
+	slices.Reverse(kept)
+	for len(kept) > most {
+		fewest := -1
+		for i, x := range kept {
+			var later []receipt.Cosignature
+			for _, larger := range kept[i+1:] {
+				later = append(later, larger.by...)
+			}
+			if hasSigners(later, x.by) && (fewest < 0 || len(x.by) < len(kept[fewest].by)) {
+				fewest = i
+			}
+		}
+		kept = slices.Delete(kept, fewest, fewest+1) // at most one for each witness is a latest one, so there is another
+	}
+	return kept
+}
+
+// hasSigners reports whether all signers of some cosignatures are among those of others.
+func hasSigners(others, some []receipt.Cosignature) bool {
+	return !slices.ContainsFunc(some, func(c receipt.Cosignature) bool { return !signedBy(others, c.Witness) })
+}
+
+// mostCosigned is the checkpoint with the most cosignatures of those that have a leaf, and the
+// smallest log of several: a witness that is away has not cosigned the larger ones. Without any it is
+// the head.
+func mostCosigned(head snapshot.LogHead, leaf int64) snapshot.LogHead {
+	best, most := head, 0
+	for _, h := range head.Cosigned { // by ascending size
+		if n := bytes.Count(h.Checkpoint, []byte("\n— ")); leaf < h.Size && n > most {
+			best, most = h, n
+		}
+	}
+	return best
 }
 
 // note notes whether a witness has cosigned, and logs the change.

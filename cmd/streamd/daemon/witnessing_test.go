@@ -33,85 +33,175 @@ func (i *instance) cosigners(leaf int64, public string, keys []*receipt.Witness)
 	return names, r.Checkpoint.Size
 }
 
-// Witnesses cosign the log as it grows. One that is away holds up nothing, is reported, and
-// cosigns later; older proofs keep its cosignature meanwhile. After a restart all goes on.
-func TestWitnesses(t *testing.T) {
+// cosigning are two witnesses, and a daemon that they cosign the log of.
+type cosigning struct {
+	*instance
+	a, b   *witnesstest.Witness
+	topic  string
+	file   string
+	flags  map[string]string
+	public string
+	keys   []*receipt.Witness
+	ids    []string // of six blocks
+}
+
+// startCosigned starts the daemon while the witnesses away do not answer.
+func startCosigned(t *testing.T, away ...string) *cosigning {
 	topic, folder := topic(t, 1), t.TempDir()
 	key, _, _, err := receipt.OpenKey(filepath.Join(folder, "receipts.key"), topic)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &witnesstest.Witness{Name: "a.example/w", Log: key.Public()}
-	b := &witnesstest.Witness{Name: "b.example/w", Log: key.Public()}
+	c := &cosigning{
+		a: &witnesstest.Witness{Name: "a.example/w", Log: key.Public()}, b: &witnesstest.Witness{Name: "b.example/w", Log: key.Public()},
+		public: key.Public(), topic: topic, file: filepath.Join(folder, "streamd.db"),
+	}
 	var list []string
-	var keys []*receipt.Witness
-	for _, w := range []*witnesstest.Witness{a, b} {
+	for _, w := range []*witnesstest.Witness{c.a, c.b} {
+		if slices.Contains(away, w.Name) {
+			w.Fail(http.StatusServiceUnavailable)
+		}
 		s := httptest.NewServer(w)
-		defer s.Close()
+		t.Cleanup(s.Close)
 		k, err := receipt.ParseWitness(w.Public())
 		if err != nil {
 			t.Fatal(err)
 		}
-		list, keys = append(list, s.URL+" "+w.Public()), append(keys, k)
+		list, c.keys = append(list, s.URL+" "+w.Public()), append(c.keys, k)
 	}
-	file, flags := filepath.Join(folder, "streamd.db"), withReceipts(folder, map[string]string{"receipts.witnesses": strings.Join(list, ",")})
+	c.flags = withReceipts(folder, map[string]string{"receipts.witnesses": strings.Join(list, ",")})
 	produce(t, topic, customers(t)[:6]...)
-	b.Fail(http.StatusServiceUnavailable)
-	d := start(t, topic, file, flags)
-	var ids []string
-	d.await("six blocks", func() bool { ids = slices.Collect(d.live.IDs); return len(ids) == 6 })
-	slices.Sort(ids)
-	cosigned := func(d *instance, leaf int64, want []string, wantSize int64) {
-		t.Helper()
-		var names []string
-		var size int64
-		d.until(fmt.Sprintf("leaf %d cosigned by %s in a log of %d", leaf, want, wantSize), func() bool {
-			names, size = d.cosigners(leaf, key.Public(), keys)
-			return slices.Equal(names, want) && size == wantSize
-		})
-	}
-	both := []string{a.Name, b.Name}
+	c.instance = start(t, topic, c.file, c.flags)
+	c.await("six blocks", func() bool { c.ids = slices.Collect(c.live.IDs); return len(c.ids) == 6 })
+	slices.Sort(c.ids)
+	return c
+}
 
-	d.retire(ids[0])
-	cosigned(d, 0, both[:1], 1)
-	d.until("a report of the witness that is away", func() bool { return strings.Contains(d.problems(), "the witness b.example/w has not cosigned") })
+// cosigned waits until the proof of a leaf has the cosignatures of these witnesses.
+func (c *cosigning) cosigned(leaf int64, wantSize int64, want ...string) {
+	c.t.Helper()
+	c.until(fmt.Sprintf("leaf %d cosigned by %s in a log of %d", leaf, want, wantSize), func() bool {
+		names, size := c.cosigners(leaf, c.public, c.keys)
+		return slices.Equal(names, want) && size == wantSize
+	})
+}
+
+// Witnesses cosign the log as it grows. One that is away holds up nothing, is reported, and
+// cosigns later; older proofs keep its cosignature meanwhile. After a restart all goes on.
+func TestWitnesses(t *testing.T) {
+	c := startCosigned(t, "b.example/w")
+	c.retire(c.ids[0])
+	c.cosigned(0, 1, "a.example/w")
+	c.until("a report of the witness that is away", func() bool { return strings.Contains(c.problems(), "the witness b.example/w has not cosigned") })
 	for _, want := range []string{
 		"streamd_receipts 1\n", `streamd_witness_cosigned_receipts{witness="a.example/w"} 1`, `streamd_witness_cosigned_receipts{witness="b.example/w"} 0`,
 		`streamd_witness_failures_total{witness="a.example/w"} 0`,
 	} {
-		d.until("the metric "+want, func() bool {
-			_, metrics := d.ask(http.MethodGet, "/metrics")
+		c.until("the metric "+want, func() bool {
+			_, metrics := c.ask(http.MethodGet, "/metrics")
 			return strings.Contains(metrics, want)
 		})
 	}
-	b.Fail(0)
-	cosigned(d, 0, both, 1)
-	d.until("no report of a witness", func() bool { return !strings.Contains(d.problems(), "witness") })
-	b.Fail(http.StatusServiceUnavailable)
-	d.retire(ids[1])
-	cosigned(d, 1, both[:1], 2)
-	cosigned(d, 0, both, 1) // the smaller log has more cosignatures
-	if _, text := d.ask(http.MethodGet, "/v1/receipts/checkpoint"); strings.Count(text, "\n— ") != 2 {
+	c.b.Fail(0)
+	c.cosigned(0, 1, "a.example/w", "b.example/w")
+	c.until("no report of a witness", func() bool { return !strings.Contains(c.problems(), "witness") })
+	c.b.Fail(http.StatusServiceUnavailable)
+	c.retire(c.ids[1])
+	c.cosigned(1, 2, "a.example/w")
+	c.cosigned(0, 1, "a.example/w", "b.example/w") // the smaller log has more cosignatures
+	if _, text := c.ask(http.MethodGet, "/v1/receipts/checkpoint"); strings.Count(text, "\n— ") != 2 {
 		t.Errorf("the checkpoint is %s", text)
 	}
-	d.stop()
-	if report, err := snapshot.Verify(t.Context(), file, nil); err != nil || !report.OK {
+	c.stop()
+	if report, err := snapshot.Verify(t.Context(), c.file, nil); err != nil || !report.OK {
 		t.Errorf("%+v, %v", report, err)
 	}
 
-	b.Fail(0)
-	asked := a.Asked()
-	d = start(t, topic, file, flags)
-	cosigned(d, 0, both, 2)
-	cosigned(d, 1, both, 2)
-	if n := a.Asked() - asked; n > 0 {
+	c.b.Fail(0)
+	asked := c.a.Asked()
+	c.instance = start(t, c.topic, c.file, c.flags)
+	c.cosigned(0, 2, "a.example/w", "b.example/w")
+	c.cosigned(1, 2, "a.example/w", "b.example/w")
+	if n := c.a.Asked() - asked; n > 0 {
 		t.Errorf("the start asks a witness %d times that has cosigned the log", n)
 	}
-	_, proof := d.ask(http.MethodGet, "/v1/receipts/proof/1")
-	path := filepath.Join(folder, "1.tlog-proof")
+	_, proof := c.ask(http.MethodGet, "/v1/receipts/proof/1")
+	path := filepath.Join(filepath.Dir(c.file), "1.tlog-proof")
 	if err := os.WriteFile(path, []byte(proof), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	independent(t, true, path, receipt.PublicFile(flags["receipts.key_file"]))
-	d.stop()
+	independent(t, true, path, receipt.PublicFile(c.flags["receipts.key_file"]))
+	c.stop()
+}
+
+// The proof of an older leaf keeps the cosignature of a witness that is away, though another one has
+// cosigned a larger log, also after a restart. The head has the other's.
+func TestOlderProofKeepsACosignature(t *testing.T) {
+	c := startCosigned(t, "a.example/w")
+	c.retire(c.ids[0])
+	c.cosigned(0, 1, "b.example/w")
+	c.b.Fail(http.StatusServiceUnavailable)
+	c.retire(c.ids[1])
+	c.a.Fail(0)
+	for range 2 {
+		c.cosigned(1, 2, "a.example/w")
+		c.cosigned(0, 1, "b.example/w")
+		c.stop()
+		c.instance = start(t, c.topic, c.file, c.flags)
+	}
+	c.b.Fail(0)
+	c.cosigned(0, 2, "a.example/w", "b.example/w")
+	c.stop()
+}
+
+// Of checkpoints with cosignatures those stay whose signers no larger one has, and at most so many.
+func TestDropCosigned(t *testing.T) {
+	names := "abcd"
+	witnesses := map[rune]*receipt.Witness{}
+	for _, name := range names {
+		k, err := receipt.ParseWitness((&witnesstest.Witness{Name: string(name)}).Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		witnesses[name] = k
+	}
+	for _, c := range []struct {
+		all  string // signers by ascending size
+		most int
+		want string
+	}{
+		{"b a", 8, "b a"},
+		{"ab a", 8, "ab a"},
+		{"a ab", 8, "ab"},
+		{"b a ab", 8, "ab"},
+		{"a b a b", 8, "a b"},
+		{"ab ac bc", 8, "ab ac bc"},
+		{"abc ab a c", 8, "abc ab a c"},
+		{"abc ab a c b", 4, "abc a c b"},
+		{"d abc ab ac bc a b", 5, "d abc bc a b"},
+	} {
+		var all []cosigned
+		for i, signers := range strings.Fields(c.all) {
+			x := cosigned{LogHead: snapshot.LogHead{Size: int64(1 + i)}}
+			for _, name := range signers {
+				x.by = append(x.by, receipt.Cosignature{Witness: witnesses[name]})
+			}
+			all = append(all, x)
+		}
+		var got []string
+		size := int64(0)
+		for _, x := range dropCosigned(all, c.most) {
+			signers := ""
+			for _, by := range x.by {
+				signers += by.Witness.Name()
+			}
+			if got = append(got, signers); x.Size <= size {
+				t.Errorf("%s: sizes do not ascend", c.all)
+			}
+			size = x.Size
+		}
+		if got := strings.Join(got, " "); got != c.want {
+			t.Errorf("of %s stay %s, want %s", c.all, got, c.want)
+		}
+	}
 }

@@ -32,7 +32,7 @@ type ForkError struct {
 }
 
 func (e *ForkError) Error() string {
-	const wayOut = "; put the latest snapshot back, or with a new snapshot move receipts.key_file away, too, and another log begins; to go on with a log that auditors and witnesses will find forked, remove %s"
+	const wayOut = "; put the latest snapshot back, or with a new snapshot move receipts.key_file and its public half (.pub) away, too, and another log begins: keep the public half, since the receipts so far are checked with it; to go on with a log that auditors and witnesses will find forked, remove %s"
 	if e.Published > e.Size {
 		return fmt.Sprintf("the log of receipts has %d leaves, and had %d: the snapshot is an older copy, or new"+wayOut, e.Size, e.Published, e.Path)
 	}

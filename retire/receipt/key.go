@@ -31,8 +31,8 @@ const mostKey = 4 << 10
 
 // OpenKey reads the key in a file, which is an Ed25519 key of golang.org/x/mod/sumdb/note. If
 // there is no such file, it makes a key for the log of that name, readable by its owner only,
-// and the file with the public half beside it. made reports that. loose reports that others can
-// read or change the file.
+// and the file with the public half beside it. made reports that. It makes none beside the public
+// half of a key that is missing. loose reports that others can read or change the file.
 func OpenKey(path, name string) (k *Key, made, loose bool, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,12 +55,24 @@ func OpenKey(path, name string) (k *Key, made, loose bool, err error) {
 	if err != nil {
 		return nil, false, false, fmt.Errorf("%s: %w", path, err)
 	}
+	if public := PublicFile(path); !exists(public) { // the process that made the key was killed
+		_ = writeNew(public, k.public, 0o644) // or the folder has only the key, and may be read-only
+	}
 	return k, false, info.Mode().Perm()&0o077 != 0, nil
+}
+
+// exists reports whether there is a file.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // makeKey makes a key and its files. The name gets a random end: it has to be that of one log
 // only.
 func makeKey(path, name string) (*Key, error) {
+	if public := PublicFile(path); exists(public) {
+		return nil, fmt.Errorf("%s does not exist, and its public half %s does, which receipts are checked with: put the key back; or move the public half away, too, and another key is made", path, public)
+	}
 	private, _, err := note.GenerateKey(rand.Reader, fmt.Sprintf("streamd/%s/%s", name, strings.ToLower(rand.Text()[:8])))
 	if err != nil {
 		return nil, err
@@ -69,23 +81,36 @@ func makeKey(path, name string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without its public half a key would not be made anew, so that comes first.
-	if err := os.WriteFile(PublicFile(path), []byte(k.public+"\n"), 0o644); err != nil {
+	if err := writeNew(path, private, 0o600); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	return k, writeNew(PublicFile(path), k.public, 0o644)
+}
+
+// writeNew makes a file with a line, and returns when it is on the disk. The file has the whole line
+// under its name, or there is none. A file that is there is not replaced.
+func writeNew(path, line string, mode fs.FileMode) error {
+	folder := filepath.Dir(path)
+	f, err := os.CreateTemp(folder, "."+filepath.Base(path)+".*") // readable by its owner only
 	if err != nil {
-		return nil, err
+		return err
 	}
-	_, err = f.WriteString(private + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return nil, errors.Join(err, os.Remove(path))
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(line + "\n")
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
 	}
-	folder, err := os.Open(filepath.Dir(path))
+	if err = os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) && !exists(path) {
+		err = os.Rename(f.Name(), path) // a file system without hard links
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return k, errors.Join(folder.Sync(), folder.Close())
+	d, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // ParseKey reads the text of a private key.

@@ -5,13 +5,16 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -815,6 +818,67 @@ func TestKeyFile(t *testing.T) {
 	}
 	if _, _, _, err := OpenKey(path, ""); err == nil {
 		t.Error("a public key passes as a private one")
+	}
+}
+
+// A key is not made where the public half of another one lies. What a kill leaves while a key is made
+// is no key, or a whole one.
+func TestKeyFileIsWholeAndReplacesNone(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "receipts.key")
+	k, _, _, err := OpenKey(path, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files, err := os.ReadDir(folder); err != nil || len(files) != 2 {
+		t.Errorf("the folder has %v, %v", files, err)
+	}
+	if info, err := os.Stat(PublicFile(path)); err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("the public half: %v, %v", info, err)
+	}
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	_, made, _, err := OpenKey(path, "orders")
+	if err == nil || made || !strings.Contains(err.Error(), path+" does not exist, and its public half "+path+".pub does") {
+		t.Errorf("beside the public half of another key: %v, %v", made, err)
+	}
+	if public, err := os.ReadFile(PublicFile(path)); err != nil || string(public) != k.Public()+"\n" {
+		t.Errorf("the public half is %q, %v", public, err)
+	}
+	if exists(path) {
+		t.Error("another key was made")
+	}
+
+	// A kill after the key, and before its public half.
+	if err := errors.Join(os.Rename(path+".away", path), os.Remove(PublicFile(path))); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if again, made, _, err := OpenKey(path, "orders"); err != nil || made || again.Public() != k.Public() {
+			t.Errorf("without the public half: %v, %v", made, err)
+		}
+		if public, err := os.ReadFile(PublicFile(path)); err != nil || string(public) != k.Public()+"\n" {
+			t.Errorf("the public half is %q, %v", public, err)
+		}
+	}
+
+	// Another process has made a key meanwhile.
+	if err := os.Remove(PublicFile(path)); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := makeKey(path, "orders"); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("where a key is: %v", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) || exists(PublicFile(path)) {
+		t.Errorf("the key was replaced, or has another public half: %v", err)
+	}
+	if files, err := os.ReadDir(folder); err != nil || len(files) != 1 {
+		t.Errorf("the folder has %v, %v", files, err)
 	}
 }
 

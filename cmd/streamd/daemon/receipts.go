@@ -81,7 +81,7 @@ func (r *receipts) open(store *snapshot.Store, saved *snapshot.Contents) (err er
 		return nil
 	}
 	if _, err := os.Stat(path); saved.Log.Size > 0 && errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("receipts.key_file: %s does not exist, and the snapshot has receipts under its key: put it back, or begin with a new snapshot and a new key", path)
+		return fmt.Errorf("receipts.key_file: %s does not exist, and the snapshot has receipts under its key: put it back, or begin with a new snapshot and a new key, and keep %s, since the receipts so far are checked with it", path, receipt.PublicFile(path))
 	}
 	key, made, loose, err := receipt.OpenKey(path, r.cfg.Kafka.Topic)
 	if err != nil {

@@ -263,14 +263,15 @@ func (r *receipts) settings() []byte {
 	return text
 }
 
-// scope is what a save removes of blocks that leave, and what it cannot remove. Only of blocks
-// whose rows must not stay, pages and bases are rid without a request.
+// scope is what a save removes of blocks that leave, and what it cannot remove. Pages and bases are
+// the daemon's own: a compaction rids the pages, and another reduction the basis. Both come on
+// request, and without one for blocks whose rows must not stay.
 func (r *receipts) scope(kind receipt.Kind) (s receipt.Scope) {
 	if kind == receipt.Restored || kind == receipt.Served {
 		return s
 	}
 	mustNotStay := kind == receipt.Retired || kind == receipt.Deleted || kind == receipt.Withdrawn
-	s[receipt.Pages] = receipt.NotOurs
+	s[receipt.Pages] = receipt.Kept
 	if (mustNotStay || kind == receipt.Purged) && r.cfg.Snapshot.Scrub > 0 {
 		s[receipt.Pages] = receipt.Pending
 	}
@@ -284,8 +285,9 @@ func (r *receipts) scope(kind receipt.Kind) (s receipt.Scope) {
 		}
 	}
 	if r.cfg.Kernel.Function != config.KernelNone {
-		s[receipt.Spaces] = receipt.NotOurs // the points of a basis may be rows
-		if mustNotStay {
+		s[receipt.Spaces] = receipt.Kept // the points of a basis may be rows
+		stale := mustNotStay || kind == receipt.Purged || kind == receipt.Replaced
+		if k := &r.cfg.Kernel; k.Interval > 0 || stale && k.OnRetire == config.OnRetireReduce {
 			s[receipt.Spaces] = receipt.Pending
 		}
 	}

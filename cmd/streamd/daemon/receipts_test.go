@@ -827,6 +827,45 @@ func TestScopeOfTheArchive(t *testing.T) {
 	}
 }
 
+// The daemon's own places are never out of its reach: what does not leave pages and bases by itself
+// stays there until a request.
+func TestScopeOfPagesAndBases(t *testing.T) {
+	gaussian := config.Kernel{Function: "gaussian", OnRetire: config.OnRetireReduce}
+	kept, often := gaussian, gaussian
+	kept.OnRetire, often.Interval = config.OnRetireKeep, time.Hour
+	for _, c := range []struct {
+		scrub         time.Duration
+		kernel        config.Kernel
+		kind          receipt.Kind
+		pages, spaces receipt.Status
+	}{
+		{time.Hour, gaussian, receipt.Retired, receipt.Pending, receipt.Pending},
+		{time.Hour, gaussian, receipt.Deleted, receipt.Pending, receipt.Pending},
+		{time.Hour, gaussian, receipt.Withdrawn, receipt.Pending, receipt.Pending},
+		{time.Hour, gaussian, receipt.Purged, receipt.Pending, receipt.Pending},
+		{time.Hour, gaussian, receipt.Replaced, receipt.Kept, receipt.Pending},
+		{time.Hour, gaussian, receipt.Expired, receipt.Kept, receipt.Kept},
+		{time.Hour, gaussian, receipt.Lost, receipt.Kept, receipt.Kept},
+		{0, kept, receipt.Retired, receipt.Kept, receipt.Kept},
+		{0, kept, receipt.Purged, receipt.Kept, receipt.Kept},
+		{0, often, receipt.Expired, receipt.Kept, receipt.Pending},
+		{0, config.Kernel{Function: config.KernelNone}, receipt.Retired, receipt.Kept, receipt.None},
+		{time.Hour, gaussian, receipt.Restored, receipt.None, receipt.None},
+		{time.Hour, gaussian, receipt.Served, receipt.None, receipt.None},
+	} {
+		r := receipts{core: &core{cfg: &config.Config{Snapshot: config.Snapshot{Scrub: c.scrub}, Kernel: c.kernel}}}
+		s := r.scope(c.kind)
+		if s[receipt.Pages] != c.pages || s[receipt.Spaces] != c.spaces {
+			t.Errorf("%v, scrub %v, %+v: pages %d and spaces %d, want %d and %d", c.kind, c.scrub, c.kernel, s[receipt.Pages], s[receipt.Spaces], c.pages, c.spaces)
+		}
+		for _, place := range []receipt.Place{receipt.State, receipt.Folds, receipt.Sample, receipt.Archive} {
+			if s[place] == receipt.NotOurs {
+				t.Errorf("%v: place %d is out of reach", c.kind, place)
+			}
+		}
+	}
+}
+
 // The independent verifier takes the stored receipts of every kind and version, and none of them
 // with a bit changed.
 func TestIndependentVerifierOfEveryKind(t *testing.T) {

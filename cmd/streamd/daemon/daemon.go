@@ -197,9 +197,12 @@ func New(o Options) (d *Daemon, err error) {
 	opened := d
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, opened.refeaturing.close(), opened.store.Close())
+			err = errors.Join(err, opened.close())
 		}
 	}()
+	if err := d.receipts.lock(); err != nil {
+		return nil, err
+	}
 	if d.archive, err = d.newArchive(); err != nil {
 		return nil, err
 	}
@@ -408,7 +411,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 // run runs this daemon until it ends. It returns the successor to run next, if there is
 // one.
 func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
-	defer func() { err = errors.Join(err, d.refeaturing.close(), d.store.Close()) }()
+	defer func() { err = errors.Join(err, d.close()) }()
 	consuming, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	d.stop = stop
@@ -502,6 +505,11 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	return nil, err
 }
 
+// close closes the files. The snapshot is the last: a daemon that waits for it finds the others free.
+func (d *Daemon) close() error {
+	return errors.Join(d.refeaturing.close(), d.receipts.unlock(), d.store.Close())
+}
+
 // succeed completes the change of features and opens the successor. If the change cannot be
 // completed, the successor is a daemon like d, which tries again.
 func (d *Daemon) succeed(ctx, applying context.Context) (*Daemon, error) {
@@ -512,7 +520,7 @@ func (d *Daemon) succeed(ctx, applying context.Context) (*Daemon, error) {
 		d.log.Error().Err(err).Msg("the features could not be changed; it will be tried again")
 		o.notUntil = time.Now().Add(afterFailure)
 	}
-	if err := errors.Join(r.close(), d.store.Close()); err != nil || ctx.Err() != nil {
+	if err := d.close(); err != nil || ctx.Err() != nil {
 		return nil, err
 	}
 	return New(o)

@@ -40,6 +40,7 @@ type receipts struct {
 	version    string
 
 	key     *receipt.Key // nil: there are no receipts
+	locked  *os.File     // of the key, while the daemon runs
 	pending []*pendingReceipt
 	growth  *receipt.Growth  // of the save under way or of the last one that failed; nil: none
 	growing int              // of pending, the leaves in growth
@@ -101,8 +102,34 @@ func (r *receipts) open(store *snapshot.Store, saved *snapshot.Contents) (err er
 	if err := store.CheckLog(key.Public()); err != nil {
 		return err
 	}
+	if !made && saved.Log.Size == 0 {
+		r.log.Warn().Str("file", path).Msg("the log of receipts begins under a key that was there before, and a key signs one log: if another snapshot has a log by this key, auditors and witnesses see a fork; give each snapshot a key of its own")
+	}
 	r.key = key
 	return r.findUnnamed(saved.Log.Size)
+}
+
+// errKeyInUse says that two daemons would sign with one key.
+var errKeyInUse = errors.New("another daemon signs with this key, and a key signs one log: give each snapshot a key of its own")
+
+// lock keeps other daemons from the key, until unlock.
+func (r *receipts) lock() (err error) {
+	if r.key == nil {
+		return nil
+	}
+	path := r.cfg.Receipts.KeyFile
+	if r.locked, err = lockKey(path); err != nil {
+		return fmt.Errorf("receipts.key_file: %s: %w", path, err)
+	}
+	return nil
+}
+
+func (r *receipts) unlock() error {
+	f := r.locked
+	if r.locked = nil; f == nil {
+		return nil
+	}
+	return f.Close()
 }
 
 // findUnnamed finds out whether the log has leaves that name no model without their blocks. A

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -402,6 +403,58 @@ func TestOlderSnapshotWithReceipts(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, topic, file, flags).stop()
+}
+
+// A key signs one log. While a daemon runs, no other one takes its key for another snapshot. Later one
+// does, with a warning.
+func TestKeyOfTwoSnapshots(t *testing.T) {
+	topic, folder := topic(t, 1), t.TempDir()
+	flags := withReceipts(folder, nil)
+	const warning = "a key signs one log"
+	var said bytes.Buffer
+	open := func(file string) (*Daemon, error) {
+		said.Reset()
+		given := maps.Clone(flags)
+		given["kafka.brokers"], given["kafka.topic"], given["snapshot.file"] = cluster(t).Brokers[0], topic, filepath.Join(folder, file)
+		return New(Options{Config: load(t, given), Log: zerolog.New(&said).Level(zerolog.WarnLevel)})
+	}
+	end := func(d *Daemon) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := d.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	first, err := open("a.db")
+	if err != nil || strings.Contains(said.String(), warning) {
+		t.Fatalf("the first start: %v, %s", err, &said)
+	}
+	end(first)
+	if err := os.Chmod(flags["receipts.key_file"], 0o400); err != nil {
+		t.Fatal(err)
+	}
+	if first, err = open("a.db"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open("b.db"); !errors.Is(err, errKeyInUse) {
+		t.Errorf("a second daemon under the key: %v", err)
+	}
+	end(first)
+	second, err := open("b.db")
+	if err != nil || !strings.Contains(said.String(), warning) {
+		t.Fatalf("another snapshot under the key: %v, %s", err, &said)
+	}
+	end(second)
+	produce(t, topic, customers(t)[:6]...)
+	d := start(t, topic, filepath.Join(folder, "a.db"), flags)
+	d.await("six blocks", func() bool { return d.live.Blocks() == 6 })
+	d.retire(slices.Sorted(d.live.IDs)[0])
+	d.stop()
+	if first, err = open("a.db"); err != nil || strings.Contains(said.String(), warning) {
+		t.Fatalf("the log of this snapshot goes on: %v, %s", err, &said)
+	}
+	end(first)
 }
 
 // A caller whose retirement could not be saved at once gets its receipt and the salts by asking

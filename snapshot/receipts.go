@@ -82,16 +82,21 @@ func appendReceipt(b []byte, r *receipt.Record) []byte {
 	return append(b, r.Change...)
 }
 
-func decodeReceipt(key, value []byte) (r receipt.Record, err error) {
+// cutReceipt returns the two parts of a value, which stay in it.
+func cutReceipt(key, value []byte) (leaf, change []byte, err error) {
 	p, err := open(bucketReceipts, key, value)
 	if err != nil {
-		return r, err
+		return nil, nil, err
 	}
-	if r.Leaf = bytes.Clone(p.Take(p.Count(1))); p.Bad {
-		return receipt.Record{}, &ChecksumError{string(bucketReceipts), fmt.Sprintf("%x", key), "it has no leaf"}
+	if leaf = p.Take(p.Count(1)); p.Bad {
+		return nil, nil, &ChecksumError{string(bucketReceipts), fmt.Sprintf("%x", key), "it has no leaf"}
 	}
-	r.Change = bytes.Clone(p.Rest)
-	return r, nil
+	return leaf, p.Rest, nil
+}
+
+func decodeReceipt(key, value []byte) (r receipt.Record, err error) {
+	leaf, change, err := cutReceipt(key, value)
+	return receipt.Record{Leaf: bytes.Clone(leaf), Change: bytes.Clone(change)}, err
 }
 
 // readLog reads the end of the log and checks that the file has the last leaf and the last hash
@@ -195,7 +200,27 @@ func (s *Store) LogHead() (h LogHead, err error) {
 
 // Receipt reads the record of a leaf. The error is ErrNotFound or a *ChecksumError.
 func (s *Store) Receipt(index int64) (r receipt.Record, err error) {
-	err = s.view(func(tx *bbolt.Tx) error {
+	err = s.readReceipt(index, func(key, value []byte) (err error) {
+		r, err = decodeReceipt(key, value)
+		return err
+	})
+	return r, err
+}
+
+// Leaf reads a leaf without the proof of its change, which can be large. It is checked like a
+// record, with the errors of Receipt.
+func (s *Store) Leaf(index int64) (leaf []byte, err error) {
+	err = s.readReceipt(index, func(key, value []byte) error {
+		inFile, _, err := cutReceipt(key, value)
+		leaf = bytes.Clone(inFile)
+		return err
+	})
+	return leaf, err
+}
+
+// readReceipt calls read with the value of a leaf, which is in the file.
+func (s *Store) readReceipt(index int64, read func(key, value []byte) error) error {
+	err := s.view(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucketReceipts)
 		if b == nil || index < 0 {
 			return ErrNotFound
@@ -205,13 +230,12 @@ func (s *Store) Receipt(index int64) (r receipt.Record, err error) {
 		if value == nil {
 			return ErrNotFound
 		}
-		r, err = decodeReceipt(key, value)
-		return err
+		return read(key, value)
 	})
 	if err != nil {
-		return r, fmt.Errorf("read receipt %d from snapshot %s: %w", index, s.path, err)
+		return fmt.Errorf("read receipt %d from snapshot %s: %w", index, s.path, err)
 	}
-	return r, nil
+	return nil
 }
 
 // ReadHashes reads stored hashes of the log. It implements tlog.HashReader.

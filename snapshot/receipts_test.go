@@ -158,6 +158,9 @@ func TestReceipts(t *testing.T) {
 			if err != nil || !bytes.Equal(r.Leaf, w.log.leaves[i]) {
 				t.Fatalf("receipt %d: %v", i, err)
 			}
+			if leaf, err := s.Leaf(i); err != nil || !bytes.Equal(leaf, r.Leaf) {
+				t.Errorf("leaf %d: %x, %v", i, leaf, err)
+			}
 			inclusion, err := tlog.ProveRecord(size, i, s)
 			if err != nil {
 				t.Fatal(err)
@@ -172,6 +175,9 @@ func TestReceipts(t *testing.T) {
 		}
 		if _, err := s.Receipt(size); !errors.Is(err, ErrNotFound) {
 			t.Errorf("receipt %d: %v", size, err)
+		}
+		if _, err := s.Leaf(size); !errors.Is(err, ErrNotFound) {
+			t.Errorf("leaf %d: %v", size, err)
 		}
 		s.Close()
 		if report, err := key.Verify(t.Context(), path, nil); err != nil || !report.OK {

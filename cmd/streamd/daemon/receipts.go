@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -30,7 +31,7 @@ import (
 // receipts adds leaves to the log of receipts: with every save, in its transaction, one for each
 // request, and one for each other way in which blocks have left or come back since the save before.
 //
-// Methods belong to the loop.
+// Methods belong to the loop, but for earlier.
 type receipts struct {
 	*core
 	publisher  *publisher
@@ -41,6 +42,7 @@ type receipts struct {
 
 	key     *receipt.Key // nil: there are no receipts
 	locked  *os.File     // of the key, while the daemon runs
+	search  sync.Mutex   // one caller at a time looks for an earlier request
 	pending []*pendingReceipt
 	growth  *receipt.Growth  // of the save under way or of the last one that failed; nil: none
 	growing int              // of pending, the leaves in growth
@@ -140,11 +142,11 @@ func (r *receipts) findUnnamed(size int64) error {
 	named := int64(0)  // number of leaves that later ones have named a model for
 	var save time.Time // with a leaf that names its own model
 	for i := size - 1; i >= named; i-- {
-		record, err := r.store.Receipt(i)
+		text, err := r.store.Leaf(i)
 		if err != nil {
 			return err
 		}
-		leaf, err := receipt.DecodeLeaf(record.Leaf)
+		leaf, err := receipt.DecodeLeaf(text)
 		if err != nil {
 			return fmt.Errorf("receipt %d: %w", i, err)
 		}
@@ -209,16 +211,19 @@ func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, requ
 	}
 }
 
-// searchedLeaves bounds the leaves that earlier reads, since the loop waits for it.
+// searchedLeaves bounds the leaves that earlier reads. They may be as many megabytes, with the proofs
+// beside them.
 const searchedLeaves = 10_000
 
 // earlier says where the receipts of an earlier request of the same text are, for a caller whose
 // answer was lost or came before the save, and the salts of the blocks that it names; "": there are
-// none among the newest leaves.
-func (r *receipts) earlier(request *httpapi.Selector, names []string) (string, error) {
+// none among the newest leaves. It does not need the loop.
+func (r *receipts) earlier(ctx context.Context, request *httpapi.Selector, names []string) (string, error) {
 	if r.key == nil {
 		return "", nil
 	}
+	r.search.Lock()
+	defer r.search.Unlock()
 	head, err := r.store.LogHead()
 	if err != nil {
 		return "", err
@@ -228,13 +233,16 @@ func (r *receipts) earlier(request *httpapi.Selector, names []string) (string, e
 	var found []int64
 	var durable time.Time
 	for i := head.Size - 1; i >= max(0, head.Size-searchedLeaves); i-- {
-		record, err := r.store.Receipt(i)
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
+		leaf, err := r.store.Leaf(i)
 		if err != nil {
 			return "", err
 		}
 		var l *receipt.Leaf
-		if bytes.Contains(record.Leaf, hash[:]) {
-			if l, err = receipt.DecodeLeaf(record.Leaf); err != nil {
+		if bytes.Contains(leaf, hash[:]) {
+			if l, err = receipt.DecodeLeaf(leaf); err != nil {
 				return "", err
 			}
 		}

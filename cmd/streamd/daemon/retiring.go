@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -43,6 +44,9 @@ func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (h
 			return httpapi.Retirement{}, errStopping
 		}
 	}
+	if !dryRun {
+		a.err = d.withEarlier(ctx, a.err, &s)
+	}
 	if id, one := s.Single(); a.err != nil && one {
 		return a.retirement, fmt.Errorf("retire block %s: %w", id, a.err)
 	} else if a.err != nil {
@@ -53,7 +57,8 @@ func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (h
 
 // retireThen retires the blocks that s chooses: live, archived or withdrawn. It calls answer in the loop
 // when they are saved, in one transaction, or that has failed. Meanwhile the loop goes on. The log
-// names the caller. A dry run only says which blocks these are.
+// names the caller. A dry run only says which blocks these are. The caller completes an error by
+// withEarlier.
 func (d *Daemon) retireThen(s httpapi.Selector, dryRun bool, by access.Caller, answer func(httpapi.Retirement, error)) {
 	r, left, err := d.takeOut(s, dryRun, by)
 	if err != nil || dryRun {
@@ -206,9 +211,42 @@ func (d *Daemon) choose(by *retire.Selection) (r httpapi.Retirement, ids []strin
 	return r, ids
 }
 
+// noneError says that a request has chosen no block.
+type noneError struct {
+	is    error    // ErrNotLive or ErrNoneChosen
+	hint  string   // on why, unless an earlier request of the same text is found; "": none
+	names []string // ids of blocks that the request names
+}
+
+func (e *noneError) Error() string {
+	if e.hint == "" {
+		return e.is.Error()
+	}
+	return e.is.Error() + ": " + e.hint
+}
+
+func (e *noneError) Unwrap() error { return e.is }
+
+// withEarlier names the receipts of an earlier request of the same text in the error of one that has
+// chosen no block. It reads leaves of the log, so the loop does not wait for it.
+func (d *Daemon) withEarlier(ctx context.Context, err error, s *httpapi.Selector) error {
+	none := (*noneError)(nil)
+	if !errors.As(err, &none) {
+		return err
+	}
+	earlier, failed := d.receipts.earlier(ctx, s, none.names)
+	if failed != nil {
+		return failed
+	}
+	if earlier != "" {
+		none.hint = earlier
+	}
+	return none
+}
+
 // noneLive is the error for a selector that chooses no block. Before an answer says
 // so, the blocks that have gone are saved: a crash could make them live again. names are the
-// ids of blocks that it names.
+// ids of blocks that it names. It is a *noneError, unless the save fails.
 func (d *Daemon) noneLive(s httpapi.Selector, names []string, dryRun bool) error {
 	if !dryRun && (names == nil && d.live.HasGone() || slices.ContainsFunc(names, d.live.IsGone)) {
 		if d.saver.save(); d.saver.problem != nil {
@@ -218,28 +256,16 @@ func (d *Daemon) noneLive(s httpapi.Selector, names []string, dryRun bool) error
 			return errRetiredUnsaved
 		}
 	}
-	id, one := s.Single()
-	none := httpapi.ErrNoneChosen
-	if one {
-		none = httpapi.ErrNotLive
-	}
-	if !dryRun {
-		if earlier, err := d.receipts.earlier(&s, names); err != nil {
-			return err
-		} else if earlier != "" {
-			return fmt.Errorf("%w: %s", none, earlier)
+	none := &noneError{is: httpapi.ErrNoneChosen, names: names}
+	if id, one := s.Single(); one {
+		none.is = httpapi.ErrNotLive
+		// A key is easily mistaken for an id.
+		byKey := intake.KeyPrefix + url.PathEscape(id)
+		if _, ok := d.live.Get(byKey); ok {
+			none.hint = fmt.Sprintf("the live block of the key %q has the id %s", id, byKey)
 		}
-	}
-	if !one {
-		if unit := d.cfg.Blocks.Unit; len(s.Keys) > 0 && unit != config.UnitKey {
-			return fmt.Errorf("%w: no block has a key, since blocks.unit is %s", none, unit)
-		}
-		return none
-	}
-	// A key is easily mistaken for an id.
-	byKey := intake.KeyPrefix + url.PathEscape(id)
-	if _, ok := d.live.Get(byKey); ok {
-		return fmt.Errorf("%w: the live block of the key %q has the id %s", httpapi.ErrNotLive, id, byKey)
+	} else if unit := d.cfg.Blocks.Unit; len(s.Keys) > 0 && unit != config.UnitKey {
+		none.hint = fmt.Sprintf("no block has a key, since blocks.unit is %s", unit)
 	}
 	return none
 }

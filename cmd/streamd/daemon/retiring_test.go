@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -99,6 +100,9 @@ func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (r ht
 	d.retireThen(s, dryRun, by, func(done httpapi.Retirement, failed error) { r, err, answered = done, failed, true })
 	if d.saver.await(); !answered {
 		d.saver.save()
+	}
+	if !dryRun {
+		err = d.withEarlier(context.Background(), err, &s)
 	}
 	return r, err
 }

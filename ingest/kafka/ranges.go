@@ -91,6 +91,12 @@ func (r *RangeReader) Close() { r.cl.close() }
 // Log returns the offsets of the log, a range for each partition that is not empty. For a
 // missing topic the error is kafkago.UnknownTopicOrPartition.
 func (r *RangeReader) Log(ctx context.Context) ([]Range, error) {
+	all, err := r.Bounds(ctx)
+	return slices.DeleteFunc(all, func(p Range) bool { return p.From == p.To }), err
+}
+
+// Bounds is Log with a range for every partition, also for an empty one.
+func (r *RangeReader) Bounds(ctx context.Context) ([]Range, error) {
 	n, err := r.cl.partitions(ctx, r.cfg.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("look for topic %s: %w", r.cfg.Topic, err)
@@ -103,13 +109,11 @@ func (r *RangeReader) Log(ctx context.Context) ([]Range, error) {
 	if err != nil {
 		return nil, err
 	}
-	var log []Range
+	all := make([]Range, 0, n)
 	for _, p := range ends {
-		if p.FirstOffset < p.LastOffset {
-			log = append(log, Range{p.Partition, p.FirstOffset, p.LastOffset})
-		}
+		all = append(all, Range{p.Partition, p.FirstOffset, p.LastOffset})
 	}
-	return log, nil
+	return all, nil
 }
 
 // Stats returns a snapshot. It may be called at any time.

@@ -14,10 +14,14 @@ import (
 // Retention says when a topic's log drops records. A partition drops whole segments, so it can keep
 // a record longer.
 type Retention struct {
+	Policy  string        // cleanup.policy, as the broker says it
 	After   time.Duration // past the time of the record; 0: not by time
 	Bytes   int64         // of a partition; 0: not by size
 	Compact bool          // records whose key has a later one
 }
+
+// Deletes reports whether the log drops records by time or size.
+func (r Retention) Deletes() bool { return r.After > 0 || r.Bytes > 0 }
 
 // ReadRetention asks a cluster for the retention of a topic. That needs the permission to describe
 // the topic's configuration.
@@ -43,20 +47,31 @@ func ReadRetention(ctx context.Context, c Cluster, topic string) (r Retention, e
 	for _, e := range answer.Resources[0].ConfigEntries {
 		values[e.ConfigName] = e.ConfigValue
 	}
-	number := func(name string) (n int64) {
+	policy, said := values["cleanup.policy"]
+	if !said {
+		return r, fmt.Errorf("read the configuration of topic %s: the broker does not say its cleanup.policy", topic)
+	}
+	// limit is 0 without a limit, which Kafka writes as −1. A limit of 0 counts as 1.
+	limit := func(name string) (n int64, err error) {
 		if n, err = strconv.ParseInt(values[name], 10, 64); err != nil {
-			err = fmt.Errorf("read the configuration of topic %s: %s is %q", topic, name, values[name])
+			return 0, fmt.Errorf("read the configuration of topic %s: %s is %q", topic, name, values[name])
 		}
-		return max(n, 0) // −1 is without a limit
-	}
-	r.Compact = strings.Contains(values["cleanup.policy"], "compact")
-	if strings.Contains(values["cleanup.policy"], "delete") {
-		ms := number("retention.ms")
-		if err != nil {
-			return Retention{}, err
+		if n < 0 {
+			return 0, nil
 		}
-		r.After = time.Duration(min(ms, int64(1<<63-1)/int64(time.Millisecond))) * time.Millisecond
-		r.Bytes = number("retention.bytes")
+		return max(n, 1), nil
 	}
-	return r, err
+	r = Retention{Policy: policy, Compact: strings.Contains(policy, "compact")}
+	if !strings.Contains(policy, "delete") {
+		return r, nil
+	}
+	ms, err := limit("retention.ms")
+	if err != nil {
+		return Retention{}, err
+	}
+	if r.Bytes, err = limit("retention.bytes"); err != nil {
+		return Retention{}, err
+	}
+	r.After = time.Duration(min(ms, int64(1<<63-1)/int64(time.Millisecond))) * time.Millisecond
+	return r, nil
 }

@@ -1,7 +1,8 @@
 // Package embedded runs a Kafka broker inside the process, for demonstrations and tests:
 // franz-go's kfake on a folder, reachable on loopback only. Retention bounds its log, so
 // that any amount of data can pass through little memory and disk. It is no production
-// broker: it has one node, no replication and no fsync.
+// broker: it has one node, no replication and no fsync, and compaction moves the beginning of a
+// log, which Kafka's does not.
 package embedded
 
 import (

@@ -13,11 +13,12 @@ func testRetention(t *testing.T, s *suite) {
 		configs map[string]string
 		want    kafka.Retention
 	}{
-		"time":    {map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000", "retention.bytes": "-1"}, kafka.Retention{After: time.Hour}},
-		"size":    {map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "1048576"}, kafka.Retention{Bytes: 1 << 20}},
-		"ever":    {map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}, kafka.Retention{}},
-		"compact": {map[string]string{"cleanup.policy": "compact", "retention.ms": "3600000"}, kafka.Retention{Compact: true}},
-		"both":    {map[string]string{"cleanup.policy": "compact,delete", "retention.ms": "9223372036854775807", "retention.bytes": "-1"}, kafka.Retention{After: 1<<63 - 1 - (1<<63-1)%time.Millisecond, Compact: true}},
+		"time":    {map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000", "retention.bytes": "-1"}, kafka.Retention{Policy: "delete", After: time.Hour}},
+		"size":    {map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "1048576"}, kafka.Retention{Policy: "delete", Bytes: 1 << 20}},
+		"ever":    {map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}, kafka.Retention{Policy: "delete"}},
+		"now":     {map[string]string{"cleanup.policy": "delete", "retention.ms": "0", "retention.bytes": "0"}, kafka.Retention{Policy: "delete", After: time.Millisecond, Bytes: 1}},
+		"compact": {map[string]string{"cleanup.policy": "compact", "retention.ms": "3600000"}, kafka.Retention{Policy: "compact", Compact: true}},
+		"both":    {map[string]string{"cleanup.policy": "compact,delete", "retention.ms": "9223372036854775807", "retention.bytes": "-1"}, kafka.Retention{Policy: "compact,delete", After: 1<<63 - 1 - (1<<63-1)%time.Millisecond, Compact: true}},
 	} {
 		got, err := kafka.ReadRetention(deadline(t), s.cluster(), s.topic(t, name, 1, test.configs))
 		if err != nil || got != test.want {

@@ -268,10 +268,7 @@ func TestNothingIsLeftOfAnArchivedBlock(t *testing.T) {
 			file := filepath.Join(folder, "streamd.db")
 			flags := map[string]string{"retire.keep": "blocks", "retire.blocks": "10", "retire.archive": "true", "receipts.key_file": filepath.Join(folder, "receipts.key")}
 			if how == "control topic" {
-				flags["retire.topic"] = topic + ".control"
-				if err := kafka.EnsureTopic(t.Context(), cluster(t), flags["retire.topic"], 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}); err != nil {
-					t.Fatal(err)
-				}
+				flags["retire.topic"] = controlTopic(t, topic)
 			}
 			produce(t, topic, append(customers(t)[:10], plantedRows(t))...)
 			d, log := logging(t, topic, file, flags)

@@ -314,10 +314,7 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 				case "replacement":
 					left = 99
 				case "control topic":
-					flags["retire.topic"] = topic + ".control"
-					if err := kafka.EnsureTopic(t.Context(), cluster(t), flags["retire.topic"], 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}); err != nil {
-						t.Fatal(err)
-					}
+					flags["retire.topic"] = controlTopic(t, topic)
 				}
 				messages := customers(t)[:10]
 				produce(t, topic, append(messages, plantedRows(t))...)

@@ -127,10 +127,7 @@ func TestReplay(t *testing.T) {
 // control topic withdraws are known.
 func TestReplayWithoutRecords(t *testing.T) {
 	name, folder := topic(t, 1), t.TempDir()
-	control := name + ".control"
-	if err := kafka.EnsureTopic(t.Context(), cluster(t), control, 1, map[string]string{"retention.ms": "-1"}); err != nil {
-		t.Fatal(err)
-	}
+	control := controlTopic(t, name)
 	file := filepath.Join(folder, "streamd.db")
 	flags := withReceipts(folder, map[string]string{"blocks.unit": "message", "retire.topic": control})
 	payloads, _ := ndcBlocks(t, 6)

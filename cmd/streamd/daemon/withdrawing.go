@@ -187,6 +187,9 @@ func (w *withdrawing) problems() (all []string) {
 	if w.reader != nil && !w.caughtUp {
 		all = append(all, fmt.Sprintf("the control topic %s has not been read up to its end, and nothing else is read before that", w.cfg.Retire.Topic))
 	}
+	if w.reader != nil && w.reader.Shortened() {
+		all = append(all, fmt.Sprintf("records of the control topic %s were deleted: what they retire stays retired until the daemon ends, and the next start will fail; write them again, to a topic of another name with cleanup.policy=compact", w.cfg.Retire.Topic))
+	}
 	if n := len(w.unread); n > 0 {
 		all = append(all, fmt.Sprintf("%d blocks stay retired although the control topic does not retire them any more, since the log does not return them", n))
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/daemon/control"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
@@ -31,12 +32,21 @@ type withdrawals struct {
 }
 
 func newWithdrawals(t *testing.T, per int) *withdrawals {
-	w := &withdrawals{t: t, data: topic(t, 2), per: per}
-	w.control = w.data + ".control"
-	if err := kafka.EnsureTopic(t.Context(), cluster(t), w.control, 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}); err != nil {
+	data := topic(t, 2)
+	return &withdrawals{t: t, data: data, control: controlTopic(t, data), per: per}
+}
+
+// controlTopic creates the control topic for a topic of data, and returns its name. The first
+// record changes nothing. The embedded broker's compaction, other than Kafka's, moves the log's
+// beginning to the first record that it keeps, and it keeps this one.
+func controlTopic(t testing.TB, data string) string {
+	t.Helper()
+	name := data + ".control"
+	if err := kafka.EnsureTopic(t.Context(), cluster(t), name, 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}); err != nil {
 		t.Fatal(err)
 	}
-	return w
+	produce(t, name, message{key: []byte("first"), value: []byte(`{"restore":true}`)})
+	return name
 }
 
 // add produces n further records in each partition.
@@ -338,6 +348,59 @@ func TestControlTopicThatIsLeft(t *testing.T) {
 	w.end(a)
 	a = w.start(file, map[string]string{"retire.topic": ""})
 	w.follows("no control topic", []*instance{a})
+	w.end(a)
+}
+
+// A control topic that loses its beginning stops the next start, and no block comes back. So
+// does one whose records Kafka will delete. The daemon goes on with a topic of another name that
+// has the records again.
+func TestControlTopicThatLosesItsBeginning(t *testing.T) {
+	w := newWithdrawals(t, 1)
+	w.control = w.data + ".deletable" // Kafka deletes no records of a topic that is compacted only
+	if err := kafka.EnsureTopic(t.Context(), cluster(t), w.control, 1, map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}); err != nil {
+		t.Fatal(err)
+	}
+	w.say("k", `{"retire":{"positions":["TOPIC/0/0-3"]}}`)
+	w.say("other", `{"retire":{"positions":["TOPIC/1/2-2"]}}`)
+	w.add(5)
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	a := w.start(file, nil)
+	w.follows("the records", []*instance{a}, "0/0", "0/1", "0/2", "0/3", "1/2")
+	deleteRecords(t, w.control, 1)
+	a.until("the loss is a problem", func() bool { return strings.Contains(a.problems(), "the next start will fail") })
+	w.end(a)
+
+	fails := func(flags map[string]string, want any) {
+		t.Helper()
+		a := w.start(file, flags)
+		select {
+		case err := <-a.done:
+			if !errors.As(err, want) {
+				t.Errorf("the daemon ends with %v", err)
+			}
+		case <-time.After(patience):
+			t.Fatal("the daemon does not stop")
+		}
+		s, c, err := snapshot.OpenReadOnly(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		if len(c.Entries) != 5 || len(c.Withdrawn) != 5 {
+			t.Errorf("the file has %d live blocks and %d withdrawn ones", len(c.Entries), len(c.Withdrawn))
+		}
+	}
+	fails(nil, new(*control.LostError))
+	deletes := w.data + ".deletes"
+	if err := kafka.EnsureTopic(t.Context(), cluster(t), deletes, 1, map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000"}); err != nil {
+		t.Fatal(err)
+	}
+	fails(map[string]string{"retire.topic": deletes}, new(*control.DeletesError))
+
+	w.control = controlTopic(t, w.data+".again")
+	w.say("k", `{"retire":{"positions":["TOPIC/0/0-3"]}}`)
+	a = w.start(file, nil)
+	w.follows("the topic of another name", []*instance{a}, "0/0", "0/1", "0/2", "0/3")
 	w.end(a)
 }
 

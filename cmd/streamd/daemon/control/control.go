@@ -10,10 +10,14 @@
 //	null (a tombstone)                     likewise
 //
 // retire has the selector of POST /v1/retire ([httpapi.Selector]). The latest record of a key
-// counts, so a topic with cleanup.policy=compact keeps all that counts. Keys of different
-// partitions are different names: a producer sends the records of a key to one partition
-// anyway, and there is no order between partitions. Restoring has no selector. A selection
-// less some of its blocks is a narrower selection, which a record of the same key says.
+// counts, so a topic with cleanup.policy=compact keeps all that counts. Restoring has no
+// selector. A selection less some of its blocks is a narrower selection, which a record of the
+// same key says.
+//
+// The topic should have one partition. Keys of different partitions are different names, since
+// there is no order between partitions, and producers choose different ones for a key: librdkafka
+// by CRC-32, Kafka's own by murmur2. A record that takes back what is in force in another
+// partition only is logged.
 //
 // # What follows from the topic
 //
@@ -36,10 +40,19 @@
 //
 // Each start reads the topic from its beginning, so that the selections need not be saved, and
 // an old or new snapshot follows them at once. Nothing of the data is read before that. The
-// offsets are saved in the transaction of the state that follows the records below them. If
-// the topic ends before a saved offset, it is another one, or has lost records, and blocks
-// that must stay retired would come back. That is an error. Another topic, or none, is a
-// decision of the operator: selections that are not in it are not in force.
+// offsets are saved in the transaction of the state that follows the records below them. Another
+// topic, or none, is a decision of the operator: selections that are not in it are not in force.
+//
+// # Lost records
+//
+// Blocks that must stay retired would come back if the topic lost records. So these are errors:
+//
+//   - The brokers delete records by time or size, by the topic's cleanup.policy. A start looks
+//     at that before it reads a record.
+//   - The topic begins after offset 0. Compaction leaves its beginning where it is. Retention
+//     moves it, and so does whoever deletes records by hand. If that happens to records that a
+//     process has read, they stay in force in the process, and the next start fails.
+//   - The topic ends before a saved offset: it is another one, or has lost its end.
 //
 // # Bad records
 //

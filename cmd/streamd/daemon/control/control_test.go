@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/kafka"
@@ -83,11 +86,38 @@ func newSite(t *testing.T, partitions int) *site {
 
 func (s *site) cluster() kafka.Cluster { return kafka.Cluster{Brokers: []string{s.Addr()}} }
 
+// create creates a topic with a record in each partition that changes nothing. The embedded
+// broker's compaction, other than Kafka's, moves the log's beginning to the first record that
+// it keeps. It keeps these. It also applies retention.ms to a topic that is only compacted.
 func (s *site) create(t *testing.T, topic string, partitions int) {
 	t.Helper()
-	configs := map[string]string{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "retention.ms": "-1"}
+	configs := map[string]string{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "retention.ms": "-1", "delete.retention.ms": "9223372036854775807"}
 	if err := kafka.EnsureTopic(t.Context(), s.cluster(), topic, partitions, configs); err != nil {
 		t.Fatal(err)
+	}
+	for p := range partitions {
+		s.write(t, fmt.Sprintf(`%d first {"restore":true}`, p))
+	}
+}
+
+// delete deletes the records of a partition before an offset.
+func (s *site) delete(t *testing.T, partition int, before int64) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	p := kmsg.NewDeleteRecordsRequestTopicPartition()
+	p.Partition, p.Offset = int32(partition), before
+	request := kmsg.NewPtrDeleteRecordsRequest()
+	request.Topics = []kmsg.DeleteRecordsRequestTopic{{Topic: s.topic, Partitions: []kmsg.DeleteRecordsRequestTopicPartition{p}}}
+	response, err := request.RequestWith(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := response.Topics[0].Partitions[0].ErrorCode; code != 0 {
+		t.Fatalf("delete records: error %d", code)
 	}
 }
 
@@ -135,13 +165,38 @@ type follower struct {
 	caught  chan struct{}
 	ended   chan error
 	stop    context.CancelFunc
+	log     lines
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// with lists the lines that have a text.
+func (l *lines) with(text string) (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, text) {
+			all = append(all, line)
+		}
+	}
+	return all
 }
 
 func (s *site) follow(t *testing.T, saved map[int]int64) *follower {
 	t.Helper()
 	f := &follower{t: t, in: map[string]string{}, at: map[int]int64{}, caught: make(chan struct{}), ended: make(chan error, 1)}
 	r, err := NewReader(Settings{
-		Cluster: s.cluster(), Topic: s.topic, Log: zerolog.Nop(), MaxMessageBytes: most, Saved: saved,
+		Cluster: s.cluster(), Topic: s.topic, Log: zerolog.New(&f.log), MaxMessageBytes: most, Saved: saved,
 		Take: func(_ context.Context, partition int, next int64, changes []Change) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -187,6 +242,21 @@ func (f *follower) catchUp() {
 	case <-time.After(patience):
 		f.t.Fatal("the topic is not read")
 	}
+}
+
+// fails waits for the error of Run, which comes before the topic counts as read.
+func (f *follower) fails() error {
+	f.t.Helper()
+	defer f.Close()
+	select {
+	case err := <-f.ended:
+		return err
+	case <-f.caught:
+		f.t.Fatal("the topic counts as read")
+	case <-time.After(patience):
+		f.t.Fatal("Run does not end")
+	}
+	return nil
 }
 
 func (f *follower) has(want map[string]string) bool {
@@ -244,9 +314,9 @@ func TestReaderFollows(t *testing.T) {
 	s.write(t, "0 a "+retiring("eight"))
 	want["0/a"] = "eight"
 	f.waitFor(want)
-	f.waitForOffset(1, 3)
+	f.waitForOffset(1, 4)
 	saved := f.end()
-	if !maps.Equal(saved, map[int]int64{0: 9, 1: 3}) {
+	if !maps.Equal(saved, map[int]int64{0: 10, 1: 4}) {
 		t.Errorf("offsets %v", saved)
 	}
 
@@ -292,19 +362,205 @@ func TestReaderOfACompactedTopic(t *testing.T) {
 func TestReaderOfAnotherTopic(t *testing.T) {
 	s := newSite(t, 1)
 	s.write(t, "0 a "+retiring("one"))
-	f := s.follow(t, map[int]int64{0: 2})
-	select {
-	case err := <-f.ended:
-		lost := (*LostError)(nil)
-		if !errors.As(err, &lost) || *lost != (LostError{Topic: s.topic, Saved: 2, End: 1}) {
-			t.Errorf("%v", err)
-		}
-	case <-f.caught:
-		t.Error("the topic counts as read")
-	case <-time.After(patience):
-		t.Error("Run does not end")
+	lost := (*LostError)(nil)
+	if err := s.follow(t, map[int]int64{0: 3}).fails(); !errors.As(err, &lost) || *lost != (LostError{Topic: s.topic, Saved: 3, End: 2}) || !strings.Contains(err.Error(), "made anew") {
+		t.Errorf("%v", err)
 	}
-	f.Close()
+}
+
+// A topic whose records Kafka deletes by time or size is refused, with the command that mends it.
+func TestTopicThatDeletes(t *testing.T) {
+	s := newSite(t, 0)
+	for policy, test := range map[string]struct {
+		configs map[string]string
+		want    string // in the error; "": none
+	}{
+		"broker's":         {nil, "cleanup.policy=delete, which deletes its records after 168h0m0s (retention.ms), and"},
+		"delete by time":   {map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000"}, "after 1h0m0s (retention.ms), and"},
+		"delete by size":   {map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "1000000"}, "its records beyond 1000000 bytes of a partition (retention.bytes), and"},
+		"delete never":     {map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}, ""},
+		"both":             {map[string]string{"cleanup.policy": "compact,delete", "retention.ms": "60000", "retention.bytes": "1000000"}, "cleanup.policy=compact,delete, which deletes its records after 1m0s (retention.ms) and beyond 1000000 bytes"},
+		"both, but never":  {map[string]string{"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1"}, ""},
+		"compact":          {map[string]string{"cleanup.policy": "compact"}, ""},
+		"compact, no time": {map[string]string{"cleanup.policy": "compact", "retention.ms": "1"}, ""},
+	} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			s := &site{s.Broker, strings.Map(func(r rune) rune {
+				if r < 'a' || r > 'z' {
+					return '-'
+				}
+				return r
+			}, policy)}
+			if err := kafka.EnsureTopic(t.Context(), s.cluster(), s.topic, 1, test.configs); err != nil {
+				t.Fatal(err)
+			}
+			f := s.follow(t, nil)
+			if test.want == "" {
+				f.catchUp()
+				f.end()
+				return
+			}
+			err := f.fails()
+			mend := fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --entity-type topics --entity-name %s --add-config cleanup.policy=compact", s.Addr(), s.topic)
+			if deletes := (*DeletesError)(nil); !errors.As(err, &deletes) || !strings.Contains(err.Error(), test.want) || !strings.HasSuffix(err.Error(), mend) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// A topic whose configuration cannot be read is followed, with one warning.
+func TestTopicOfUnknownConfiguration(t *testing.T) {
+	for name, answer := range map[string]kmsg.DescribeConfigsResponseResource{
+		"no right":  {ErrorCode: kerr.TopicAuthorizationFailed.Code},
+		"no answer": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, 1)
+			s.Cluster().ControlKey(int16(kmsg.DescribeConfigs), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				s.Cluster().KeepControl()
+				response := r.ResponseKind().(*kmsg.DescribeConfigsResponse)
+				answer.ResourceType, answer.ResourceName = kmsg.ConfigResourceTypeTopic, s.topic
+				response.Resources = append(response.Resources, answer)
+				return response, nil, true
+			})
+			s.write(t, "0 a "+retiring("one"))
+			f := s.follow(t, nil)
+			f.catchUp()
+			if !f.has(map[string]string{"0/a": "one"}) {
+				t.Errorf("%v", f.in)
+			}
+			s.write(t, "0 b "+retiring("two"))
+			f.waitFor(map[string]string{"0/a": "one", "0/b": "two"})
+			f.end()
+			if told := f.log.with("it is not known whether"); len(told) != 1 {
+				t.Errorf("%d warnings: %v", len(told), told)
+			}
+			if told := f.log.with("trying again"); name == "no right" && len(told) != 0 {
+				t.Errorf("a missing right is tried again: %v", told)
+			}
+		})
+	}
+}
+
+// A topic that has lost its beginning is refused, whatever is left of it and whatever was read.
+func TestTopicWithoutItsBeginning(t *testing.T) {
+	for name, test := range map[string]struct {
+		before int64
+		has    string
+	}{
+		"one":   {1, "begins at offset 1:"},
+		"some":  {2, "begins at offset 2:"},
+		"empty": {3, "has no records below offset 3 any more:"},
+	} {
+		for _, saved := range []map[int]int64{nil, {0: 1}, {0: 3}, {0: 4}} {
+			t.Run(fmt.Sprint(name, saved), func(t *testing.T) {
+				t.Parallel()
+				s := newSite(t, 1)
+				s.write(t, "0 a "+retiring("one"), "0 b "+retiring("two"))
+				s.delete(t, 0, test.before)
+				err := s.follow(t, saved).fails()
+				lost := (*LostError)(nil)
+				if !errors.As(err, &lost) || *lost != (LostError{Topic: s.topic, Start: test.before, End: 3}) {
+					t.Fatalf("%v", err)
+				}
+				for _, want := range []string{test.has, "retention", "kafka-delete-records.sh", "another name"} {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("%v, without %q", err, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Records that were read stay in force in the process if they are deleted, and the next start fails.
+// Records that are deleted before they were read end Run.
+func TestRecordsDeletedWhileTheTopicIsFollowed(t *testing.T) {
+	s := newSite(t, 1)
+	s.write(t, "0 a "+retiring("one"))
+	f := s.follow(t, nil)
+	f.catchUp()
+	if f.Shortened() {
+		t.Error("nothing was deleted")
+	}
+	s.delete(t, 0, 2)
+	for began := time.Now(); !f.Shortened(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > patience {
+			t.Fatal("it is not noticed")
+		}
+	}
+	s.write(t, "0 b "+retiring("two"))
+	f.waitFor(map[string]string{"0/a": "one", "0/b": "two"})
+	saved := f.end()
+	if told := f.log.with("the next start will fail"); len(told) != 1 {
+		t.Errorf("%d lines: %v", len(told), told)
+	}
+	lost := (*LostError)(nil)
+	if err := s.follow(t, saved).fails(); !errors.As(err, &lost) || lost.Start != 2 {
+		t.Errorf("%v", err)
+	}
+
+	s = newSite(t, 2)
+	s.write(t, "1 a "+retiring("one"), "1 b "+retiring("two"))
+	taken := 0
+	r, err := NewReader(Settings{Cluster: s.cluster(), Topic: s.topic, Log: zerolog.Nop(), MaxMessageBytes: most,
+		Take: func(_ context.Context, partition int, _ int64, _ []Change) error {
+			if partition == 0 {
+				s.delete(t, 1, 2)
+			} else {
+				taken++
+			}
+			return nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.Run(t.Context(), func() { t.Error("caught up") }); !errors.As(err, &lost) || *lost != (LostError{Topic: s.topic, Partition: 1, Start: 2, End: 3}) {
+		t.Errorf("%v", err)
+	}
+	if taken == 0 {
+		t.Error("the rest was not read")
+	}
+}
+
+// A record that takes nothing back is logged if a selection of its key is in force in another
+// partition, whichever of the two was written or read first.
+func TestRestoreInAnotherPartition(t *testing.T) {
+	const why = "takes nothing back"
+	s := newSite(t, 3)
+	s.write(t, "1 a "+retiring("one"), `0 a {"restore":true}`, `0 b {"restore":true}`, "0 c -", "1 c "+retiring("two"), "0 c "+retiring("three"))
+	f := s.follow(t, nil)
+	f.catchUp()
+	if told := f.log.with(why); len(told) != 1 || !strings.Contains(told[0], `"partition":0,"offset":1,"in_partition":1`) {
+		t.Errorf("at the start %v", told)
+	}
+	if told := f.log.with("should have one partition"); len(told) != 1 || !strings.Contains(told[0], `"partitions":3`) {
+		t.Errorf("of the partitions %v", told)
+	}
+	for i, write := range []string{"2 c -", "0 c -", "0 c -"} {
+		s.write(t, write)
+		f.waitForOffset([]int{2, 0, 0}[i], []int64{2, 6, 7}[i])
+	}
+	s.write(t, "1 c -", "1 a -", "1 a -")
+	f.waitFor(map[string]string{})
+	f.waitForOffset(1, 6)
+	f.end()
+	told := f.log.with(why)
+	if len(told) != 3 || !strings.Contains(told[1], `"partition":2,"offset":1,`) || !strings.Contains(told[2], `"partition":0,"offset":6,"in_partition":1`) {
+		t.Errorf("later %v", told)
+	}
+
+	s = newSite(t, 1)
+	s.write(t, "0 a "+retiring("one"), "0 b -")
+	f = s.follow(t, nil)
+	f.catchUp()
+	f.end()
+	if told := f.log.with("partition"); len(told) != 0 {
+		t.Errorf("with one partition %v", told)
+	}
 }
 
 // A topic may be made after the start.
@@ -354,7 +610,9 @@ func TestRecordsDuringASweep(t *testing.T) {
 				s.write(t, fmt.Sprintf("%d c %s", 1-partition, retiring("three")))
 			}
 			for _, c := range changes {
-				got = append(got, c.Selection.IDs...)
+				if c.Selection != nil {
+					got = append(got, c.Selection.IDs...)
+				}
 			}
 			return nil
 		}})

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -35,6 +37,12 @@ type Reader struct {
 	log  *kafka.RangeReader
 	next map[int]int64 // below it everything has been received
 	mu   sync.Mutex    // held while a batch is taken
+
+	inspected bool // the topic is made as it must be, or nobody can say
+	silent    int  // so many looks in a row have not learned how the topic is made
+	astray    *astray
+	unread    *LostError  // records that were deleted before they could be read, or nil
+	shortened atomic.Bool // see Shortened
 }
 
 const (
@@ -42,9 +50,13 @@ const (
 	fetchBytes = 1 << 20
 	// between is the time between two looks for new records.
 	between = 500 * time.Millisecond
-	// lostLooks is how many looks in a row must find records lost. A broker that has just
-	// become leader may for a moment not know where the log ends.
+	// lostLooks is how many looks in a row must find records lost, or a configuration that
+	// deletes them. A broker that has just become leader may for a moment not know where the
+	// log ends, or how the topic was altered.
 	lostLooks = 4
+	// silentLooks is how often the topic's configuration is asked for, if the log itself can
+	// be read.
+	silentLooks = 10
 )
 
 // NewReader makes a reader, which the caller closes. It does not connect.
@@ -56,41 +68,76 @@ func NewReader(s Settings) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("retire.topic: %w", err)
 	}
-	return &Reader{Settings: s, log: log, next: map[int]int64{}}, nil
+	return &Reader{Settings: s, log: log, next: map[int]int64{}, astray: newAstray()}, nil
 }
 
 // Close closes the connections. Run must not be running.
 func (r *Reader) Close() { r.log.Close() }
 
-// A LostError says that the topic lacks records that the saved state follows.
+// Shortened reports whether records were deleted after they had been read. They count until
+// the process ends, and the next start ends with a LostError. It may be called at any time.
+func (r *Reader) Shortened() bool { return r.shortened.Load() }
+
+// A LostError says that the topic lacks records: those at its beginning, or some that the
+// saved state follows.
 type LostError struct {
 	Topic     string
 	Partition int
-	Saved     int64 // the state follows the records below
-	End       int64 // offset after the last record; 0: there are none
+	Saved     int64 // the state follows the records below; 0: the beginning is lost, whatever it follows
+	Start     int64 // first offset of the log
+	End       int64 // offset after the last record; Start: there are none
 }
 
 func (e *LostError) Error() string {
+	const mend = "blocks that must stay retired would come back; " +
+		"write its records again, to a topic of another name with cleanup.policy=compact, and name that one in retire.topic"
+	if e.Start > 0 {
+		has := fmt.Sprintf("begins at offset %d", e.Start)
+		if e.End == e.Start {
+			has = fmt.Sprintf("has no records below offset %d any more", e.End)
+		}
+		return fmt.Sprintf("retire.topic: %s/%d %s: earlier records were deleted by retention "+
+			"(cleanup.policy=delete with retention.ms or retention.bytes) or by hand (kafka-delete-records.sh), and %s", e.Topic, e.Partition, has, mend)
+	}
 	has := fmt.Sprintf("ends at offset %d", e.End)
 	if e.End == 0 {
 		has = "has no records"
 	}
 	return fmt.Sprintf("retire.topic: %s/%d %s, but the snapshot follows those below %d: "+
-		"the topic was deleted and made anew, or has lost its end, and blocks that must stay retired would come back; "+
-		"write its records again, to a topic of another name", e.Topic, e.Partition, has, e.Saved)
+		"the topic was deleted and made anew, or has lost its end, and %s", e.Topic, e.Partition, has, e.Saved, mend)
+}
+
+// A DeletesError says that the brokers delete records of the topic by time or size.
+type DeletesError struct {
+	Topic     string
+	Retention kafka.Retention
+	Broker    string // for the command that mends it
+}
+
+func (e *DeletesError) Error() string {
+	var when []string
+	if e.Retention.After > 0 {
+		when = append(when, fmt.Sprintf("after %s (retention.ms)", e.Retention.After))
+	}
+	if e.Retention.Bytes > 0 {
+		when = append(when, fmt.Sprintf("beyond %d bytes of a partition (retention.bytes)", e.Retention.Bytes))
+	}
+	return fmt.Sprintf("retire.topic: %s has cleanup.policy=%s, which deletes its records %s, and blocks that must stay retired would come back; "+
+		"have it compacted only: kafka-configs.sh --bootstrap-server %s --alter --entity-type topics --entity-name %s --add-config cleanup.policy=compact",
+		e.Topic, e.Retention.Policy, strings.Join(when, " and "), e.Broker, e.Topic)
 }
 
 // Run reads the topic and follows it until ctx ends, which is no error. caughtUp is called
 // once, when everything that the topic had at the start has been taken. Run ends with a
-// *LostError, or with an error of Take. Trouble with brokers, and a topic that does not exist,
-// are logged and tried again.
+// *DeletesError or a *LostError, or with an error of Take. Trouble with brokers, and a topic
+// that does not exist, are logged and tried again.
 func (r *Reader) Run(ctx context.Context, caughtUp func()) error {
 	var told string // the trouble that the log has
-	looks := 0      // so many in a row have found records lost
+	looks := 0      // so many in a row have found records lost, or about to be
 	for first := true; ; {
 		err := r.sweep(ctx)
-		untaken, lost := (*takeError)(nil), (*LostError)(nil)
-		if errors.As(err, &lost) {
+		untaken, lost, deletes := (*takeError)(nil), (*LostError)(nil), (*DeletesError)(nil)
+		if errors.As(err, &lost) || errors.As(err, &deletes) {
 			looks++
 		} else {
 			looks = 0
@@ -101,9 +148,9 @@ func (r *Reader) Run(ctx context.Context, caughtUp func()) error {
 		case errors.As(err, &untaken):
 			return untaken.error
 		case looks == lostLooks:
-			return lost
+			return err
 		case errors.Is(err, kafkago.UnknownTopicOrPartition):
-			err = fmt.Errorf("there is no topic %s: make it, with cleanup.policy=compact", r.Topic)
+			err = fmt.Errorf("there is no topic %s: make it, with one partition and cleanup.policy=compact", r.Topic)
 		}
 		switch {
 		case err != nil && err.Error() != told:
@@ -128,11 +175,16 @@ func (r *Reader) Run(ctx context.Context, caughtUp func()) error {
 // takeError is an error of Take.
 type takeError struct{ error }
 
-// sweep takes everything that the topic has now. Records that are deleted meanwhile are
-// noticed by the next sweep.
+// sweep takes everything that the topic has now.
 func (r *Reader) sweep(ctx context.Context) error {
-	log, err := r.log.Log(ctx)
+	if r.unread != nil {
+		return r.unread
+	}
+	log, err := r.log.Bounds(ctx)
 	if err != nil {
+		return err
+	}
+	if err := r.inspect(ctx, len(log)); err != nil {
 		return err
 	}
 	if err := r.compare(log); err != nil {
@@ -140,32 +192,79 @@ func (r *Reader) sweep(ctx context.Context) error {
 	}
 	var fresh []kafka.Range
 	for _, each := range log {
-		next := r.next[each.Partition]
-		if next < each.From {
-			r.Log.Error().Str("topic", r.Topic).Int("partition", each.Partition).Int64("from", next).Int64("to", each.From-1).
-				Msg("offsets of the control topic were deleted: selections in them are not in force; the topic should have cleanup.policy=compact")
-			next = each.From
-		}
-		if next < each.To {
+		if next := r.next[each.Partition]; next < each.To {
 			fresh = append(fresh, kafka.Range{Partition: each.Partition, From: next, To: each.To})
 		}
 	}
-	_, err = r.log.Read(ctx, fresh, r.take)
-	return err
+	lost, err := r.log.Read(ctx, fresh, r.take)
+	if err != nil {
+		return err
+	}
+	for _, each := range lost {
+		if each.From < each.LogStart {
+			r.unread = &LostError{Topic: r.Topic, Partition: each.Partition, Start: each.LogStart, End: each.LogEnd}
+			return r.unread
+		}
+	}
+	for _, m := range r.astray.misses() {
+		r.Log.Warn().Str("topic", r.Topic).Int("partition", m.partition).Int64("offset", m.offset).Int("in_partition", m.in).
+			Msg("a record of the control topic takes nothing back: the selector of its key is in another partition, and stays in force; write the record to that partition")
+	}
+	return nil
 }
 
-// compare returns a LostError if the log ends before a saved offset, or before one that has
-// been read.
+// inspect looks once at how the topic is made.
+func (r *Reader) inspect(ctx context.Context, partitions int) error {
+	if r.inspected {
+		return nil
+	}
+	got, err := kafka.ReadRetention(ctx, r.Cluster, r.Topic)
+	switch {
+	case err == nil && got.Deletes():
+		return &DeletesError{Topic: r.Topic, Retention: got, Broker: r.Cluster.Brokers[0]}
+	case err == nil:
+	case ctx.Err() != nil, errors.Is(err, kafkago.UnknownTopicOrPartition):
+		return err
+	default:
+		forbidden := errors.Is(err, kafkago.TopicAuthorizationFailed) || errors.Is(err, kafkago.ClusterAuthorizationFailed)
+		if r.silent++; !forbidden && r.silent < silentLooks {
+			return err
+		}
+		r.Log.Warn().Err(err).Str("topic", r.Topic).
+			Msg("it is not known whether the brokers delete records of the control topic: it should have cleanup.policy=compact, or blocks that must stay retired may come back")
+	}
+	if partitions > 1 {
+		r.Log.Warn().Str("topic", r.Topic).Int("partitions", partitions).
+			Msg("the control topic should have one partition: a record takes back only a selector in its own partition, and clients choose different partitions for a key")
+	}
+	r.inspected = true
+	return nil
+}
+
+// compare returns a LostError if the log lacks records that have not been read, or if it ends
+// before a saved offset, or before one that has been read. Each start reads the log from offset
+// 0, and compaction does not move the log's beginning. So a log that begins later has lost
+// records, which may have retired blocks.
 func (r *Reader) compare(log []kafka.Range) error {
-	ends := map[int]int64{}
+	in := map[int]kafka.Range{}
 	for _, each := range log {
-		ends[each.Partition] = each.To
+		in[each.Partition] = each
+		if each.From > r.next[each.Partition] {
+			return &LostError{Topic: r.Topic, Partition: each.Partition, Start: each.From, End: each.To}
+		}
 	}
 	for _, known := range []map[int]int64{r.Saved, r.next} {
 		for partition, next := range known {
-			if end := ends[partition]; end < next {
-				return &LostError{Topic: r.Topic, Partition: partition, Saved: next, End: end}
+			if has := in[partition]; has.To < next {
+				return &LostError{Topic: r.Topic, Partition: partition, Saved: next, Start: has.From, End: has.To}
 			}
+		}
+	}
+	for _, each := range log {
+		if each.From > 0 && !r.shortened.Swap(true) {
+			r.Log.Error().Str("topic", r.Topic).Int("partition", each.Partition).Int64("from", 0).Int64("to", each.From-1).
+				Msg("offsets of the control topic were deleted: selectors in them are in force until the daemon ends, and the next start will fail; " +
+					"write the records of the topic again, to one of another name with cleanup.policy=compact")
 		}
 	}
 	return nil
@@ -183,6 +282,11 @@ func (r *Reader) take(ctx context.Context, b *kafka.Batch) error {
 			continue
 		}
 		changes = append(changes, c)
+		if key := b.Records[i].Key; c.Selection != nil {
+			r.astray.put(b.Partition, key)
+		} else {
+			r.astray.takeBack(b.Partition, key, b.Records[i].Offset)
+		}
 	}
 	for _, each := range b.Refused {
 		r.refused(b.Partition, each.First, each.Records, each.Reason)

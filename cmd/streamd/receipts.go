@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"streamd/cmd/streamd/audit"
 	"streamd/retire/receipt"
 )
 
@@ -69,7 +70,7 @@ type receiptReport struct {
 	Named      []string          `json:"named,omitempty"`
 	Cosigned   []cosignature     `json:"cosigned,omitempty"` // by witnesses of --witness
 	Replay     *replayedReport   `json:"replay,omitempty"`
-	Snapshot   *receiptSnapshot  `json:"snapshot,omitempty"`
+	Snapshot   *audit.Report     `json:"snapshot,omitempty"`
 }
 
 type cosignature struct {
@@ -137,7 +138,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 			return err
 		}
 		var named *receipt.Leaf
-		if report.Snapshot, named, err = checkSnapshot(c.Snapshot, r, public, key, salts); err != nil {
+		if report.Snapshot, named, err = audit.Snapshot(c.Snapshot, r, public, key, salts); err != nil {
 			return err
 		}
 		if report.Without == "" && named != nil && l.Kind != receipt.Purged {
@@ -222,7 +223,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		}
 	}
 	if report.Snapshot != nil {
-		report.Snapshot.show(t)
+		showSnapshot(t, report.Snapshot)
 	}
 	report.Replay.rows(t)
 	return t.flush()

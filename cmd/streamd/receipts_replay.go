@@ -53,10 +53,6 @@ func (c *receiptsVerifyCmd) replay(ctx context.Context, s *surroundings, proved 
 		return nil, err
 	}
 	defer store.Close()
-	items, err := receiptItems(store, saved.Log.Size)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Snapshot, err)
-	}
 	log := zerolog.New(zerolog.ConsoleWriter{Out: s.stderr, NoColor: true}).Level(zerolog.ErrorLevel)
 	var read, all atomic.Int64
 	stop := s.watch("reading the topic again", func() advance {
@@ -78,18 +74,17 @@ func (c *receiptsVerifyCmd) replay(ctx context.Context, s *surroundings, proved 
 		return nil, errors.New(noProof(got))
 	}
 	r := &replayedReport{
-		Records: got.Read, Blocks: int64(got.Blocks - len(got.Left)), Rows: got.Rows, Left: map[string]int64{},
+		Records: got.Read, Blocks: int64(got.Blocks), Rows: got.Rows, Left: map[string]int64{},
 		Digest: hex.EncodeToString(got.Side.Digest[:]), Root: hex.EncodeToString(got.Side.Root[:]), Receipt: got.Side == proved.Leaf.After,
 	}
 	if key == nil {
 		r.Root, r.Receipt = "", got.Side.Digest == proved.Leaf.After.Digest
 	}
 	for i := range got.Left {
-		how, ok := items[got.Left[i].Item]
-		switch {
-		case ok:
-			r.Left[how.String()]++
-		case got.Left[i].Withdrawn:
+		switch left := &got.Left[i]; {
+		case left.Kind != 0:
+			r.Left[left.Kind.String()]++
+		case left.Withdrawn:
 			r.Left[leftWithdrawn]++
 		default:
 			r.Left[leftUnsaid]++
@@ -114,31 +109,6 @@ func logKey(file string) (*receipt.Key, error) {
 	return key, nil
 }
 
-// receiptItems has the blocks of all receipts of a snapshot's log that have not come back.
-func receiptItems(store *snapshot.Store, size int64) (map[receipt.Item]receipt.Kind, error) {
-	left := map[receipt.Item]receipt.Kind{}
-	for i := range size {
-		record, err := store.Receipt(i)
-		if err != nil {
-			return nil, err
-		}
-		leaf, err := receipt.DecodeLeaf(record.Leaf)
-		var items []receipt.Item
-		if err == nil {
-			items, _, err = leaf.CheckChange(record.Change)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("receipt %d: %w", i, err)
-		}
-		for _, item := range items {
-			if left[item] = leaf.Kind; leaf.Kind == receipt.Restored {
-				delete(left, item)
-			}
-		}
-	}
-	return left, nil
-}
-
 // listedBlocks bounds the blocks that an error names.
 const listedBlocks = 5
 
@@ -150,6 +120,14 @@ func noProof(r *daemon.Replayed) string {
 	}
 	for _, gap := range r.Gone[:min(len(r.Gone), listedBlocks)] {
 		b = fmt.Appendf(b, "; Kafka no longer has offsets %d to %d of partition %d", gap.From, gap.To-1, gap.Partition)
+	}
+	if r.Parted >= 0 {
+		b = fmt.Appendf(b, "; they part before receipt %d, which begins at another live set than that of its offsets", r.Parted)
+	}
+	if n := len(r.Unplaced); n > 0 {
+		first := r.Unplaced[0]
+		b = fmt.Appendf(b, "; the blocks of %s of requests could not be left out where they left, which may decide about later blocks, such as receipt %d: %s",
+			counted(int64(n), "receipt"), first.Receipt, first.Why)
 	}
 	return string(b)
 }

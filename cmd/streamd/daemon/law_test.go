@@ -110,22 +110,26 @@ var unreadable = []byte("unreadable")
 // deliver delivers records. next is the offset after them.
 func (o *offline) deliver(partition int, records []kafka.Record, next int64) {
 	o.t.Helper()
+	for _, b := range batches(partition, records, next) {
+		o.deliverBatch(b)
+	}
+}
+
+// batches are the batches of records. next is the offset after them.
+func batches(partition int, records []kafka.Record, next int64) (all []*kafka.Batch) {
 	for i, r := range records {
 		if bytes.Equal(r.Value, unreadable) {
-			o.deliverBatch(&kafka.Batch{Partition: partition, Records: records[:i], Position: kafka.Saved{Next: r.Offset}})
-			o.deliverBatch(&kafka.Batch{
-				Partition: partition, Position: kafka.Saved{Next: r.Offset + 1},
-				Refused: []kafka.Refused{{First: r.Offset, Last: r.Offset, Records: 1, Reason: errors.New("too large")}},
-			})
-			o.deliver(partition, records[i+1:], next)
-			return
+			refused := kafka.NewBatch(partition, nil, kafka.Saved{Next: r.Offset + 1})
+			refused.Refused = []kafka.Refused{{First: r.Offset, Last: r.Offset, Records: 1, Reason: errors.New("too large")}}
+			all = append(all, kafka.NewBatch(partition, records[:i:i], kafka.Saved{Next: r.Offset}), refused)
+			return append(all, batches(partition, records[i+1:], next)...)
 		}
 	}
-	b := &kafka.Batch{Partition: partition, Records: records, Position: kafka.Saved{Next: next}}
+	b := kafka.NewBatch(partition, records, kafka.Saved{Next: next})
 	if n := len(records); n > 0 {
 		b.Position.Last = kafka.FingerprintOf(&records[n-1])
 	}
-	o.deliverBatch(b)
+	return []*kafka.Batch{b}
 }
 
 func (o *offline) deliverBatch(b *kafka.Batch) {
@@ -530,6 +534,7 @@ func (h *logHistory) run(t *testing.T) {
 		h.check(t, o, "at the end")
 		h.checkSurvivors(t, o)
 		h.auditReceipts(t, o)
+		h.checkReplay(t, o)
 		if t.Failed() {
 			return
 		}

@@ -1,12 +1,16 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -22,20 +26,33 @@ import (
 // daemon's own intake and policy, beside that of the snapshot.
 type Replayed struct {
 	Read   int64         // records
-	Blocks int           // that are live by the topic and the policy alone
-	Left   []LeftOut     // of these, the blocks that the snapshot lacks
+	Left   []LeftOut     // blocks that the topic gives, and that were left out
+	Blocks int           // that the topic gives without these
+	Rows   int64         // of them
+	Side   receipt.Side  // of them; the root is that of a key
+	Saved  receipt.Side  // of the snapshot; its root is that of a key, too
 	Others []string      // blocks of the snapshot that the topic does not give as they are there
 	Gone   []kafka.Range // offsets below the cut that the log does not have
-	Rows   int64         // of the others
-	Side   receipt.Side  // of the others; the root is that of a key
-	Saved  receipt.Side  // of the snapshot; its root is that of a key, too
+	// Unplaced lists the receipts whose blocks could not be left out where they left.
+	Unplaced []Unplaced
+	// Parted is the first receipt of a request that does not begin at the live set that the topic
+	// gives at its offsets. It is -1 if there is none. None is looked for without the key, with a
+	// control topic or with drift.rows.
+	Parted int64
 }
 
 // LeftOut is a block that the topic gives and a snapshot lacks.
 type LeftOut struct {
 	Entry     retire.Entry
 	Item      receipt.Item // zero without a key
+	Kind      receipt.Kind // of the receipt that says how it has left; 0: there is none
 	Withdrawn bool         // the snapshot says that the control topic withdraws it
+}
+
+// Unplaced is a receipt for whose moment the replay does not stop.
+type Unplaced struct {
+	Receipt int64 // its number
+	Why     string
 }
 
 // version identifies a block with its contents.
@@ -50,16 +67,76 @@ func versionOf(e *retire.Entry, digest receipt.Hash) version {
 	return version{e.Position, e.Last, e.Rows, digest}
 }
 
+// topicReader reads a topic again.
+type topicReader interface {
+	// Log returns the offsets of the log, a range for each partition that is not empty.
+	Log(ctx context.Context) ([]kafka.Range, error)
+	// Read is that of kafka.RangeReader.
+	Read(ctx context.Context, ranges []kafka.Range, deliver func(context.Context, *kafka.Batch) error) ([]kafka.Lost, error)
+	Close()
+}
+
 // Replay reads the topic again from its first offset to those that a snapshot includes, into an
 // empty state in a temporary file, and compares that with the snapshot. It follows no control
 // topic, writes no dead letters and joins no group. key makes the roots; nil: they are zero.
 // progress is called on another goroutine with the number of offsets that were read.
-func Replay(ctx context.Context, o Options, from *snapshot.Store, saved *snapshot.Contents, key *receipt.Key, progress func(offsets, of int64)) (r *Replayed, err error) {
+//
+// A retirement on request makes room under retire.keep, and it ends a block that is still growing.
+// So it decides about later blocks. The replay stops at the offsets of each receipt of a request
+// and takes its blocks out there, before it reads on. The key finds them by their ids. What else
+// the snapshot lacks is taken out at the end: blocks that the control topic withdraws keep their
+// places meanwhile, as they do in the daemon.
+func Replay(ctx context.Context, o Options, from *snapshot.Store, saved *snapshot.Contents, key *receipt.Key, progress func(offsets, of int64)) (*Replayed, error) {
+	return replayTopic(ctx, o, (*Daemon).readTopic, from, saved, key, progress)
+}
+
+// readTopic connects to the topic of the records.
+func (d *Daemon) readTopic() (topicReader, error) {
+	cluster, err := Cluster(d.cfg.Kafka)
+	if err != nil {
+		return nil, err
+	}
+	return kafka.NewRangeReader(kafka.RangeConfig{
+		Cluster: cluster, Topic: d.cfg.Kafka.Topic, Fetching: bounded(d.memory, Fetching(d.cfg.Kafka), d.memory.Reread),
+	}, d.log)
+}
+
+// replaying is a Replay under way.
+type replaying struct {
+	*Daemon
+	key  *receipt.Key
+	left map[receipt.Item]receipt.Kind // how the blocks of all receipts have left that have not come back
+	cuts []cut
+	// names has the ids of the blocks of the cuts, by the keys of their items. An id is "" until
+	// the topic gives the block.
+	names map[receipt.Hash]string
+	next  map[int]int64 // of each partition, the first offset that was not read
+	end   map[int]int64 // of each partition, the offset to read to
+	// alone: the live set depends on nothing but the records, the requests and retire.keep.
+	alone bool
+	r     *Replayed
+}
+
+// cut is a moment between two records at which blocks have left.
+type cut struct {
+	receipt int64 // its number
+	kind    receipt.Kind
+	before  receipt.Side
+	items   []receipt.Item
+	next    map[int]int64 // of each partition, the first offset that had not been applied
+	// former has the partitions whose offsets are below those of the receipt later on. The
+	// receipt is about blocks of a topic that was deleted.
+	former map[int]bool
+}
+
+// replayTopic is Replay with any reader.
+func replayTopic(ctx context.Context, o Options, open func(*Daemon) (topicReader, error), from *snapshot.Store, saved *snapshot.Contents, key *receipt.Key, progress func(offsets, of int64)) (r *Replayed, err error) {
 	folder, err := os.MkdirTemp("", "streamd-replay-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	original := o.Config
 	o.Config = replayed(o.Config, filepath.Join(folder, "replay.db"))
 	if s := unit(o.Config.Blocks); saved.Topic != o.Config.Kafka.Topic || saved.Unit != s {
 		return nil, fmt.Errorf("the snapshot is of topic %s with a block per %s, the configuration has %s and %s", saved.Topic, saved.Unit, o.Config.Kafka.Topic, s)
@@ -80,11 +157,22 @@ func Replay(ctx context.Context, o Options, from *snapshot.Store, saved *snapsho
 			return nil, err
 		}
 	}
-	r = &Replayed{}
-	if err := d.readAll(ctx, saved, r, progress); err != nil {
+	p := &replaying{
+		Daemon: d, key: key, left: map[receipt.Item]receipt.Kind{}, names: map[receipt.Hash]string{}, next: map[int]int64{}, end: map[int]int64{},
+		alone: original.Retire.Topic == "" && original.Drift.Rows == 0, r: &Replayed{Parted: -1},
+	}
+	if err := p.plan(from, saved); err != nil {
 		return nil, err
 	}
-	return r, d.compareReplayed(from, saved, key, r)
+	topic, err := open(d)
+	if err != nil {
+		return nil, err
+	}
+	defer topic.Close()
+	if err := p.readAll(ctx, topic, saved, progress); err != nil {
+		return nil, err
+	}
+	return p.r, p.compare(from, saved)
 }
 
 // replayed is the configuration without what no live set depends on.
@@ -99,48 +187,102 @@ func replayed(c *config.Config, file string) *config.Config {
 	return &cfg
 }
 
-// readAll applies the records below the offsets that the snapshot includes.
-func (d *Daemon) readAll(ctx context.Context, saved *snapshot.Contents, r *Replayed, progress func(offsets, of int64)) (err error) {
-	cluster, err := Cluster(d.cfg.Kafka)
-	if err != nil {
-		return err
-	}
-	reader, err := kafka.NewRangeReader(kafka.RangeConfig{
-		Cluster: cluster, Topic: d.cfg.Kafka.Topic, Fetching: bounded(d.memory, Fetching(d.cfg.Kafka), d.memory.Reread),
-	}, d.log)
-	if err != nil {
-		return err
-	}
-	defer reader.Close()
-	log, err := reader.Log(ctx)
-	if err != nil {
-		return err
-	}
-	var ranges []kafka.Range
-	var all int64
-	for _, offset := range saved.Offsets {
-		if offset.Topic != d.cfg.Kafka.Topic {
-			continue // of the control topic
+// plan reads the receipts of a snapshot, and finds out where the replay stops.
+func (p *replaying) plan(from *snapshot.Store, saved *snapshot.Contents) error {
+	if p.key != nil && saved.Log.Size > 0 {
+		if _, err := receipt.OpenCheckpoint(saved.Log.Checkpoint, p.key.Public()); err != nil {
+			return fmt.Errorf("receipts.key_file is not the key of the receipts in the snapshot: %w", err)
 		}
-		cut := offset.Next
-		if g := offset.Growing; g != nil {
-			cut = g.Next
+	}
+	for i := range saved.Log.Size {
+		record, err := from.Receipt(i)
+		if err != nil {
+			return err
 		}
-		has := kafka.Range{Partition: offset.Partition, From: cut, To: cut} // if the partition is empty
-		for _, p := range log {
-			if p.Partition == offset.Partition {
-				has.From, has.To = min(p.From, cut), min(p.To, cut)
+		leaf, err := receipt.DecodeLeaf(record.Leaf)
+		var items []receipt.Item
+		if err == nil {
+			items, _, err = leaf.CheckChange(record.Change)
+		}
+		if err != nil {
+			return fmt.Errorf("receipt %d: %w", i, err)
+		}
+		for _, item := range items {
+			if p.left[item] = leaf.Kind; leaf.Kind == receipt.Restored {
+				delete(p.left, item)
 			}
 		}
-		for _, gap := range []kafka.Range{{Partition: has.Partition, From: 0, To: has.From}, {Partition: has.Partition, From: has.To, To: cut}} {
-			if gap.From < gap.To {
-				r.Gone = append(r.Gone, gap)
+		if stopsFor(leaf) {
+			p.stopAt(i, leaf, items)
+		}
+	}
+	// Offsets only ascend, unless the topic was deleted and made again.
+	least := includes(saved, p.cfg.Kafka.Topic)
+	for i := len(p.cuts) - 1; i >= 0; i-- {
+		c := &p.cuts[i]
+		for partition, next := range c.next {
+			if end := least[partition]; next > end {
+				c.next[partition], c.former[partition] = end, true
 			}
 		}
-		if has.From < has.To {
-			ranges = append(ranges, has)
-			all += has.To - has.From
+		least = c.next
+		if len(c.former) > 0 {
+			p.r.Unplaced = append(p.r.Unplaced, Unplaced{c.receipt, "its offsets are beyond later ones, so the topic was made again after it"})
 		}
+	}
+	slices.SortFunc(p.r.Unplaced, func(a, b Unplaced) int { return cmp.Compare(a.Receipt, b.Receipt) })
+	return nil
+}
+
+// stopsFor reports whether the replay stops at the offsets of a receipt: that of a request. A request
+// for an archived block does not change the live set, but it ends a block that is still growing.
+func stopsFor(leaf *receipt.Leaf) bool {
+	asked := leaf.Principal != "" // else the records or the control topic have purged it
+	return leaf.Kind == receipt.Retired || leaf.Kind == receipt.Purged && asked
+}
+
+// stopAt has the replay stop at the offsets of a receipt.
+func (p *replaying) stopAt(number int64, leaf *receipt.Leaf, items []receipt.Item) {
+	switch {
+	case p.key == nil:
+		p.r.Unplaced = append(p.r.Unplaced, Unplaced{number, "only the log's key (receipts.key_file) finds its blocks"})
+		return
+	case len(leaf.Offsets) == receipt.MaxOffsets:
+		p.r.Unplaced = append(p.r.Unplaced, Unplaced{number, fmt.Sprintf("it has no offsets beyond those of %d partitions", receipt.MaxOffsets)})
+		return
+	}
+	c := cut{receipt: number, kind: leaf.Kind, before: leaf.Before, items: items, next: map[int]int64{}, former: map[int]bool{}}
+	for _, o := range leaf.Offsets {
+		c.next[int(o.Partition)] = o.Offset
+	}
+	for _, item := range items {
+		p.names[item.Key] = ""
+	}
+	p.cuts = append(p.cuts, c)
+}
+
+// includes has the offsets below which a snapshot has the records of a topic, by partition.
+func includes(saved *snapshot.Contents, topic string) map[int]int64 {
+	next := map[int]int64{}
+	for _, o := range saved.Offsets {
+		if o.Topic != topic {
+			continue // the control topic
+		}
+		next[o.Partition] = o.Next
+		if g := o.Growing; g != nil {
+			next[o.Partition] = g.Next
+		}
+	}
+	return next
+}
+
+// readAll applies the records below the offsets that the snapshot includes, and takes out the
+// blocks of each cut in its turn.
+func (p *replaying) readAll(ctx context.Context, topic topicReader, saved *snapshot.Contents, progress func(offsets, of int64)) (err error) {
+	d := p.Daemon
+	all, err := p.bound(ctx, topic, includes(saved, d.cfg.Kafka.Topic))
+	if err != nil {
+		return err
 	}
 	var done sync.WaitGroup
 	defer done.Wait()
@@ -150,12 +292,35 @@ func (d *Daemon) readAll(ctx context.Context, saved *snapshot.Contents, r *Repla
 	var read atomic.Int64
 	var lost []kafka.Lost
 	var failed error
-	done.Go(func() {
-		defer d.intake.Close()
-		lost, failed = reader.Read(ctx, ranges, func(ctx context.Context, b *kafka.Batch) error {
+	readTo := func(next map[int]int64) error {
+		ranges := p.advance(next)
+		if len(ranges) == 0 {
+			return nil
+		}
+		more, err := topic.Read(ctx, ranges, func(ctx context.Context, b *kafka.Batch) error {
 			progress(read.Add(int64(len(b.Records))), all)
 			return d.intake.Deliver(ctx, b)
 		})
+		lost = append(lost, more...)
+		return err
+	}
+	done.Go(func() {
+		defer d.intake.Close()
+		for i := range p.cuts {
+			c, from := &p.cuts[i], maps.Clone(p.next)
+			if failed = readTo(c.next); failed != nil {
+				return
+			}
+			var wrong error // f may still run after InTurn has given up
+			if !d.intake.InTurn(ctx, nil, func() { wrong = p.leaveOut(c, from) }) {
+				failed = context.Cause(ctx)
+				return
+			}
+			if failed = wrong; failed != nil {
+				return
+			}
+		}
+		failed = readTo(p.end)
 	})
 	for y := range d.intake.Deliveries() {
 		if err == nil {
@@ -174,9 +339,9 @@ func (d *Daemon) readAll(ctx context.Context, saved *snapshot.Contents, r *Repla
 	}
 	done.Wait()
 	for _, l := range lost {
-		r.Gone = append(r.Gone, l.Range)
+		p.r.Gone = append(p.r.Gone, l.Range)
 	}
-	r.Read = read.Load()
+	p.r.Read = read.Load()
 	if err == nil {
 		err = failed
 	}
@@ -184,6 +349,93 @@ func (d *Daemon) readAll(ctx context.Context, saved *snapshot.Contents, r *Repla
 		err = d.flushAll()
 	}
 	return err
+}
+
+// bound finds what the log has below offsets, and notes what it lacks. all is the number of
+// offsets to read.
+func (p *replaying) bound(ctx context.Context, topic topicReader, below map[int]int64) (all int64, err error) {
+	log, err := topic.Log(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, partition := range slices.Sorted(maps.Keys(below)) {
+		cut := below[partition]
+		has := kafka.Range{Partition: partition, From: cut, To: cut} // if the partition is empty
+		for _, l := range log {
+			if l.Partition == partition {
+				has.From, has.To = min(l.From, cut), min(l.To, cut)
+			}
+		}
+		for _, gap := range []kafka.Range{{Partition: partition, From: 0, To: has.From}, {Partition: partition, From: has.To, To: cut}} {
+			if gap.From < gap.To {
+				p.r.Gone = append(p.r.Gone, gap)
+			}
+		}
+		p.next[partition], p.end[partition] = has.From, has.To
+		all += has.To - has.From
+	}
+	return all, nil
+}
+
+// advance lists the ranges up to these offsets that were not read yet.
+func (p *replaying) advance(to map[int]int64) (ranges []kafka.Range) {
+	for partition, from := range p.next {
+		if next := min(to[partition], p.end[partition]); from < next {
+			ranges = append(ranges, kafka.Range{Partition: partition, From: from, To: next})
+			p.next[partition] = next
+		}
+	}
+	return ranges
+}
+
+// leaveOut takes out the blocks of a cut, as the daemon's takeOut did. The records below its
+// offsets have been applied, those at from and above since the cut before.
+func (p *replaying) leaveOut(c *cut, from map[int]int64) error {
+	if err := p.flushAll(); err != nil {
+		return err
+	}
+	p.name(from)
+	if p.r.Parted < 0 && c.kind == receipt.Retired && len(c.former) == 0 && p.alone && p.live.Side() != c.before {
+		p.r.Parted = c.receipt
+	}
+	ids := map[string]bool{}
+	for _, item := range c.items {
+		id := p.names[item.Key]
+		if e, is := p.live.Find(id); is && e.Archived == (c.kind == receipt.Purged) && !c.former[e.Position.Partition] {
+			ids[id] = true
+		}
+	}
+	if _, err := p.intake.EndBlocks(p.background, func(id string) bool { return ids[id] }); err != nil {
+		return err
+	}
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		if e, live := p.live.Get(id); live {
+			p.r.Left = append(p.r.Left, LeftOut{Entry: e, Item: p.live.Item(id), Kind: c.kind})
+		}
+		if err := p.live.Retire(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// name notes the ids of blocks that have come or grown since offsets, if a cut has them.
+func (p *replaying) name(from map[int]int64) {
+	note := func(e *retire.Entry) {
+		if e.Last < from[e.Position.Partition] {
+			return
+		}
+		key := p.key.ItemKey(e.ID)
+		if _, wanted := p.names[key]; wanted {
+			p.names[key] = e.ID
+		}
+	}
+	for e := range p.live.Select(&retire.Selection{}) {
+		note(&e)
+	}
+	for _, e := range p.live.ArchivedBlocks(retire.Lowest, math.MaxInt) {
+		note(&e)
+	}
 }
 
 // applyWaiting saves until the rest of a delivery has been applied.
@@ -204,8 +456,9 @@ func (d *Daemon) applyWaiting(ctx context.Context) error {
 	return d.failure
 }
 
-// compareReplayed takes the blocks out that the snapshot lacks.
-func (d *Daemon) compareReplayed(from *snapshot.Store, saved *snapshot.Contents, key *receipt.Key, r *Replayed) error {
+// compare takes the blocks out that the snapshot lacks, and compares the others with it.
+func (p *replaying) compare(from *snapshot.Store, saved *snapshot.Contents) error {
+	d, key, r := p.Daemon, p.key, p.r
 	if d.saver.save(); d.saver.problem != nil {
 		return d.saver.problem
 	}
@@ -225,7 +478,7 @@ func (d *Daemon) compareReplayed(from *snapshot.Store, saved *snapshot.Contents,
 	for _, e := range saved.Withdrawn {
 		withdrawn[e.ID] = true
 	}
-	r.Blocks = d.live.Blocks()
+	var lacks []LeftOut
 	given := map[string]bool{}
 	err = d.store.Digests(func(e retire.Entry, digest [sha256.Size]byte) {
 		if given[e.ID] = want[e.ID] == versionOf(&e, digest); given[e.ID] {
@@ -235,7 +488,8 @@ func (d *Daemon) compareReplayed(from *snapshot.Store, saved *snapshot.Contents,
 		if key != nil {
 			out.Item = key.Item(e.ID, digest)
 		}
-		r.Left = append(r.Left, out)
+		out.Kind = p.left[out.Item]
+		lacks = append(lacks, out)
 	})
 	if err != nil {
 		return err
@@ -245,12 +499,13 @@ func (d *Daemon) compareReplayed(from *snapshot.Store, saved *snapshot.Contents,
 			r.Others = append(r.Others, id)
 		}
 	}
-	for i := range r.Left {
-		if err := d.live.Retire(r.Left[i].Entry.ID); err != nil {
+	for i := range lacks {
+		if err := d.live.Retire(lacks[i].Entry.ID); err != nil {
 			return err
 		}
 	}
-	r.Side, r.Rows = d.live.Side(), d.live.Rows()
+	r.Left = append(r.Left, lacks...)
+	r.Side, r.Blocks, r.Rows = d.live.Side(), d.live.Blocks(), d.live.Rows()
 	r.Saved.Digest = incremental.NewState(nil).Digest()
 	if space := saved.Space(snapshot.Features); space != nil && space.State != nil {
 		r.Saved.Digest = space.State.Digest()

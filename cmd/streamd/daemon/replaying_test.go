@@ -1,14 +1,19 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/kafka"
 	"streamd/retire/receipt"
 	"streamd/snapshot"
@@ -26,9 +31,11 @@ func replay(t *testing.T, name, file string, flags map[string]string) (*Replayed
 		t.Fatal(err)
 	}
 	defer store.Close()
-	key, _, _, err := receipt.OpenKey(flags["receipts.key_file"], "")
-	if err != nil {
-		t.Fatal(err)
+	var key *receipt.Key
+	if path := flags["receipts.key_file"]; path != "" {
+		if key, _, _, err = receipt.OpenKey(path, ""); err != nil {
+			t.Fatal(err)
+		}
 	}
 	last := int64(0)
 	r, err := Replay(t.Context(), Options{Config: load(t, given), Log: zerolog.Nop()}, store, saved, key, func(n, of int64) {
@@ -123,6 +130,95 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// A retirement on request makes room under the policy, and ends a block that is still growing. So it
+// decides about later blocks, and the replay retires the block at the same place. That needs the
+// log's key.
+func TestReplayOfRoom(t *testing.T) {
+	rows := func(milliseconds ...int64) (all []message) {
+		for i, ms := range milliseconds {
+			all = append(all, message{value: fmt.Appendf(nil, `{"label":%d,"x":%d}`, i%2, ms), contentType: "application/json", time: time.UnixMilli(lawEpoch + ms)})
+		}
+		return all
+	}
+	in := func(partition int, all []message) []message {
+		for i := range all {
+			all[i].partition = partition
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		flags         map[string]string
+		before, after []message
+		retired       string   // what comes after the topic
+		live          []string // likewise
+	}{
+		"blocks": {
+			map[string]string{"retire.keep": "blocks", "retire.blocks": "5"},
+			rows(0, 1, 2, 3, 4), rows(5), "/0/2", []string{"/0/0", "/0/1", "/0/3", "/0/4", "/0/5"},
+		},
+		"rows": {
+			map[string]string{"retire.keep": "rows", "retire.rows": "2"},
+			rows(0, 1), rows(2), "/0/1", []string{"/0/0", "/0/2"},
+		},
+		"age": { // the first record has a clock that is wrong
+			map[string]string{"retire.keep": "age", "retire.age": "30s"},
+			rows(3_600_000), rows(0, 1000), "/0/0", []string{"/0/1", "/0/2"},
+		},
+		"a growing block": {
+			map[string]string{"blocks.unit": "offsets", "blocks.offsets": "4"},
+			rows(0, 1), rows(2, 3, 4), "/0/0", []string{"/0/2", "/0/4"},
+		},
+		"a growing block of the archive": { // would be live if it had gone on
+			map[string]string{"blocks.unit": "offsets", "blocks.offsets": "4", "retire.keep": "blocks", "retire.blocks": "1", "retire.archive": "true"},
+			slices.Concat(in(1, rows(100)), rows(0, 1)), rows(200), "/0/0", []string{"/0/2"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			name, folder := topic(t, 2), t.TempDir()
+			file := filepath.Join(folder, "streamd.db")
+			flags := withReceipts(folder, map[string]string{"blocks.unit": "message"})
+			maps.Copy(flags, c.flags)
+			d := start(t, name, file, flags)
+			read := int64(0)
+			for _, m := range c.before { // one by one, so that their order is this one in all partitions
+				produce(t, name, m)
+				read++
+				d.waitForOffsetsRead(read)
+			}
+			d.retire(name + c.retired)
+			produce(t, name, c.after...)
+			d.waitForOffsetsRead(read + int64(len(c.after)))
+			d.stop()
+			var live []string
+			for _, id := range slices.Sorted(d.live.IDs) {
+				live = append(live, strings.TrimPrefix(id, name))
+			}
+			if !slices.Equal(live, c.live) {
+				t.Fatalf("live are %s, want %s", live, c.live)
+			}
+			r, _, err := replay(t, name, file, flags)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Side != r.Saved || r.Side != d.live.Side() || len(r.Others)+len(r.Gone)+len(r.Unplaced) > 0 || r.Parted >= 0 || r.Blocks != len(live) {
+				t.Errorf("the topic gives %+v", r)
+			}
+			if archived := flags["retire.archive"] != ""; !archived && (len(r.Left) != 1 || r.Left[0].Entry.ID != name+c.retired || r.Left[0].Kind != receipt.Retired) ||
+				archived && (len(r.Left) != 0) {
+				t.Errorf("left out are %+v", r.Left)
+			}
+
+			delete(flags, "receipts.key_file")
+			if r, _, err = replay(t, name, file, flags); err != nil {
+				t.Fatal(err)
+			}
+			if r.Side.Digest == r.Saved.Digest || len(r.Unplaced) != 1 || r.Unplaced[0].Receipt != 0 && flags["retire.archive"] == "" {
+				t.Errorf("without the key the topic gives %+v", r)
+			}
+		})
+	}
+}
+
 // Records that the log has no more are named, with the blocks that lack them; blocks that the
 // control topic withdraws are known.
 func TestReplayWithoutRecords(t *testing.T) {
@@ -158,5 +254,90 @@ func TestReplayWithoutRecords(t *testing.T) {
 	flags["kafka.topic"], flags["retire.topic"] = control, ""
 	if _, _, err := replay(t, name, file, flags); err == nil {
 		t.Errorf("another topic: %v", err)
+	}
+}
+
+// A receipt from before its topic was deleted and made again says nothing about the blocks of the new
+// one, even if they have the same ids and rows.
+func TestReplayOfATopicThatWasMadeAgain(t *testing.T) {
+	h := &logHistory{log: [][]kafka.Record{nil}, flags: offlineFlags(t, withReceipts(t.TempDir(), map[string]string{"blocks.unit": "message", "retire.keep": "blocks", "retire.blocks": "5"}))}
+	o := openOffline(t, h.flags, false)
+	for i := range int64(7) {
+		h.log[0] = append(h.log[0], after(i, time.Duration(i)*time.Millisecond))
+	}
+	o.deliver(0, slices.Clone(h.log[0]), 7)
+	if _, err := o.retire(httpapi.Selector{IDs: []string{"t/0/4"}}, false, access.Caller{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.intake.Jump(t.Context(), &kafka.GapError{Partition: 0, Reset: true}, 0); err != nil {
+		t.Fatal(err)
+	}
+	h.log[0] = h.log[0][:6]
+	o.deliver(0, slices.Clone(h.log[0]), 6)
+	o.saver.save()
+	o.store.Close()
+	if r := h.replay(t, o); r.Side != r.Saved || r.Blocks != 5 || len(r.Left) > 0 || len(r.Unplaced) != 1 || r.Unplaced[0].Receipt != 0 || r.Parted >= 0 {
+		t.Errorf("the topic gives %+v", r)
+	}
+}
+
+// pastTopic is the log of a history as a topic.
+type pastTopic struct{ *logHistory }
+
+func (p pastTopic) Close() {}
+
+func (p pastTopic) Log(context.Context) (log []kafka.Range, err error) {
+	for partition, all := range p.log {
+		if len(all) > 0 {
+			log = append(log, kafka.Range{Partition: partition, From: all[0].Offset, To: p.end(partition)})
+		}
+	}
+	return log, nil
+}
+
+func (p pastTopic) Read(ctx context.Context, ranges []kafka.Range, deliver func(context.Context, *kafka.Batch) error) ([]kafka.Lost, error) {
+	for _, r := range ranges {
+		for _, b := range batches(r.Partition, between(p.log[r.Partition], r.From, r.To), r.To) {
+			if err := deliver(ctx, b); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return nil, nil
+}
+
+// replay replays the log of a history up to the snapshot of a daemon that has ended.
+func (h *logHistory) replay(t *testing.T, o *offline) *Replayed {
+	t.Helper()
+	store, saved, err := snapshot.OpenReadOnly(o.cfg.Snapshot.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	flags := maps.Clone(h.flags)
+	flags["snapshot.file"] = filepath.Join(t.TempDir(), "unused.db")
+	r, err := replayTopic(t.Context(), Options{Config: load(t, flags), Log: zerolog.Nop()}, func(*Daemon) (topicReader, error) { return pastTopic{h}, nil },
+		store, saved, o.receipts.key, func(int64, int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Blocks != len(saved.Entries) {
+		t.Errorf("the topic gives %d blocks, the snapshot has %v", r.Blocks, saved.Entries)
+	}
+	return r
+}
+
+// checkReplay replays the log of a history, with the same outcome as the daemon that has ended. The
+// replay does not read the control topic, so it leaves withdrawn blocks out at the end.
+func (h *logHistory) checkReplay(t *testing.T, o *offline) {
+	t.Helper()
+	r := h.replay(t, o)
+	if r.Side != r.Saved || r.Side != o.live.Side() || r.Rows != o.live.Rows() || len(r.Others)+len(r.Unplaced) > 0 || r.Parted >= 0 {
+		t.Errorf("the topic gives %+v, live are %s", r, o.ids())
+	}
+	for _, left := range r.Left {
+		if left.Kind == 0 && !left.Withdrawn {
+			t.Errorf("nothing says how %+v has left", left)
+		}
 	}
 }

@@ -131,6 +131,14 @@ func (l *Set) Side() receipt.Side {
 	return receipt.Side{Digest: l.features.sums.totalDigest(), Root: l.receipts.tree.Root()}
 }
 
+// Item is the item of a live block. It is zero without receipts.
+func (l *Set) Item(id string) (i receipt.Item) {
+	if key := l.receipts.key; key != nil {
+		i, _ = l.receipts.tree.Get(key.ItemKey(id))
+	}
+	return i
+}
+
 // Moves is the number of times that a block has left the live set, or come back, since the start.
 // It is 0 without receipts.
 func (l *Set) Moves() int64 { return l.receipts.moves }

@@ -15,8 +15,9 @@ test:
 	go test -timeout $(TIMEOUT) ./...
 
 # Random histories of daemons, with every way for a block to come, to go and to come back, and
-# a million cycles of blocks that come and go. Files are in memory where the system has such a
-# folder.
+# a million cycles of blocks that come and go. The receipts of each history are checked alone,
+# with the snapshot, and with the log read again. Files are in memory where the system has such
+# a folder.
 HISTORIES ?= 10000
 histories:
 	STREAMD_CYCLES=1000000 go test -count=1 -timeout $(TIMEOUT) -run '^TestCycles' ./cmd/streamd/daemon/live

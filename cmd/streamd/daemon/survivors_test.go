@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"streamd/cmd/streamd/audit"
 	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/control"
 	"streamd/cmd/streamd/daemon/intake"
@@ -320,6 +322,34 @@ func (h *logHistory) auditReceipts(t *testing.T, o *offline) {
 	o.store.Close()
 	if report, err := snapshot.Verify(t.Context(), o.cfg.Snapshot.File, nil); err != nil || !report.OK {
 		t.Errorf("%+v, %v", report, err)
+	}
+	if len(proofs) > 0 {
+		h.auditSnapshot(t, o, proofs[h.r.IntN(len(proofs))])
+	}
+}
+
+// auditSnapshot checks a receipt with the file of a daemon that has ended, with the private key.
+func (h *logHistory) auditSnapshot(t *testing.T, o *offline, proof []byte) {
+	t.Helper()
+	key := o.receipts.key
+	r, err := receipt.Check(proof, key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, _, err := audit.Snapshot(o.cfg.Snapshot.File, r, key.Public(), key, nil)
+	if err != nil {
+		t.Errorf("receipt %d: %v", r.Index, err)
+		return
+	}
+	live, side := 0, o.live.Side()
+	for id := range o.live.IDs {
+		if slices.Contains(r.Items, o.live.Item(id)) {
+			live++
+		}
+	}
+	if report.Blocks != o.live.Blocks() || report.Rows != o.live.Rows() || report.Digest != hex.EncodeToString(side.Digest[:]) ||
+		report.Root != hex.EncodeToString(side.Root[:]) || report.Looked != len(r.Items) || report.Live != live || report.Last < 0 {
+		t.Errorf("receipt %d: the snapshot has %+v, want %d of its blocks", r.Index, report, live)
 	}
 }
 

@@ -21,8 +21,8 @@ type Report struct {
 	Rows   int64  `json:"rows"`
 	Digest string `json:"state_digest"`
 	Leaves int64  `json:"leaves"` // of its log, which goes on that of the receipt; each is proved
-	// At is the latest leaf whose live set after has the digest; null: blocks have come since the
-	// last leaf, which is Last.
+	// At is the latest leaf whose live set after has the digest, and with the private key the
+	// root; null: blocks have come since the last leaf, which is Last.
 	At   *int64 `json:"at_leaf"`
 	Last int64  `json:"last_leaf"`           // of blocks that have left or come back
 	Root string `json:"live_root,omitempty"` // of the tree of the live blocks; only with the private key
@@ -64,7 +64,12 @@ func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, 
 		return nil, nil, fmt.Errorf("%s: its blocks add up to the digest %x, and the state has %x", path, summed, digest)
 	}
 	report.Rows, report.Digest = sum.Rows(), hex.EncodeToString(digest[:])
-	at, named, err := report.audit(store, saved, r, public, digest)
+	var root *receipt.Hash // of all live blocks
+	if key != nil {
+		all := tree.Root()
+		root, report.Root = &all, hex.EncodeToString(all[:])
+	}
+	named, err := report.audit(store, saved, r, public, digest, root)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -73,38 +78,36 @@ func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, 
 			report.Live++
 		}
 	}
-	if report.Looked = len(salts); key == nil {
-		return report, named, nil
-	}
-	report.Looked = len(r.Items)
-	root := tree.Root()
-	report.Root = hex.EncodeToString(root[:])
-	if at != nil && at.After.Root != root {
-		return nil, nil, fmt.Errorf("%s: it has the digest of the live set after receipt %d, but its blocks are others: their root is %x, and the receipt has %x",
-			path, *report.At, root, at.After.Root)
+	if report.Looked = len(salts); key != nil {
+		report.Looked = len(r.Items)
 	}
 	return report, named, nil
 }
 
 // audit checks that the log in a file is one with that of a receipt, and each of its leaves. It
-// returns the leaf report.At, and the one that names the model without the blocks of the receipt,
-// if its own leaf does not.
-func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *receipt.Receipt, public string, digest receipt.Hash) (at, named *receipt.Leaf, err error) {
+// returns the leaf that names the model without the blocks of the receipt, if its own leaf does
+// not. root is that of the live blocks, or nil.
+//
+// Other blocks with the same rows have the same digest. So the live set may have the digest of an
+// earlier leaf and another root. It cannot have the digest of the last leaf and another root, since
+// blocks that only come change the digest.
+func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *receipt.Receipt, public string, digest receipt.Hash, root *receipt.Hash) (named *receipt.Leaf, err error) {
 	has := fmt.Sprintf("its log has %d receipts", saved.Log.Size)
 	if saved.Log.Size == 1 {
 		has = "its log has 1 receipt"
 	}
 	if saved.Log.Size < r.Checkpoint.Size {
-		return nil, nil, fmt.Errorf("%s, and the checkpoint of the receipt is one of %d: take a later copy of the snapshot", has, r.Checkpoint.Size)
+		return nil, fmt.Errorf("%s, and the checkpoint of the receipt is one of %d: take a later copy of the snapshot", has, r.Checkpoint.Size)
 	}
 	head, err := receipt.OpenCheckpoint(saved.Log.Checkpoint, public)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if head.Size != saved.Log.Size {
-		return nil, nil, fmt.Errorf("%s, and its checkpoint is one of %d", has, head.Size)
+		return nil, fmt.Errorf("%s, and its checkpoint is one of %d", has, head.Size)
 	}
 	var failed error
+	var last *receipt.Leaf
 	leaves := func(yield func([]byte) bool) {
 		for i := range saved.Log.Size {
 			record, err := store.Receipt(i)
@@ -116,8 +119,8 @@ func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *recei
 				switch {
 				case err != nil:
 				case l.Kind != receipt.Served:
-					if p.Last = i; l.After.Digest == digest {
-						p.At, at = &i, l
+					if p.Last, last = i, l; l.After.Digest == digest && (root == nil || l.After.Root == *root) {
+						p.At = &i
 					}
 				case named == nil && i > r.Index && l.Leaves > r.Index:
 					named = l
@@ -133,7 +136,10 @@ func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *recei
 		}
 	}
 	if err := receipt.Audit(leaves, r.Checkpoint, head); err != nil {
-		return nil, nil, errors.Join(failed, err)
+		return nil, errors.Join(failed, err)
 	}
-	return at, named, nil
+	if root != nil && last != nil && last.After.Digest == digest && last.After.Root != *root {
+		return nil, fmt.Errorf("it has the digest of the live set after receipt %d, but its blocks are others: their root is %x, and the receipt has %x", p.Last, *root, last.After.Root)
+	}
+	return named, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -279,6 +280,29 @@ func TestReplayOfATopicThatWasMadeAgain(t *testing.T) {
 	if r := h.replay(t, o); r.Side != r.Saved || r.Blocks != 5 || len(r.Left) > 0 || len(r.Unplaced) != 1 || r.Unplaced[0].Receipt != 0 || r.Parted >= 0 {
 		t.Errorf("the topic gives %+v", r)
 	}
+}
+
+// Rows that come again after their retirement have the digest of an earlier receipt, in another block.
+// The snapshot is then that of no receipt, and nothing is wrong.
+func TestSnapshotOfRowsThatCameAgain(t *testing.T) {
+	h := &logHistory{r: rand.New(rand.NewPCG(26, 1))}
+	o := openOffline(t, offlineFlags(t, withReceipts(t.TempDir(), map[string]string{"blocks.unit": "message"})), false)
+	again := after(0, 0)
+	o.deliver(0, []kafka.Record{after(0, 0), after(1, time.Second)}, 2)
+	for _, id := range []string{"t/0/1", "t/0/0"} {
+		if _, err := o.retire(httpapi.Selector{IDs: []string{id}}, false, access.Caller{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proof, err := o.Receipt(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Offset = 2
+	o.deliver(0, []kafka.Record{again}, 3)
+	o.saver.save()
+	o.store.Close()
+	h.auditSnapshot(t, o, proof)
 }
 
 // pastTopic is the log of a history as a topic.

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"streamd/config"
 	"streamd/incremental"
@@ -79,7 +78,7 @@ type topicReader interface {
 // Replay reads the topic again from its first offset to those that a snapshot includes, into an
 // empty state in a temporary file, and compares that with the snapshot. It follows no control
 // topic, writes no dead letters and joins no group. key makes the roots; nil: they are zero.
-// progress is called on another goroutine with the number of offsets that were read.
+// progress is called on other goroutines, one at a time, with the number of offsets that were read.
 //
 // A retirement on request makes room under retire.keep, and it ends a block that is still growing.
 // So it decides about later blocks. The replay stops at the offsets of each receipt of a request
@@ -289,7 +288,8 @@ func (p *replaying) readAll(ctx context.Context, topic topicReader, saved *snaps
 	for range d.cfg.Workers {
 		done.Go(func() { d.intake.Work(ctx) })
 	}
-	var read atomic.Int64
+	var telling sync.Mutex // batches of different partitions come at the same time
+	read := int64(0)
 	var lost []kafka.Lost
 	var failed error
 	readTo := func(next map[int]int64) error {
@@ -298,7 +298,10 @@ func (p *replaying) readAll(ctx context.Context, topic topicReader, saved *snaps
 			return nil
 		}
 		more, err := topic.Read(ctx, ranges, func(ctx context.Context, b *kafka.Batch) error {
-			progress(read.Add(int64(len(b.Records))), all)
+			telling.Lock()
+			read += int64(len(b.Records))
+			progress(read, all)
+			telling.Unlock()
 			return d.intake.Deliver(ctx, b)
 		})
 		lost = append(lost, more...)
@@ -341,7 +344,7 @@ func (p *replaying) readAll(ctx context.Context, topic topicReader, saved *snaps
 	for _, l := range lost {
 		p.r.Gone = append(p.r.Gone, l.Range)
 	}
-	p.r.Read = read.Load()
+	p.r.Read = read
 	if err == nil {
 		err = failed
 	}

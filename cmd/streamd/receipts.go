@@ -64,9 +64,10 @@ type receiptReport struct {
 	Without    string            `json:"model_without"` // of the first one served without the blocks; "": a later leaf names it
 	Leaves     int64             `json:"leaves,omitempty"`
 	Scope      map[string]string `json:"scope"`
-	Absent     bool              `json:"absent"`   // it proves that the blocks were live before and are absent after
-	Restored   bool              `json:"restored"` // it proves that the blocks were absent before and are live after
-	Others     int               `json:"others"`   // ids of the blocks that have another live block where the proof says that they are absent
+	Absent     bool              `json:"absent"`              // it proves that the blocks were live before and are absent after
+	Restored   bool              `json:"restored"`            // it proves that the blocks were absent before and are live after
+	Withdrawn  int64             `json:"withdrawn,omitempty"` // of kind purged, the blocks that the control topic had taken out before
+	Others     int               `json:"others"`              // ids of the blocks that have another live block where the proof says that they are absent
 	Named      []string          `json:"named,omitempty"`
 	Cosigned   []cosignature     `json:"cosigned,omitempty"` // by witnesses of --witness
 	Replay     *replayedReport   `json:"replay,omitempty"`
@@ -115,6 +116,11 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	for _, o := range l.Offsets {
 		report.Offsets[o.Partition] = o.Offset
+	}
+	for _, item := range r.Items {
+		if item.Withdrawn() {
+			report.Withdrawn++
+		}
 	}
 	salts := map[string]receipt.Hash{}
 	for _, block := range c.Blocks {
@@ -176,13 +182,21 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	switch {
 	case report.Restored:
-		t.row("live set", "lacks the blocks at the save before, and has them after"+others)
+		t.row("live set", "lacked the blocks at the save before, and has them after"+others)
 	case report.Absent && l.Kind == receipt.Retired:
 		t.row("live set", "had the blocks before, lacks them after, and is else the same")
 	case l.Kind == receipt.Purged:
-		t.row("live set", "stays as it is: these are blocks that retire.archive kept, and that an earlier receipt of kind expired shows to have left it if they were live")
+		t.row("live set", "stays as it is")
+		if n := l.Blocks - report.Withdrawn; n > 0 {
+			t.row("archived", counted(n, "block")+" that retire.archive kept; an earlier receipt of kind expired shows that they left the live set, if they were live")
+		}
+		if n := report.Withdrawn; n > 0 {
+			t.row("withdrawn", counted(n, "block")+" that the control topic had taken out, and cannot give back now; an earlier receipt of kind withdrawn shows that they left the live set, if they were live")
+		}
+	case report.Absent && l.Principal != "":
+		t.row("live set", "had the blocks before, and lacks them after")
 	case report.Absent:
-		t.row("live set", "has the blocks at the save before, and lacks them after"+others)
+		t.row("live set", "had the blocks at the save before, and lacks them after"+others)
 	}
 	for _, id := range report.Named {
 		t.row("block", id+" is one of them")
@@ -203,7 +217,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	switch {
 	case report.Without != "":
 		t.row("model after", report.Without+", the first that was served")
-	case l.Version > 1 && l.Kind != receipt.Purged: // no served model has archived blocks
+	case l.Version > 1 && l.Kind != receipt.Purged: // no served model had blocks that were not live
 		t.row("model after", "was not served yet; a later receipt of kind served names it (--snapshot finds it)")
 	}
 	for _, status := range [][2]string{{"done", "gone from"}, {"pending", "leaves later"}, {"kept", "kept in"}, {"not_ours", "not ours"}} {

@@ -116,7 +116,7 @@ const listedBlocks = 5
 func noProof(r *daemon.Replayed) string {
 	b := fmt.Appendf(nil, "no proof: the topic gives the state %x, and the snapshot has %x", r.Side.Digest, r.Saved.Digest)
 	if n := len(r.Others); n > 0 {
-		b = fmt.Appendf(b, "; %s of the snapshot are not in the topic as they are there, such as %s", counted(int64(n), "block"), strings.Join(r.Others[:min(n, listedBlocks)], ", "))
+		b = fmt.Appendf(b, "; the topic does not give %s as the snapshot has them, such as %s", counted(int64(n), "block"), strings.Join(r.Others[:min(n, listedBlocks)], ", "))
 	}
 	for _, gap := range r.Gone[:min(len(r.Gone), listedBlocks)] {
 		b = fmt.Appendf(b, "; Kafka no longer has offsets %d to %d of partition %d", gap.From, gap.To-1, gap.Partition)
@@ -126,7 +126,7 @@ func noProof(r *daemon.Replayed) string {
 	}
 	if n := len(r.Unplaced); n > 0 {
 		first := r.Unplaced[0]
-		b = fmt.Appendf(b, "; the blocks of %s of requests could not be left out where they left, which may decide about later blocks, such as receipt %d: %s",
+		b = fmt.Appendf(b, "; the blocks of %s of requests or alarms could not be left out where they left, which may decide about later blocks, such as receipt %d: %s",
 			counted(int64(n), "receipt"), first.Receipt, first.Why)
 	}
 	return string(b)

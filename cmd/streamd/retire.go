@@ -106,16 +106,16 @@ func readIDs(path string, stdin io.Reader) (ids []string, err error) {
 const shownBlocks = 10
 
 func (t *table) retirement(r *httpapi.Retirement) {
-	done := "retired"
+	done, returns := "retired", "cannot come back now"
 	if r.DryRun {
-		done = "would retire"
+		done, returns = "would retire", "could not come back then"
 	}
 	t.row(done, fmt.Sprintf("%s in %s", counted(r.Rows, "row"), counted(r.Blocks, "block")))
 	if r.Archived > 0 {
 		t.row("archived", fmt.Sprintf("%d of the blocks", r.Archived))
 	}
 	if r.Withdrawn > 0 {
-		t.row("withdrawn", fmt.Sprintf("%d of the blocks, by the control topic: they cannot come back now", r.Withdrawn))
+		t.row("withdrawn", fmt.Sprintf("%d of the blocks, by the control topic: they %s", r.Withdrawn, returns))
 	}
 	t.row("event times", utc(r.Earliest)+" to "+utc(r.Latest))
 	for _, p := range r.Positions {

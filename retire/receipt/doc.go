@@ -31,10 +31,11 @@
 // save and the next one. A block that came and went between two saves was in neither, and one
 // that went and came back is in both. Leaves count such blocks, and prove nothing of them.
 //
-// A leaf of kind Purged is about archived blocks, which are in no live set. It has the list of their
-// items in place of a proof, and one live set. Check finds that the owner has signed that these
-// blocks have lost their summaries; that they had left the live set is what an earlier leaf of
-// kind Expired proves, if they were ever live.
+// A leaf of kind Purged is about archived or withdrawn blocks, which are in no live set. It has the
+// list of their items in place of a proof, and one live set. Check finds that the owner has signed
+// that archived blocks have lost their summaries, and that withdrawn ones, whose items have no value,
+// have lost the places that they could come back to. That they had left the live set is what an
+// earlier leaf of kind Expired or Withdrawn proves, if they were ever live.
 //
 // The owner cannot take that back: a later checkpoint without the leaf is not consistent with
 // the earlier one (Audit). A receipt cannot prove that the owner has no copy. Its scope says

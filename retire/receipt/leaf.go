@@ -24,7 +24,7 @@ const (
 	Withdrawn                 // by a record of the control topic
 	Restored                  // a withdrawn block is live again
 	Served                    // a model is served without the blocks of earlier leaves
-	Purged                    // archived blocks have lost their summaries: on request, by the log or by the control topic
+	Purged                    // archived blocks have lost their summaries, or withdrawn ones their places
 	Kinds                     // 1 + the number of kinds
 )
 
@@ -123,7 +123,7 @@ type Leaf struct {
 	// out, and nothing is proved of them.
 	Passing int64
 	// Before and After are the live set before and after. For kind Retired nothing else has
-	// changed between them. For kind Purged they are one, since no archived block is live. For
+	// changed between them. For kind Purged they are one, since none of the blocks is live. For
 	// the other kinds they are those of the save before and of this save, between which other
 	// blocks may have come and gone.
 	Before, After Side
@@ -135,7 +135,7 @@ type Leaf struct {
 	// (Restored: with them) and those of the other leaves of the save. It is zero if
 	// there was none before the save. Then the next leaf of kind Served whose Leaves are more
 	// than the number of this one has it. It is also zero for kind Purged: no served model has
-	// archived blocks.
+	// these blocks.
 	Without   [16]byte
 	Leaves    int64 // of kind Served: Without is that of the leaves before this number that have none yet
 	Scope     Scope
@@ -174,7 +174,8 @@ func (l *Leaf) Add(rows int64, at time.Time) {
 const leafVersion = 2
 
 // AppendItems appends the list of the items that belongs to a leaf of kind Purged: of each its
-// key and its value, ascending. A key has two values if two contents of its id were archived.
+// key and its value, ascending. A key has two values if two contents of its id were archived, and
+// the value zero if the block was withdrawn.
 func AppendItems(b []byte, items []Item) []byte {
 	for i := range items {
 		b = append(append(b, items[i].Key[:]...), items[i].Value[:]...)

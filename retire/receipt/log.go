@@ -338,7 +338,7 @@ func (l *Leaf) checkItems(list []byte) (items []Item, err error) {
 	n := int64(len(list)) / size
 	switch {
 	case l.Before != l.After:
-		return nil, errors.New("the live set of a leaf of archived blocks changes")
+		return nil, errors.New("the live set changes in a leaf of blocks that are not live")
 	case n == 0 || n > MaxItems || n != l.Blocks || n*size != int64(len(list)) || sha256.Sum256(list) != l.Items:
 		return nil, errors.New("the list of the blocks is one of other blocks than the leaf's")
 	}

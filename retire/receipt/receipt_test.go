@@ -380,9 +380,10 @@ func everyKind(tree *Tree, k *Key, n int) (records []Record) {
 		r := Record{}
 		switch kind {
 		case Purged:
-			for i := n + 4; i < n+7; i++ {
+			for i := n + 4; i < n+6; i++ {
 				items[kind] = append(items[kind], k.Item(id(i), Hash{3}))
 			}
+			items[kind] = append(items[kind], Item{Key: k.ItemKey(id(n + 6))})
 			slices.SortFunc(items[kind], Item.Compare)
 			l.Blocks, l.Rows, l.Passing, l.Items, l.Before, l.Without = 3, 600, 0, ListHash(items[kind]), l.After, [16]byte{}
 			r.Change = AppendItems(nil, items[kind])
@@ -479,6 +480,11 @@ func TestReceiptsOfEveryKind(t *testing.T) {
 			}
 			if r.Names(id, m.key.Salt(id)) != want {
 				t.Errorf("the receipt of kind %s names block %d: %v", l.Kind, n, !want)
+			}
+		}
+		for _, item := range r.Items {
+			if item.Withdrawn() != (item.Key == m.key.ItemKey(fmt.Sprint("orders/0/", blocks+6))) {
+				t.Errorf("the receipt of kind %s has the item %x", l.Kind, item)
 			}
 		}
 		for kind := Retired; kind < Kinds; kind++ {

@@ -14,11 +14,15 @@ import (
 // Hash is a SHA-256 hash.
 type Hash = [sha256.Size]byte
 
-// Item stands for a live block in a Tree, or for an archived one, without its id or contents.
+// Item stands for a live block in a Tree, or in a list for an archived or a withdrawn one, without
+// its id or contents.
 type Item struct {
 	Key   Hash // commitment of the block's id
-	Value Hash // commitment of its summary's digest
+	Value Hash // commitment of its summary's digest; zero: it was withdrawn, and had no summary
 }
+
+// Withdrawn reports whether the block had no summary any more.
+func (i Item) Withdrawn() bool { return i.Value == Hash{} }
 
 // Compare orders items by key, then by value.
 func (i Item) Compare(other Item) int {

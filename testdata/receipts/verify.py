@@ -7,8 +7,8 @@ RECEIPT is what GET /v1/receipts/proof/N answers, and PUBLIC-KEY the file receip
 the daemon. It checks the signature of the log (Ed25519, RFC 8032), that the leaf is in the log
 (RFC 6962), and that its blocks were among the live blocks of the first root and are not among
 those of the second (restored: the reverse); of a retirement on request, also that no other block
-differs. Of archived blocks (purged) it checks which ones they are. With the id of a block and the
-salt that the daemon gave to the caller, it also checks that the receipt is about that block.
+differs. Of blocks that were not live (purged) it checks which ones they are. With the id of a block
+and the salt that the daemon gave to the caller, it also checks that the receipt is about that block.
 It prints what the leaf says, and exits with 1 if something is wrong.
 """
 
@@ -257,7 +257,7 @@ def read_change(raw, leaf):
     return {"root_before": before, "root_after": after, "items": listed, "keys": [key for key, _ in items]}
 
 
-def read_list(raw, leaf):  # of archived blocks
+def read_list(raw, leaf):  # of blocks that are not live
     items = [raw[at:at + 64] for at in range(0, len(raw), 64)]
     need(all(leaf[x + "_before"] == leaf[x + "_after"] for x in ("digest", "root")), "the live set changes")
     need(len(raw) == 64 * leaf["blocks"] > 0 and sha256(raw).hex() == leaf["items"], "the list is of other blocks")

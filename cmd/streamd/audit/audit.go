@@ -27,7 +27,8 @@ type Report struct {
 	Last int64  `json:"last_leaf"`           // of blocks that have left or come back
 	Root string `json:"live_root,omitempty"` // of the tree of the live blocks; only with the private key
 	// Looked counts the blocks of the receipt that were looked for: all with the private key, else
-	// those that are named. Live counts those that are live in the file.
+	// those that are named. Those that had been withdrawn are left out, since the receipt has no
+	// contents of them. Live counts those that are live in the file.
 	Looked int `json:"looked_for"`
 	Live   int `json:"live"`
 }
@@ -73,13 +74,18 @@ func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
+	wanted := map[receipt.Hash]bool{}
+	for id, salt := range salts {
+		wanted[receipt.Commit(salt, id)] = true
+	}
 	for _, item := range r.Items {
+		if item.Withdrawn() || key == nil && !wanted[item.Key] {
+			continue
+		}
+		report.Looked++
 		if is, _ := tree.Get(item.Key); is == item {
 			report.Live++
 		}
-	}
-	if report.Looked = len(salts); key != nil {
-		report.Looked = len(r.Items)
 	}
 	return report, named, nil
 }

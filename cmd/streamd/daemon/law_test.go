@@ -153,11 +153,12 @@ func (o *offline) named() map[int]int64 {
 	return out
 }
 
-// retirement is an answer with the ids of all its blocks.
+// retirement is an answer with the ids of all its blocks, or an alarm.
 type retirement struct {
 	httpapi.Retirement
 	ids     []string
-	follows int // records of the control topic that had been taken
+	follows int   // records of the control topic that had been taken
+	rows    int64 // what an alarm leaves at most; 0: it is a request
 }
 
 // logHistory is a log and a control topic.
@@ -337,7 +338,7 @@ func (h *logHistory) end(partition int) int64 {
 
 // fresh returns a daemon that reads each partition at once, in plain form, up to the given
 // offsets. It takes as many records of the control topic as o has, in parts before and after the
-// data, and makes the explicit retirements in between.
+// data, and makes the explicit retirements in between, with the alarms.
 func (h *logHistory) fresh(t *testing.T, o *offline, to map[int]int64) *offline {
 	t.Helper()
 	flags := maps.Clone(h.flags)
@@ -360,6 +361,12 @@ func (h *logHistory) fresh(t *testing.T, o *offline, to map[int]int64) *offline 
 			to[each.Partition] = each.Next
 		}
 		read(to, done.follows)
+		if done.rows > 0 {
+			if _, err := f.shorten(done.rows); err != nil || f.live.Digest() != done.DigestAfter {
+				t.Fatalf("at %v: shortened to %d rows: %v, or other blocks", done.Offsets, done.rows, err)
+			}
+			continue
+		}
 		again, err := f.retire(httpapi.Selector{IDs: done.ids}, false, access.Caller{})
 		if err != nil {
 			t.Fatalf("at %v: retire %s: %v", done.Offsets, done.ids, err)
@@ -397,7 +404,7 @@ func (h *logHistory) check(t *testing.T, o *offline, when string) {
 	for _, done := range o.asked {
 		for _, id := range done.ids {
 			if e, is := o.live.Find(id); is {
-				t.Errorf("%s, at %v: retired on request was %+v", when, named, e)
+				t.Errorf("%s, at %v: %+v had left", when, named, e)
 			}
 		}
 	}
@@ -486,7 +493,7 @@ func (h *logHistory) run(t *testing.T) {
 	for range 10 + r.IntN(40) {
 		i := r.IntN(len(group))
 		o := group[i]
-		switch k := r.IntN(24); {
+		switch k := r.IntN(25); {
 		case k < 10:
 			partition := r.IntN(len(h.log))
 			o = group[owner[partition]]
@@ -509,6 +516,8 @@ func (h *logHistory) run(t *testing.T) {
 			if r.IntN(2) == 0 {
 				o.giveBack()
 			}
+		case k < 24:
+			h.alarm(t, o)
 		default:
 			h.check(t, o, "on the way")
 		}

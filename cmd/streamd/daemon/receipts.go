@@ -64,7 +64,7 @@ type unnamedLeaves struct {
 type pendingReceipt struct {
 	live.Departure
 	index    int64  // of its leaf, once it is saved
-	settings []byte // what its hash of them is of; nil: nobody asked for it
+	settings []byte // what its hash of them is of; nil: it is of a save, and nobody asks for it
 }
 
 // servedModel is the first model that was served of those that lack the blocks of so many moves.
@@ -136,8 +136,8 @@ func (r *receipts) unlock() error {
 
 // findUnnamed finds out whether the log has leaves that name no model without their blocks. A
 // model that lacks the blocks of a leaf lacks those of earlier saves, too, so the leaves that
-// name it for these are at the latest in the save of that leaf. Archived blocks are in no served
-// model, so theirs name none.
+// name it for these are at the latest in the save of that leaf. Blocks that are not live are in no
+// served model, so theirs name none.
 func (r *receipts) findUnnamed(size int64) error {
 	named := int64(0)  // number of leaves that later ones have named a model for
 	var save time.Time // with a leaf that names its own model
@@ -166,13 +166,22 @@ func (r *receipts) findUnnamed(size int64) error {
 	return nil
 }
 
-// add adds what a retirement on request leaves.
-func (r *receipts) add(left *live.Departure, by access.Caller, request *httpapi.Selector) *pendingReceipt {
+// byAlarm is the principal of blocks that leave at an alarm.
+const byAlarm = "drift.rows"
+
+// add adds what blocks leave that have left at this moment.
+func (r *receipts) add(left *live.Departure, principal string) *pendingReceipt {
 	p := &pendingReceipt{Departure: *left}
-	text := requestText(request)
-	p.Principal, p.Request = by.String(), receipt.Commit(r.key.Salt(text), text)
+	p.Principal = principal
 	p.settings = r.complete(&p.Leaf)
 	r.pending = append(r.pending, p)
+	return p
+}
+
+// addAsked is add for a request.
+func (r *receipts) addAsked(left *live.Departure, by access.Caller, request *httpapi.Selector) *pendingReceipt {
+	p, text := r.add(left, by.String()), requestText(request)
+	p.Request = receipt.Commit(r.key.Salt(text), text)
 	return p
 }
 
@@ -201,11 +210,9 @@ func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, requ
 		salt := r.key.Salt(of)
 		return hex.EncodeToString(salt[:])
 	}
-	if len(left) > 0 { // withdrawn blocks have receipts of no request
-		answer.Request = requestText(request)
-		answer.RequestSalt = salt(answer.Request)
-		answer.Settings = string(left[0].settings)
-	}
+	answer.Request = requestText(request)
+	answer.RequestSalt = salt(answer.Request)
+	answer.Settings = string(left[0].settings)
 	for i := range answer.First {
 		answer.First[i].Salt = salt(answer.First[i].ID)
 	}
@@ -310,7 +317,7 @@ func (r *receipts) scope(kind receipt.Kind) (s receipt.Scope) {
 	if (mustNotStay || kind == receipt.Purged) && r.cfg.Snapshot.Scrub > 0 {
 		s[receipt.Pages] = receipt.Pending
 	}
-	if kind != receipt.Purged { // archived blocks are in none of these
+	if kind != receipt.Purged { // blocks that are not live are in none of these
 		s[receipt.State] = receipt.Done
 		if r.cfg.Model.Folds > 0 {
 			s[receipt.Folds] = receipt.Done

@@ -34,8 +34,8 @@ import (
 	"streamd/snapshot"
 )
 
-// checkReceipts checks the receipts of a retirement of blocks, which name those that were live and no
-// others. Withdrawn ones had their receipts before.
+// checkReceipts checks the receipts of a retirement of blocks: the one of those that were withdrawn,
+// and the one of those that were live.
 func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retirement, blocks []retire.Entry) {
 	t.Helper()
 	key := o.receipts.key
@@ -47,52 +47,65 @@ func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retire
 			t.Errorf("the answer has another salt for %s", done.First[i].ID)
 		}
 	}
-	var ids []string
-	var all receipt.Leaf
-	for _, e := range blocks {
-		if !e.Withdrawn {
-			ids = append(ids, e.ID)
-			all.Add(e.Rows, e.Time)
+	receipts := done.Receipts
+	for _, kind := range []receipt.Kind{receipt.Purged, receipt.Retired} {
+		withdrawn := kind == receipt.Purged
+		var ids []string
+		var all receipt.Leaf
+		for _, e := range blocks {
+			if e.Withdrawn == withdrawn {
+				ids = append(ids, e.ID)
+				all.Add(e.Rows, e.Time)
+			}
 		}
-	}
-	if len(ids) == 0 && len(done.Receipts) == 0 && done.Request == "" {
-		return
-	}
-	if len(done.Receipts) != 1 {
-		t.Fatalf("%d receipts", len(done.Receipts))
-	}
-	proof, err := o.Receipt(t.Context(), done.Receipts[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := receipt.Check(proof, key.Public())
-	if err != nil {
-		t.Fatalf("the receipt of %s: %v", ids, err)
-	}
-	l := r.Leaf
-	if len(r.Items) != len(ids) || l.Rows != all.Rows || !l.Earliest.Equal(all.Earliest) || !l.Latest.Equal(all.Latest) || l.Principal != "anonymous" {
-		t.Errorf("the receipt of %s says %+v", ids, l)
-	}
-	if got := hex.EncodeToString(l.Before.Digest[:]); got != done.DigestBefore {
-		t.Errorf("the receipt has digest %s before, the answer %s", got, done.DigestBefore)
-	}
-	if sha256.Sum256([]byte(done.Settings)) != l.Settings {
-		t.Errorf("the receipt has a hash of other settings than %s", done.Settings)
-	}
-	if l.After != o.live.Side() || hex.EncodeToString(l.After.Digest[:]) != done.DigestAfter {
-		t.Errorf("the receipt ends with %x, live is %x", l.After, o.live.Side())
-	}
-	for _, id := range ids {
-		if !r.Names(id, key.Salt(id)) {
-			t.Errorf("the receipt does not name %s", id)
+		if len(ids) == 0 {
+			continue
 		}
-	}
-	for id := range o.live.IDs {
-		if r.Names(id, key.Salt(id)) {
-			t.Errorf("the receipt names %s, which is live", id)
+		if len(receipts) == 0 {
+			t.Fatalf("there is no receipt of kind %v", kind)
 		}
+		proof, err := o.Receipt(t.Context(), receipts[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		receipts = receipts[1:]
+		r, err := receipt.Check(proof, key.Public())
+		if err != nil {
+			t.Fatalf("the receipt of %s: %v", ids, err)
+		}
+		l := r.Leaf
+		if l.Kind != kind || len(r.Items) != len(ids) || l.Rows != all.Rows || !l.Earliest.Equal(all.Earliest) || !l.Latest.Equal(all.Latest) || l.Principal != "anonymous" {
+			t.Errorf("the receipt of %s says %+v", ids, l)
+		}
+		if got := hex.EncodeToString(l.Before.Digest[:]); got != done.DigestBefore {
+			t.Errorf("the receipt has digest %s before, the answer %s", got, done.DigestBefore)
+		}
+		if sha256.Sum256([]byte(done.Settings)) != l.Settings {
+			t.Errorf("the receipt has a hash of other settings than %s", done.Settings)
+		}
+		if !withdrawn && (l.After != o.live.Side() || hex.EncodeToString(l.After.Digest[:]) != done.DigestAfter) {
+			t.Errorf("the receipt ends with %x, live is %x", l.After, o.live.Side())
+		}
+		for _, id := range ids {
+			if !r.Names(id, key.Salt(id)) {
+				t.Errorf("the receipt does not name %s", id)
+			}
+		}
+		for id := range o.live.IDs {
+			if r.Names(id, key.Salt(id)) {
+				t.Errorf("the receipt names %s, which is live", id)
+			}
+		}
+		for _, i := range r.Items {
+			if i.Withdrawn() != withdrawn {
+				t.Errorf("the receipt of kind %v has the item %x", kind, i)
+			}
+		}
+		o.heads = append(o.heads, r.Checkpoint)
 	}
-	o.heads = append(o.heads, r.Checkpoint)
+	if len(receipts) > 0 {
+		t.Errorf("there are receipts %d, too", receipts)
+	}
 }
 
 // withReceipts are flags of a daemon with receipts, whose key is in a folder.

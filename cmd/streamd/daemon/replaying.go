@@ -34,9 +34,9 @@ type Replayed struct {
 	Gone   []kafka.Range // offsets below the cut that the log does not have
 	// Unplaced lists the receipts whose blocks could not be left out where they left.
 	Unplaced []Unplaced
-	// Parted is the first receipt of a request that does not begin at the live set that the topic
-	// gives at its offsets. It is -1 if there is none. None is looked for without the key, with a
-	// control topic or with drift.rows.
+	// Parted is the first receipt of a request or an alarm that does not begin at the live set that
+	// the topic gives at its offsets. It is -1 if there is none. None is looked for without the key
+	// or with a control topic.
 	Parted int64
 }
 
@@ -81,10 +81,10 @@ type topicReader interface {
 // progress is called on other goroutines, one at a time, with the number of offsets that were read.
 //
 // A retirement on request makes room under retire.keep, and it ends a block that is still growing.
-// So it decides about later blocks. The replay stops at the offsets of each receipt of a request
-// and takes its blocks out there, before it reads on. The key finds them by their ids. What else
-// the snapshot lacks is taken out at the end: blocks that the control topic withdraws keep their
-// places meanwhile, as they do in the daemon.
+// So it decides about later blocks, and so does an alarm under drift.rows. The replay stops at the
+// offsets of each receipt of a request or an alarm and takes its blocks out there, before it reads
+// on. The key finds them by their ids. What else the snapshot lacks is taken out at the end: blocks
+// that the control topic withdraws keep their places meanwhile, as they do in the daemon.
 func Replay(ctx context.Context, o Options, from *snapshot.Store, saved *snapshot.Contents, key *receipt.Key, progress func(offsets, of int64)) (*Replayed, error) {
 	return replayTopic(ctx, o, (*Daemon).readTopic, from, saved, key, progress)
 }
@@ -111,7 +111,7 @@ type replaying struct {
 	names map[receipt.Hash]string
 	next  map[int]int64 // of each partition, the first offset that was not read
 	end   map[int]int64 // of each partition, the offset to read to
-	// alone: the live set depends on nothing but the records, the requests and retire.keep.
+	// alone: the live set depends on nothing but the records, the requests, the alarms and retire.keep.
 	alone bool
 	r     *Replayed
 }
@@ -158,7 +158,7 @@ func replayTopic(ctx context.Context, o Options, open func(*Daemon) (topicReader
 	}
 	p := &replaying{
 		Daemon: d, key: key, left: map[receipt.Item]receipt.Kind{}, names: map[receipt.Hash]string{}, next: map[int]int64{}, end: map[int]int64{},
-		alone: original.Retire.Topic == "" && original.Drift.Rows == 0, r: &Replayed{Parted: -1},
+		alone: original.Retire.Topic == "", r: &Replayed{Parted: -1},
 	}
 	if err := p.plan(from, saved); err != nil {
 		return nil, err
@@ -233,12 +233,10 @@ func (p *replaying) plan(from *snapshot.Store, saved *snapshot.Contents) error {
 	return nil
 }
 
-// stopsFor reports whether the replay stops at the offsets of a receipt: that of a request. A request
-// for an archived block does not change the live set, but it ends a block that is still growing.
-func stopsFor(leaf *receipt.Leaf) bool {
-	asked := leaf.Principal != "" // else the records or the control topic have purged it
-	return leaf.Kind == receipt.Retired || leaf.Kind == receipt.Purged && asked
-}
+// stopsFor reports whether the replay stops at the offsets of a receipt: that of a request or an
+// alarm, which has a principal. A request for an archived block does not change the live set, but it
+// ends a block that is still growing, and one for a withdrawn block frees its place.
+func stopsFor(leaf *receipt.Leaf) bool { return leaf.Principal != "" }
 
 // stopAt has the replay stop at the offsets of a receipt.
 func (p *replaying) stopAt(number int64, leaf *receipt.Leaf, items []receipt.Item) {
@@ -398,13 +396,14 @@ func (p *replaying) leaveOut(c *cut, from map[int]int64) error {
 		return err
 	}
 	p.name(from)
-	if p.r.Parted < 0 && c.kind == receipt.Retired && len(c.former) == 0 && p.alone && p.live.Side() != c.before {
+	if p.r.Parted < 0 && c.kind != receipt.Purged && len(c.former) == 0 && p.alone && p.live.Side() != c.before {
 		p.r.Parted = c.receipt
 	}
 	ids := map[string]bool{}
 	for _, item := range c.items {
 		id := p.names[item.Key]
-		if e, is := p.live.Find(id); is && e.Archived == (c.kind == receipt.Purged) && !c.former[e.Position.Partition] {
+		// A withdrawn block may have been archived before.
+		if e, is := p.live.Find(id); is && (item.Withdrawn() || e.Archived == (c.kind == receipt.Purged)) && !c.former[e.Position.Partition] {
 			ids[id] = true
 		}
 	}
@@ -415,7 +414,11 @@ func (p *replaying) leaveOut(c *cut, from map[int]int64) error {
 		if e, live := p.live.Get(id); live {
 			p.r.Left = append(p.r.Left, LeftOut{Entry: e, Item: p.live.Item(id), Kind: c.kind})
 		}
-		if err := p.live.Retire(id); err != nil {
+		leave := p.live.Retire
+		if c.kind == receipt.Expired {
+			leave = p.live.Expire
+		}
+		if err := leave(id); err != nil {
 			return err
 		}
 	}

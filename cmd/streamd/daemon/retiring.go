@@ -126,7 +126,7 @@ func (d *Daemon) takeOut(s httpapi.Selector, dryRun bool, by access.Caller) (r h
 		return none, nil, err
 	}
 	for i := range archived {
-		left = append(left, d.receipts.add(&archived[i], by, &s))
+		left = append(left, d.receipts.addAsked(&archived[i], by, &s))
 	}
 	for few := range slices.Chunk(live, receipt.MaxItems) {
 		departure, err := d.live.RetireTogether(few)
@@ -135,7 +135,7 @@ func (d *Daemon) takeOut(s httpapi.Selector, dryRun bool, by access.Caller) (r h
 			return none, nil, err
 		}
 		if departure != nil {
-			left = append(left, d.receipts.add(departure, by, &s))
+			left = append(left, d.receipts.addAsked(departure, by, &s))
 		}
 	}
 	r.DigestAfter = d.live.Digest()

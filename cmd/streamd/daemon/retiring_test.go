@@ -174,7 +174,7 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 	if want := live.DigestOf(state); done.DigestAfter != want || o.live.Digest() != want || done.DigestBefore != digest {
 		t.Fatalf("after %s the digest is %s, in the receipt %s, of the other blocks %s", text, o.live.Digest(), done.DigestAfter, want)
 	}
-	o.asked = append(o.asked, retirement{done, want, o.follows})
+	o.asked = append(o.asked, retirement{Retirement: done, ids: want, follows: o.follows})
 	chosen := slices.DeleteFunc(places, func(e retire.Entry) bool { return !slices.Contains(want, e.ID) })
 	for _, e := range chosen {
 		if _, is := o.live.Find(e.ID); is {
@@ -182,6 +182,32 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 		}
 	}
 	h.checkReceipts(t, o, done, chosen)
+}
+
+// alarm shortens the live set as an alarm under drift.rows does. That goes with all units but keys.
+func (h *logHistory) alarm(t *testing.T, o *offline) {
+	t.Helper()
+	if h.flags["blocks.unit"] == "key" {
+		return
+	}
+	o.giveBack()
+	o.flushRuns()
+	before, done := o.ids(), retirement{rows: 1 + h.r.Int64N(40), follows: o.follows}
+	n, err := o.shorten(done.rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := o.ids()
+	done.ids = slices.DeleteFunc(before, func(id string) bool { return slices.Contains(left, id) })
+	if len(done.ids) != n || o.live.Rows() > done.rows && len(left) != 1 {
+		t.Fatalf("shortened to %d rows by %d blocks: live are %v", done.rows, n, left)
+	}
+	if n == 0 {
+		return
+	}
+	done.Offsets, done.DigestAfter = o.intake.Applied(), o.live.Digest()
+	o.saver.save()
+	o.asked = append(o.asked, done)
 }
 
 // A selector chooses among all rows that have been read, also those of open runs for which

@@ -16,6 +16,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/drift"
 	"streamd/retire"
+	"streamd/retire/receipt"
 )
 
 // watching is the loop's part in drift detection, and in telling of what happens.
@@ -317,7 +318,8 @@ func (d *Daemon) Events(after string) ([]httpapi.Event, int64, <-chan struct{}) 
 }
 
 // shorten removes the oldest blocks by event time, so that the newest ones of at most that many
-// rows stay, and one block at least. They leave like blocks that retire.keep lets go.
+// rows stay, and one block at least. They leave like blocks that retire.keep lets go, but with
+// receipts of their own, since no record says when.
 func (d *Daemon) shorten(rows int64) (blocks int, err error) {
 	if err := d.flushAll(); err != nil {
 		return 0, err
@@ -336,11 +338,14 @@ func (d *Daemon) shorten(rows int64) (blocks int, err error) {
 	if err == nil && ended { // a block may have changed
 		ids = choose()
 	}
-	for _, id := range ids {
+	for few := range slices.Chunk(ids, receipt.MaxItems) {
 		if err != nil {
 			break
 		}
-		err = d.live.Expire(id)
+		var departure *live.Departure
+		if departure, err = d.live.ExpireTogether(few); departure != nil {
+			d.receipts.add(departure, byAlarm)
+		}
 	}
 	if err != nil {
 		d.fail(err)

@@ -234,7 +234,7 @@ type Retirement struct {
 	DryRun       bool           `json:"dry_run"`                      // whether nothing was retired
 	Blocks       int            `json:"blocks"`                       // number of blocks
 	Archived     int            `json:"archived,omitempty"`           // number of them that were archived, and not live: the state does not have them
-	Withdrawn    int            `json:"withdrawn,omitempty"`          // number of them that the control topic had taken out before: now it cannot give them back, and their receipts are those of then
+	Withdrawn    int            `json:"withdrawn,omitempty"`          // number of them that the control topic had taken out before: now it cannot give them back
 	Rows         int64          `json:"rows"`                         // number of their rows
 	Earliest     time.Time      `json:"earliest"`                     // event time of the first of them
 	Latest       time.Time      `json:"latest"`                       // event time of the last of them

@@ -181,8 +181,7 @@ func (l *Set) dropArchived(e *retire.Entry) error {
 }
 
 // RetireOthers retires those of the blocks on request that are archived or withdrawn. The state
-// does not change. leaves are what receipts say of the archived ones: the withdrawn ones had
-// theirs when they were withdrawn. rest are the live blocks.
+// does not change. leaves are what receipts say of them. rest are the live blocks.
 func (l *Set) RetireOthers(ids []string) (leaves []Departure, rest []string, err error) {
 	all := map[receipt.Item]move{}
 	for _, id := range ids {
@@ -192,10 +191,9 @@ func (l *Set) RetireOthers(ids []string) (leaves []Departure, rest []string, err
 				rest = append(rest, id)
 				continue
 			}
-		} else if !e.Withdrawn {
-			if err := l.notePurged(all, &e); err != nil {
-				return nil, nil, err
-			}
+		}
+		if err := l.notePurged(all, &e); err != nil {
+			return nil, nil, err
 		}
 		if err := l.retire(id); err != nil {
 			return nil, nil, err

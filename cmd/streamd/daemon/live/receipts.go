@@ -35,6 +35,9 @@ type move struct {
 	size
 }
 
+// told is the kind of a move that has a receipt of its own.
+const told receipt.Kind = 0
+
 // growth is the rows and the event time of a block that has grown. A receipt proves its item of one
 // of two saved live sets, and so counts the rows that it had there.
 type growth struct{ before, now size }
@@ -186,7 +189,7 @@ func (l *Set) TakeDepartures() (departures []Departure) {
 		proved[m.kind] = append(proved[m.kind], i)
 	}
 	for kind, items := range proved {
-		if kind == int(receipt.Retired) { // these have leaves already
+		if kind == int(told) {
 			continue
 		}
 		slices.SortFunc(items, func(a, b receipt.Item) int { return bytes.Compare(a.Key[:], b.Key[:]) })
@@ -213,20 +216,27 @@ func (l *Set) TakeDepartures() (departures []Departure) {
 	return departures
 }
 
-// notePurged notes in a map that an archived block loses its summary. Its item is made from that.
+// notePurged notes in a map that an archived block loses its summary, from which its item is made, or
+// that a withdrawn one loses its place.
 func (l *Set) notePurged(in map[receipt.Item]move, e *retire.Entry) error {
-	if l.receipts.key == nil {
+	key, how := l.receipts.key, move{receipt.Purged, size{e.Rows, e.Time}}
+	if key == nil {
+		return nil
+	}
+	if e.Withdrawn {
+		in[receipt.Item{Key: key.ItemKey(e.ID)}] = how
 		return nil
 	}
 	s, err := l.archivedSummary(e.ID)
 	if err != nil {
 		return fmt.Errorf("make a receipt of the archived block %s: %w", e.ID, err)
 	}
-	in[l.receipts.key.Item(e.ID, s.Digest())] = move{receipt.Purged, size{e.Rows, e.Time}}
+	in[key.Item(e.ID, s.Digest())] = how
 	return nil
 }
 
-// purgedLeaves is what receipts say of archived blocks. Their proof is the list of the items.
+// purgedLeaves is what receipts say of archived and withdrawn blocks. Their proof is the list of
+// the items.
 func (l *Set) purgedLeaves(all map[receipt.Item]move) (leaves []Departure) {
 	items := slices.SortedFunc(maps.Keys(all), receipt.Item.Compare)
 	for few := range slices.Chunk(items, receipt.MaxItems) {
@@ -243,11 +253,29 @@ func (l *Set) purgedLeaves(all map[receipt.Item]move) (leaves []Departure) {
 // RetireTogether retires live blocks on request, with what a receipt says of them. Without
 // receipts that is nil.
 func (l *Set) RetireTogether(ids []string) (*Departure, error) {
+	return l.leaveTogether(receipt.Retired, ids, l.retire)
+}
+
+// ExpireTogether is RetireTogether for blocks that leave as the policy has them leave.
+func (l *Set) ExpireTogether(ids []string) (*Departure, error) {
+	return l.leaveTogether(receipt.Expired, ids, func(id string) error { return l.remove(id, l.letGo) })
+}
+
+// leaveTogether has live blocks leave at one moment, with a receipt of their own.
+func (l *Set) leaveTogether(kind receipt.Kind, ids []string, leave func(id string) error) (*Departure, error) {
+	all := func() error {
+		for _, id := range ids {
+			if err := leave(id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	r := &l.receipts
 	if r.key == nil {
-		return nil, l.retireAll(ids)
+		return nil, all()
 	}
-	d := &Departure{Leaf: receipt.Leaf{Kind: receipt.Retired, Before: l.Side()}}
+	d := &Departure{Leaf: receipt.Leaf{Kind: kind, Before: l.Side()}}
 	since := r.tree.Mark()
 	var items []receipt.Item
 	var keys []receipt.Hash
@@ -256,22 +284,13 @@ func (l *Set) RetireTogether(ids []string) (*Departure, error) {
 		d.Add(e.Rows, e.Time)
 		i, _ := r.tree.Get(r.key.ItemKey(id))
 		items, keys = append(items, i), append(keys, i.Key)
-		r.note(receipt.Retired, &e)
+		r.note(told, &e)
 	}
 	slices.SortFunc(items, func(a, b receipt.Item) int { return bytes.Compare(a.Key[:], b.Key[:]) })
-	if err := l.retireAll(ids); err != nil {
+	if err := all(); err != nil {
 		return nil, err
 	}
 	d.Items, d.Change, d.After, d.Moves = receipt.ListHash(items), r.tree.Prove(since, keys), l.Side(), r.moves
 	r.tree.Unmark()
 	return d, nil
-}
-
-func (l *Set) retireAll(ids []string) error {
-	for _, id := range ids {
-		if err := l.retire(id); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -108,7 +108,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		Before: hex.EncodeToString(l.Before.Digest[:]), After: hex.EncodeToString(l.After.Digest[:]),
 		RootBefore: hex.EncodeToString(l.Before.Root[:]), RootAfter: hex.EncodeToString(l.After.Root[:]),
 		Settings: hex.EncodeToString(l.Settings[:]), Request: hex.EncodeToString(l.Request[:]), Model: fingerprint(l.Model),
-		Scope: l.Scope.Names(), Absent: len(r.Items) > 0 && l.Kind != receipt.Restored && l.Kind != receipt.Purged, Restored: len(r.Items) > 0 && l.Kind == receipt.Restored,
+		Scope: l.Scope.Names(), Absent: len(r.Items) > 0 && l.Kind != receipt.Restored && !l.Kind.Listed(), Restored: len(r.Items) > 0 && l.Kind == receipt.Restored,
 		Passing: l.Passing, Without: fingerprint(l.Without), Leaves: l.Leaves, Others: r.Others,
 	}
 	if !l.LogUntil.IsZero() {
@@ -147,7 +147,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		if report.Snapshot, named, err = audit.Snapshot(c.Snapshot, r, public, key, salts); err != nil {
 			return err
 		}
-		if report.Without == "" && named != nil && l.Kind != receipt.Purged {
+		if report.Without == "" && named != nil && !l.Kind.Listed() {
 			report.Without = fingerprint(named.Without)
 		}
 	}
@@ -185,6 +185,9 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		t.row("live set", "lacked the blocks at the save before, and has them after"+others)
 	case report.Absent && l.Kind == receipt.Retired:
 		t.row("live set", "had the blocks before, lacks them after, and is else the same")
+	case l.Kind == receipt.Returned:
+		t.row("live set", "stays as it is")
+		t.row("archived", counted(l.Blocks, "block")+" again, that the control topic had taken out")
 	case l.Kind == receipt.Purged:
 		t.row("live set", "stays as it is")
 		if n := l.Blocks - report.Withdrawn; n > 0 {
@@ -217,7 +220,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	switch {
 	case report.Without != "":
 		t.row("model after", report.Without+", the first that was served")
-	case l.Version > 1 && l.Kind != receipt.Purged: // no served model had blocks that were not live
+	case l.Version > 1 && !l.Kind.Listed(): // no served model had blocks that were not live
 		t.row("model after", "was not served yet; a later receipt of kind served names it (--snapshot finds it)")
 	}
 	for _, status := range [][2]string{{"done", "gone from"}, {"pending", "leaves later"}, {"kept", "kept in"}, {"not_ours", "not ours"}} {

@@ -35,7 +35,8 @@
 // list of their items in place of a proof, and one live set. Check finds that the owner has signed
 // that archived blocks have lost their summaries, and that withdrawn ones, whose items have no value,
 // have lost the places that they could come back to. That they had left the live set is what an
-// earlier leaf of kind Expired or Withdrawn proves, if they were ever live.
+// earlier leaf of kind Expired or Withdrawn proves, if they were ever live. A leaf of kind Returned
+// is about archived blocks that the control topic had withdrawn, and that have their summaries again.
 //
 // The owner cannot take that back: a later checkpoint without the leaf is not consistent with
 // the earlier one (Audit). A receipt cannot prove that the owner has no copy. Its scope says

@@ -25,15 +25,20 @@ const (
 	Restored                  // a withdrawn block is live again
 	Served                    // a model is served without the blocks of earlier leaves
 	Purged                    // archived blocks have lost their summaries, or withdrawn ones their places
+	Returned                  // withdrawn blocks are archived again
 	Kinds                     // 1 + the number of kinds
 )
 
 var kinds = [Kinds]string{
 	Retired: "retired", Deleted: "deleted", Expired: "expired", Replaced: "replaced", Lost: "lost", Withdrawn: "withdrawn", Restored: "restored",
-	Served: "served", Purged: "purged",
+	Served: "served", Purged: "purged", Returned: "returned",
 }
 
 func (k Kind) known() bool { return k >= Retired && k < Kinds }
+
+// Listed reports whether the blocks are not live. Leaves of such a kind have a list of them in place
+// of the proof of a change.
+func (k Kind) Listed() bool { return k == Purged || k == Returned }
 
 // String is the name.
 func (k Kind) String() string {
@@ -123,7 +128,7 @@ type Leaf struct {
 	// out, and nothing is proved of them.
 	Passing int64
 	// Before and After are the live set before and after. For kind Retired nothing else has
-	// changed between them. For kind Purged they are one, since none of the blocks is live. For
+	// changed between them. For listed kinds they are one, since none of the blocks is live. For
 	// the other kinds they are those of the save before and of this save, between which other
 	// blocks may have come and gone.
 	Before, After Side
@@ -134,7 +139,7 @@ type Leaf struct {
 	// Without is the fingerprint of the first model that was served without the blocks
 	// (Restored: with them) and those of the other leaves of the save. It is zero if
 	// there was none before the save. Then the next leaf of kind Served whose Leaves are more
-	// than the number of this one has it. It is also zero for kind Purged: no served model has
+	// than the number of this one has it. It is also zero for listed kinds: no served model has
 	// these blocks.
 	Without   [16]byte
 	Leaves    int64 // of kind Served: Without is that of the leaves before this number that have none yet
@@ -146,9 +151,9 @@ type Leaf struct {
 }
 
 // Proved reports whether a proof of what has become of the blocks belongs to the leaf: of a
-// change of the live set, or of kind Purged the list of the items.
+// change of the live set, or of listed kinds the list of the items.
 func (l *Leaf) Proved() bool {
-	return l.Kind == Retired || l.Kind == Purged || l.Version > 1 && l.Blocks > 0
+	return l.Kind == Retired || l.Kind.Listed() || l.Version > 1 && l.Blocks > 0
 }
 
 // Bounds of a leaf, so that it has less than 64 KiB.
@@ -173,7 +178,7 @@ func (l *Leaf) Add(rows int64, at time.Time) {
 // leafVersion is the first byte of a leaf. Each version is read forever.
 const leafVersion = 2
 
-// AppendItems appends the list of the items that belongs to a leaf of kind Purged: of each its
+// AppendItems appends the list of the items that belongs to a leaf of a listed kind: of each its
 // key and its value, ascending. A key has two values if two contents of its id were archived, and
 // the value zero if the block was withdrawn.
 func AppendItems(b []byte, items []Item) []byte {
@@ -206,7 +211,7 @@ func ListHash(items []Item) Hash {
 //
 // Numbers are little endian; those without a size are varints. In version 1 blocks and rows have
 // 8 bytes each, passing, log until, the second fingerprint and the last place are missing, and there is no
-// kind served or purged.
+// kind served, purged or returned.
 func (l *Leaf) AppendBinary(b []byte) []byte { return l.appendBinary(b, l.hashes()) }
 
 func (l *Leaf) appendBinary(b []byte, hashes []*Hash) []byte {
@@ -247,7 +252,7 @@ func (l *Leaf) hashes() []*Hash {
 
 // ownHashes are those that the proof of the leaf does not give.
 func (l *Leaf) ownHashes() []*Hash {
-	if l.Version == 1 || l.Kind == Purged || !l.Proved() {
+	if l.Version == 1 || l.Kind.Listed() || !l.Proved() {
 		return l.hashes()
 	}
 	return []*Hash{&l.Before.Digest, &l.After.Digest, &l.Settings, &l.Request}

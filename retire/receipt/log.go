@@ -24,7 +24,7 @@ func publicOf(name string, seed []byte) (string, error) {
 // Record is a leaf with what proves it.
 type Record struct {
 	Leaf   []byte // as Leaf.AppendBinary writes it
-	Change []byte // as Tree.Prove makes it, or of kind Purged AppendItems; nil if the leaf has no blocks
+	Change []byte // as Tree.Prove makes it, or of a listed kind AppendItems; nil if the leaf has no blocks
 }
 
 // Growth is what a log gains by records.
@@ -193,7 +193,7 @@ const MaxProof = 64 << 20
 // Check checks a proof under the public key of a log, without anything else: the log's
 // signature, that the leaf is in the log, and that its blocks were in the live set before and
 // are absent from it after (Restored: absent before, and in it after). Of kind Retired it also
-// checks that nothing else changed. Of kind Purged it checks which blocks these are, and nothing of
+// checks that nothing else changed. Of listed kinds it checks which blocks these are, and nothing of
 // the live set.
 func Check(proof []byte, public string) (*Receipt, error) {
 	if len(proof) > MaxProof {
@@ -285,7 +285,7 @@ func (l *Leaf) CheckChange(proof []byte) (items []Item, others int, err error) {
 		}
 		return nil, 0, nil
 	}
-	if l.Kind == Purged {
+	if l.Kind.Listed() {
 		items, err = l.checkItems(proof)
 		return items, 0, err
 	}
@@ -332,7 +332,7 @@ func (l *Leaf) itemsOf(c *Change) (items []Item, others int, err error) {
 	return items, others, nil
 }
 
-// checkItems compares the list of the items with the leaf of kind Purged that it belongs to.
+// checkItems compares the list of the items with the leaf of a listed kind that it belongs to.
 func (l *Leaf) checkItems(list []byte) (items []Item, err error) {
 	const size = int64(2 * len(Hash{}))
 	n := int64(len(list)) / size

@@ -348,7 +348,7 @@ func retirement(tree *Tree, ids []string, k *Key) Record {
 
 // everyKind is records of all kinds but Retired, from one version of a tree of 3n+4 blocks to the
 // next. Of each kind three blocks are proved; of a deleted and an expired one the id has another
-// block afterwards. The purged blocks are in no version.
+// block afterwards. The purged blocks are in no version, and those that have contents are returned.
 func everyKind(tree *Tree, k *Key, n int) (records []Record) {
 	id := func(i int) string { return fmt.Sprint("orders/0/", i) }
 	of := map[Kind][]int{Deleted: {1, 2, 3}, Expired: {4, 5, 6}, Replaced: {7, 8, 9}, Lost: {10, 11, 12}, Withdrawn: {13, 14, 15}, Restored: {n + 1, n + 2, n + 3}}
@@ -386,6 +386,10 @@ func everyKind(tree *Tree, k *Key, n int) (records []Record) {
 			items[kind] = append(items[kind], Item{Key: k.ItemKey(id(n + 6))})
 			slices.SortFunc(items[kind], Item.Compare)
 			l.Blocks, l.Rows, l.Passing, l.Items, l.Before, l.Without = 3, 600, 0, ListHash(items[kind]), l.After, [16]byte{}
+			r.Change = AppendItems(nil, items[kind])
+		case Returned:
+			items[kind] = slices.DeleteFunc(slices.Clone(items[Purged]), Item.Withdrawn)
+			l.Blocks, l.Rows, l.Passing, l.Items, l.Before, l.Without = 2, 400, 0, ListHash(items[kind]), l.After, [16]byte{}
 			r.Change = AppendItems(nil, items[kind])
 		case Served:
 			l = Leaf{Kind: Served, Leaves: 5, Without: [16]byte{5}, Durable: l.Durable, Topic: l.Topic}
@@ -477,6 +481,8 @@ func TestReceiptsOfEveryKind(t *testing.T) {
 				want = n > blocks && n < blocks+4
 			case Purged:
 				want = n >= blocks+4
+			case Returned:
+				want = n == blocks+4 || n == blocks+5
 			}
 			if r.Names(id, m.key.Salt(id)) != want {
 				t.Errorf("the receipt of kind %s names block %d: %v", l.Kind, n, !want)
@@ -493,14 +499,14 @@ func TestReceiptsOfEveryKind(t *testing.T) {
 			}
 			other := *l
 			other.Kind = kind
-			passes := kind != Retired && (kind == Restored) == (l.Kind == Restored) && (kind == Purged) == (l.Kind == Purged)
+			passes := kind != Retired && (kind == Restored) == (l.Kind == Restored) && kind.Listed() == l.Kind.Listed()
 			if _, _, err := other.CheckChange(record.Change); (err == nil) != passes {
 				t.Errorf("the proof of kind %s as one of kind %s: %v", l.Kind, kind, err)
 			}
 		}
 		other := *l
 		other.Before, other.After = l.After, l.Before
-		if l.Kind == Purged {
+		if l.Kind.Listed() {
 			other.After.Root[0]++
 		}
 		if _, _, err := other.CheckChange(record.Change); err == nil {
@@ -573,7 +579,7 @@ func TestEveryBitOfAReceiptCounts(t *testing.T) {
 	m := someLog(t, 3)
 	m.add(t, everyKind(filled(m.key, 20), m.key, 20)...)
 	proofs := map[string][]byte{"one.tlog-proof": storedProof(t, "one.tlog-proof")}
-	for i, kind := range map[int]Kind{1: Retired, 3: Deleted, 8: Restored, 9: Served, 10: Purged} { // kinds between are like Deleted
+	for i, kind := range map[int]Kind{1: Retired, 3: Deleted, 8: Restored, 9: Served, 10: Purged, 11: Returned} { // kinds between are like Deleted
 		if l, err := DecodeLeaf(m.records[i].Leaf); err != nil || l.Kind != kind {
 			t.Fatalf("leaf %d is %+v, %v", i, l, err)
 		}

@@ -7,8 +7,8 @@ RECEIPT is what GET /v1/receipts/proof/N answers, and PUBLIC-KEY the file receip
 the daemon. It checks the signature of the log (Ed25519, RFC 8032), that the leaf is in the log
 (RFC 6962), and that its blocks were among the live blocks of the first root and are not among
 those of the second (restored: the reverse); of a retirement on request, also that no other block
-differs. Of blocks that were not live (purged) it checks which ones they are. With the id of a block
-and the salt that the daemon gave to the caller, it also checks that the receipt is about that block.
+differs. Of blocks that are not live (purged, returned) it checks which ones they are. With the id of
+a block and the salt that the daemon gave to the caller, it also checks that the receipt is about it.
 It prints what the leaf says, and exits with 1 if something is wrong.
 """
 
@@ -128,7 +128,7 @@ def check_inclusion(leaf, index, size, path, root):
 
 # --- the leaf
 
-KINDS = ["", "retired", "deleted", "expired", "replaced", "lost", "withdrawn", "restored", "served", "purged"]
+KINDS = ["", "retired", "deleted", "expired", "replaced", "lost", "withdrawn", "restored", "served", "purged", "returned"]
 PLACES = ["state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive"]
 STATUS = ["none", "done", "pending", "not_ours", "kept"]
 HASHES = ["digest_before", "root_before", "digest_after", "root_after", "items", "settings", "request"]
@@ -168,13 +168,13 @@ def read_leaf(raw, proof):
     leaf.update(zip(times, struct.unpack(f"<{len(times)}q", r.take(8 * len(times)))))
     at = len(raw) - len(r.raw)
     proved = kind == 1 or not old and leaf["blocks"] > 0
-    change = read_change(proof, leaf) if proved and leaf["kind"] != "purged" else {}
+    change = read_change(proof, leaf) if proved and kind < 9 else {}  # else the blocks are not live
     for name in HASHES:
         leaf[name] = change[name] if name in change and not old else r.take(32).hex()
     whole = raw[:at] + bytes.fromhex("".join(leaf[name] for name in HASHES)) + r.raw
     need(all(leaf[name] == change[name] for name in HASHES if name in change), "the proof is one of another change")
     need(proved or not proof, "a leaf of this kind has no proof of a change")
-    keys = read_list(proof, leaf) if leaf["kind"] == "purged" else change.get("keys", [])
+    keys = read_list(proof, leaf) if kind >= 9 else change.get("keys", [])
     for name in ["model"] if old else ["model", "model_without"]:
         leaf[name] = r.take(16).hex()
     if leaf["kind"] == "served":

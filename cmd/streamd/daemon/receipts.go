@@ -155,7 +155,7 @@ func (r *receipts) findUnnamed(size int64) error {
 			return nil
 		case leaf.Kind == receipt.Served:
 			named = max(named, leaf.Leaves)
-		case leaf.Kind == receipt.Purged:
+		case leaf.Kind.Listed():
 		case leaf.Without == [16]byte{}:
 			r.unnamed = []unnamedLeaves{{leaves: size}}
 			return nil
@@ -276,7 +276,7 @@ func (r *receipts) earlier(ctx context.Context, request *httpapi.Selector, names
 func (r *receipts) complete(l *receipt.Leaf) (settings []byte) {
 	settings = r.settings()
 	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, sha256.Sum256(settings), r.scope(l.Kind)
-	if l.Blocks > 0 && l.Kind != receipt.Restored {
+	if l.Blocks > 0 && l.Kind != receipt.Restored && l.Kind != receipt.Returned {
 		l.LogUntil = r.retention.until(l.Latest)
 	}
 	for _, o := range r.intake.Applied() {
@@ -309,7 +309,7 @@ func (r *receipts) settings() []byte {
 // the daemon's own: a compaction rids the pages, and another reduction the basis. Both come on
 // request, and without one for blocks whose rows must not stay.
 func (r *receipts) scope(kind receipt.Kind) (s receipt.Scope) {
-	if kind == receipt.Restored || kind == receipt.Served {
+	if kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Served {
 		return s
 	}
 	mustNotStay := kind == receipt.Retired || kind == receipt.Deleted || kind == receipt.Withdrawn
@@ -376,7 +376,7 @@ func (r *receipts) nameSaved() {
 // nameModel names the first model that was served without the blocks of a leaf, if there is one
 // by now, and the one before it.
 func (r *receipts) nameModel(p *pendingReceipt) {
-	if p.Without != [16]byte{} || p.Kind == receipt.Purged {
+	if p.Without != [16]byte{} || p.Kind.Listed() {
 		return
 	}
 	p.Model = fingerprintOf(r.publisher.published.Load().served)
@@ -439,7 +439,7 @@ func (r *receipts) end() {
 	var unnamed unnamedLeaves
 	for i, p := range r.pending[:r.growing] {
 		p.index = r.growth.Size + int64(i)
-		if p.Without == [16]byte{} && p.Kind != receipt.Purged {
+		if p.Without == [16]byte{} && !p.Kind.Listed() {
 			unnamed = unnamedLeaves{p.index + 1, max(unnamed.moves, p.Moves)}
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/control"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/ingest/kafka"
@@ -875,6 +876,89 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 	news()
 }
 
+// An archived block that the control topic takes out and gives back has a receipt each time, about the
+// same contents. What is undone before the next save has none, and after a request none is late.
+func TestReceiptsOfReturnedBlocks(t *testing.T) {
+	h := &logHistory{log: [][]kafka.Record{nil}, r: rand.New(rand.NewPCG(26, 3))}
+	h.flags = offlineFlags(t, withReceipts(t.TempDir(), map[string]string{
+		"blocks.unit": "message", "retire.keep": "blocks", "retire.blocks": "2", "retire.archive": "true", "retire.topic": "control",
+	}))
+	o := h.open(t, h.flags, false)
+	defer func() { o.store.Close() }()
+	for i := range int64(5) {
+		h.log[0] = append(h.log[0], after(i, time.Duration(i)*time.Second))
+	}
+	o.deliver(0, slices.Clone(h.log[0]), 5)
+	o.saver.save()
+	take := func(ids ...string) { // nil: give all back
+		t.Helper()
+		c := control.Change{Name: "0/a"}
+		if ids != nil {
+			c.Selection = &retire.Selection{IDs: ids}
+		}
+		o.follow([]control.Change{c})
+		o.giveBack()
+	}
+	leaves := int64(1) // that of the expiry
+	want := func(kinds ...receipt.Kind) (items []receipt.Item) {
+		t.Helper()
+		head, err := o.store.LogHead()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if head.Size-leaves != int64(len(kinds)) {
+			t.Fatalf("%d new receipts, want %v", head.Size-leaves, kinds)
+		}
+		for _, kind := range kinds {
+			proof, err := o.Receipt(t.Context(), leaves)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := receipt.Check(proof, o.receipts.key.Public())
+			if err != nil || r.Leaf.Kind != kind || r.Leaf.Before != r.Leaf.After || r.Leaf.Without != [16]byte{} {
+				t.Fatalf("receipt %d is %+v, %v, want one of kind %v", leaves, r, err, kind)
+			}
+			file := filepath.Join(t.TempDir(), "a.tlog-proof")
+			if err := os.WriteFile(file, proof, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			independent(t, true, file, receipt.PublicFile(h.flags["receipts.key_file"]))
+			items, leaves = r.Items, leaves+1
+		}
+		return items
+	}
+	take("t/0/0", "t/0/1")
+	o.saver.save()
+	purged := want(receipt.Purged)
+	take()
+	o.saver.save()
+	if returned := want(receipt.Returned); len(returned) != 2 || !slices.Equal(returned, purged) {
+		t.Errorf("purged were %x, and returned %x", purged, returned)
+	}
+	if n := o.live.Archived(); n != 3 {
+		t.Errorf("%d blocks are archived", n)
+	}
+	take("t/0/2")
+	take()
+	o.saver.save()
+	want()
+	take("t/0/2")
+	o.saver.save()
+	want(receipt.Purged)
+	take()
+	if _, err := o.retire(httpapi.Selector{IDs: []string{"t/0/2"}}, false, access.Caller{}); err != nil {
+		t.Fatal(err)
+	}
+	o.saver.save()
+	if again := want(receipt.Purged); len(again) != 1 || again[0].Withdrawn() {
+		t.Errorf("the request has %x", again)
+	}
+	o.store.Close()
+	if r := h.replay(t, o); r.Side != r.Saved || r.Side != o.live.Side() || len(r.Others)+len(r.Unplaced) > 0 {
+		t.Errorf("the topic gives %+v", r)
+	}
+}
+
 // The archive keeps what expires, and nothing else that leaves. Archived blocks are not in the state.
 func TestScopeOfTheArchive(t *testing.T) {
 	for _, archive := range []bool{false, true} {
@@ -882,13 +966,13 @@ func TestScopeOfTheArchive(t *testing.T) {
 		for kind := receipt.Retired; kind < receipt.Kinds; kind++ {
 			want := receipt.None
 			switch {
-			case !archive || kind == receipt.Restored || kind == receipt.Served:
+			case !archive || kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Served:
 			case kind == receipt.Expired:
 				want = receipt.Kept
 			default:
 				want = receipt.Done
 			}
-			if state := r.scope(kind)[receipt.State]; (state == receipt.Done) == (kind == receipt.Purged || kind == receipt.Restored || kind == receipt.Served) {
+			if state := r.scope(kind)[receipt.State]; (state == receipt.Done) == (kind.Listed() || kind == receipt.Restored || kind == receipt.Served) {
 				t.Errorf("%v: the state has status %d", kind, state)
 			}
 			if got := r.scope(kind)[receipt.Archive]; got != want {
@@ -922,6 +1006,7 @@ func TestScopeOfPagesAndBases(t *testing.T) {
 		{0, often, receipt.Expired, receipt.Kept, receipt.Pending},
 		{0, config.Kernel{Function: config.KernelNone}, receipt.Retired, receipt.Kept, receipt.None},
 		{time.Hour, gaussian, receipt.Restored, receipt.None, receipt.None},
+		{time.Hour, gaussian, receipt.Returned, receipt.None, receipt.None},
 		{time.Hour, gaussian, receipt.Served, receipt.None, receipt.None},
 	} {
 		r := receipts{core: &core{cfg: &config.Config{Snapshot: config.Snapshot{Scrub: c.scrub}, Kernel: c.kernel}}}

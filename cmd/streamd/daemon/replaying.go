@@ -207,8 +207,13 @@ func (p *replaying) plan(from *snapshot.Store, saved *snapshot.Contents) error {
 			return fmt.Errorf("receipt %d: %w", i, err)
 		}
 		for _, item := range items {
-			if p.left[item] = leaf.Kind; leaf.Kind == receipt.Restored {
+			switch leaf.Kind {
+			case receipt.Restored:
 				delete(p.left, item)
+			case receipt.Returned:
+				p.left[item] = receipt.Expired
+			default:
+				p.left[item] = leaf.Kind
 			}
 		}
 		if stopsFor(leaf) {

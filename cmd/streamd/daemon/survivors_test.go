@@ -298,7 +298,7 @@ func (h *logHistory) auditReceipts(t *testing.T, o *offline) {
 		if l.Blocks+l.Passing == 0 != (l.Kind == receipt.Served) || l.Blocks == 0 != (l.Rows == 0) {
 			t.Errorf("leaf %d is %+v", i, l)
 		}
-		if l.Kind != receipt.Restored {
+		if l.Kind != receipt.Restored && l.Kind != receipt.Returned {
 			gone += l.Blocks + l.Passing
 		}
 		for _, item := range r.Items {

@@ -192,14 +192,19 @@ func (l *Set) RetireOthers(ids []string) (leaves []Departure, rest []string, err
 				continue
 			}
 		}
-		if err := l.notePurged(all, &e); err != nil {
+		item, err := l.archivedItem(&e)
+		if err != nil {
 			return nil, nil, err
+		}
+		if l.receipts.key != nil {
+			delete(l.receipts.past, item) // it was given back since the last save
+			all[item] = move{receipt.Purged, size{e.Rows, e.Time}}
 		}
 		if err := l.retire(id); err != nil {
 			return nil, nil, err
 		}
 	}
-	return l.purgedLeaves(all), rest, nil
+	return l.listed(receipt.Purged, all), rest, nil
 }
 
 // retireArchived retires an archived block permanently. Nothing of it must stay.
@@ -215,7 +220,7 @@ func (l *Set) retireArchived(e retire.Entry) error {
 
 // withdrawArchived withdraws an archived block.
 func (l *Set) withdrawArchived(e retire.Entry) error {
-	if err := l.notePurged(l.receipts.purge, &e); err != nil {
+	if err := l.notePurged(&e); err != nil {
 		return err
 	}
 	l.archive.Withdraw(e.ID)
@@ -235,7 +240,7 @@ func (l *Set) giveBackArchived(e retire.Entry, s *incremental.Summary) {
 	l.archive.Return(e.ID)
 	delete(l.due, e.ID)
 	if key := l.receipts.key; key != nil {
-		delete(l.receipts.purge, key.Item(e.ID, s.Digest())) // it was withdrawn since the last save
+		l.receipts.notePast(receipt.Returned, key.Item(e.ID, s.Digest()), &e)
 	}
 	e.Withdrawn = false
 	l.putArchived(e, s)

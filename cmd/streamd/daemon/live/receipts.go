@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
 	"time"
@@ -24,7 +23,7 @@ type receipts struct {
 	file  receipt.Hash    // digest of the sums in the file, if the start has retired blocks of it
 	moved map[receipt.Item]move
 	grown map[receipt.Hash]growth // blocks that have grown since the last save, by the key of their items
-	purge map[receipt.Item]move   // archived blocks that have lost their summaries, and have no leaf yet
+	past  map[receipt.Item]move   // archived blocks that have lost their summaries or have them again, and have no leaf yet
 	again [receipt.Kinds]int64    // moves of blocks that have moved again
 	moves int64                   // since the start
 }
@@ -93,7 +92,7 @@ func (r *receipts) remove(id string) {
 // the set changes. Blocks that a stricter policy has just retired are noted.
 func (l *Set) KeepReceipts(key *receipt.Key) error {
 	r := &l.receipts
-	r.key, r.moved, r.purge, r.grown = key, map[receipt.Item]move{}, map[receipt.Item]move{}, map[receipt.Hash]growth{}
+	r.key, r.moved, r.past, r.grown = key, map[receipt.Item]move{}, map[receipt.Item]move{}, map[receipt.Hash]growth{}
 	type block struct {
 		id     string
 		digest [sha256.Size]byte
@@ -211,37 +210,63 @@ func (l *Set) TakeDepartures() (departures []Departure) {
 	}
 	r.moved, r.again, r.grown = map[receipt.Item]move{}, [receipt.Kinds]int64{}, map[receipt.Hash]growth{}
 	r.kept, r.saved = r.tree.Keep(), now
-	departures = append(departures, l.purgedLeaves(r.purge)...)
-	clear(r.purge)
+	departures = append(departures, l.listed(receipt.Purged, r.past)...)
+	departures = append(departures, l.listed(receipt.Returned, r.past)...)
+	clear(r.past)
 	return departures
 }
 
-// notePurged notes in a map that an archived block loses its summary, from which its item is made, or
-// that a withdrawn one loses its place.
-func (l *Set) notePurged(in map[receipt.Item]move, e *retire.Entry) error {
-	key, how := l.receipts.key, move{receipt.Purged, size{e.Rows, e.Time}}
-	if key == nil {
-		return nil
+// notePurged notes that an archived block loses its summary.
+func (l *Set) notePurged(e *retire.Entry) error {
+	item, err := l.archivedItem(e)
+	if err == nil {
+		l.receipts.notePast(receipt.Purged, item, e)
 	}
-	if e.Withdrawn {
-		in[receipt.Item{Key: key.ItemKey(e.ID)}] = how
-		return nil
+	return err
+}
+
+// archivedItem is the item of an archived block, which is made from its summary, or of a withdrawn
+// one. It is zero without receipts.
+func (l *Set) archivedItem(e *retire.Entry) (receipt.Item, error) {
+	key := l.receipts.key
+	switch {
+	case key == nil:
+		return receipt.Item{}, nil
+	case e.Withdrawn:
+		return receipt.Item{Key: key.ItemKey(e.ID)}, nil
 	}
 	s, err := l.archivedSummary(e.ID)
 	if err != nil {
-		return fmt.Errorf("make a receipt of the archived block %s: %w", e.ID, err)
+		return receipt.Item{}, fmt.Errorf("make a receipt of the archived block %s: %w", e.ID, err)
 	}
-	in[key.Item(e.ID, s.Digest())] = how
-	return nil
+	return key.Item(e.ID, s.Digest()), nil
 }
 
-// purgedLeaves is what receipts say of archived and withdrawn blocks. Their proof is the list of
-// the items.
-func (l *Set) purgedLeaves(all map[receipt.Item]move) (leaves []Departure) {
-	items := slices.SortedFunc(maps.Keys(all), receipt.Item.Compare)
+// notePast notes that an archived block loses its summary, or has it again. What was noted before has
+// then not happened between two saves.
+func (r *receipts) notePast(kind receipt.Kind, i receipt.Item, e *retire.Entry) {
+	if r.key == nil {
+		return
+	}
+	if _, undone := r.past[i]; undone {
+		delete(r.past, i)
+		return
+	}
+	r.past[i] = move{kind, size{e.Rows, e.Time}}
+}
+
+// listed is what receipts of a listed kind say. Their proof is the list of the items.
+func (l *Set) listed(kind receipt.Kind, all map[receipt.Item]move) (leaves []Departure) {
+	var items []receipt.Item
+	for i, m := range all {
+		if m.kind == kind {
+			items = append(items, i)
+		}
+	}
+	slices.SortFunc(items, receipt.Item.Compare)
 	for few := range slices.Chunk(items, receipt.MaxItems) {
 		now := l.Side()
-		d := Departure{Leaf: receipt.Leaf{Kind: receipt.Purged, Before: now, After: now, Items: receipt.ListHash(few)}, Change: receipt.AppendItems(nil, few)}
+		d := Departure{Leaf: receipt.Leaf{Kind: kind, Before: now, After: now, Items: receipt.ListHash(few)}, Change: receipt.AppendItems(nil, few)}
 		for _, i := range few {
 			d.Add(all[i].rows, all[i].at)
 		}

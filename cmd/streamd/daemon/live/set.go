@@ -372,7 +372,7 @@ func (l *Set) Retire(id string) error {
 	if e, live := l.ledger.Get(id); live {
 		l.receipts.note(receipt.Deleted, &e)
 	} else if e, archived := l.inArchive(id); archived && !e.Withdrawn {
-		if err := l.notePurged(l.receipts.purge, &e); err != nil {
+		if err := l.notePurged(&e); err != nil {
 			return err
 		}
 	}

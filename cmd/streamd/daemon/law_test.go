@@ -403,15 +403,25 @@ func (h *logHistory) check(t *testing.T, o *offline, when string) {
 	}
 	for _, done := range o.asked {
 		for _, id := range done.ids {
-			if e, is := o.live.Find(id); is {
+			if e, is := o.live.Find(id); is && !(e.Archived && done.rows > 0) {
 				t.Errorf("%s, at %v: %+v had left", when, named, e)
 			}
 		}
 	}
 }
 
-// compare compares the live sets.
+// compare compares the live sets and the archives.
 func (o *offline) compare(want *offline, when string) {
+	o.t.Helper()
+	o.compareLive(want, when)
+	got, wanted := o.live.ArchivedBlocks(retire.Lowest, math.MaxInt), want.live.ArchivedBlocks(retire.Lowest, math.MaxInt)
+	if !slices.Equal(got, wanted) {
+		o.t.Errorf("%s: archived are\n%v\nwant\n%v", when, got, wanted)
+	}
+}
+
+// compareLive compares the live sets.
+func (o *offline) compareLive(want *offline, when string) {
 	o.t.Helper()
 	entries, wanted := o.live.Page(retire.Lowest, math.MaxInt), want.live.Page(retire.Lowest, math.MaxInt)
 	if !slices.Equal(entries, wanted) {
@@ -478,6 +488,9 @@ func (h *logHistory) read(o *offline, partition, most int) {
 func (h *logHistory) run(t *testing.T) {
 	r := h.r
 	h.flags["receipts.key_file"] = filepath.Join(t.TempDir(), "receipts.key")
+	if h.flags["blocks.unit"] != "key" && r.IntN(3) == 0 {
+		h.flags["retire.archive"] = "true"
+	}
 	var group []*offline // the instances of the consumer group
 	for i := range 1 + (r.IntN(4)+1)/4 {
 		flags := maps.Clone(h.flags)

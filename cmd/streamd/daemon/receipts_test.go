@@ -35,8 +35,8 @@ import (
 	"streamd/snapshot"
 )
 
-// checkReceipts checks the receipts of a retirement of blocks: the one of those that were withdrawn,
-// and the one of those that were live.
+// checkReceipts checks the receipts of a retirement of blocks: the one of those that were archived or
+// withdrawn, and the one of those that were live.
 func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retirement, blocks []retire.Entry) {
 	t.Helper()
 	key := o.receipts.key
@@ -50,13 +50,16 @@ func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retire
 	}
 	receipts := done.Receipts
 	for _, kind := range []receipt.Kind{receipt.Purged, receipt.Retired} {
-		withdrawn := kind == receipt.Purged
 		var ids []string
 		var all receipt.Leaf
+		withdrawn := 0
 		for _, e := range blocks {
-			if e.Withdrawn == withdrawn {
+			if (e.Withdrawn || e.Archived) == kind.Listed() {
 				ids = append(ids, e.ID)
 				all.Add(e.Rows, e.Time)
+				if e.Withdrawn {
+					withdrawn++
+				}
 			}
 		}
 		if len(ids) == 0 {
@@ -84,7 +87,7 @@ func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retire
 		if sha256.Sum256([]byte(done.Settings)) != l.Settings {
 			t.Errorf("the receipt has a hash of other settings than %s", done.Settings)
 		}
-		if !withdrawn && (l.After != o.live.Side() || hex.EncodeToString(l.After.Digest[:]) != done.DigestAfter) {
+		if !kind.Listed() && (l.After != o.live.Side() || hex.EncodeToString(l.After.Digest[:]) != done.DigestAfter) {
 			t.Errorf("the receipt ends with %x, live is %x", l.After, o.live.Side())
 		}
 		for _, id := range ids {
@@ -98,9 +101,12 @@ func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retire
 			}
 		}
 		for _, i := range r.Items {
-			if i.Withdrawn() != withdrawn {
-				t.Errorf("the receipt of kind %v has the item %x", kind, i)
+			if i.Withdrawn() {
+				withdrawn--
 			}
+		}
+		if withdrawn != 0 {
+			t.Errorf("the receipt of %s has %x", ids, r.Items)
 		}
 		o.heads = append(o.heads, r.Checkpoint)
 	}

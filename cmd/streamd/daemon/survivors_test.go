@@ -240,7 +240,7 @@ func (h *logHistory) checkSurvivors(t *testing.T, o *offline) {
 	survivors := o.live.Page(retire.Lowest, math.MaxInt)
 	alone := h.alone(t, survivors, false)
 	defer alone.store.Close()
-	o.compare(alone, "the survivors alone")
+	o.compareLive(alone, "the survivors alone")
 	moved := h.alone(t, survivors, true)
 	defer moved.store.Close()
 	if moved.live.Digest() != o.live.Digest() {
@@ -281,6 +281,7 @@ func (h *logHistory) auditReceipts(t *testing.T, o *offline) {
 	var leaves [][]byte
 	var proofs [][]byte
 	var gone int64 // blocks
+	last := map[receipt.Item]receipt.Kind{}
 	for i := range head.Size {
 		record, err := o.store.Receipt(i)
 		if err != nil {
@@ -298,15 +299,23 @@ func (h *logHistory) auditReceipts(t *testing.T, o *offline) {
 		if l.Blocks+l.Passing == 0 != (l.Kind == receipt.Served) || l.Blocks == 0 != (l.Rows == 0) {
 			t.Errorf("leaf %d is %+v", i, l)
 		}
-		if l.Kind != receipt.Restored && l.Kind != receipt.Returned {
+		if l.Kind != receipt.Restored && !l.Kind.Listed() { // the blocks of listed kinds had gone before
 			gone += l.Blocks + l.Passing
 		}
 		for _, item := range r.Items {
-			if item.Withdrawn() { // it had gone before
-				gone--
-			}
+			last[item] = l.Kind
 		}
 		leaves, proofs = append(leaves, record.Leaf), append(proofs, proof)
+	}
+	for _, e := range o.live.ArchivedBlocks(retire.Lowest, math.MaxInt) {
+		s, err := o.store.Summary(snapshot.Features, e.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch kind := last[o.receipts.key.Item(e.ID, s.Digest())]; kind {
+		case receipt.Retired, receipt.Deleted, receipt.Purged:
+			t.Errorf("the block %s is archived, and was %v by its last receipt", e.ID, kind)
+		}
 	}
 	c := o.intake.Counts()
 	counted, all := c.BlocksRetired+c.BlocksReplaced, o.cfg.Retire.Keep == config.KeepAll

@@ -65,7 +65,7 @@ func randomWindow(r *rand.Rand) (w model.Window) {
 
 // blocksIn lists the live blocks of a window.
 func (o *offline) blocksIn(w *model.Window) []retire.Entry {
-	return slices.DeleteFunc(o.live.Page(retire.Lowest, math.MaxInt), func(e retire.Entry) bool { return !inWindow(w, &e) })
+	return slices.DeleteFunc(o.live.SelectPast(&retire.Selection{}), func(e retire.Entry) bool { return !inWindow(w, &e) })
 }
 
 // The model of a random window of a random history, with blocks of every unit, replacements,

@@ -3,6 +3,8 @@ package config
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -37,6 +39,7 @@ import (
 // are not letters, digits, _ and dots are written in backquotes: `mean radius` >= 3.
 type Rules struct {
 	source string
+	digest [sha256.Size]byte // of the text
 	within *box
 	groups []group
 	rules  []rule
@@ -88,7 +91,7 @@ func LoadRules(file string) (*Rules, error) {
 
 // ParseRules reads rules from a text. The error is an *Error.
 func ParseRules(source string, data []byte) (*Rules, error) {
-	r := &rulesReader{yamlReader: yamlReader{source: source}, rules: &Rules{source: source}}
+	r := &rulesReader{yamlReader: yamlReader{source: source}, rules: &Rules{source: source, digest: sha256.Sum256(data)}}
 	root := r.document(data)
 	if root == nil && r.problems == nil {
 		r.report(&token.Position{Line: 1, Column: 1}, "", "has no rules; want rules: and a list")
@@ -102,6 +105,9 @@ func ParseRules(source string, data []byte) (*Rules, error) {
 	}
 	return r.rules, nil
 }
+
+// Digest is the SHA-256 of the text, in hex.
+func (r *Rules) Digest() string { return hex.EncodeToString(r.digest[:]) }
 
 // rulesReader reads the keys of a file of rules.
 type rulesReader struct {

@@ -12,6 +12,10 @@ import (
 	"streamd/incremental/gram"
 )
 
+// Algorithm is the number of the rules that make sums of rows, and planes of sums. A change after
+// which the same rows and options can have another digest or other planes raises it.
+const Algorithm = 1
+
 // State is the exact sum of block summaries: for each class the rows, Σv, Σvx
 // and Σvxx', about zero, without rounding. It depends only on which summaries
 // are in it. The caller removes only summaries that are in it; the ledger of live

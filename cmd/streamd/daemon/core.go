@@ -27,6 +27,7 @@ type core struct {
 	log     zerolog.Logger
 	logSalt [32]byte // salt of the hashes of keys in the log
 	options incremental.Options
+	rules   string           // digest of the file model.knowledge; "": there is none
 	prices  []decision.Price // of wrong answers
 	memory  *memory.Budget
 	metrics *httpapi.Metrics

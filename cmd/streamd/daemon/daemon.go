@@ -249,7 +249,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		if cfg.Model.Mu == config.NuAuto {
 			mu = model.FirstMu
 		}
-		c.options.Solver = model.NewRules(rules, mu)
+		c.options.Solver, c.rules = model.NewRules(rules, mu), rules.Digest()
 	}
 	rand.Read(c.logSalt[:]) // never fails
 	p := &publisher{core: c}

@@ -24,6 +24,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
+	"streamd/incremental"
 	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
@@ -293,11 +294,11 @@ func fingerprintOf(served *model.Served) (f [16]byte) {
 	return f
 }
 
-// settings is what, beside the blocks, determines the planes. A leaf has its hash.
+// settings is everything that determines the planes beside the blocks. A leaf has its hash.
 func (r *receipts) settings() []byte {
 	text, err := json.Marshal(map[string]any{
-		"topic": r.cfg.Kafka.Topic, "features": r.live.Features().Names(), "unit": unit(r.cfg.Blocks), "retire": r.cfg.Retire,
-		"model": r.cfg.Model, "sample": r.cfg.Sample, "kernel": r.cfg.Kernel,
+		"algorithm": incremental.Algorithm, "topic": r.cfg.Kafka.Topic, "features": r.live.Features().Names(), "unit": unit(r.cfg.Blocks),
+		"format": r.cfg.Format, "retire": r.cfg.Retire, "model": r.cfg.Model, "rules": r.rules, "sample": r.cfg.Sample, "kernel": r.cfg.Kernel,
 	})
 	if err != nil {
 		panic(err) // texts and numbers

@@ -28,6 +28,7 @@ import (
 	"streamd/cmd/streamd/daemon/control"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
+	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 	"streamd/retire"
@@ -1025,6 +1026,55 @@ func TestScopeOfPagesAndBases(t *testing.T) {
 				t.Errorf("%v: place %d is out of reach", c.kind, place)
 			}
 		}
+	}
+}
+
+// The hash of the settings differs wherever equal blocks can have other planes.
+func TestSettingsOfReceipts(t *testing.T) {
+	rules := func(from int) (file string) {
+		file = filepath.Join(t.TempDir(), "rules.yaml")
+		if err := os.WriteFile(file, fmt.Appendf(nil, "rules: [{when: x >= %d, then: a}]", from), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	same := rules(1)
+	seen := map[string]map[string]string{}
+	settingsOf := func(flags map[string]string) string {
+		all := map[string]string{"kafka.topic": "blocks", "snapshot.file": filepath.Join(t.TempDir(), "state.db")}
+		maps.Copy(all, flags)
+		o := openOffline(t, all, false)
+		defer o.store.Close()
+		return string(o.receipts.settings())
+	}
+	for _, flags := range []map[string]string{
+		{},
+		{"kafka.topic": "others"},
+		{"blocks.unit": "offsets"},
+		{"format.features": "a,b"},
+		{"format.missing": "mean"},
+		{"format.weight": "w"},
+		{"retire.half_life": "1h"},
+		{"model.nu": "2"},
+		{"sample.rows": "10"},
+		{"kernel.function": "gaussian"},
+		{"model.knowledge": same},
+	} {
+		text := settingsOf(flags)
+		if other, twice := seen[text]; twice {
+			t.Errorf("%v and %v have the same settings %s", flags, other, text)
+		}
+		seen[text] = flags
+		if want := fmt.Sprintf(`"algorithm":%d,`, incremental.Algorithm); !strings.Contains(text, want) {
+			t.Errorf("%s lacks %s", text, want)
+		}
+	}
+	// The rules are those of the file, and not its name.
+	if err := os.Rename(rules(2), same); err != nil {
+		t.Fatal(err)
+	}
+	if text := settingsOf(map[string]string{"model.knowledge": same}); seen[text] != nil {
+		t.Errorf("other rules have the same settings %s", text)
 	}
 }
 

@@ -251,9 +251,9 @@ type Retirement struct {
 	LogUntil     *time.Time     `json:"log_until,omitempty"`          // time when the topic's retention.ms lets go of the latest record, by its event time; absent if unknown or none
 	ModelWithout string         `json:"model_without,omitempty"`      // fingerprint of the first model that was served without them; absent if that is served later, or receipts are off
 	Receipts     []int64        `json:"receipts,omitempty"`           // leaves of the log of receipts, one for each 4,096 live blocks and for each 4,096 archived ones; absent where receipts are off
-	Request      string         `json:"request,omitempty"`            // what the receipts' hash of the request is of
+	Request      string         `json:"request,omitempty"`            // text that the receipts have a hash of as the request
 	RequestSalt  string         `json:"request_salt,omitempty"`       // salt of that hash, in hex
-	Settings     string         `json:"settings,omitempty"`           // what the receipts' SHA-256 of the settings is of: features and options
+	Settings     string         `json:"settings,omitempty"`           // text whose SHA-256 the receipts have as the settings: number of the algorithm, features and options
 }
 
 // Receipt proves the retirement of one block: adding the block to the state of the later digest gives the
@@ -269,9 +269,9 @@ type Receipt struct {
 	LogUntil     *time.Time     `json:"log_until,omitempty"`     // time when the topic's retention.ms lets go of the record, by its event time; absent if unknown or none
 	ModelWithout string         `json:"model_without,omitempty"` // fingerprint of the first model that was served without it; absent if that is served later, or receipts are off
 	Receipt      *int64         `json:"receipt,omitempty"`       // leaf of the log of receipts; absent where receipts are off
-	Request      string         `json:"request,omitempty"`       // what the receipt's hash of the request is of
+	Request      string         `json:"request,omitempty"`       // text that the receipt has a hash of as the request
 	RequestSalt  string         `json:"request_salt,omitempty"`  // salt of that hash, in hex
-	Settings     string         `json:"settings,omitempty"`      // what the receipt's SHA-256 of the settings is of: features and options
+	Settings     string         `json:"settings,omitempty"`      // text whose SHA-256 the receipt has as the settings: number of the algorithm, features and options
 }
 
 // SnapshotInfo describes a saved state.

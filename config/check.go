@@ -95,9 +95,11 @@ func (l *loader) checkKafka() {
 			l.fault("kafka.brokers", "%s: has no host", quoted(broker))
 		}
 	}
-	if topic := byName["kafka.topic"]; c.Kafka.Topic == "" {
+	switch topic := byName["kafka.topic"]; {
+	case c.Kafka.Topic == "" && l.noTopic:
+	case c.Kafka.Topic == "":
 		l.fault(topic.Name, "is required; set it in the file, as %s or as %s", topic.Flag, topic.Env)
-	} else if !validTopic(c.Kafka.Topic) {
+	case !validTopic(c.Kafka.Topic):
 		l.fault(topic.Name, "not a topic's name: want at most 249 letters, digits or . _ -")
 	}
 	if c.DeadLetters.Policy == DeadLettersQueue && !l.bad["kafka.topic"] && c.Kafka.Topic != "" {

@@ -20,6 +20,7 @@ type Sources struct {
 	FileRequired bool              // whether File must exist
 	Env          []string          // as from os.Environ
 	Flags        map[string]string // by key, without dashes: the result of Flags.Given
+	NoTopic      bool              // kafka.topic may be empty, since the caller reads and writes other topics
 }
 
 // maxFile bounds the configuration file, and maxSecret the file of a secret, in bytes.
@@ -31,6 +32,7 @@ const (
 // Load reads and checks the configuration. The error is an *Error.
 func Load(from Sources) (*Config, error) {
 	l := newLoader()
+	l.noTopic = from.NoTopic
 	if from.File != "" {
 		l.file(from.File, from.FileRequired)
 	}

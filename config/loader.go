@@ -18,6 +18,7 @@ type loader struct {
 	config   *Config
 	problems []Problem
 	bad      map[string]bool // keys with a reported problem, whose consequences are not reported
+	noTopic  bool            // see Sources.NoTopic
 }
 
 // newLoader returns a loader with the defaults.

@@ -18,15 +18,20 @@ import (
 	"streamd/retire"
 )
 
-// retireCmd retires the blocks that its flags choose.
-type retireCmd struct {
+// selectorFlags choose blocks.
+type selectorFlags struct {
 	IDs       string         `name:"ids" placeholder:"FILE" help:"File with the ids of blocks, one in a line, as streamd blocks list shows them. - is standard input."`
 	Key       []string       `sep:"none" placeholder:"KEY" help:"Key of a block, where keys name blocks. May be given many times."`
 	Header    []string       `sep:"none" placeholder:"VALUE" help:"Only blocks whose record has this value of the header that retire.header names. May be given many times: one value is enough."`
 	Positions []retire.Range `sep:"none" placeholder:"TOPIC/PARTITION/FIRST-LAST" help:"Only blocks with an offset of this range between their first and last record, both ends included. May be given many times: one range is enough."`
 	From      *time.Time     `placeholder:"TIME" help:"Only blocks of this event time or later, such as 2026-01-02T00:00:00Z."`
 	To        *time.Time     `placeholder:"TIME" help:"Only blocks of an event time before this."`
-	DryRun    bool           `help:"Change nothing, and show which blocks would be retired."`
+}
+
+// retireCmd retires the blocks that its flags choose.
+type retireCmd struct {
+	selectorFlags
+	DryRun bool `help:"Change nothing, and show which blocks would be retired."`
 	daemonFlags
 	jsonFlag
 }
@@ -37,27 +42,39 @@ func (c *retireCmd) Help() string {
 		"Without names it is among all live and archived blocks. All chosen blocks are retired together, or none. To retire one block by its id or its key, use streamd blocks retire."
 }
 
-// Validate implements kong's interface.
-func (c *retireCmd) Validate() error {
+// check says why the flags choose nothing.
+func (f *selectorFlags) check() error {
 	switch {
-	case c.IDs == "" && c.Key == nil && c.Header == nil && c.Positions == nil && c.From == nil && c.To == nil:
+	case f.IDs == "" && f.Key == nil && f.Header == nil && f.Positions == nil && f.From == nil && f.To == nil:
 		return errors.New("nothing says which blocks: give --ids, --key, --header, --positions, --from or --to")
-	case c.From != nil && c.To != nil && !c.From.Before(*c.To):
-		return fmt.Errorf("--from %s is not before --to %s", c.From.Format(time.RFC3339Nano), c.To.Format(time.RFC3339Nano))
+	case f.From != nil && f.To != nil && !f.From.Before(*f.To):
+		return fmt.Errorf("--from %s is not before --to %s", f.From.Format(time.RFC3339Nano), f.To.Format(time.RFC3339Nano))
 	}
 	return nil
 }
 
-func (c *retireCmd) Run(ctx context.Context, s *surroundings) error {
-	chosen := httpapi.Selector{Keys: c.Key, Headers: c.Header, Positions: c.Positions, From: c.From, To: c.To}
-	if c.IDs != "" {
-		ids, err := readIDs(c.IDs, s.stdin)
+// selector reads the file of ids.
+func (f *selectorFlags) selector(s *surroundings) (*httpapi.Selector, error) {
+	chosen := &httpapi.Selector{Keys: f.Key, Headers: f.Header, Positions: f.Positions, From: f.From, To: f.To}
+	if f.IDs != "" {
+		ids, err := readIDs(f.IDs, s.stdin)
 		if err != nil {
-			return fmt.Errorf("--ids %s: %w", c.IDs, err)
+			return nil, fmt.Errorf("--ids %s: %w", f.IDs, err)
 		}
 		chosen.IDs = ids
 	}
-	body, err := json.Marshal(&chosen)
+	return chosen, nil
+}
+
+// Validate implements kong's interface.
+func (c *retireCmd) Validate() error { return c.check() }
+
+func (c *retireCmd) Run(ctx context.Context, s *surroundings) error {
+	chosen, err := c.selector(s)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(chosen)
 	if err != nil {
 		return err
 	}

@@ -67,6 +67,7 @@ func TestScripts(t *testing.T) {
 			"scattered":    cmdScattered,
 			"broker":       cmdBroker,
 			"keyed":        cmdKeyed,
+			"compacted":    cmdCompacted,
 			"produce":      cmdProduce,
 			"until":        cmdUntil,
 			"arrived":      cmdArrived,
@@ -235,6 +236,20 @@ func cmdKeyed(ts *testscript.TestScript, neg bool, args []string) {
 	for i := 1; i < len(args); i += 2 {
 		write([]byte(args[i]), wire.JSON.ContentType(), args[i+1])
 	}
+}
+
+// compacted TOPIC PARTITIONS makes a topic whose records are compacted, and not deleted.
+func cmdCompacted(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: compacted topic partitions")
+	}
+	partitions, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	// The embedded broker also applies retention.ms to a topic that is only compacted.
+	configs := map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}
+	ts.Check(kafka.EnsureTopic(ctx, kafka.Cluster{Brokers: []string{ts.Getenv("BROKER")}}, args[0], partitions, configs))
 }
 
 // produce TOPIC FORMAT FILE writes a file as it is, as a message to partition 0 of a topic.

@@ -21,14 +21,19 @@ const defaultConfigFile = "streamd.yaml"
 // load reads the configuration. All its problems are one usageError. The error has the
 // command's own names of flags: renamed has them by the daemon's names.
 func (f *configFile) load(s *surroundings, given, renamed map[string]string) (*config.Config, error) {
-	file, required := f.Config, true
-	if file == "" {
-		file = s.variable(config.FileVariable)
+	return f.loadFrom(s, config.Sources{Flags: given}, renamed)
+}
+
+// loadFrom is load with the flags and the demands of from.
+func (f *configFile) loadFrom(s *surroundings, from config.Sources, renamed map[string]string) (*config.Config, error) {
+	from.File, from.FileRequired, from.Env = f.Config, true, s.env
+	if from.File == "" {
+		from.File = s.variable(config.FileVariable)
 	}
-	if file == "" {
-		file, required = defaultConfigFile, false
+	if from.File == "" {
+		from.File, from.FileRequired = defaultConfigFile, false
 	}
-	cfg, err := config.Load(config.Sources{File: file, FileRequired: required, Env: s.env, Flags: given})
+	cfg, err := config.Load(from)
 	if problems := (*config.Error)(nil); errors.As(err, &problems) {
 		for i := range problems.Problems {
 			p := &problems.Problems[i]

@@ -92,19 +92,26 @@ var errNoKey = errors.New("it has no key: nothing could take it back")
 // changeOf reads a record.
 func changeOf(partition int, r *kafka.Record, header string) (Change, error) {
 	c := Change{Name: nameOf(partition, r.Key)}
-	if r.Key == nil {
-		return c, errNoKey
+	s, err := selectorOf(r)
+	if err == nil && s != nil {
+		c.Selection, err = SelectionOf(*s, header)
 	}
-	if r.Value == nil {
-		return c, nil
-	}
-	var err error
-	c.Selection, err = parse(r.Value, header)
 	return c, err
 }
 
-// parse reads a value that is not null. The selection is nil for restore.
-func parse(value []byte, header string) (*retire.Selection, error) {
+// selectorOf is the selector that a record puts in force. It is nil if the record takes one back.
+func selectorOf(r *kafka.Record) (*httpapi.Selector, error) {
+	switch {
+	case r.Key == nil:
+		return nil, errNoKey
+	case r.Value == nil:
+		return nil, nil
+	}
+	return parse(r.Value)
+}
+
+// parse reads a value that is not null. The selector is nil for restore.
+func parse(value []byte) (*httpapi.Selector, error) {
 	bad := errors.New(`want {"retire":{…}} with a selector, or {"restore":true}`)
 	d := json.NewDecoder(bytes.NewReader(value))
 	if opening, err := d.Token(); err != nil || opening != json.Delim('{') {
@@ -134,7 +141,7 @@ func parse(value []byte, header string) (*retire.Selection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return SelectionOf(s, header)
+	return &s, nil
 }
 
 // SelectionOf is the selection that a selector stands for. Keys are the ids of their blocks.

@@ -37,8 +37,8 @@ func TestRecords(t *testing.T) {
 		`{"retire":{"headers":["t1"],"positions":["o/0/1-1"]}}`:   {Headers: []retire.HeaderHash{retire.HashHeader("tenant", []byte("t1"))}, Ranges: []retire.Range{{Topic: "o", First: 1, Last: 1}}},
 		`{"restore":true}`: nil,
 	} {
-		if got, err := parse([]byte(value), "tenant"); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, %v; want %+v", value, got, err, want)
+		if got, err := changeOf(0, &kafka.Record{Key: []byte("k"), Value: []byte(value)}, "tenant"); err != nil || !reflect.DeepEqual(got.Selection, want) {
+			t.Errorf("%s: %+v, %v; want %+v", value, got.Selection, err, want)
 		}
 	}
 	const form = "want {"
@@ -49,11 +49,11 @@ func TestRecords(t *testing.T) {
 		`{"retire":{}}`: "chooses nothing", `{"retire":{"ids":[]}}`: "is empty", `{"retire":{"id":["a"]}}`: "unknown", `{"retire":true}`: "want an object",
 		`{"retire":{"ids":["a"],"ids":["b"]}}`: "given twice", `{"retire":{"positions":["orders/3/7-5"]}}`: "above the last",
 	} {
-		if got, err := parse([]byte(value), "tenant"); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := parse([]byte(value)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v; want %q", value, got, err, want)
 		}
 	}
-	if _, err := parse([]byte(`{"retire":{"headers":["t1"]}}`), ""); !errors.Is(err, httpapi.ErrOff) {
+	if _, err := changeOf(0, &kafka.Record{Key: []byte("k"), Value: []byte(`{"retire":{"headers":["t1"]}}`)}, ""); !errors.Is(err, httpapi.ErrOff) {
 		t.Errorf("without retire.header: %v", err)
 	}
 	if c, err := changeOf(1, &kafka.Record{Key: []byte("k")}, ""); err != nil || c.Name != "1/k" || c.Selection != nil {
@@ -151,6 +151,43 @@ func (s *site) write(t *testing.T, records ...string) {
 		if err := p.Flush(ctx); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A list has the latest selector of each key and partition, as a follower of the topic has it.
+func TestList(t *testing.T) {
+	s := newSite(t, 2)
+	s.write(t,
+		`0 a {"retire":{"ids":["1"]}}`, `0 b {"retire":{"ids":["2"]}}`, `1 a {"retire":{"ids":["3"]}}`, `1 c {"retire":{"ids":["4"]}}`,
+		`0 a {"retire":{"ids":["5"]}}`, `0 b {"retired":{"ids":["6"]}}`, `1 a -`, `1 c {"restore":true}`, `0 - {"restore":true}`)
+	got, err := List(t.Context(), s.cluster(), s.topic, most, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text []string
+	for _, in := range got.InForce {
+		text = append(text, fmt.Sprintf("%d/%d %s %s", in.Partition, in.Offset, in.Name, in.Selector.IDs))
+	}
+	if want := []string{"0/2 b [2]", "0/3 a [5]"}; !slices.Equal(text, want) {
+		t.Errorf("in force are %q, want %q", text, want)
+	}
+	if named := got.Named("a"); len(named) != 1 || named[0].Selector.IDs[0] != "5" {
+		t.Errorf("named a: %+v", named)
+	}
+	if len(got.Bad) != 2 || got.Bad[0].Offset != 4 || got.Bad[1].Offset != 5 || !errors.Is(got.Bad[1].Reason, errNoKey) || len(got.Warnings) > 0 {
+		t.Errorf("bad are %+v, warnings %q", got.Bad, got.Warnings)
+	}
+
+	// A topic that daemons refuse is listed, with a warning.
+	s.delete(t, 0, 3)
+	if got, err = List(t.Context(), s.cluster(), s.topic, most, zerolog.Nop()); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.InForce) != 1 || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "retirements/0 begins at offset 3: ") {
+		t.Errorf("in force are %+v, warnings %q", got.InForce, got.Warnings)
+	}
+	if _, err := List(t.Context(), s.cluster(), "nosuch", most, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "there is no topic nosuch") {
+		t.Errorf("no topic: %v", err)
 	}
 }
 

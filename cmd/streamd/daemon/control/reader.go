@@ -61,14 +61,28 @@ const (
 
 // NewReader makes a reader, which the caller closes. It does not connect.
 func NewReader(s Settings) (*Reader, error) {
-	log, err := kafka.NewRangeReader(kafka.RangeConfig{
-		Cluster: s.Cluster, Topic: s.Topic, Partitions: 1,
-		Fetching: kafka.Fetching{FetchBytes: fetchBytes, MaxMessageBytes: s.MaxMessageBytes, BufferBytes: 2 * fetchBytes, TotalBytes: 4 * fetchBytes},
-	}, s.Log)
+	log, err := newLog(s.Cluster, s.Topic, s.MaxMessageBytes, s.Log)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{Settings: s, log: log, next: map[int]int64{}, astray: newAstray()}, nil
+}
+
+// newLog makes a reader of the records of a control topic.
+func newLog(cluster kafka.Cluster, topic string, mostBytes int, log zerolog.Logger) (*kafka.RangeReader, error) {
+	r, err := kafka.NewRangeReader(kafka.RangeConfig{
+		Cluster: cluster, Topic: topic, Partitions: 1,
+		Fetching: kafka.Fetching{FetchBytes: fetchBytes, MaxMessageBytes: mostBytes, BufferBytes: 2 * fetchBytes, TotalBytes: 4 * fetchBytes},
+	}, log)
 	if err != nil {
 		return nil, fmt.Errorf("retire.topic: %w", err)
 	}
-	return &Reader{Settings: s, log: log, next: map[int]int64{}, astray: newAstray()}, nil
+	return r, nil
+}
+
+// missing is the error for a control topic that does not exist.
+func missing(topic string) error {
+	return fmt.Errorf("there is no topic %s: make it, with one partition and cleanup.policy=compact", topic)
 }
 
 // Close closes the connections. Run must not be running.
@@ -150,7 +164,7 @@ func (r *Reader) Run(ctx context.Context, caughtUp func()) error {
 		case looks == lostLooks:
 			return err
 		case errors.Is(err, kafkago.UnknownTopicOrPartition):
-			err = fmt.Errorf("there is no topic %s: make it, with one partition and cleanup.policy=compact", r.Topic)
+			err = missing(r.Topic)
 		}
 		switch {
 		case err != nil && err.Error() != told:

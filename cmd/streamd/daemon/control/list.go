@@ -1,0 +1,131 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	kafkago "github.com/segmentio/kafka-go"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/ingest/kafka"
+)
+
+// Listing is the contents of a control topic at one moment, each list by partition and offset.
+type Listing struct {
+	InForce  []InForce
+	Bad      []Bad
+	Warnings []string // why daemons do not start with the topic, or will not
+}
+
+// InForce is a selector that no later record of its key takes back.
+type InForce struct {
+	Name      string // key of the record
+	Partition int
+	Offset    int64
+	Time      time.Time // of the record
+	Selector  httpapi.Selector
+}
+
+// Bad is records that cannot be read, and change nothing.
+type Bad struct {
+	Partition int
+	Offset    int64 // of the first one
+	Records   int64
+	Reason    error
+}
+
+// List reads a control topic once. Other than a Reader, it also lists a topic that daemons refuse, so
+// that its records can be written again. A record batch of more than mostBytes is bad.
+func List(ctx context.Context, cluster kafka.Cluster, topic string, mostBytes int, log zerolog.Logger) (*Listing, error) {
+	reader, err := newLog(cluster, topic, mostBytes, log)
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	bounds, err := reader.Bounds(ctx)
+	if errors.Is(err, kafkago.UnknownTopicOrPartition) {
+		return nil, missing(topic)
+	}
+	if err != nil {
+		return nil, err
+	}
+	type key struct {
+		partition int
+		name      string
+	}
+	l, inForce := &Listing{}, map[key]InForce{}
+	var mu sync.Mutex // of both: batches of several partitions come at one time
+	full := slices.DeleteFunc(slices.Clone(bounds), func(r kafka.Range) bool { return r.From == r.To })
+	_, err = reader.Read(ctx, full, func(_ context.Context, b *kafka.Batch) error {
+		mu.Lock()
+		defer mu.Unlock()
+		defer b.Release()
+		for i := range b.Records {
+			r := &b.Records[i]
+			selector, err := selectorOf(r)
+			if err != nil {
+				l.Bad = append(l.Bad, Bad{b.Partition, r.Offset, 1, err})
+				continue
+			}
+			if k := (key{b.Partition, string(r.Key)}); selector == nil {
+				delete(inForce, k)
+			} else {
+				inForce[k] = InForce{k.name, b.Partition, r.Offset, r.Time, *selector}
+			}
+		}
+		for _, refused := range b.Refused {
+			l.Bad = append(l.Bad, Bad{b.Partition, refused.First, refused.Records, refused.Reason})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range inForce {
+		l.InForce = append(l.InForce, s)
+	}
+	slices.SortFunc(l.InForce, func(a, b InForce) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+	})
+	slices.SortFunc(l.Bad, func(a, b Bad) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+	})
+	if kept, err := kafka.ReadRetention(ctx, cluster, topic); err == nil && kept.Deletes() {
+		deletes := &DeletesError{Topic: topic, Retention: kept, Broker: cluster.Brokers[0]}
+		l.Warnings = append(l.Warnings, deletes.Error())
+	}
+	for _, each := range bounds {
+		if each.From > 0 {
+			lost := &LostError{Topic: topic, Partition: each.Partition, Start: each.From, End: each.To}
+			l.Warnings = append(l.Warnings, lost.Error())
+		}
+	}
+	return l, nil
+}
+
+// Named lists the selectors of a name: at most one in each partition.
+func (l *Listing) Named(name string) (found []InForce) {
+	for _, s := range l.InForce {
+		if s.Name == name {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// Value is the value of a record that puts a selector in force. The error says why a daemon whose
+// retire.header is header could not read it.
+func Value(s *httpapi.Selector, header string) ([]byte, error) {
+	value, err := json.Marshal(map[string]*httpapi.Selector{"retire": s})
+	if err != nil {
+		return nil, err
+	}
+	_, err = changeOf(0, &kafka.Record{Key: []byte{}, Value: value}, header)
+	return value, err
+}

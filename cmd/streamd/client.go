@@ -205,7 +205,7 @@ func showSent[Answer any](ctx context.Context, s *surroundings, q question, send
 	return t.flush()
 }
 
-// printAnswer prints the body of an answer, a line of JSON.
+// printAnswer prints the body of an answer, which ends with a line.
 func printAnswer(w io.Writer, body []byte) error {
 	_, err := w.Write(append(body, '\n'))
 	return err

@@ -20,11 +20,12 @@ import (
 
 // receiptsCmd is about receipts of retirements.
 type receiptsCmd struct {
+	Get    receiptsGetCmd    `cmd:"" help:"Get a receipt from a running daemon."`
 	Verify receiptsVerifyCmd `cmd:"" help:"Check a receipt, without a daemon: the signature of the log, that the receipt is in it, and that the blocks have left the live set. With a snapshot also check its sums and its whole log."`
 }
 
 type receiptsVerifyCmd struct {
-	File      string   `arg:"" help:"The receipt, as GET /v1/receipts/proof/N answers it. - is standard input."`
+	File      string   `arg:"" help:"The receipt, as streamd receipts get writes it. - is standard input."`
 	Key       string   `required:"" placeholder:"FILE" help:"File with the public key of the log: the one beside receipts.key_file that ends in .pub."`
 	Blocks    []string `name:"block" sep:"none" placeholder:"ID=SALT" help:"Also check that the receipt is about this block, with the salt that the answer to the retirement has for it. May be given many times."`
 	Witnesses []string `name:"witness" sep:"none" placeholder:"KEY" help:"Also check that this witness has cosigned the log, by its public key NAME+HASH+KEY. May be given many times: all have to."`

@@ -160,8 +160,10 @@ func (t *table) retirement(r *httpapi.Retirement) {
 	}
 }
 
-// leaf says where a receipt is.
-func (t *table) leaf(leaf int64) { t.row("receipt", fmt.Sprintf("/v1/receipts/proof/%d", leaf)) }
+// leaf says how to get a receipt.
+func (t *table) leaf(leaf int64) {
+	t.row("receipt", fmt.Sprintf("%d (streamd receipts get %d -o %d.tlog-proof)", leaf, leaf, leaf))
+}
 
 // receipt prints the proof of a retirement.
 func (t *table) receipt(at time.Time, before, after string, remains []string, inBasis bool) {

@@ -191,22 +191,8 @@ func (p *Prepared) Save() (SaveInfo, error) {
 func (p *Prepared) save() (info SaveInfo, err error) {
 	s, c := p.store, &p.change
 	put := byID(c.Put, func(b *Block) string { return b.Entry.ID })
-	for i := 1; i < len(put); i++ {
-		if id := put[i].Entry.ID; id == put[i-1].Entry.ID {
-			return info, fmt.Errorf("block %q is put twice", id)
-		}
-	}
-	for i := range c.Withdraw {
-		id := c.Withdraw[i].ID
-		if _, twice := slices.BinarySearchFunc(put, id, func(b *Block, id string) int { return strings.Compare(b.Entry.ID, id) }); twice {
-			return info, fmt.Errorf("block %q is put and withdrawn", id)
-		}
-	}
-	for i := range c.Archive {
-		id := c.Archive[i].Entry.ID
-		if _, twice := slices.BinarySearchFunc(put, id, func(b *Block, id string) int { return strings.Compare(b.Entry.ID, id) }); twice {
-			return info, fmt.Errorf("block %q is put and archived", id)
-		}
+	if err := p.checkIDs(put); err != nil {
+		return info, err
 	}
 	for i := range p.spaces {
 		space := &p.spaces[i]
@@ -218,81 +204,12 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 	if err != nil {
 		return info, err
 	}
-	others := !slices.Equal(p.features, s.features)
-	var next head
+	var retired int64 // all in the file
 	err = s.update(func(w *writer) error {
-		old, err := readHead(w.tx, version)
-		if err != nil {
+		if err := p.write(w, put, digests); err != nil {
 			return err
 		}
-		next = head{
-			savedAt: c.SavedAt, horizon: c.Horizon, counts: c.Counts, inUse: c.InUse,
-			rows: old.rows, blocks: old.blocks, offsets: old.offsets, parts: old.parts, withdrawn: old.withdrawn, archive: old.archive,
-			retirements: old.retirements + int64(max(0, c.Retired)), uncompacted: old.uncompacted,
-		}
-		if c.Retired+c.Withdrawn+c.StaleBases > 0 && next.uncompacted.IsZero() {
-			next.uncompacted = c.SavedAt
-		}
-		w.head = &next
-		if w.spaces, err = readRecords(w.tx); err != nil {
-			return err
-		}
-		for _, id := range slices.Sorted(slices.Values(c.Delete)) {
-			if err := w.delete(id); err != nil {
-				return err
-			}
-		}
-		blocks := finder{cursor: w.tx.Bucket(bucketBlocks).Cursor()}
-		for i, b := range put {
-			if err := w.put(b, &digests[i], blocks.find([]byte(b.Entry.ID))); err != nil {
-				return err
-			}
-		}
-		for _, e := range byID(c.Withdraw, func(e *retire.Entry) string { return e.ID }) {
-			if err := w.withdraw(e); err != nil {
-				return err
-			}
-		}
-		made := 0 // summaries of archived blocks
-		for _, a := range byID(c.Archive, func(a *Archived) string { return a.Entry.ID }) {
-			if err := w.archive(a); err != nil {
-				return err
-			}
-			if a.Summary != nil {
-				made++
-			}
-		}
-		if others && (next.blocks.n > int64(len(put)) || next.archive.summaries.n > int64(made)) {
-			return fmt.Errorf("features %q were saved, now they are %q, and blocks would stay as they were", s.features, p.features)
-		}
-		for _, part := range byID(c.Parts, func(p *Part) string { return p.ID }) {
-			if w.tx.Bucket(bucketBlocks).Get([]byte(part.ID)) == nil {
-				return fmt.Errorf("block %q has a part but is not live", part.ID)
-			}
-			w.forgetPart(part.ID)
-			if err := w.putPart(part.ID, part.Part); err != nil {
-				return err
-			}
-		}
-		for _, o := range c.Offsets {
-			if err := w.putOffset(o); err != nil {
-				return err
-			}
-		}
-		if err := w.putSpaces(p.spaces, others); err != nil {
-			return err
-		}
-		if err := w.putReceipts(c.Receipts); err != nil {
-			return err
-		}
-		if c.Detectors != nil {
-			if err := w.putHistory(keyDetectors, c.Detectors); err != nil {
-				return err
-			}
-		}
-		if err := w.putHead(); err != nil {
-			return err
-		}
+		retired = w.head.retirements
 		w.tx.OnCommit(func() {
 			stats := w.tx.Stats()
 			info.Bytes = stats.GetPageAlloc()
@@ -300,7 +217,7 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 		return nil
 	})
 	if err == nil && c.Retired > 0 {
-		err = s.keepRetired(retirements{next.retirements, c.SavedAt})
+		err = s.keepRetired(retirements{retired, c.SavedAt})
 	}
 	if err == nil && c.Receipts != nil {
 		s.checkpoint = c.Receipts.Checkpoint
@@ -317,6 +234,117 @@ func (p *Prepared) save() (info SaveInfo, err error) {
 	}
 	s.forget()
 	return info, nil
+}
+
+// checkIDs checks that a block comes to one place only. put is in the order of ids.
+func (p *Prepared) checkIDs(put []*Block) error {
+	for i := 1; i < len(put); i++ {
+		if id := put[i].Entry.ID; id == put[i-1].Entry.ID {
+			return fmt.Errorf("block %q is put twice", id)
+		}
+	}
+	isPut := func(id string) bool {
+		_, is := slices.BinarySearchFunc(put, id, func(b *Block, id string) int { return strings.Compare(b.Entry.ID, id) })
+		return is
+	}
+	for i := range p.change.Withdraw {
+		if id := p.change.Withdraw[i].ID; isPut(id) {
+			return fmt.Errorf("block %q is put and withdrawn", id)
+		}
+	}
+	for i := range p.change.Archive {
+		if id := p.change.Archive[i].Entry.ID; isPut(id) {
+			return fmt.Errorf("block %q is put and archived", id)
+		}
+	}
+	return nil
+}
+
+// write writes the change in a transaction. put are its blocks in the order of ids, with the digests of
+// their summaries.
+func (p *Prepared) write(w *writer, put []*Block, digests [][sha256.Size]byte) error {
+	c := &p.change
+	old, err := readHead(w.tx, version)
+	if err != nil {
+		return err
+	}
+	w.head = &head{
+		savedAt: c.SavedAt, horizon: c.Horizon, counts: c.Counts, inUse: c.InUse,
+		rows: old.rows, blocks: old.blocks, offsets: old.offsets, parts: old.parts, withdrawn: old.withdrawn, archive: old.archive,
+		retirements: old.retirements + int64(max(0, c.Retired)), uncompacted: old.uncompacted,
+	}
+	if c.Retired+c.Withdrawn+c.StaleBases > 0 && w.head.uncompacted.IsZero() {
+		w.head.uncompacted = c.SavedAt
+	}
+	if w.spaces, err = readRecords(w.tx); err != nil {
+		return err
+	}
+	if err := p.writeBlocks(w, put, digests); err != nil {
+		return err
+	}
+	for _, o := range c.Offsets {
+		if err := w.putOffset(o); err != nil {
+			return err
+		}
+	}
+	if err := w.putSpaces(p.spaces, p.otherFeatures()); err != nil {
+		return err
+	}
+	if err := w.putReceipts(c.Receipts); err != nil {
+		return err
+	}
+	if c.Detectors != nil {
+		if err := w.putHistory(keyDetectors, c.Detectors); err != nil {
+			return err
+		}
+	}
+	return w.putHead()
+}
+
+// otherFeatures reports whether the change has other features than the file.
+func (p *Prepared) otherFeatures() bool { return !slices.Equal(p.features, p.store.features) }
+
+// writeBlocks takes blocks out of the file and puts others in.
+func (p *Prepared) writeBlocks(w *writer, put []*Block, digests [][sha256.Size]byte) error {
+	c := &p.change
+	for _, id := range slices.Sorted(slices.Values(c.Delete)) {
+		if err := w.delete(id); err != nil {
+			return err
+		}
+	}
+	blocks := finder{cursor: w.tx.Bucket(bucketBlocks).Cursor()}
+	for i, b := range put {
+		if err := w.put(b, &digests[i], blocks.find([]byte(b.Entry.ID))); err != nil {
+			return err
+		}
+	}
+	for _, e := range byID(c.Withdraw, func(e *retire.Entry) string { return e.ID }) {
+		if err := w.withdraw(e); err != nil {
+			return err
+		}
+	}
+	made := 0 // summaries of archived blocks
+	for _, a := range byID(c.Archive, func(a *Archived) string { return a.Entry.ID }) {
+		if err := w.archive(a); err != nil {
+			return err
+		}
+		if a.Summary != nil {
+			made++
+		}
+	}
+	if p.otherFeatures() && (w.head.blocks.n > int64(len(put)) || w.head.archive.summaries.n > int64(made)) {
+		return fmt.Errorf("features %q were saved, now they are %q, and blocks would stay as they were", p.store.features, p.features)
+	}
+	for _, part := range byID(c.Parts, func(p *Part) string { return p.ID }) {
+		if w.tx.Bucket(bucketBlocks).Get([]byte(part.ID)) == nil {
+			return fmt.Errorf("block %q has a part but is not live", part.ID)
+		}
+		w.forgetPart(part.ID)
+		if err := w.putPart(part.ID, part.Part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // digests are those of the summaries in the features of the blocks that are put, in the

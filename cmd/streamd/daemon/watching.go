@@ -157,9 +157,6 @@ func (w *watching) compare(served *model.Served) {
 	switch {
 	case served.BasisID() != id:
 		return // planes in the coordinates in use follow
-	case len(served.Model.Imputed) > 0:
-		w.measured(model.SumsDrift{Absent: "the sums of a block do not say what its missing values count as (format.missing)"})
-		return
 	case blocks < drift.LeastNewest:
 		w.measured(model.SumsDrift{Absent: fmt.Sprintf("there are fewer than %d live blocks", 2*drift.LeastNewest)})
 		return

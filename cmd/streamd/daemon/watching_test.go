@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental/drift"
+	"streamd/ingest/kafka"
 )
 
 // until waits until something is so.
@@ -101,6 +103,75 @@ func TestAlarms(t *testing.T) {
 			}
 			d.stop()
 		})
+	}
+}
+
+// The losses that are compared are those of the rows, also where missing values count as the mean.
+func TestComparedLossesAreThoseOfTheRows(t *testing.T) {
+	o := openOffline(t, map[string]string{
+		"kafka.topic": "t", "format.features": "x,y", "format.missing": "mean", "model.nu": "1", "model.standardise": "true",
+		"snapshot.file": filepath.Join(t.TempDir(), "s.db"),
+	}, false)
+	type row struct{ x, y, target float64 } // x is NaN where it is missing
+	r := rand.New(rand.NewPCG(48, 1))
+	const blocks, rows = 40, 50
+	var all []row
+	var records []kafka.Record
+	for block := range blocks {
+		text := ""
+		for range rows {
+			d := row{100 + r.NormFloat64(), r.NormFloat64(), -1}
+			if d.x-100+d.y > 0 {
+				d.target = 1
+			}
+			number := fmt.Sprint(d.x)
+			if r.IntN(10) == 0 || block >= blocks-drift.LeastNewest && r.IntN(2) == 0 { // the newest blocks lack more
+				number, d.x = "null", math.NaN()
+			}
+			text += fmt.Sprintf(`{"label":%v,"x":%s,"y":%v}`+"\n", d.target, number, d.y)
+			all = append(all, d)
+		}
+		records = append(records, kafka.Record{Offset: int64(block), Value: []byte(text), Time: time.Date(2026, 1, 1, 0, 0, block, 0, time.UTC)})
+	}
+	o.deliver(0, records, blocks)
+	served := o.solved()
+	o.watching.compare(served)
+	sums := func() model.SumsDrift { return o.Prequential().Drift.Sums }
+	for sums().Newest == nil && sums().Absent == "" {
+		(<-o.calls)()
+	}
+	got := sums()
+	if got.Absent != "" || got.Blocks < drift.LeastNewest || got.Rows != int64(rows*got.Blocks) {
+		t.Fatalf("%+v", got)
+	}
+	mean, count := 0., 0.
+	for _, d := range all {
+		if !math.IsNaN(d.x) {
+			mean, count = mean+d.x, count+1
+		}
+	}
+	mean /= count
+	plane := served.Model.Planes[0]
+	weight := func(name string) float64 { return plane.W[slices.Index(served.Model.Features, name)] }
+	loss := func(rows []row) (sum float64) {
+		for _, d := range rows {
+			x := d.x
+			if math.IsNaN(x) {
+				x = mean
+			}
+			e := weight("x")*x + weight("y")*d.y - plane.Gamma - d.target
+			sum += e * e
+		}
+		return sum / float64(len(rows))
+	}
+	newest := len(all) - rows*got.Blocks
+	for name, x := range map[string][2]float64{"newest": {*got.Newest, loss(all[newest:])}, "rest": {*got.Rest, loss(all[:newest])}} {
+		if math.Abs(x[0]-x[1]) > 1e-9 {
+			t.Errorf("the loss on the %s is %v, of the rows %v", name, x[0], x[1])
+		}
+	}
+	if !(*got.Newest > 1.2**got.Rest) {
+		t.Errorf("the newest blocks do not differ: %v and %v", *got.Newest, *got.Rest)
 	}
 }
 

@@ -345,6 +345,26 @@ func TestPageOfJudgements(t *testing.T) {
 	}
 }
 
+// The counts of alarms are those of the lines below them. A change for the better is told from one
+// for the worse, and a share of wrong rows from a loss.
+func TestPageOfAlarms(t *testing.T) {
+	f := newFake()
+	drift := f.prequential.Drift
+	drift.Alarms = append(drift.Alarms, model.Alarm{Time: testTime, Detector: model.DetectorError, Before: 0.3, After: 0.125, Rows: 32})
+	_, section, _ := strings.Cut(do(newServer(f), "GET", "/", "").Body.String(), `<section id="stream">`)
+	section, _, _ = strings.Cut(section, "</section>")
+	for _, want := range []string{
+		"<dd>error: 2 up, 1 down; loss: 1 up</dd>",
+		`<td>loss up</td><td class="n">0.5</td><td class="n">0.75</td>`,
+		`<td>error up</td><td class="n">10.0 %</td><td class="n">30.0 %</td>`,
+		`<td>error down</td><td class="n">30.0 %</td><td class="n">12.5 %</td>`,
+	} {
+		if !strings.Contains(section, want) {
+			t.Errorf("%s is not in %s", want, section)
+		}
+	}
+}
+
 // The policy forbids inline scripts and styles, and the page needs neither.
 func TestPageKeepsItsPolicy(t *testing.T) {
 	s := newServer(newFake())

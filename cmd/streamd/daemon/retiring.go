@@ -94,6 +94,9 @@ func (d *Daemon) takeOut(s httpapi.Selector, dryRun bool, by access.Caller) (r h
 	if d.failure != nil {
 		return none, nil, errStopping
 	}
+	if err := d.ofOwnTopic(s.Positions); err != nil {
+		return none, nil, err
+	}
 	if err := d.flushAll(); err != nil { // so that the digests include everything read so far
 		return none, nil, err
 	}

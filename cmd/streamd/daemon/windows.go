@@ -17,6 +17,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/retire"
 )
 
 // Models of windows are solved by the caller, beside the loop. The loop plans which sums a
@@ -124,6 +125,17 @@ func (d *Daemon) Window(ctx context.Context, w model.Window, nu float64) (*model
 	return s.served, ctx.Err()
 }
 
+// ofOwnTopic refuses ranges of a topic that this daemon does not read: they choose no block, and a
+// list of ranges would silently choose less than was meant.
+func (d *Daemon) ofOwnTopic(ranges []retire.Range) error {
+	for _, r := range ranges {
+		if r.Topic != d.cfg.Kafka.Topic {
+			return fmt.Errorf("positions %s: %w: the daemon reads %s", r, httpapi.ErrOtherTopic, d.cfg.Kafka.Topic)
+		}
+	}
+	return nil
+}
+
 // stretch is the window in the order that it has stretches of.
 func stretch(w model.Window) live.Window {
 	times := timeline.Times{First: math.MinInt64, Last: math.MaxInt64}
@@ -167,6 +179,9 @@ func (d *Daemon) sumWindow(ctx context.Context, w model.Window, nu float64, cach
 			return fmt.Errorf("sum the blocks of a window: %w: %w", err, httpapi.ErrUnavailable)
 		}
 		return err
+	}
+	if err := d.ofOwnTopic(w.Positions); err != nil {
+		return nil, err
 	}
 	at := stretch(w)
 	text, err := json.Marshal(w)

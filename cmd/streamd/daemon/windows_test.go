@@ -264,6 +264,23 @@ func (o *offline) solved() *model.Served {
 	return o.publisher.published.Load().served
 }
 
+// A range of another topic chooses nothing, so it is refused beside others, and not passed over.
+func TestRangesOfAnotherTopic(t *testing.T) {
+	o, _ := turned(t, nil)
+	own, other := retire.Range{Topic: "t", Last: 3}, retire.Range{Topic: "u", Last: 3}
+	for _, c := range []struct {
+		ranges []retire.Range
+		want   error
+	}{{[]retire.Range{own}, nil}, {[]retire.Range{own, other}, httpapi.ErrOtherTopic}} {
+		if _, err := o.window(model.Window{Positions: c.ranges}, 0, func() {}); !errors.Is(err, c.want) {
+			t.Errorf("the model of %v: %v, want %v", c.ranges, err, c.want)
+		}
+		if _, _, err := o.takeOut(httpapi.Selector{Positions: c.ranges}, true, access.Caller{}); !errors.Is(err, c.want) {
+			t.Errorf("the blocks of %v: %v, want %v", c.ranges, err, c.want)
+		}
+	}
+}
+
 // A caller may leave at any moment. No cut stays open: it would keep the summaries of blocks that
 // are retired later.
 func TestAbandonedWindowsEndTheirCuts(t *testing.T) {

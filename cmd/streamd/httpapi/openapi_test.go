@@ -501,6 +501,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/v1/model?from=2026-01-02", status: 400},
 		{method: "GET", target: "/v1/model?to=2026-01-02T03:04:05Z", daemon: modelless, status: 404},
 		{method: "GET", target: "/v1/model?to=2026-01-02T03:04:05Z", daemon: failing(ErrNoWindow), status: 404},
+		{method: "GET", target: "/v1/model?positions=other/0/1-2", daemon: failing(fmt.Errorf("positions: %w", ErrOtherTopic)), status: 400},
 		{method: "GET", target: "/v1/model?to=2026-01-02T03:04:05Z", daemon: unavailable, status: 503},
 
 		{method: "POST", target: "/v1/predict", headers: []string{json}, body: `{"len":2,"caps":0.5}`, status: 200},

@@ -107,7 +107,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		known = &failure{CodeNotFound, err.Error()}
 	case errors.Is(err, ErrManySteps):
 		known = &failure{CodeTooLarge, err.Error()}
-	case errors.Is(err, ErrBadID):
+	case errors.Is(err, ErrBadID), errors.Is(err, ErrOtherTopic):
 		known = &failure{CodeBadRequest, err.Error()}
 	case errors.Is(err, ErrBusy), errors.Is(err, ErrOff), errors.Is(err, ErrUnfit):
 		known = &failure{CodeConflict, err.Error()}

@@ -20,6 +20,7 @@ var (
 	ErrNoPlanes    = errors.New("there are no planes to compare")     // 404 not_found
 	ErrManySteps   = errors.New("too many steps")                     // 413 too_large
 	ErrBadID       = errors.New("not the id of a block")              // 400 bad_request
+	ErrOtherTopic  = errors.New("of another topic")                   // 400 bad_request
 	ErrNoReceipt   = errors.New("no such receipt")                    // 404 not_found
 	ErrUnavailable = errors.New("not available now")                  // 503 unavailable: starting, stopping
 	ErrBusy        = errors.New("under way already")                  // 409 conflict
@@ -36,11 +37,11 @@ type Service interface {
 	// Window solves the planes of the live blocks that w chooses, with ν = nu or, for 0, that of
 	// the served planes. The value is a function of these blocks and of the settings. Its
 	// model is nil, with the problem, where they make none. What is summed stays for later
-	// calls, also when ctx ends first. ErrNoWindow, ErrUnavailable.
+	// calls, also when ctx ends first. ErrNoWindow, ErrOtherTopic, ErrUnavailable.
 	Window(ctx context.Context, w model.Window, nu float64) (*model.Served, error)
 
 	// Compare compares the planes of two windows, with ν = nu as in Window. The zero window is
-	// that of all blocks, live or archived. ErrNoWindow, ErrNoPlanes, ErrUnavailable.
+	// that of all blocks, live or archived. ErrNoWindow, ErrOtherTopic, ErrNoPlanes, ErrUnavailable.
 	Compare(ctx context.Context, a, b model.Window, nu float64) (*model.Comparison, error)
 
 	// Steps solves the planes of successive windows. ErrNoWindow, ErrManySteps, ErrUnavailable.
@@ -72,7 +73,7 @@ type Service interface {
 	// that is durable: the answer holds after a crash. If ctx ends first, they may still
 	// be retired. A dry run changes nothing and says which blocks would go. ErrNotLive for
 	// a selector of one id and nothing else, ErrNoneChosen for another,
-	// ErrOff for one with headers where retire.header names none, ErrUnavailable.
+	// ErrOff for one with headers where retire.header names none, ErrOtherTopic, ErrUnavailable.
 	Retire(ctx context.Context, s Selector, dryRun bool) (Retirement, error)
 
 	// Snapshot saves the state and returns once that is durable. With compact the file

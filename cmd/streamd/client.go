@@ -259,7 +259,11 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 		t.row("made", m.MadeAt.Local().Format(time.DateTime))
 	}
 	t.window(m.Window)
-	t.row("live", counted(m.LiveRows, "row")+" in "+counted(m.LiveBlocks, "block"))
+	of := "live"
+	if m.Window != nil {
+		of = "window" // its blocks may be archived
+	}
+	t.row(of, counted(m.LiveRows, "row")+" in "+counted(m.LiveBlocks, "block"))
 	if m.Unlabelled > 0 {
 		t.row("unlabelled", counted(m.Unlabelled, "row"))
 	}

@@ -15,8 +15,8 @@ type grammar struct {
 	Fit        fitCmd        `cmd:"" help:"Learn from a file: train, cross-validate and test offline, with the mathematics of the daemon."`
 	Predict    predictCmd    `cmd:"" help:"Classify rows by the model of a running daemon, or by a saved one."`
 	Model      modelCmd      `cmd:"" help:"Show the model of a running daemon."`
-	Compare    compareCmd    `cmd:"" help:"Compare the planes of two windows of the live blocks."`
-	History    historyCmd    `cmd:"" help:"Show a running daemon's figures over time, or the planes of successive windows of the live blocks."`
+	Compare    compareCmd    `cmd:"" help:"Compare the planes of two windows of the live and archived blocks."`
+	History    historyCmd    `cmd:"" help:"Show a running daemon's figures over time, or the planes of successive windows of the live and archived blocks."`
 	Health     healthCmd     `cmd:"" help:"Ask whether a running daemon is alive, or ready."`
 	Plot       plotCmd       `cmd:"" help:"Draw the regions of a saved classifier of two features."`
 	Refine     refineCmd     `cmd:"" help:"Make a running daemon refine its planes now."`

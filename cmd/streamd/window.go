@@ -16,11 +16,11 @@ import (
 	"streamd/retire"
 )
 
-// windowFlags choose the live blocks of a model.
+// windowFlags choose the blocks of a model.
 type windowFlags struct {
-	From      *time.Time     `placeholder:"TIME" help:"The model of the live blocks of this event time or later, such as 2026-01-02T00:00:00Z, instead of the served one."`
-	To        *time.Time     `placeholder:"TIME" help:"The model of the live blocks of an event time before this."`
-	Positions []retire.Range `sep:"none" placeholder:"TOPIC/PARTITION/FIRST-LAST" help:"The model of the live blocks with an offset of this range between their first and last record, both ends included. May be given several times. With --from or --to it is the model of the blocks that both choose."`
+	From      *time.Time     `placeholder:"TIME" help:"The model of the live and archived blocks of this event time or later, such as 2026-01-02T00:00:00Z, instead of the served one."`
+	To        *time.Time     `placeholder:"TIME" help:"The model of the live and archived blocks of an event time before this."`
+	Positions []retire.Range `sep:"none" placeholder:"TOPIC/PARTITION/FIRST-LAST" help:"The model of the live and archived blocks with an offset of this range between their first and last record, both ends included. May be given several times. With --from or --to it is the model of the blocks that both choose."`
 	Nu        windowNu       `placeholder:"NU" help:"Weight of the errors of that model. The default is that of the served model."`
 }
 

@@ -47,8 +47,8 @@ type ModelAnswer struct {
 	// retire.half_life_rows.
 	Forgetting *model.Forgetting `json:"forgetting,omitempty"`
 
-	// Window of the live blocks that the model is of; absent if it is of all. The digest and
-	// the counts are then those of the window.
+	// Window that the model is of; absent if it is of all live blocks. The digest and the counts
+	// are then those of the window, whose blocks may be archived ones, too.
 	Window *model.Windowed `json:"window,omitempty"`
 
 	LiveRows int64 `json:"live_rows"` // live rows of weight above 0

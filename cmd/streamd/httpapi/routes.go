@@ -92,7 +92,7 @@ var routes = []route{
 		method: "GET", path: "/v1/history", handle: (*Server).history, role: config.RoleRead,
 		summary: "Some figures over time",
 		notes: "Rows a second, correctness, lag and memory in equal intervals. The snapshot keeps them over a restart.\n\n" +
-			"With `step` the answer is the planes of successive windows of the live blocks by event time, with the angles to the first and to the last one.",
+			"With `step` the answer is the planes of successive windows of the live and archived blocks by event time, with the angles to the first and to the last one.",
 		query: append([]described{historySpan}, stepsQuery...),
 		replies: []reply{
 			{200, "The figures, by columns, or with `step` the planes. ", model.History{}, ""},

@@ -82,8 +82,8 @@ var (
 )
 
 // windowNotes describes windows, for the document.
-const windowNotes = "With `from`, `to` or `positions` the answer is the model of a window: the live blocks that these choose. It has the bits of the model of a daemon that has only these blocks, the same ν and the same scaling. " +
-	"Its planes are read off exact sums, so it has no calibration, refinement, leverage or measured quality: `window` in the model says so. The first window takes an index of the live blocks, and further ones take time in proportion to its depth. " +
+const windowNotes = "With `from`, `to` or `positions` the answer is the model of a window: the live and archived blocks that these choose. It has the bits of the model of a daemon that has only these blocks, the same ν, the same scaling and no half-life. " +
+	"Its planes are read off exact sums, so it has no calibration, refinement, leverage or measured quality: `window` in the model says so. The first window takes an index of the blocks, and further ones take time in proportion to its depth. " +
 	"A window without blocks, or without a model, is 404."
 
 // asks says whether the query has one of the parameters.

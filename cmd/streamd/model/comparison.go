@@ -2,7 +2,7 @@ package model
 
 import "time"
 
-// Comparison compares the planes of two windows of the live blocks.
+// Comparison compares the planes of two windows of the live and archived blocks.
 type Comparison struct {
 	A Compared `json:"a"` // first window
 	B Compared `json:"b"` // second window

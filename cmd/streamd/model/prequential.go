@@ -47,7 +47,7 @@ func NewStretch(rule decision.Kind, classes []string, f prequential.Figures) *St
 	return s
 }
 
-// Drift reports the drift detectors. No served answer depends on them.
+// Drift reports the drift detectors. No served answer depends on them, unless drift.rows is set.
 type Drift struct {
 	Delta  float64    `json:"delta"`  // δ of the detectors: the probability that a test finds a change where there is none
 	Error  ErrorDrift `json:"error"`  // ADWIN on the errors of judged rows

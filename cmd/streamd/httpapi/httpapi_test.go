@@ -247,6 +247,8 @@ func TestSelectors(t *testing.T) {
 		`{"from":1767322800}`:                                                "from: want a time such as 2026-01-02T03:04:05Z",
 		`{"from":"2026-01-02T03:04:05Z","to":"2026-01-02T03:04:05Z"}`:        "from is not before to",
 		`{"from":"2026-01-02T03:04:05Z","to":"2026-01-02T04:04:05.5+01:00"}`: "",
+		`{"to":"0001-01-01T00:00:00Z"}`:                                      "to is 0001-01-01T00:00:00Z: no event time is before it",
+		`{"ids":["a"],"to":"0001-01-01T02:00:00+02:00"}`:                     "no event time is before it",
 	} {
 		w := do(s, "POST", "/v1/retire", body)
 		if want == "" {

@@ -48,6 +48,7 @@ func TestRecords(t *testing.T) {
 		`{"restore":true,"restore":true}`: form, `{"Retire":{"ids":["a"]}}`: form, `{"delete":{"ids":["a"]}}`: form,
 		`{"retire":{}}`: "chooses nothing", `{"retire":{"ids":[]}}`: "is empty", `{"retire":{"id":["a"]}}`: "unknown", `{"retire":true}`: "want an object",
 		`{"retire":{"ids":["a"],"ids":["b"]}}`: "given twice", `{"retire":{"positions":["orders/3/7-5"]}}`: "above the last",
+		`{"retire":{"to":"0001-01-01T00:00:00Z"}}`: "no event time is before it",
 	} {
 		if got, err := parse([]byte(value)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v; want %q", value, got, err, want)

@@ -26,9 +26,9 @@ type grammar struct {
 	Quality    qualityCmd    `cmd:"" help:"Show how often a running daemon is right, and how far its probabilities hold."`
 	Labels     labelsCmd     `cmd:"" help:"Show which rows of a running daemon should be labelled next."`
 	Blocks     blocksCmd     `cmd:"" help:"List and retire the live blocks of a running daemon."`
-	Retire     retireCmd     `cmd:"" help:"Take the blocks of some ids, keys, positions or event times out of the model of a running daemon."`
+	Retire     retireCmd     `cmd:"" help:"Take the blocks of some ids, keys, headers, positions or event times out of the model of a running daemon."`
 	Control    controlCmd    `cmd:"" help:"List, put in force and take back the selectors of the control topic: their blocks stay retired in every instance."`
-	Receipts   receiptsCmd   `cmd:"" help:"Check receipts of retirements."`
+	Receipts   receiptsCmd   `cmd:"" help:"Get receipts of retirements, and check them."`
 	Snapshot   snapshotCmd   `cmd:"" help:"Inspect and verify snapshot files; make a running daemon save one."`
 	Letters    lettersCmd    `cmd:"" help:"List, show and replay dead letters."`
 	Version    versionCmd    `cmd:"" help:"Say which streamd this is."`

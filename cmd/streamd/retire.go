@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,7 +38,7 @@ type retireCmd struct {
 // Help is called by kong.
 func (c *retireCmd) Help() string {
 	return "A block is chosen if all that is given applies to it: --ids and --key name blocks, and --header, --positions, --from and --to narrow the choice. " +
-		"Without names it is among all live and archived blocks. All chosen blocks are retired together, or none. To retire one block by its id or its key, use streamd blocks retire."
+		"Without names it is among all blocks: live, archived, and withdrawn by the control topic. All chosen blocks are retired together, or none. To retire one block by its id or its key, use streamd blocks retire."
 }
 
 // check says why the flags choose nothing.
@@ -78,6 +77,9 @@ func (c *retireCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
+	if len(body) > httpapi.MaxBodyBytes {
+		return fmt.Errorf("the ids, keys and headers take %d bytes, and the daemon takes %d at once: retire the blocks in parts", len(body), httpapi.MaxBodyBytes)
+	}
 	path := "/v1/retire"
 	if c.DryRun {
 		path += "?dry_run=true"
@@ -86,7 +88,7 @@ func (c *retireCmd) Run(ctx context.Context, s *surroundings) error {
 	return showSent(ctx, s, q, payload{wire.JSON.ContentType(), body}, (*table).retirement)
 }
 
-// readIDs reads ids, one a line. Blank lines are passed over.
+// readIDs reads ids, one a line. Blank lines and a byte order mark are passed over.
 func readIDs(path string, stdin io.Reader) (ids []string, err error) {
 	from := stdin
 	if path != "-" {
@@ -100,18 +102,18 @@ func readIDs(path string, stdin io.Reader) (ids []string, err error) {
 		defer file.Close()
 		from = file
 	}
-	lines, read := bufio.NewScanner(from), 0
-	lines.Buffer(nil, httpapi.MaxBodyBytes)
-	for lines.Scan() {
-		if read += len(lines.Bytes()); read > httpapi.MaxBodyBytes {
-			return nil, fmt.Errorf("there are more than %d bytes of ids: retire them in parts", httpapi.MaxBodyBytes)
-		}
-		if id := strings.TrimSpace(lines.Text()); id != "" {
+	content, err := io.ReadAll(io.LimitReader(from, httpapi.MaxBodyBytes+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(content) > httpapi.MaxBodyBytes:
+		return nil, fmt.Errorf("there are more than %d bytes of ids: retire the blocks in parts", httpapi.MaxBodyBytes)
+	}
+	const mark = "\ufeff" // as some programs begin a file
+	for line := range strings.Lines(strings.TrimPrefix(string(content), mark)) {
+		if id := strings.TrimSpace(line); id != "" {
 			ids = append(ids, id)
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, err
 	}
 	if ids == nil {
 		return nil, errors.New("there is no id in it")

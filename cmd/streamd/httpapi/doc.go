@@ -132,8 +132,8 @@
 // # Retiring
 //
 // The body of POST /v1/retire is a [Selector] in JSON, at most [MaxBodyBytes]. Its ids and
-// keys name blocks; without them it chooses among all live and archived blocks. Headers, positions and
-// times narrow the choice. An empty or unknown part is 400 bad_request, so that a mistake does not
+// keys name blocks; without them it chooses among all blocks: live, archived, and withdrawn by the
+// control topic. Headers, positions and times narrow the choice. An empty or unknown part is 400 bad_request, so that a mistake does not
 // widen it. A selector that chooses no live block is 404 not_found, as a block that is not
 // live. Where it names some blocks that are not live, the others are retired, and the answer
 // counts the former. DELETE /v1/blocks/{id} is the same for one block.

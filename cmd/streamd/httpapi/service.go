@@ -210,8 +210,9 @@ type BlockInfo struct {
 	Salt string `json:"salt,omitempty"`
 }
 
-// Selector chooses live and archived blocks to retire. It names blocks by ids or keys, or leaves
-// them out, and then chooses among all. Headers, positions and times narrow the choice.
+// Selector chooses blocks to retire: live, archived, or withdrawn by the control topic. It names
+// blocks by ids or keys, or leaves them out, and then chooses among all. Headers, positions and
+// times narrow the choice.
 type Selector struct {
 	IDs       []string       `json:"ids,omitempty"`       // ids of blocks, as GET /v1/blocks gives them
 	Keys      []string       `json:"keys,omitempty"`      // keys of blocks, where keys name blocks; a key that is no UTF-8 goes by its id

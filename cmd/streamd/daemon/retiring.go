@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"streamd/cmd/streamd/access"
@@ -175,13 +176,17 @@ const listedNames = 100
 // choose finds the blocks that are chosen, by ascending rank, and describes them: live ones,
 // archived ones, and those that the control topic has withdrawn.
 func (d *Daemon) choose(by *retire.Selection) (r httpapi.Retirement, ids []string) {
+	absent := map[string]struct{}{} // an id may be given twice
 	for _, id := range by.IDs {
-		if _, is := d.live.Find(id); !is {
-			if r.NotLive++; len(r.NotLiveIDs) < listedNames {
-				r.NotLiveIDs = append(r.NotLiveIDs, id)
-			}
+		if _, is := d.live.Find(id); is {
+			continue
 		}
+		if _, again := absent[id]; !again && len(r.NotLiveIDs) < listedNames {
+			r.NotLiveIDs = append(r.NotLiveIDs, id)
+		}
+		absent[id] = struct{}{}
 	}
+	r.NotLive = len(absent)
 	spans := map[int]*retire.Range{} // of the partitions
 	for _, e := range d.live.SelectPlaces(by) {
 		if len(ids) < listedNames {
@@ -262,10 +267,16 @@ func (d *Daemon) noneLive(s httpapi.Selector, names []string, dryRun bool) error
 	none := &noneError{is: httpapi.ErrNoneChosen, names: names}
 	if id, one := s.Single(); one {
 		none.is = httpapi.ErrNotLive
-		// A key is easily mistaken for an id.
-		byKey := intake.KeyPrefix + url.PathEscape(id)
-		if _, ok := d.live.Get(byKey); ok {
-			none.hint = fmt.Sprintf("the live block of the key %q has the id %s", id, byKey)
+		// A key is easily mistaken for an id, and a path decodes an id that is written as it is.
+		for _, key := range []string{id, strings.TrimPrefix(id, intake.KeyPrefix)} {
+			byKey := intake.KeyPrefix + url.PathEscape(key)
+			if _, ok := d.live.Get(byKey); ok {
+				none.hint = fmt.Sprintf("the live block of the key %q has the id %s", key, byKey)
+				if strings.Contains(byKey, "%") {
+					none.hint += ", in a path " + url.PathEscape(byKey)
+				}
+				break
+			}
 		}
 	} else if unit := d.cfg.Blocks.Unit; len(s.Keys) > 0 && unit != config.UnitKey {
 		none.hint = fmt.Sprintf("no block has a key, since blocks.unit is %s", unit)

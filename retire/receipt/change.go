@@ -3,6 +3,7 @@ package receipt
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -26,6 +27,11 @@ import (
 //	                         tree after has; none is below another
 //	13  bit (1), hash, right an inner node whose left is a part that is the same in both
 //	14  bit (1), left, hash  one whose right is such a part
+//	16 + 2·gap               as 13, with the bit that is gap + 1 behind that of the inner node above,
+//	                         or behind −1
+//	17 + 2·gap               as 14, likewise
+//
+// Leaves of version 3 have these in place of 13 and 14.
 //
 // The change is about the items of the kinds 2, 4 and 5. If all parts are of the kinds 0 to 5,
 // nothing else differs between the two trees.
@@ -35,9 +41,9 @@ import (
 // the bit of the inner node, so a root leaves no choice where the key could be. In either tree
 // the path of each item leads to it, or to the neighbour that shows that it is absent.
 //
-// With n items, the proof that one has left takes 132 bytes and some 34·log₂ n, and at most
+// With n items, the proof that one has left takes 132 bytes and some 33·log₂ n, and at most
 // 34 for each of the log₂ n parts beside the path that differ, too. The proof that d have left
-// takes 132·d bytes and some 34·d·log₂(n/d), and as much again if everything differs.
+// takes 132·d bytes and some 33·d·log₂(n/d), and as much again if everything differs.
 //
 // A path has at most 256 inner nodes with a bit, since the bits ascend, and one of kind 12: both
 // trees have a node of kind 12, and only one of them has the parts below it. The recursion of the
@@ -52,7 +58,11 @@ const (
 	tagReplaced
 	tagInPlace byte = 12
 	tagBeside  byte = 13 // and the side that is the same
+	tagStep    byte = 16 // likewise, and twice the gap
 )
+
+// mostGap is the largest gap of a tagStep.
+const mostGap = (math.MaxUint8 - int(tagStep)) / 2
 
 // sides are the trees of a change.
 const (
@@ -108,7 +118,7 @@ func (t *Tree) Prove(since Version, keys []Hash) []byte {
 			t.show(root, side, keys, &keys[i])
 		}
 	}
-	return t.appendPart(nil, root)
+	return t.appendPart(nil, root, -1)
 }
 
 func partOf(b, a ref) *part {
@@ -211,7 +221,8 @@ func (p *part) inOne() bool {
 	return left[before] != right[before] && left[after] != right[after]
 }
 
-func (t *Tree) appendPart(b []byte, p *part) []byte {
+// appendPart appends a part below an inner node with the bit above, or -1.
+func (t *Tree) appendPart(b []byte, p *part, above int) []byte {
 	if !p.inner {
 		t.settle(p)
 		return p.appendFields(append(b, p.tag()))
@@ -221,17 +232,21 @@ func (t *Tree) appendPart(b []byte, p *part) []byte {
 		if right.in[before] {
 			left, right = right, left
 		}
-		return t.appendPart(t.appendPart(append(b, tagInPlace), left), right)
+		return t.appendPart(t.appendPart(append(b, tagInPlace), left, above), right, above)
 	}
 	t.settle(left)
 	t.settle(right)
+	bit := int(p.bit)
+	gap := bit - above - 1
+	step := tagStep + 2*byte(min(gap, mostGap))
 	switch {
+	case gap > mostGap:
 	case !left.inner && left.tag() == tagHash:
-		return t.appendPart(left.appendFields(append(b, tagBeside, p.bit)), right)
+		return t.appendPart(left.appendFields(append(b, step)), right, bit)
 	case !right.inner && right.tag() == tagHash:
-		return right.appendFields(t.appendPart(append(b, tagBeside+1, p.bit), left))
+		return right.appendFields(t.appendPart(append(b, step+1), left, bit))
 	}
-	return t.appendPart(t.appendPart(append(b, tagNode, p.bit), left), right)
+	return t.appendPart(t.appendPart(append(b, tagNode, p.bit), left, bit), right, bit)
 }
 
 // settle finds the hashes of a part that is not opened.
@@ -342,20 +357,33 @@ func readPart(b []byte, path []turn, inOne bool) (p *part, rest []byte, err erro
 
 // readFields reads what comes after the kind of a node.
 func readFields(tag byte, b []byte, path []turn, inOne bool) (p *part, rest []byte, err error) {
-	if tag == tagNode || tag >= tagInPlace && tag <= tagBeside+1 {
+	if tag == tagNode || tag >= tagInPlace && tag <= tagBeside+1 || tag >= tagStep {
 		p = &part{inner: true}
-		if tag == tagInPlace {
+		above, same := -1, -1 // the bit of the inner node above, and the side that is the same
+		if last := len(path) - 1; last >= 0 {
+			above = int(path[last].bit)
+		}
+		switch {
+		case tag == tagInPlace:
 			if inOne { // refused before the parts below are read, so that they do not nest without bound
 				return nil, nil, errors.New("a part in place of another, below such a part")
 			}
 			inOne = true
-		} else {
+		case tag >= tagStep:
+			bit := above + 1 + int(tag-tagStep)/2
+			if bit > math.MaxUint8 {
+				return nil, nil, errors.New("a bit that keys do not have")
+			}
+			p.bit, same = uint8(bit), int(tag-tagStep)%2
+		default:
 			if len(b) == 0 {
 				return nil, nil, errShort
 			}
-			p.bit, b = b[0], b[1:]
-			if len(path) > 0 && p.bit <= path[len(path)-1].bit {
+			if p.bit, b = b[0], b[1:]; int(p.bit) <= above {
 				return nil, nil, errors.New("the bits of a path do not ascend")
+			}
+			if tag >= tagBeside {
+				same = int(tag - tagBeside)
 			}
 		}
 		for side := range p.below {
@@ -363,7 +391,7 @@ func readFields(tag byte, b []byte, path []turn, inOne bool) (p *part, rest []by
 			if tag != tagInPlace {
 				to = append(path, turn{p.bit, side})
 			}
-			if tag == tagBeside+byte(side) {
+			if same == side {
 				p.below[side], b, err = readFields(tagHash, b, to, inOne)
 			} else {
 				p.below[side], b, err = readPart(b, to, inOne)

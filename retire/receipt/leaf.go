@@ -1,6 +1,7 @@
 package receipt
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -176,7 +177,7 @@ func (l *Leaf) Add(rows int64, at time.Time) {
 }
 
 // leafVersion is the first byte of a leaf. Each version is read forever.
-const leafVersion = 2
+const leafVersion = 3
 
 // AppendItems appends the list of the items that belongs to a leaf of a listed kind: of each its
 // key and its value, ascending. A key has two values if two contents of its id were archived, and
@@ -197,32 +198,34 @@ func ListHash(items []Item) Hash {
 // and times are rounded to milliseconds.
 //
 //	size
-//	   1  version, 2
+//	   1  version, 3
 //	   1  kind
 //	      blocks, rows, passing
-//	   8  earliest, latest, durable, log until: each 8; in ms since 1970; unknown is the year 1
+//	      earliest, latest, durable, log until: in ms since 1970, each less the one before;
+//	      unknown is the year 1
 //	  32  before: digest, root; after: digest, root: each 32
 //	  32  hash of the items, settings, request: each 32
 //	  16  fingerprints of the model before and of the first one without the blocks: each 16
 //	      leaves, only of kind served
 //	  10  scope, a byte for each place
 //	      principal, build, topic: each its length and the bytes
-//	      number of offsets; of each partition (4) and offset (8)
+//	      number of offsets; of each partition and offset
 //
-// Numbers are little endian; those without a size are varints. In version 1 blocks and rows have
-// 8 bytes each, passing, log until, the second fingerprint and the last place are missing, and there is no
-// kind served, purged or returned.
-func (l *Leaf) AppendBinary(b []byte) []byte { return l.appendBinary(b, l.hashes()) }
-
-func (l *Leaf) appendBinary(b []byte, hashes []*Hash) []byte {
+// Numbers are varints, those of times in zigzag. In version 2 times have 8 bytes each, partitions
+// 4 and offsets 8, little endian. In version 1 blocks and rows have 8 bytes each, too; passing, log
+// until, the second fingerprint and the last place are missing, and there is no kind served, purged
+// or returned.
+func (l *Leaf) AppendBinary(b []byte) []byte {
 	b = append(b, leafVersion, byte(l.Kind))
 	for _, x := range []int64{l.Blocks, l.Rows, l.Passing} {
 		b = binary.AppendUvarint(b, uint64(x))
 	}
+	former := int64(0)
 	for _, at := range []time.Time{l.Earliest, l.Latest, l.Durable, l.LogUntil} {
-		b = binary.LittleEndian.AppendUint64(b, uint64(at.UnixMilli()))
+		ms := at.UnixMilli()
+		b, former = binary.AppendVarint(b, ms-former), ms
 	}
-	for _, h := range hashes {
+	for _, h := range l.hashes() {
 		b = append(b, h[:]...)
 	}
 	b = append(append(b, l.Model[:]...), l.Without[:]...)
@@ -239,8 +242,8 @@ func (l *Leaf) appendBinary(b []byte, hashes []*Hash) []byte {
 	offsets := l.Offsets[:min(len(l.Offsets), MaxOffsets)]
 	b = binary.AppendUvarint(b, uint64(len(offsets)))
 	for _, o := range offsets {
-		b = binary.LittleEndian.AppendUint32(b, o.Partition)
-		b = binary.LittleEndian.AppendUint64(b, uint64(o.Offset))
+		b = binary.AppendUvarint(b, uint64(o.Partition))
+		b = binary.AppendUvarint(b, uint64(o.Offset))
 	}
 	return b
 }
@@ -259,11 +262,15 @@ func (l *Leaf) ownHashes() []*Hash {
 }
 
 // DecodeLeaf reads what AppendBinary has written.
-func DecodeLeaf(b []byte) (*Leaf, error) { return decodeLeaf(b, (*Leaf).hashes) }
+func DecodeLeaf(b []byte) (*Leaf, error) {
+	l, _, err := decodeLeaf(b, (*Leaf).hashes)
+	return l, err
+}
 
-func decodeLeaf(b []byte, hashes func(*Leaf) []*Hash) (*Leaf, error) {
+// decodeLeaf reads a leaf that has some of its hashes. They begin at a byte.
+func decodeLeaf(b []byte, hashes func(*Leaf) []*Hash) (l *Leaf, at int, err error) {
 	if len(b) > 0 && (b[0] < 1 || b[0] > leafVersion) {
-		return nil, fmt.Errorf("a leaf of version %d: this program knows versions 1 to %d", b[0], leafVersion)
+		return nil, 0, fmt.Errorf("a leaf of version %d: this program knows versions 1 to %d", b[0], leafVersion)
 	}
 	r := decode.Reader{Rest: b}
 	number := func() int64 { return int64(binary.LittleEndian.Uint64(r.Take(8))) }
@@ -271,9 +278,20 @@ func decodeLeaf(b []byte, hashes func(*Leaf) []*Hash) (*Leaf, error) {
 		r.Bad = r.Bad || x > math.MaxInt64
 		return int64(x)
 	}
-	moment := func() time.Time { return time.UnixMilli(number()).UTC() }
+	former := int64(0)
+	moment := func() time.Time {
+		if l.Version < 3 {
+			return time.UnixMilli(number()).UTC()
+		}
+		x := r.Uvarint()
+		step := int64(x>>1) ^ -int64(x&1)
+		former += step
+		const most = 1 << 50 // beyond the year 9999, and no sum overflows
+		r.Bad = r.Bad || step < -most || step > most || former < -most || former > most
+		return time.UnixMilli(former).UTC()
+	}
 	head := r.Take(2)
-	l := &Leaf{Version: head[0], Kind: Kind(head[1])}
+	l = &Leaf{Version: head[0], Kind: Kind(head[1])}
 	scope, last := l.Scope[:], Kinds-1
 	if l.Version == 1 {
 		l.Blocks, l.Rows = natural(uint64(number())), natural(uint64(number()))
@@ -285,6 +303,7 @@ func decodeLeaf(b []byte, hashes func(*Leaf) []*Hash) (*Leaf, error) {
 	if l.Version > 1 {
 		l.LogUntil = moment()
 	}
+	at = len(b) - len(r.Rest)
 	for _, h := range hashes(l) {
 		copy(h[:], r.Take(len(h)))
 	}
@@ -304,15 +323,33 @@ func decodeLeaf(b []byte, hashes func(*Leaf) []*Hash) (*Leaf, error) {
 		*text = r.Text()
 		r.Bad = r.Bad || len(*text) > maxText
 	}
-	former := int64(-1)
-	for range r.Count(12) {
-		o := Next{binary.LittleEndian.Uint32(r.Take(4)), natural(uint64(number()))}
-		r.Bad = r.Bad || int64(o.Partition) <= former || o.Partition > math.MaxInt32
-		former = int64(o.Partition)
-		l.Offsets = append(l.Offsets, o)
+	least := 12 // bytes of an offset
+	if l.Version > 2 {
+		least = 2
+	}
+	next := uint64(0) // least partition
+	for range r.Count(least) {
+		var partition, offset uint64
+		if l.Version > 2 {
+			partition, offset = r.Uvarint(), r.Uvarint()
+		} else {
+			partition, offset = uint64(binary.LittleEndian.Uint32(r.Take(4))), uint64(number())
+		}
+		r.Bad = r.Bad || partition < next || partition > math.MaxInt32
+		next = partition + 1
+		l.Offsets = append(l.Offsets, Next{uint32(partition), natural(offset)})
 	}
 	if r.Bad || len(r.Rest) > 0 || !l.Kind.known() || l.Kind > last || len(b) > maxLeaf || len(l.Offsets) > MaxOffsets {
-		return nil, errors.New("not a leaf: its encoding is damaged")
+		return nil, 0, errors.New("not a leaf: its encoding is damaged")
 	}
-	return l, nil
+	return l, at, nil
+}
+
+// withHashes replaces the hashes in an encoded leaf, which begin at a byte.
+func withHashes(leaf []byte, at int, former, now []*Hash) []byte {
+	b := bytes.Clone(leaf[:at])
+	for _, h := range now {
+		b = append(b, h[:]...)
+	}
+	return append(b, leaf[at+len(former)*sha256.Size:]...)
 }

@@ -160,12 +160,11 @@ const proofHeader = "c2sp.org/tlog-proof@v1\n"
 // can be checked offline. Its extra data is the length of the leaf as a varint, the leaf, and
 // the change. The leaf lacks the two roots and the hash of the items if the change gives them.
 func AppendProof(b []byte, r Record, index int64, inclusion tlog.RecordProof, checkpoint []byte) ([]byte, error) {
-	leaf := r.Leaf
-	if l, err := DecodeLeaf(leaf); err != nil {
+	l, at, err := decodeLeaf(r.Leaf, (*Leaf).hashes)
+	if err != nil {
 		return nil, err
-	} else if own := l.ownHashes(); len(own) < len(l.hashes()) {
-		leaf = l.appendBinary(nil, own)
 	}
+	leaf := withHashes(r.Leaf, at, l.hashes(), l.ownHashes())
 	extra := append(binary.AppendUvarint(nil, uint64(len(leaf))), leaf...)
 	extra = append(extra, r.Change...)
 	b = append(append(b, proofHeader...), "extra "...)
@@ -239,16 +238,16 @@ func Check(proof []byte, public string) (*Receipt, error) {
 	if r.Index >= r.Checkpoint.Size {
 		return nil, fmt.Errorf("leaf %d is not in a log of %d", r.Index, r.Checkpoint.Size)
 	}
-	if r.Leaf, err = decodeLeaf(record.Leaf, (*Leaf).ownHashes); err != nil {
+	var at int
+	if r.Leaf, at, err = decodeLeaf(record.Leaf, (*Leaf).ownHashes); err != nil {
 		return nil, err
 	}
-	leaf := record.Leaf
 	if len(r.Leaf.ownHashes()) < len(r.Leaf.hashes()) {
 		if err := r.Leaf.complete(record.Change); err != nil {
 			return nil, err
 		}
-		leaf = r.Leaf.AppendBinary(nil)
 	}
+	leaf := withHashes(record.Leaf, at, r.Leaf.ownHashes(), r.Leaf.hashes())
 	if err := tlog.CheckRecord(inclusion, r.Checkpoint.Size, r.Checkpoint.Root, r.Index, tlog.RecordHash(leaf)); err != nil {
 		return nil, fmt.Errorf("leaf %d is not in the log: %w", r.Index, err)
 	}

@@ -529,13 +529,13 @@ const stored = "../../testdata/receipts/"
 func TestStoredReceipts(t *testing.T) {
 	m := someLog(t, 6)
 	want := map[string][]byte{
-		"key.pub":             []byte(m.key.Public() + "\n"),
-		"cosigned.tlog-proof": append(bytes.TrimSuffix(m.proof(t, 2), m.checkpoint), cosigned(cosigned(m.checkpoint, "a.example", 1e9), "b.example", 2e9)...),
+		"key.pub":                []byte(m.key.Public() + "\n"),
+		"v3-cosigned.tlog-proof": append(bytes.TrimSuffix(m.proof(t, 2), m.checkpoint), cosigned(cosigned(m.checkpoint, "a.example", 1e9), "b.example", 2e9)...),
 	}
 	m.add(t, everyKind(filled(m.key, 40), m.key, 40)...)
-	want["v2-retired.tlog-proof"] = m.proof(t, 5)
+	want["v3-retired.tlog-proof"] = m.proof(t, 5)
 	for i := range m.records[6:] {
-		want[fmt.Sprintf("v2-%s.tlog-proof", Deleted+Kind(i))] = m.proof(t, 6+i)
+		want[fmt.Sprintf("v3-%s.tlog-proof", Deleted+Kind(i))] = m.proof(t, 6+i)
 	}
 	for name, want := range want {
 		if *update {
@@ -546,6 +546,21 @@ func TestStoredReceipts(t *testing.T) {
 		stored, err := os.ReadFile(stored + name)
 		if err != nil || !bytes.Equal(stored, want) {
 			t.Errorf("%s is\n%s, %v, want\n%s", name, stored, err, want)
+		}
+	}
+	for kind := Retired; kind < Kinds; kind++ {
+		name := fmt.Sprintf("%s.tlog-proof", kind)
+		old, err := Check(storedProof(t, "v2-"+name), m.key.Public())
+		if err != nil || old.Leaf.Version != 2 {
+			t.Fatalf("v2-%s: %+v, %v", name, old, err)
+		}
+		now, err := Check(storedProof(t, "v3-"+name), m.key.Public())
+		if err != nil || now.Leaf.Version != 3 || !slices.Equal(now.Items, old.Items) {
+			t.Fatalf("v3-%s: %+v, %v", name, now, err)
+		}
+		old.Leaf.Version = 3
+		if fmt.Sprint(*now.Leaf) != fmt.Sprint(*old.Leaf) {
+			t.Errorf("%s says\n%+v, and in version 2\n%+v", name, *now.Leaf, *old.Leaf)
 		}
 	}
 	for name, ids := range oldReceipts {
@@ -578,7 +593,10 @@ func storedProof(t testing.TB, name string) []byte {
 func TestEveryBitOfAReceiptCounts(t *testing.T) {
 	m := someLog(t, 3)
 	m.add(t, everyKind(filled(m.key, 20), m.key, 20)...)
-	proofs := map[string][]byte{"one.tlog-proof": storedProof(t, "one.tlog-proof")}
+	proofs := map[string][]byte{}
+	for _, name := range []string{"one.tlog-proof", "v2-retired.tlog-proof", "v2-expired.tlog-proof"} {
+		proofs[name] = storedProof(t, name)
+	}
 	for i, kind := range map[int]Kind{1: Retired, 3: Deleted, 8: Restored, 9: Served, 10: Purged, 11: Returned} { // kinds between are like Deleted
 		if l, err := DecodeLeaf(m.records[i].Leaf); err != nil || l.Kind != kind {
 			t.Fatalf("leaf %d is %+v, %v", i, l, err)
@@ -668,20 +686,20 @@ func TestDishonestProofs(t *testing.T) {
 	tree.Remove(key)
 	honest := partOf(since.ref(), tree.now.ref())
 	tree.show(honest, before, []Hash{key}, &key)
-	if _, err := CheckChange(tree.appendPart(nil, honest)); err == nil {
+	if _, err := CheckChange(tree.appendPart(nil, honest, -1)); err == nil {
 		t.Error("the neighbour of the removed item need not be shown")
 	}
 	tree.show(honest, after, []Hash{key}, &key)
-	if _, err := CheckChange(tree.appendPart(nil, honest)); err != nil {
+	if _, err := CheckChange(tree.appendPart(nil, honest, -1)); err != nil {
 		t.Error(err)
 	}
 	back := partOf(tree.now.ref(), since.ref()) // the item comes
 	tree.show(back, after, []Hash{key}, &key)
-	if _, err := CheckChange(tree.appendPart(nil, back)); err == nil {
+	if _, err := CheckChange(tree.appendPart(nil, back, -1)); err == nil {
 		t.Error("the neighbour of an item that comes need not be shown")
 	}
 	tree.show(back, before, []Hash{key}, &key)
-	if _, err := CheckChange(tree.appendPart(nil, back)); err != nil {
+	if _, err := CheckChange(tree.appendPart(nil, back, -1)); err != nil {
 		t.Error(err)
 	}
 	if c, err := CheckChange(deepest()); err != nil || len(c.Moved) != 2 || !c.Alone {
@@ -712,8 +730,9 @@ func TestDishonestProofs(t *testing.T) {
 		"no inner node":     slices.Concat([]byte{tagNode, 3}, []byte{6}, w[:], item(tagAdded, v)),
 		"the wrong order":   slices.Concat([]byte{tagInPlace}, item(tagAdded, v), []byte{6}, w[:]),
 		"both in place":     slices.Concat([]byte{tagInPlace}, item(tagRemoved, v), []byte{8}, w[:], v[:]),
-		"swapped sides":     tree.appendPart(nil, &swapped),
+		"swapped sides":     tree.appendPart(nil, &swapped, -1),
 		"hidden elsewhere":  slices.Concat([]byte{tagNode, 3}, item(tagRemoved, v), []byte{7}, w[:]),
+		"a bit too far":     slices.Concat([]byte{255}, w[:], []byte{255}, w[:], []byte{255}, w[:], item(tagRemoved, v)),
 		"nested":            slices.Concat([]byte{tagInPlace, tagInPlace}, item(tagRemoved, v), []byte{7}, w[:], []byte{7}, w[:]),
 		"nested deep":       bytes.Repeat([]byte{tagInPlace}, 3_000_000), // without the bound it overflows the stack
 		"nested by turns":   byTurns,

@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
 """Checks a receipt of streamd with the Python standard library alone.
 
-    verify.py RECEIPT.tlog-proof PUBLIC-KEY [ID SALT]
-
-RECEIPT is what GET /v1/receipts/proof/N answers, and PUBLIC-KEY the file receipts.key.pub of
-the daemon. It checks the signature of the log (Ed25519, RFC 8032), that the leaf is in the log
-(RFC 6962), and that its blocks were among the live blocks of the first root and are not among
-those of the second (restored: the reverse); of a retirement on request, also that no other block
-differs. Of blocks that are not live (purged, returned) it checks which ones they are. With the id of
-a block and the salt that the daemon gave to the caller, it also checks that the receipt is about it.
-It prints what the leaf says, and exits with 1 if something is wrong.
+RECEIPT is what GET /v1/receipts/proof/N answers, and KEY the file of the log's public key. It checks
+the log's signature (Ed25519, RFC 8032), that the leaf is in the log (RFC 6962), and that its blocks
+were live in the set of the first root and are absent from that of the second (restored: the reverse);
+of a retirement on request, also that no other block differs; of blocks that are not live (purged,
+returned) which ones they are. --block also checks that a block is one of them, by the salt that its
+retirement answered, and --witness a cosignature. What else the leaf says is its owner's word.
 """
 
+import argparse
 import base64
 import hashlib
 import hmac
+import itertools
 import json
 import struct
 import sys
@@ -69,8 +68,7 @@ def point_read(raw):
     if (x * x - square) % P:
         x = x * ROOT % P
     need((x * x - square) % P == 0 and not (x == 0 and sign), "not a point of the curve")
-    if x & 1 != sign:
-        x = P - x
+    x = P - x if x & 1 != sign else x
     return x, y, 1, x * y % P
 
 
@@ -88,25 +86,26 @@ def ed25519_verify(public, message, signature):
 
 # --- c2sp.org/signed-note and c2sp.org/tlog-checkpoint
 
-def open_checkpoint(signed, public):
-    """Returns the size and the root of a checkpoint that the key has signed."""
-    name, key_id, key = public.split("+", 2)
-    key = unbase64(key)
-    need(key[0] == 1 and sha256(name.encode(), b"\n", key)[:4].hex() == key_id, "not a public key")
-    text, blank, signatures = signed.rpartition("\n\n")
-    need(blank and signatures.endswith("\n"), "the checkpoint is no signed note")
-    ours = 0
-    for line in signatures[:-1].split("\n"):
-        dash, signer, raw = (line.split(" ") + ["", ""])[:3]
-        need(dash == "\u2014" and line.count(" ") == 2, "a line of the signatures")
-        raw = unbase64(raw)
-        if signer == name and raw[:4].hex() == key_id:
-            ed25519_verify(key[1:], f"{text}\n".encode(), raw[4:])
-            ours += 1
-    need(ours == 1, "the log has not signed the checkpoint")
+def open_checkpoint(signed, public, witnesses):
+    """Returns the size and the root of a checkpoint that all keys have signed, and when the witnesses did."""
+    text, _, signatures = signed.removesuffix("\n").rpartition("\n\n")
+    lines = [line.split(" ") for line in signatures.split("\n")]
+    need(all(len(line) == 3 and line[0] == "\u2014" for line in lines) and signed[-1:] == "\n", "no signed note")
+    times = {}
+    for kind, verifier in [(1, public)] + [(4, witness) for witness in witnesses]:
+        name, key_id, key = (verifier.split("+", 2) + ["", ""])[:3]
+        key = unbase64(key)
+        need(key[:1] == bytes([kind]) and sha256(name.encode(), b"\n", key)[:4].hex() == key_id, "not a public key")
+        ours = [raw[4:] for raw in (unbase64(line[2]) for line in lines if line[1] == name) if raw[:4].hex() == key_id]
+        need(len(ours) == 1, f"{name} has not signed the checkpoint")
+        message, signature = f"{text}\n", ours[0]
+        if kind == 4:  # c2sp.org/tlog-cosignature
+            times[name], signature = int.from_bytes(signature[:8], "big"), signature[8:]
+            message = f"cosignature/v1\ntime {times[name]}\n{message}"
+        ed25519_verify(key[1:], message.encode(), signature)
     origin, size, root = text.split("\n")[:3]
-    need(origin == name and str(int(size)) == size, "the checkpoint is one of another log")
-    return int(size), unbase64(root)
+    need(origin == public.split("+")[0] and str(int(size)) == size, "the checkpoint is one of another log")
+    return int(size), unbase64(root), times
 
 
 # --- inclusion in the log, RFC 9162, section 2.1.3.2
@@ -143,37 +142,37 @@ class Reader:
         head, self.raw = self.raw[:n], self.raw[n:]
         return head
 
-    def varint(self):
-        value = shift = 0
-        while True:
+    def varint(self, signed=False):
+        value = 0
+        for shift in range(0, 63, 7):
             byte = self.take(1)[0]
             value |= (byte & 127) << shift
             if byte < 128:
                 need(byte or not shift, "a number is longer than necessary")
-                return value
-            shift += 7
-            need(shift < 63, "a number is too large")
+                return value >> 1 ^ -(value & 1) if signed else value
+        raise ValueError("a number is too large")
 
 
 def read_leaf(raw, proof):
     """Returns the fields, the keys of the blocks, and the leaf with the hashes that only the proof has."""
     r = Reader(raw)
     version, kind = r.take(2)
-    old = version == 1
-    need(version in (1, 2) and 0 < kind < (8 if old else len(KINDS)), "a leaf of another version or kind")
+    old, fixed = version == 1, version < 3
+    need(0 < version < 4 and 0 < kind < (8 if old else len(KINDS)), "a leaf of another version or kind")
     leaf = {"version": version, "kind": KINDS[kind]}
     for name in ["blocks", "rows"] if old else ["blocks", "rows", "passing"]:
         leaf[name] = struct.unpack("<q", r.take(8))[0] if old else r.varint()
     times = ["earliest_ms", "latest_ms", "durable_ms", "log_until_ms"][:3 if old else 4]  # unknown: year 1
-    leaf.update(zip(times, struct.unpack(f"<{len(times)}q", r.take(8 * len(times)))))
+    steps = [struct.unpack("<q", r.take(8))[0] if fixed else r.varint(True) for _ in times]
+    leaf.update(zip(times, steps if fixed else itertools.accumulate(steps)))
     at = len(raw) - len(r.raw)
     proved = kind == 1 or not old and leaf["blocks"] > 0
     change = read_change(proof, leaf) if proved and kind < 9 else {}  # else the blocks are not live
     for name in HASHES:
         leaf[name] = change[name] if name in change and not old else r.take(32).hex()
     whole = raw[:at] + bytes.fromhex("".join(leaf[name] for name in HASHES)) + r.raw
-    need(all(leaf[name] == change[name] for name in HASHES if name in change), "the proof is one of another change")
-    need(proved or not proof, "a leaf of this kind has no proof of a change")
+    same = all(leaf[name] == change[name] for name in HASHES if name in change)
+    need(same and (proved or not proof), "the proof is one of another change")
     keys = read_list(proof, leaf) if kind >= 9 else change.get("keys", [])
     for name in ["model"] if old else ["model", "model_without"]:
         leaf[name] = r.take(16).hex()
@@ -183,7 +182,7 @@ def read_leaf(raw, proof):
     leaf["scope"] = {place: STATUS[status] for place, status in zip(PLACES, r.take(9 if old else len(PLACES)))}
     for name in ["principal", "build", "topic"]:
         leaf[name] = r.take(r.varint()).decode()
-    leaf["offsets"] = [struct.unpack("<Iq", r.take(12)) for _ in range(r.varint())]
+    leaf["offsets"] = [struct.unpack("<Iq", r.take(12)) if fixed else (r.varint(), r.varint()) for _ in range(r.varint())]
     need(not r.raw, "the leaf is too long")
     return leaf, keys, whole
 
@@ -204,12 +203,14 @@ def bit_of(key, bit):
 
 def read_node(r, path, found, tag=None, in_one=False):
     tag = r.take(1)[0] if tag is None else tag
-    if tag in (1, 12, 13, 14):  # 13 and 14: the left or the right part is the same hash in both
+    if tag in (1, 12, 13, 14) or tag > 15:  # from 13 on, the left or the right part is the same hash in both
         need(tag != 12 or not in_one, "a part in place of another, below such a part")
-        bit = r.take(1)[0] if tag != 12 else None
-        need(tag == 12 or not path or bit > path[-1][0], "the bits of a path do not ascend")
+        above = path[-1][0] if path else -1
+        bit = None if tag == 12 else above + tag // 2 - 7 if tag > 15 else r.take(1)[0]
+        need(tag == 12 or above < bit < 256, "the bits of a path do not ascend")
+        same = None if tag < 13 else tag % 2 if tag > 15 else tag - 13
         to = [path if tag == 12 else path + [(bit, side)] for side in (0, 1)]
-        below = [read_node(r, to[side], found, 0 if tag == 13 + side else None, in_one or tag == 12) for side in (0, 1)]
+        below = [read_node(r, to[side], found, 0 if side == same else None, in_one or tag == 12) for side in (0, 1)]
         pairs = list(zip(below[0]["hash"], below[1]["hash"]))
         apart = all((left is None) != (right is None) for left, right in pairs)
         need(apart == (tag == 12) and (tag != 12 or pairs[0][0]), "an inner node that neither tree has")
@@ -265,36 +266,35 @@ def read_list(raw, leaf):  # of blocks that are not live
     return [item[:32] for item in items]
 
 
-def verify(proof, public, block=None, salt=None):
+def verify(proof, public, blocks=(), witnesses=()):
     head, blank, checkpoint = proof.partition("\n\n")
     lines = head.split("\n")
     need(blank and len(lines) >= 3 and lines[0] == "c2sp.org/tlog-proof@v1", "not a proof")
-    need(lines[1].startswith("extra ") and lines[2].startswith("index "), "not the proof of a receipt")
     index = int(lines[2][6:])
-    need(str(index) == lines[2][6:], "the index")
-    size, root = open_checkpoint(checkpoint, public)
+    need(lines[1].startswith("extra ") and lines[2] == f"index {index}", "not the proof of a receipt")
+    size, root, times = open_checkpoint(checkpoint, public, witnesses)
     extra = Reader(unbase64(lines[1][6:]))
     raw = extra.take(extra.varint())
     leaf, keys, whole = read_leaf(raw, extra.raw)
     check_inclusion(whole, index, size, [unbase64(line) for line in lines[3:]], root)
-    if block is not None:
-        commitment = hmac.digest(bytes.fromhex(salt), block.encode(), "sha256")
-        need(commitment in keys, "the receipt is not about that block")
-    return {"index": index, "size": size, **leaf}
+    for block, _, salt in (block.rpartition("=") for block in blocks):
+        need(hmac.digest(bytes.fromhex(salt), block.encode(), "sha256") in keys, f"it is not about block {block}")
+    return {"index": index, "size": size, "cosigned": times, **leaf}
 
 
-def main(args):
-    if len(args) not in (2, 4):
-        print(__doc__, file=sys.stderr)
-        return 2
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("receipt", "key"):
+        parser.add_argument(name, metavar=name.upper())
+    for name, metavar in ("--block", "ID=SALT"), ("--witness", "KEY"):
+        parser.add_argument(name, metavar=metavar, action="append", default=[])
+    args = parser.parse_args()
     try:
-        with open(args[0], encoding="utf-8", newline="") as proof, open(args[1], encoding="utf-8") as public:
-            print(json.dumps(verify(proof.read(), public.read().strip(), *args[2:]), indent=2))
+        with open(args.receipt, encoding="utf-8", newline="") as proof, open(args.key, encoding="utf-8") as public:
+            print(json.dumps(verify(proof.read(), public.read().strip(), args.block, args.witness), indent=2))
     except (ValueError, OSError, IndexError) as error:
-        print(f"{args[0]}: {error}", file=sys.stderr)
-        return 1
-    return 0
+        sys.exit(f"{args.receipt}: {error}")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

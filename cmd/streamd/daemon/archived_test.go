@@ -321,8 +321,8 @@ func TestNothingIsLeftOfAnArchivedBlock(t *testing.T) {
 			if err := os.WriteFile(path, []byte(proof), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			independent(t, true, path, receipt.PublicFile(flags["receipts.key_file"]), id, hex.EncodeToString(salt[:]))
-			independent(t, false, path, receipt.PublicFile(flags["receipts.key_file"]), topic+"/0/9", hex.EncodeToString(salt[:]))
+			independent(t, true, path, receipt.PublicFile(flags["receipts.key_file"]), "--block", id+"="+hex.EncodeToString(salt[:]))
+			independent(t, false, path, receipt.PublicFile(flags["receipts.key_file"]), "--block", topic+"/0/9="+hex.EncodeToString(salt[:]))
 			if how == "DELETE" {
 				status, body := d.ask(http.MethodDelete, "/v1/blocks/"+url.PathEscape(id))
 				if want := fmt.Sprintf("salt of %s %x", id, salt); status != http.StatusNotFound || !strings.Contains(body, "receipts [0] of ") || !strings.Contains(body, want) {

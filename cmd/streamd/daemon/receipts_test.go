@@ -229,11 +229,11 @@ func TestLogOfReceipts(t *testing.T) {
 		}
 		args := []string{path, receipt.PublicFile(flags["receipts.key_file"])}
 		if i == *first.Receipt {
-			args = append(args, first.Block.ID, first.Block.Salt)
+			args = append(args, "--block", first.Block.ID+"="+first.Block.Salt)
 		}
 		independent(t, true, args...)
 		if i == *first.Receipt {
-			independent(t, false, append(args[:2:2], last.Block.ID, last.Block.Salt)...)
+			independent(t, false, append(args[:2:2], "--block", last.Block.ID+"="+last.Block.Salt)...)
 			for at := range proof {
 				if at%251 == 0 && proof[at] != '\n' { // a sample: every bit is tried in Go
 					bad := []byte(proof)
@@ -1083,8 +1083,11 @@ func TestSettingsOfReceipts(t *testing.T) {
 func TestIndependentVerifierOfEveryKind(t *testing.T) {
 	const stored = "../../../testdata/receipts/"
 	files, err := filepath.Glob(stored + "*.tlog-proof")
-	if err != nil || len(files) < 2+int(receipt.Kinds-receipt.Retired) {
+	if err != nil || len(files) < 4+2*int(receipt.Kinds-receipt.Retired) {
 		t.Fatalf("%d receipts are stored, %v", len(files), err)
+	}
+	if text, err := os.ReadFile(stored + "verify.py"); err != nil || bytes.Count(text, []byte("\n")) > 300 {
+		t.Errorf("the independent verifier has %d lines, %v", bytes.Count(text, []byte("\n")), err)
 	}
 	r := rand.New(rand.NewPCG(21, 5))
 	for _, file := range files {
@@ -1100,6 +1103,40 @@ func TestIndependentVerifierOfEveryKind(t *testing.T) {
 			t.Fatal(err)
 		}
 		independent(t, false, path, stored+"key.pub")
+	}
+}
+
+// The independent verifier checks the cosignatures of the witnesses that it is given, all of them.
+func TestIndependentVerifierOfWitnesses(t *testing.T) {
+	const (
+		stored = "../../../testdata/receipts/"
+		a      = "a.example+f8c20697+BB76jis6Yn1q36Ep8452H4MOX2W7lS/x9Ni6X+1i68hC"
+		b      = "b.example+c77329c8+BLQJPXyI/B2bvFg3F4DxLa8+tiEZDVIwBE9Zx+AMDo3N"
+		c      = "c.example+9d13337f+BBM7pHX9iU/TucmMsyzKWT+zRMGWAuqpKk/6C+2Y6UMw"
+	)
+	for _, name := range []string{"cosigned.tlog-proof", "v3-cosigned.tlog-proof"} {
+		says := independent(t, true, stored+name, stored+"key.pub", "--witness", a, "--witness", b)
+		if says != "" && !strings.Contains(says, `"b.example": 2000000000`) {
+			t.Errorf("it says %s", says)
+		}
+		independent(t, false, stored+name, stored+"key.pub", "--witness", a, "--witness", c)
+		independent(t, false, stored+name, stored+"key.pub", "--witness", strings.Replace(a, "BB76", "BB77", 1))
+		independent(t, false, stored+name, stored+"key.pub", "--witness", "a.example")
+		proof, err := os.ReadFile(stored + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := bytes.Index(proof, []byte("— a.example "))
+		for _, at := range []int{8, 20, 60} { // in the time, and in the two halves of the signature
+			bad := bytes.Clone(proof)
+			bad[line+len("— a.example ")+at] ^= 1
+			path := filepath.Join(t.TempDir(), name)
+			if err := os.WriteFile(path, bad, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			independent(t, false, path, stored+"key.pub", "--witness", a)
+			independent(t, true, path, stored+"key.pub", "--witness", b)
+		}
 	}
 }
 

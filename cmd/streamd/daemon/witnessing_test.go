@@ -130,7 +130,7 @@ func TestWitnesses(t *testing.T) {
 	if err := os.WriteFile(path, []byte(proof), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	independent(t, true, path, receipt.PublicFile(c.flags["receipts.key_file"]))
+	independent(t, true, path, receipt.PublicFile(c.flags["receipts.key_file"]), "--witness", c.a.Public(), "--witness", c.b.Public())
 	c.stop()
 }
 

@@ -78,8 +78,36 @@ func (k *Key) Grow(size int64, hashes tlog.HashReader, records []Record) (*Growt
 	if err != nil {
 		return nil, err
 	}
-	g.Checkpoint, err = note.Sign(&note.Note{Text: (&Checkpoint{k.Name(), size, root}).text()}, k.signer)
+	g.Checkpoint, err = k.Sign(size, root)
 	return g, err
+}
+
+// Sign signs the checkpoint of a log of that many leaves.
+func (k *Key) Sign(size int64, root tlog.Hash) ([]byte, error) {
+	return note.Sign(&note.Note{Text: (&Checkpoint{k.Name(), size, root}).text()}, k.signer)
+}
+
+// Prove makes the proof of a leaf of a log, for Check. Its checkpoint is that of the log which ends with
+// the leaf: no checkpoint takes fewer hashes, and the proof stays the same while the log grows.
+func (k *Key) Prove(index int64, record Record, hashes tlog.HashReader) ([]byte, error) {
+	root, err := tlog.TreeHash(index+1, hashes)
+	if err != nil {
+		return nil, err
+	}
+	checkpoint, err := k.Sign(index+1, root)
+	if err != nil {
+		return nil, err
+	}
+	return ProveIn(checkpoint, index+1, index, record, hashes)
+}
+
+// ProveIn makes the proof of a leaf with a checkpoint of that many leaves.
+func ProveIn(checkpoint []byte, size, index int64, record Record, hashes tlog.HashReader) ([]byte, error) {
+	inclusion, err := tlog.ProveRecord(size, index, hashes)
+	if err != nil {
+		return nil, err
+	}
+	return AppendProof(nil, record, index, inclusion, checkpoint)
 }
 
 // Checkpoint is a tree head of a log, as c2sp.org/tlog-checkpoint has it.

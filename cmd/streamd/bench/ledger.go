@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
@@ -342,7 +341,7 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 		saves = append(saves, save)
 		if growth != nil {
 			since := timing()
-			proof, err := proofOf(s.store)
+			proof, err := s.proof()
 			if err != nil {
 				return err
 			}
@@ -408,21 +407,17 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 	})
 }
 
-// proofOf is the file with the last receipt.
-func proofOf(store *snapshot.Store) ([]byte, error) {
-	head, err := store.LogHead()
+// proof is the file with the last receipt. It stays the same while the log grows.
+func (s *openSet) proof() ([]byte, error) {
+	head, err := s.store.LogHead()
 	if err != nil {
 		return nil, err
 	}
-	record, err := store.Receipt(head.Size - 1)
+	record, err := s.store.Receipt(head.Size - 1)
 	if err != nil {
 		return nil, err
 	}
-	inclusion, err := tlog.ProveRecord(head.Size, head.Size-1, store)
-	if err != nil {
-		return nil, err
-	}
-	return receipt.AppendProof(nil, record, head.Size-1, inclusion, head.Checkpoint)
+	return s.key.Prove(head.Size-1, record, s.store)
 }
 
 // withReceipts has the daemon, and this process, make receipts from now on.

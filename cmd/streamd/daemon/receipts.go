@@ -499,12 +499,11 @@ func (d *Daemon) Receipt(_ context.Context, leaf int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	head = mostCosigned(head, leaf)
-	inclusion, err := tlog.ProveRecord(head.Size, leaf, d.store)
-	if err != nil {
-		return nil, err
+	signed, cosigned := mostCosigned(head, leaf)
+	if key := d.receipts.key; key != nil && !cosigned {
+		return key.Prove(leaf, record, d.store)
 	}
-	return receipt.AppendProof(nil, record, leaf, inclusion, head.Checkpoint)
+	return receipt.ProveIn(signed.Checkpoint, signed.Size, leaf, record, d.store)
 }
 
 // Tile implements httpapi.Service.

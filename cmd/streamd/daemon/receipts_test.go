@@ -222,6 +222,9 @@ func TestLogOfReceipts(t *testing.T) {
 			t.Errorf("receipt %d: %v", i, err)
 			continue
 		}
+		if r.Checkpoint.Size != i+1 {
+			t.Errorf("receipt %d has the checkpoint of %d: it is another file when the log grows", i, r.Checkpoint.Size)
+		}
 		kinds[r.Leaf.Kind] += r.Leaf.Blocks
 		path := filepath.Join(folder, fmt.Sprintf("%d.tlog-proof", i))
 		if err := os.WriteFile(path, []byte(proof), 0o644); err != nil {

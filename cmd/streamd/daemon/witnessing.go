@@ -240,15 +240,15 @@ func hasSigners(others, some []receipt.Cosignature) bool {
 
 // mostCosigned is the checkpoint with the most cosignatures of those that have a leaf, and the
 // smallest log of several: a witness that is away has not cosigned the larger ones. Without any it is
-// the head.
-func mostCosigned(head snapshot.LogHead, leaf int64) snapshot.LogHead {
+// the head, and ok is false.
+func mostCosigned(head snapshot.LogHead, leaf int64) (best snapshot.LogHead, ok bool) {
 	best, most := head, 0
 	for _, h := range head.Cosigned { // by ascending size
 		if n := bytes.Count(h.Checkpoint, []byte("\n— ")); leaf < h.Size && n > most {
 			best, most = h, n
 		}
 	}
-	return best
+	return best, most > 0
 }
 
 // note notes whether a witness has cosigned, and logs the change.

@@ -102,8 +102,44 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
+	report := receiptReportOf(r)
+	var salts map[string]receipt.Hash
+	if report.Named, salts, err = c.named(r); err != nil {
+		return err
+	}
+	if c.Snapshot != "" {
+		key, err := readPrivate(c.PrivateKey, public)
+		if err != nil {
+			return err
+		}
+		var named *receipt.Leaf
+		if report.Snapshot, named, err = audit.Snapshot(c.Snapshot, r, public, key, salts); err != nil {
+			return err
+		}
+		if report.Without == "" && named != nil && !r.Leaf.Kind.Listed() {
+			report.Without = fingerprint(named.Without)
+		}
+	}
+	if report.Cosigned, err = c.cosigned(r); err != nil {
+		return fmt.Errorf("%s: %w", c.File, err)
+	}
+	if c.Replay != "" {
+		if report.Replay, err = c.replay(ctx, s, r); err != nil {
+			return fmt.Errorf("--replay: %w", err)
+		}
+	}
+	if c.JSON {
+		return printJSON(s.stdout, report)
+	}
+	t := newTable(s.stdout)
+	report.rows(t, r.Leaf)
+	return t.flush()
+}
+
+// receiptReportOf reports what a receipt says and proves on its own.
+func receiptReportOf(r *receipt.Receipt) *receiptReport {
 	l := r.Leaf
-	report := receiptReport{
+	report := &receiptReport{
 		OK: true, Log: r.Checkpoint.Origin, Leaf: r.Index, LogSize: r.Checkpoint.Size, Kind: l.Kind, Blocks: l.Blocks, Rows: l.Rows,
 		Earliest: l.Earliest, Latest: l.Latest, Durable: l.Durable, Principal: l.Principal, Build: l.Build, Topic: l.Topic, Offsets: map[uint32]int64{},
 		Before: hex.EncodeToString(l.Before.Digest[:]), After: hex.EncodeToString(l.After.Digest[:]),
@@ -123,116 +159,115 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 			report.Withdrawn++
 		}
 	}
-	salts := map[string]receipt.Hash{}
+	return report
+}
+
+// named lists the ids of --block, with the salt of each. It is an error if the receipt is not about one
+// of them.
+func (c *receiptsVerifyCmd) named(r *receipt.Receipt) (ids []string, salts map[string]receipt.Hash, err error) {
+	salts = map[string]receipt.Hash{}
 	for _, block := range c.Blocks {
 		at := strings.LastIndex(block, "=")
 		if at < 0 {
-			return fmt.Errorf("--block %s: want ID=SALT", block)
+			return nil, nil, fmt.Errorf("--block %s: want ID=SALT", block)
 		}
-		salt, err := receipt.ParseHash(block[at+1:])
-		if err != nil {
-			return fmt.Errorf("--block %s: the salt %w", block, err)
+		id := block[:at]
+		if salts[id], err = receipt.ParseHash(block[at+1:]); err != nil {
+			return nil, nil, fmt.Errorf("--block %s: the salt %w", block, err)
 		}
-		if !r.Names(block[:at], salt) {
-			return fmt.Errorf("%s: it is not about block %s, or the salt is another one", c.File, block[:at])
+		if !r.Names(id, salts[id]) {
+			return nil, nil, fmt.Errorf("%s: it is not about block %s, or the salt is another one", c.File, id)
 		}
-		report.Named = append(report.Named, block[:at])
-		salts[block[:at]] = salt
+		ids = append(ids, id)
 	}
-	if c.Snapshot != "" {
-		key, err := readPrivate(c.PrivateKey, public)
-		if err != nil {
-			return err
-		}
-		var named *receipt.Leaf
-		if report.Snapshot, named, err = audit.Snapshot(c.Snapshot, r, public, key, salts); err != nil {
-			return err
-		}
-		if report.Without == "" && named != nil && !l.Kind.Listed() {
-			report.Without = fingerprint(named.Without)
-		}
-	}
-	if report.Cosigned, err = c.cosigned(r); err != nil {
-		return fmt.Errorf("%s: %w", c.File, err)
-	}
-	if c.Replay != "" {
-		if report.Replay, err = c.replay(ctx, s, r); err != nil {
-			return fmt.Errorf("--replay: %w", err)
-		}
-	}
-	if c.JSON {
-		return printJSON(s.stdout, report)
-	}
-	t := newTable(s.stdout)
-	t.row("receipt", fmt.Sprintf("%d of the %d in %s: signed and included", report.Leaf, report.LogSize, report.Log))
+	return ids, salts, nil
+}
+
+// rows adds the report to a table. l is the leaf.
+func (p *receiptReport) rows(t *table, l *receipt.Leaf) {
+	t.row("receipt", fmt.Sprintf("%d of the %d in %s: signed and included", p.Leaf, p.LogSize, p.Log))
 	if l.Kind == receipt.Served {
 		t.row("served", fmt.Sprintf("a model without the blocks of those receipts before number %d that name none", l.Leaves))
 	} else {
-		t.row(report.Kind.String(), fmt.Sprintf("%s in %s of topic %s", counted(report.Rows, "row"), counted(report.Blocks, "block"), report.Topic))
+		t.row(p.Kind.String(), fmt.Sprintf("%s in %s of topic %s", counted(p.Rows, "row"), counted(p.Blocks, "block"), p.Topic))
 	}
-	if report.Passing > 0 {
-		t.row("not proved", fmt.Sprintf("%s more, which came and went, or went and came back, between two saves", counted(report.Passing, "block")))
+	if p.Passing > 0 {
+		t.row("not proved", fmt.Sprintf("%s more, which came and went, or went and came back, between two saves", counted(p.Passing, "block")))
 	}
-	if report.Blocks > 0 {
-		t.row("event times", utc(report.Earliest)+" to "+utc(report.Latest))
+	if p.Blocks > 0 {
+		t.row("event times", utc(p.Earliest)+" to "+utc(p.Latest))
 	}
-	t.row("durable", utc(report.Durable))
-	others := ""
-	if report.Others > 0 {
-		others = fmt.Sprintf("; %s of theirs have another block there", counted(report.Others, "id"))
+	t.row("durable", utc(p.Durable))
+	p.liveSet(t, l)
+	for _, id := range p.Named {
+		t.row("block", id+" is one of them")
+	}
+	for _, w := range p.Cosigned {
+		t.row("cosigned", "by "+w.Witness+", "+utc(w.Time))
+	}
+	if p.Principal != "" {
+		t.row("by", p.Principal)
+	}
+	if l.Kind != receipt.Served {
+		t.row("digest before", p.Before)
+		t.row("digest after", p.After)
+	}
+	if p.Model != "" {
+		t.row("model before", p.Model)
 	}
 	switch {
-	case report.Restored:
+	case p.Without != "":
+		t.row("model after", p.Without+", the first that was served")
+	case l.Version > 1 && !l.Kind.Listed(): // no served model had blocks that were not live
+		t.row("model after", "was not served yet; a later receipt of kind served names it (--snapshot finds it)")
+	}
+	p.scope(t)
+	if p.Snapshot != nil {
+		showSnapshot(t, p.Snapshot)
+	}
+	p.Replay.rows(t)
+}
+
+// liveSet says what is proved of the live set before and after.
+func (p *receiptReport) liveSet(t *table, l *receipt.Leaf) {
+	others := ""
+	if p.Others > 0 {
+		others = fmt.Sprintf("; %s of theirs have another block there", counted(p.Others, "id"))
+	}
+	switch {
+	case p.Restored:
 		t.row("live set", "lacked the blocks at the save before, and has them after"+others)
-	case report.Absent && l.Kind == receipt.Retired:
+	case p.Absent && l.Kind == receipt.Retired:
 		t.row("live set", "had the blocks before, lacks them after, and is else the same")
 	case l.Kind == receipt.Returned:
 		t.row("live set", "stays as it is")
 		t.row("archived", counted(l.Blocks, "block")+" again, that the control topic had taken out")
 	case l.Kind == receipt.Purged:
 		t.row("live set", "stays as it is")
-		if n := l.Blocks - report.Withdrawn; n > 0 {
+		if n := l.Blocks - p.Withdrawn; n > 0 {
 			t.row("archived", counted(n, "block")+" that retire.archive kept; an earlier receipt of kind expired shows that they left the live set, if they were live")
 		}
-		if n := report.Withdrawn; n > 0 {
+		if n := p.Withdrawn; n > 0 {
 			t.row("withdrawn", counted(n, "block")+" that the control topic had taken out, and cannot give back now; an earlier receipt of kind withdrawn shows that they left the live set, if they were live")
 		}
-	case report.Absent && l.Principal != "":
+	case p.Absent && l.Principal != "":
 		t.row("live set", "had the blocks before, and lacks them after")
-	case report.Absent:
+	case p.Absent:
 		t.row("live set", "had the blocks at the save before, and lacks them after"+others)
 	}
-	for _, id := range report.Named {
-		t.row("block", id+" is one of them")
-	}
-	for _, w := range report.Cosigned {
-		t.row("cosigned", "by "+w.Witness+", "+utc(w.Time))
-	}
-	if report.Principal != "" {
-		t.row("by", report.Principal)
-	}
-	if l.Kind != receipt.Served {
-		t.row("digest before", report.Before)
-		t.row("digest after", report.After)
-	}
-	if report.Model != "" {
-		t.row("model before", report.Model)
-	}
-	switch {
-	case report.Without != "":
-		t.row("model after", report.Without+", the first that was served")
-	case l.Version > 1 && !l.Kind.Listed(): // no served model had blocks that were not live
-		t.row("model after", "was not served yet; a later receipt of kind served names it (--snapshot finds it)")
-	}
+}
+
+// scope groups the places by what became of the blocks there.
+func (p *receiptReport) scope(t *table) {
 	for _, status := range [][2]string{{"done", "gone from"}, {"pending", "leaves later"}, {"kept", "kept in"}, {"not_ours", "not ours"}} {
 		var places []string
-		for _, place := range slices.Sorted(maps.Keys(report.Scope)) {
-			if report.Scope[place] != status[0] {
+		for _, place := range slices.Sorted(maps.Keys(p.Scope)) {
+			if p.Scope[place] != status[0] {
 				continue
 			}
 			name := strings.ReplaceAll(place, "_", " ")
-			if place == "log" && report.LogUntil != nil {
-				name += " (until about " + utc(*report.LogUntil) + ")"
+			if place == "log" && p.LogUntil != nil {
+				name += " (until about " + utc(*p.LogUntil) + ")"
 			}
 			places = append(places, name)
 		}
@@ -240,11 +275,6 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 			t.row(status[1], strings.Join(places, ", "))
 		}
 	}
-	if report.Snapshot != nil {
-		showSnapshot(t, report.Snapshot)
-	}
-	report.Replay.rows(t)
-	return t.flush()
 }
 
 // cosigned lists the witnesses that have cosigned the checkpoint of a receipt. It is an error if

@@ -14,17 +14,17 @@ import (
 	"streamd/retire/receipt"
 )
 
-// receipts is what receipts need to know about the live set.
+// receipts keeps the tree of live blocks, and the moves of blocks that no saved receipt tells of yet.
 type receipts struct {
-	key   *receipt.Key    // nil: there are no receipts
-	tree  receipt.Tree    // of the live blocks
-	kept  receipt.Version // of the last save that was begun
-	saved receipt.Side    // of it, too
-	file  receipt.Hash    // digest of the sums in the file, if the start has retired blocks of it
-	moved map[receipt.Item]move
-	grown map[receipt.Hash]growth // blocks that have grown since the last save, by the key of their items
-	past  map[receipt.Item]move   // archived blocks that have lost their summaries or have them again, and have no leaf yet
-	again [receipt.Kinds]int64    // moves of blocks that have moved again
+	key   *receipt.Key            // nil: there are no receipts
+	tree  receipt.Tree            // of the live blocks
+	kept  receipt.Version         // of the tree at the last save that was begun
+	saved receipt.Side            // the live set at that save
+	file  receipt.Hash            // digest of the sums in the file, if the start has retired blocks of it
+	moved map[receipt.Item]move   // since that save: the latest move of each item
+	again [receipt.Kinds]int64    // since that save: moves that a later one of the same item has replaced
+	grown map[receipt.Hash]growth // since that save: blocks that have grown, by the key of their items
+	past  map[receipt.Item]move   // since that save: archived blocks that have lost their summaries or have them again
 	moves int64                   // since the start
 }
 
@@ -34,11 +34,11 @@ type move struct {
 	size
 }
 
-// told is the kind of a move that has a receipt of its own.
-const told receipt.Kind = 0
+// ownReceipt is the kind of a move that has a receipt of its own. No receipt of a save counts it.
+const ownReceipt receipt.Kind = 0
 
-// growth is the rows and the event time of a block that has grown. A receipt proves its item of one
-// of two saved live sets, and so counts the rows that it had there.
+// growth has the size of a block that has grown, at the last save and now. A receipt proves the block's
+// item in one of the two live sets, so it counts the rows that the block had there.
 type growth struct{ before, now size }
 
 type size struct {
@@ -46,7 +46,7 @@ type size struct {
 	at   time.Time
 }
 
-// grow notes that a live block has grown.
+// grow records that a live block has grown.
 func (r *receipts) grow(former, now *retire.Entry) {
 	if r.key == nil {
 		return
@@ -60,8 +60,7 @@ func (r *receipts) grow(former, now *retire.Entry) {
 	r.grown[i.Key] = g
 }
 
-// note notes a move of a block, whose item is in the tree. It takes the place of the block's
-// move before.
+// note records a move of a block whose item is in the tree. It replaces an earlier move of the item.
 func (r *receipts) note(kind receipt.Kind, e *retire.Entry) {
 	if r.key == nil {
 		return
@@ -89,7 +88,7 @@ func (r *receipts) remove(id string) {
 }
 
 // KeepReceipts makes the tree of the live blocks from the store's ledger. It is called before
-// the set changes. Blocks that a stricter policy has just retired are noted.
+// the set changes. Blocks that a stricter policy has just retired have receipts with the first save.
 func (l *Set) KeepReceipts(key *receipt.Key) error {
 	r := &l.receipts
 	r.key, r.moved, r.past, r.grown = key, map[receipt.Item]move{}, map[receipt.Item]move{}, map[receipt.Hash]growth{}
@@ -128,7 +127,7 @@ func (l *Set) KeepReceipts(key *receipt.Key) error {
 	return nil
 }
 
-// Side is the live set as receipts have it.
+// Side identifies the live set for receipts.
 func (l *Set) Side() receipt.Side {
 	return receipt.Side{Digest: l.features.sums.totalDigest(), Root: l.receipts.tree.Root()}
 }
@@ -145,50 +144,26 @@ func (l *Set) Item(id string) (i receipt.Item) {
 // It is 0 without receipts.
 func (l *Set) Moves() int64 { return l.receipts.moves }
 
-// Departure is what a receipt says of blocks that have left the live set, or come back.
+// Departure is the contents of a receipt of blocks that have left the live set, or come back.
 type Departure struct {
 	receipt.Leaf
 	Change []byte // its proof
 	Moves  int64  // Set.Moves by now
 }
 
-// TakeDepartures returns what has been noted since the last call, with the live set then and
-// now: for each kind as many as its proofs need, and at least one. Archived blocks come last.
+// TakeDepartures returns the moves since the last call as contents of receipts, with the live set
+// then and now. A kind of many blocks has several receipts, since a proof is bounded. Those of archived
+// blocks come last.
 func (l *Set) TakeDepartures() (departures []Departure) {
 	r := &l.receipts
-	now, passing := l.Side(), r.again
-	last := map[receipt.Item]move{} // of each item that only one of the two live sets has
-	for i, m := range r.moved {
-		in, was := r.tree.GetIn(r.kept, i.Key)
-		out, is := r.tree.Get(i.Key)
-		if m.kind == receipt.Restored {
-			in, was, out, is = out, is, in, was
-		}
-		// A block that has grown before it left, or after it came back, has another item there.
-		_, own := r.moved[in]
-		if !was || is && in == out || in != i && own {
-			passing[m.kind]++
-			continue
-		}
-		if other, twice := last[in]; twice {
-			if passing[min(other.kind, m.kind)]++; other.kind > m.kind {
-				continue
-			}
-		}
-		if in != i {
-			m.size = r.grown[i.Key].before
-			if m.kind == receipt.Restored {
-				m.size = r.grown[i.Key].now
-			}
-		}
-		last[in] = m
-	}
+	now := l.Side()
+	last, passing := r.provable()
 	var proved [receipt.Kinds][]receipt.Item
 	for i, m := range last {
 		proved[m.kind] = append(proved[m.kind], i)
 	}
 	for kind, items := range proved {
-		if kind == int(told) {
+		if kind == int(ownReceipt) {
 			continue
 		}
 		slices.SortFunc(items, func(a, b receipt.Item) int { return bytes.Compare(a.Key[:], b.Key[:]) })
@@ -216,7 +191,39 @@ func (l *Set) TakeDepartures() (departures []Departure) {
 	return departures
 }
 
-// notePurged notes that an archived block loses its summary.
+// provable lists the moves that a proof can show: those of items that only one of the two live sets
+// has, that of the last save and the present one. passing counts the others by kind.
+func (r *receipts) provable() (last map[receipt.Item]move, passing [receipt.Kinds]int64) {
+	last, passing = map[receipt.Item]move{}, r.again
+	for i, m := range r.moved {
+		in, was := r.tree.GetIn(r.kept, i.Key)
+		out, is := r.tree.Get(i.Key)
+		if m.kind == receipt.Restored {
+			in, was, out, is = out, is, in, was
+		}
+		// A block that has grown before it left, or after it came back, has another item there.
+		_, own := r.moved[in]
+		if !was || is && in == out || in != i && own {
+			passing[m.kind]++
+			continue
+		}
+		if other, twice := last[in]; twice {
+			if passing[min(other.kind, m.kind)]++; other.kind > m.kind {
+				continue
+			}
+		}
+		if in != i {
+			m.size = r.grown[i.Key].before
+			if m.kind == receipt.Restored {
+				m.size = r.grown[i.Key].now
+			}
+		}
+		last[in] = m
+	}
+	return last, passing
+}
+
+// notePurged records that an archived block loses its summary.
 func (l *Set) notePurged(e *retire.Entry) error {
 	item, err := l.archivedItem(e)
 	if err == nil {
@@ -242,8 +249,8 @@ func (l *Set) archivedItem(e *retire.Entry) (receipt.Item, error) {
 	return key.Item(e.ID, s.Digest()), nil
 }
 
-// notePast notes that an archived block loses its summary, or has it again. What was noted before has
-// then not happened between two saves.
+// notePast records that an archived block loses its summary, or has it again. Both between two saves
+// undo each other.
 func (r *receipts) notePast(kind receipt.Kind, i receipt.Item, e *retire.Entry) {
 	if r.key == nil {
 		return
@@ -255,7 +262,7 @@ func (r *receipts) notePast(kind receipt.Kind, i receipt.Item, e *retire.Entry) 
 	r.past[i] = move{kind, size{e.Rows, e.Time}}
 }
 
-// listed is what receipts of a listed kind say. Their proof is the list of the items.
+// listed makes the contents of receipts of a listed kind. Their proof is the list of the items.
 func (l *Set) listed(kind receipt.Kind, all map[receipt.Item]move) (leaves []Departure) {
 	var items []receipt.Item
 	for i, m := range all {
@@ -275,8 +282,8 @@ func (l *Set) listed(kind receipt.Kind, all map[receipt.Item]move) (leaves []Dep
 	return leaves
 }
 
-// RetireTogether retires live blocks on request, with what a receipt says of them. Without
-// receipts that is nil.
+// RetireTogether retires live blocks on request, and returns the contents of their receipt. Without
+// receipts it returns nil.
 func (l *Set) RetireTogether(ids []string) (*Departure, error) {
 	return l.leaveTogether(receipt.Retired, ids, l.retire)
 }
@@ -309,7 +316,7 @@ func (l *Set) leaveTogether(kind receipt.Kind, ids []string, leave func(id strin
 		d.Add(e.Rows, e.Time)
 		i, _ := r.tree.Get(r.key.ItemKey(id))
 		items, keys = append(items, i), append(keys, i.Key)
-		r.note(told, &e)
+		r.note(ownReceipt, &e)
 	}
 	slices.SortFunc(items, func(a, b receipt.Item) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 	if err := all(); err != nil {

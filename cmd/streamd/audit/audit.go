@@ -14,7 +14,7 @@ import (
 	"streamd/snapshot"
 )
 
-// Report is what is found in a snapshot file.
+// Report is the result of checking a snapshot file.
 type Report struct {
 	File   string `json:"file"`
 	Blocks int    `json:"blocks"` // live ones, whose summaries add up to the digest

@@ -11,13 +11,13 @@ import (
 	"streamd/cmd/streamd/model"
 )
 
-// EventType says what happened.
+// EventType is the type of an event.
 type EventType string
 
 // The types of events.
 const (
 	EventAlarm      EventType = "alarm"      // a drift detector has found a change
-	EventRetirement EventType = "retirement" // blocks were retired on request
+	EventRetirement EventType = "retirement" // blocks were retired on request or by the control topic
 	EventRebalance  EventType = "rebalance"  // the consumer group has assigned partitions
 	EventEpoch      EventType = "epoch"      // the live blocks are in other coordinates
 	EventReceipt    EventType = "receipt"    // receipts were saved
@@ -29,9 +29,9 @@ type Event struct {
 	ID         string           `json:"-"`
 	Time       time.Time        `json:"time"`                 // time when it happened
 	Type       EventType        `json:"type"`                 // alarm, retirement, receipt, rebalance, epoch or missed, as in the line event
-	Text       string           `json:"text"`                 // what happened, for people to read
-	Alarm      *model.Alarm     `json:"alarm,omitempty"`      // what an alarm found
-	Retirement *RetirementEvent `json:"retirement,omitempty"` // what was retired
+	Text       string           `json:"text"`                 // sentence about the event, for people to read
+	Alarm      *model.Alarm     `json:"alarm,omitempty"`      // change that a drift detector has found
+	Retirement *RetirementEvent `json:"retirement,omitempty"` // size of a retirement, and digests of the state
 	Receipts   *ReceiptsEvent   `json:"receipts,omitempty"`   // receipts that were saved
 	Partitions *int             `json:"partitions,omitempty"` // partitions of this instance after a rebalance
 	Epoch      *uint32          `json:"epoch,omitempty"`      // number of the epoch in use, as in GET /v1/epoch

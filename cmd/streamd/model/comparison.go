@@ -55,7 +55,7 @@ type PlanesCorrectness struct {
 	BOnB *Correctness `json:"b_on_b"` // of the second window's plane on the second window
 }
 
-// Correctness is what the means and covariances of the classes say of a share of rows. The bounds
+// Correctness bounds and estimates a share of rows from the means and covariances of the classes. The bounds
 // always hold, up to rounding: they are those of Cantelli's inequality for each class. The estimate
 // assumes that the values x'w − γ of each class are normally distributed.
 type Correctness struct {

@@ -78,7 +78,7 @@ import (
 	"streamd/retire"
 )
 
-// Change is what a record says.
+// Change is the effect of a record.
 type Change struct {
 	Name      string            // of the selection
 	Selection *retire.Selection // in force from now on; nil: taken back

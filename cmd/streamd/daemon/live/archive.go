@@ -181,7 +181,7 @@ func (l *Set) dropArchived(e *retire.Entry) error {
 }
 
 // RetireOthers retires those of the blocks on request that are archived or withdrawn. The state
-// does not change. leaves are what receipts say of them. rest are the live blocks.
+// does not change. leaves are the contents of their receipts. rest are the live blocks.
 func (l *Set) RetireOthers(ids []string) (leaves []Departure, rest []string, err error) {
 	all := map[receipt.Item]move{}
 	for _, id := range ids {

@@ -42,8 +42,8 @@ func (o Order) block(e *retire.Entry) (timeline.Line, timeline.Block) {
 	return timeline.Line{Topic: p.Topic, Partition: p.Partition}, timeline.Block{ID: e.ID, First: p.Offset, Last: max(e.Last, p.Offset), Time: ms}
 }
 
-// past is what windows are summed from. It is made for the first window, and dropped when
-// nobody has asked for long, or when the live set takes the memory.
+// past has the indices that windows are summed from. They are made for the first window, and dropped
+// when nobody has asked for long, or when the live set takes the memory.
 type past struct {
 	indices [orders]*listing
 	cuts    map[*Cut]struct{} // being summed

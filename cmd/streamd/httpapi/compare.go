@@ -76,7 +76,9 @@ func (s *Server) compare(w http.ResponseWriter, r *http.Request) error {
 }
 
 // StretchNoun says what ParseStretch takes.
-const StretchNoun = "a number of days such as 1d, or a duration such as 6h, in whole milliseconds"
+const StretchNoun = "a number of days such as 1d, or a duration such as 6h, in whole milliseconds and at most 65535d"
+
+const longestStretch = 65535 * 24 * time.Hour // 179 years
 
 // ParseStretch reads the length of a step or a window.
 func ParseStretch(text string) (d time.Duration, err error) {
@@ -88,7 +90,7 @@ func ParseStretch(text string) (d time.Duration, err error) {
 		}
 		return d, nil
 	}
-	if d, err = patience.parse(text); err == nil && (d < time.Millisecond || d%time.Millisecond != 0) {
+	if d, err = patience.parse(text); err == nil && (d < time.Millisecond || d > longestStretch || d%time.Millisecond != 0) {
 		err = strconv.ErrRange
 	}
 	return d, err

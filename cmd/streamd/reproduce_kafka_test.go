@@ -29,6 +29,11 @@ func TestReproduceThroughKafka(t *testing.T) {
 	for _, partitions := range []string{"1", "3"} {
 		var got reproduce.Report
 		reported(t, &got, append(args, "--brokers", brokers, "--partitions", partitions)...)
+		last := &got.Results[len(got.Results)-2]
+		if !strings.Contains(last.Remark, "the 31 planes are those of a daemon") {
+			t.Errorf("the report does not say that it went through Kafka: %+v", last)
+		}
+		last.Remark = ""
 		if len(got.Results) != 8 || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s partitions: %+v, in process %+v", partitions, got, want)
 		}

@@ -179,6 +179,9 @@ func (d drifting) run(ctx context.Context, c *Config) ([]Result, error) {
 	if broken == "" && math.Abs(previous-between) > closeBy {
 		broken = fmt.Sprintf("the last angle is more than %d° from that between the clusters", closeBy)
 	}
+	if c.Windows != nil && broken == "" {
+		results[len(results)-1].Remark = fmt.Sprintf("the %d planes are those of a daemon that read the points from Kafka; each has the bits of sums that are added and subtracted here", len(planes))
+	}
 	return append(results, Result{DataSet: "Either cluster alone", Method: psvm.name, Angle: &between, Broken: broken}), nil
 }
 

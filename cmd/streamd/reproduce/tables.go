@@ -66,7 +66,7 @@ var tables = []*Table{
 		Name:  "fig-2.7",
 		Title: "60 days of a million points, 30 at a time, one in and one out (Fung 2003, figure 2.7)",
 		Notes: []string{
-			fmt.Sprintf("The points are those of streamd replay ndc --rows 60000000 --drift %d000000:%d000000, where a day is a million points. The thesis has no figures.", driftBegin, driftEnd),
+			fmt.Sprintf("The points are those of streamd replay ndc --rows 60000000 --drift %d000000:%d000000, where a day is a million points; --day-rows makes other days. The thesis has no figures.", driftBegin, driftEnd),
 			"Angles are between normals and the first one, up to 180 degrees. Tested on 100,000 other points of the last day.",
 		},
 		run:  runDrift,

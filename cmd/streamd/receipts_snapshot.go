@@ -14,19 +14,25 @@ import (
 func showSnapshot(t *table, s *audit.Report) {
 	t.row("snapshot", fmt.Sprintf("%s: %s in %s add up to its digest", s.File, counted(s.Rows, "row"), counted(s.Blocks, "block")))
 	t.row("its log", fmt.Sprintf("goes on that of the receipt; %s, all of them proved", counted(s.Leaves, "receipt")))
-	switch {
-	case s.At == nil:
-		t.row("its digest", fmt.Sprintf("is that of no receipt: blocks have come since receipt %d, the last of those that tell of blocks", s.Last))
-	case *s.At == s.Last:
-		t.row("its digest", fmt.Sprintf("is the one after receipt %d, the last of those that tell of blocks", s.Last))
-	default:
-		t.row("its digest", fmt.Sprintf("is the one after receipt %d; the same sums have come again since receipt %d", *s.At, s.Last))
+	since := ""
+	if s.Since > 0 {
+		since = fmt.Sprintf(", without %s that came later", counted(s.Since, "block"))
 	}
-	if s.Root != "" && s.At != nil {
-		t.row("its live set", fmt.Sprintf("has the root after receipt %d, from ids and summaries", *s.At))
+	switch {
+	case s.Proved:
+		t.row("its digest", fmt.Sprintf("is the one after receipt %d, the last of those that tell of blocks%s", s.Last, since))
+	case s.Last >= 0:
+		t.row("its digest", fmt.Sprintf("is not compared with receipt %d, the last of those that tell of blocks: %s grown since", s.Last, counted(s.Grown, "block")))
+	}
+	if s.Root != "" && s.Proved {
+		t.row("its live set", fmt.Sprintf("has the root after receipt %d%s, from ids and summaries", s.Last, since))
 	}
 	if s.Looked > 0 {
-		t.row("live in it", fmt.Sprintf("%d of %s looked for", s.Live, counted(s.Looked, "block")))
+		again := ""
+		if s.Live > 0 {
+			again = ": they came again"
+		}
+		t.row("live in it", fmt.Sprintf("%d of %s looked for%s", s.Live, counted(s.Looked, "block"), again))
 	}
 }
 

@@ -1,12 +1,15 @@
 // Package audit checks a receipt with a copy of the snapshot, by arithmetic and without a row: the
-// summaries of the live blocks add up to the digest of the state, the log of the file continues that
-// of the receipt, and each of its receipts is proved.
+// summaries of the live blocks add up to the digest of the state, those of the blocks that had come by
+// the last receipt add up to the digest that it left, the log of the file continues that of the
+// receipt, and each of its receipts is proved.
 package audit
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"streamd/incremental"
 	"streamd/retire"
@@ -20,15 +23,19 @@ type Report struct {
 	Blocks int    `json:"blocks"` // live ones, whose summaries add up to the digest
 	Rows   int64  `json:"rows"`
 	Digest string `json:"state_digest"`
-	Leaves int64  `json:"leaves"` // of its log, which goes on that of the receipt; each is proved
-	// At is the latest leaf whose live set after has the digest, and with the private key the
-	// root; null: blocks have come since the last leaf, which is Last.
-	At   *int64 `json:"at_leaf"`
-	Last int64  `json:"last_leaf"`           // of blocks that have left or come back
-	Root string `json:"live_root,omitempty"` // of the tree of the live blocks; only with the private key
+	Leaves int64  `json:"leaves"`    // of its log, which goes on that of the receipt; each is proved
+	Last   int64  `json:"last_leaf"` // of blocks that have left or come back; -1: there is none
+	// Since counts the live blocks that have come after the last leaf, by its offsets, and Grown those
+	// of which a part has. Without the former the blocks add up to the digest after the last leaf, and
+	// with the private key they have its root. Proved reports that. It is false only where blocks have
+	// grown or there is no last leaf.
+	Since  int    `json:"blocks_since"`
+	Grown  int    `json:"blocks_grown"`
+	Proved bool   `json:"last_proved"`
+	Root   string `json:"live_root,omitempty"` // of the tree of the live blocks; only with the private key
 	// Looked counts the blocks of the receipt that were looked for: all with the private key, else
 	// those that are named. Those that had been withdrawn are left out, since the receipt has no
-	// contents of them. Live counts those that are live in the file.
+	// contents of them. Live counts those that are live in the file: they have come again.
 	Looked int `json:"looked_for"`
 	Live   int `json:"live"`
 }
@@ -43,61 +50,25 @@ func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, 
 	}
 	defer store.Close()
 	report := &Report{File: path, Blocks: len(saved.Entries), Leaves: saved.Log.Size, Last: -1}
-	sum, digest := incremental.NewState(nil), incremental.NewState(nil).Digest()
-	if space := saved.Space(snapshot.Features); space != nil {
-		sum, digest = incremental.NewState(space.State.Features()), space.State.Digest()
+	log, err := report.audit(store, saved, r, public)
+	if err == nil {
+		err = report.add(store, saved, r, log, key, salts)
 	}
-	var tree receipt.Tree // of the blocks whose salts are known
-	err = store.Summaries(snapshot.Features, func(e retire.Entry, s *incremental.Summary) error {
-		sum.Add(s)
-		if salt, named := salts[e.ID]; key != nil {
-			tree.Put(key.Item(e.ID, s.Digest()))
-		} else if named {
-			digest := s.Digest()
-			tree.Put(receipt.Item{Key: receipt.Commit(salt, e.ID), Value: receipt.Commit(salt, string(digest[:]))})
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	if summed := sum.Digest(); summed != digest {
-		return nil, nil, fmt.Errorf("%s: its blocks add up to the digest %x, and the state has %x", path, summed, digest)
-	}
-	report.Rows, report.Digest = sum.Rows(), hex.EncodeToString(digest[:])
-	var root *receipt.Hash // of all live blocks
-	if key != nil {
-		all := tree.Root()
-		root, report.Root = &all, hex.EncodeToString(all[:])
-	}
-	named, err := report.audit(store, saved, r, public, digest, root)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	wanted := map[receipt.Hash]bool{}
-	for id, salt := range salts {
-		wanted[receipt.Commit(salt, id)] = true
-	}
-	for _, item := range r.Items {
-		if item.Withdrawn() || key == nil && !wanted[item.Key] {
-			continue
-		}
-		report.Looked++
-		if is, _ := tree.Get(item.Key); is == item {
-			report.Live++
-		}
-	}
-	return report, named, nil
+	return report, log.named, nil
 }
 
-// audit checks that the log in a file is one with that of a receipt, and each of its leaves. It
-// returns the leaf that names the model without the blocks of the receipt, if its own leaf does
-// not. root is that of the live blocks, or nil.
-//
-// Other blocks with the same rows have the same digest. So the live set may have the digest of an
-// earlier leaf and another root. It cannot have the digest of the last leaf and another root, since
-// blocks that only come change the digest.
-func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *receipt.Receipt, public string, digest receipt.Hash, root *receipt.Hash) (named *receipt.Leaf, err error) {
+// findings are what a log has.
+type findings struct {
+	last     *receipt.Leaf         // of blocks that have left or come back; nil: there is none
+	named    *receipt.Leaf         // names the model without the blocks of the receipt; nil: there is none
+	restored map[receipt.Item]bool // blocks that were restored after the receipt
+}
+
+// audit checks that the log in a file is one with that of a receipt, and each of its leaves.
+func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *receipt.Receipt, public string) (*findings, error) {
 	has := fmt.Sprintf("its log has %d receipts", saved.Log.Size)
 	if saved.Log.Size == 1 {
 		has = "its log has 1 receipt"
@@ -112,31 +83,16 @@ func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *recei
 	if head.Size != saved.Log.Size {
 		return nil, fmt.Errorf("%s, and its checkpoint is one of %d", has, head.Size)
 	}
+	found := &findings{restored: map[receipt.Item]bool{}}
 	var failed error
-	var last *receipt.Leaf
 	leaves := func(yield func([]byte) bool) {
 		for i := range saved.Log.Size {
-			record, err := store.Receipt(i)
-			if err == nil {
-				var l *receipt.Leaf
-				if l, err = receipt.DecodeLeaf(record.Leaf); err == nil {
-					_, _, err = l.CheckChange(record.Change)
-				}
-				switch {
-				case err != nil:
-				case l.Kind != receipt.Served:
-					if p.Last, last = i, l; l.After.Digest == digest && (root == nil || l.After.Root == *root) {
-						p.At = &i
-					}
-				case named == nil && i > r.Index && l.Leaves > r.Index:
-					named = l
-				}
-			}
+			leaf, err := p.leaf(store, i, r.Index, found)
 			if err != nil {
 				failed = fmt.Errorf("receipt %d: %w", i, err)
 				return
 			}
-			if !yield(record.Leaf) {
+			if !yield(leaf) {
 				return
 			}
 		}
@@ -144,8 +100,155 @@ func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *recei
 	if err := receipt.Audit(leaves, r.Checkpoint, head); err != nil {
 		return nil, errors.Join(failed, err)
 	}
-	if root != nil && last != nil && last.After.Digest == digest && last.After.Root != *root {
-		return nil, fmt.Errorf("it has the digest of the live set after receipt %d, but its blocks are others: their root is %x, and the receipt has %x", p.Last, *root, last.After.Root)
+	return found, nil
+}
+
+// leaf checks a leaf of a log, and returns its bytes.
+func (p *Report) leaf(store *snapshot.Store, i, receipted int64, found *findings) ([]byte, error) {
+	record, err := store.Receipt(i)
+	if err != nil {
+		return nil, err
 	}
-	return named, nil
+	l, err := receipt.DecodeLeaf(record.Leaf)
+	if err != nil {
+		return nil, err
+	}
+	items, _, err := l.CheckChange(record.Change)
+	switch {
+	case err != nil:
+		return nil, err
+	case l.Kind != receipt.Served:
+		p.Last, found.last = i, l
+	case found.named == nil && i > receipted && l.Leaves > receipted:
+		found.named = l
+	}
+	if l.Kind == receipt.Restored && i > receipted {
+		for _, item := range items {
+			found.restored[item] = true
+		}
+	}
+	return record.Leaf, nil
+}
+
+// add adds up the live blocks of a file.
+//
+// No block leaves without a leaf. So the live blocks that had come by the offsets of the last leaf are
+// the live set after it.
+func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt.Receipt, log *findings, key *receipt.Key, salts map[string]receipt.Hash) error {
+	digest := incremental.NewState(nil).Digest()
+	all, old := incremental.NewState(nil), incremental.NewState(nil) // of all blocks, and of those that had come by the last leaf
+	if space := saved.Space(snapshot.Features); space != nil {
+		all, old, digest = incremental.NewState(space.State.Features()), incremental.NewState(space.State.Features()), space.State.Digest()
+	}
+	moved := map[receipt.Item]bool{} // the blocks of the receipt; false: it has no contents of the block
+	for _, item := range r.Items {
+		moved[item] = !item.Withdrawn()
+	}
+	var allItems, oldItems receipt.Tree // with the private key
+	live := map[receipt.Item]bool{}     // the blocks of the receipt that are live, of those with a known salt
+	var stayed []string                 // of these, the ones that had come before the receipt
+	err := store.Summaries(snapshot.Features, func(e retire.Entry, s *incremental.Summary) error {
+		all.Add(s)
+		var item receipt.Item
+		if key != nil {
+			item = key.Item(e.ID, s.Digest())
+			allItems.Put(item)
+		} else if salt, named := salts[e.ID]; named {
+			digest := s.Digest()
+			item = receipt.Item{Key: receipt.Commit(salt, e.ID), Value: receipt.Commit(salt, string(digest[:]))}
+		}
+		if moved[item] {
+			live[item] = true
+			if came(r.Leaf, &e) == before && !log.restored[item] {
+				stayed = append(stayed, e.ID)
+			}
+		}
+		if log.last == nil {
+			return nil
+		}
+		switch came(log.last, &e) {
+		case after:
+			p.Since++
+		case partly:
+			p.Grown++
+		case before:
+			old.Add(s)
+			if key != nil {
+				oldItems.Put(item)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if summed := all.Digest(); summed != digest {
+		return fmt.Errorf("its blocks add up to the digest %x, and the state has %x", summed, digest)
+	}
+	p.Rows, p.Digest = all.Rows(), hex.EncodeToString(digest[:])
+	if key != nil {
+		root := allItems.Root()
+		p.Root = hex.EncodeToString(root[:])
+	}
+	if leaves := r.Leaf.Kind != receipt.Restored && r.Leaf.Kind != receipt.Returned; leaves && stayed != nil {
+		return fmt.Errorf("the block %s of the receipt is live in it, and by its offset it had come before the receipt: it has not left, unless the topic was made again since", stayed[0])
+	}
+	if log.last != nil && p.Grown == 0 {
+		if err := p.prove(&log.last.After, old, key, &oldItems); err != nil {
+			return err
+		}
+	}
+	named := map[receipt.Hash]bool{}
+	for id, salt := range salts {
+		named[receipt.Commit(salt, id)] = true
+	}
+	for item, contents := range moved {
+		if contents && (key != nil || named[item.Key]) {
+			p.Looked++
+		}
+	}
+	p.Live = len(live)
+	return nil
+}
+
+// prove compares the blocks that had come by the last leaf with the live set after it. Without a block
+// the digest can be that of earlier features.
+func (p *Report) prove(left *receipt.Side, old *incremental.State, key *receipt.Key, items *receipt.Tree) error {
+	const unless = ": it has other blocks than the receipt has left, unless format.features changed or the topic was made again since"
+	digest, root := old.Digest(), items.Root()
+	switch {
+	case old.Rows() == 0 && left.Root != receipt.EmptyRoot:
+		return fmt.Errorf("it has none of the blocks that receipt %d has left"+unless, p.Last)
+	case old.Rows() > 0 && digest != left.Digest:
+		return fmt.Errorf("its blocks that had come by receipt %d add up to the digest %x, and the receipt has left %x"+unless, p.Last, digest, left.Digest)
+	case key != nil && root != left.Root:
+		return fmt.Errorf("its blocks that had come by receipt %d have the digest that the receipt has left, but they are others: their root is %x, and the receipt has %x", p.Last, root, left.Root)
+	}
+	p.Proved = true
+	return nil
+}
+
+// arrival says when a block came.
+type arrival int
+
+const (
+	before arrival = iota // before the cut of a leaf
+	partly                // some of its records, or not known
+	after
+)
+
+// came says when a block came, by the offsets of a leaf.
+func came(l *receipt.Leaf, e *retire.Entry) arrival {
+	at, found := slices.BinarySearchFunc(l.Offsets, e.Position.Partition, func(o receipt.Next, partition int) int {
+		return cmp.Compare(int(o.Partition), partition)
+	})
+	switch {
+	case !found && len(l.Offsets) == receipt.MaxOffsets: // further ones were cut off
+		return partly
+	case !found || e.Position.Offset >= l.Offsets[at].Offset:
+		return after
+	case e.Last >= l.Offsets[at].Offset:
+		return partly
+	}
+	return before
 }

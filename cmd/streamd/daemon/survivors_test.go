@@ -363,7 +363,7 @@ func (h *logHistory) auditSnapshot(t *testing.T, o *offline, proof []byte) {
 	}
 	looked := len(slices.DeleteFunc(slices.Clone(r.Items), receipt.Item.Withdrawn))
 	if report.Blocks != o.live.Blocks() || report.Rows != o.live.Rows() || report.Digest != hex.EncodeToString(side.Digest[:]) ||
-		report.Root != hex.EncodeToString(side.Root[:]) || report.Looked != looked || report.Live != live || report.Last < 0 {
+		report.Root != hex.EncodeToString(side.Root[:]) || report.Looked != looked || report.Live != live || report.Last < 0 || report.Proved != (report.Grown == 0) {
 		t.Errorf("receipt %d: the snapshot has %+v, want %d of its blocks", r.Index, report, live)
 	}
 }

@@ -297,8 +297,9 @@ func fingerprintOf(served *model.Served) (f [16]byte) {
 // settings is everything that determines the planes beside the blocks. A leaf has its hash.
 func (r *receipts) settings() []byte {
 	text, err := json.Marshal(map[string]any{
-		"algorithm": incremental.Algorithm, "topic": r.cfg.Kafka.Topic, "features": r.live.Features().Names(), "unit": unit(r.cfg.Blocks),
-		"format": r.cfg.Format, "retire": r.cfg.Retire, "model": r.cfg.Model, "rules": r.rules, "sample": r.cfg.Sample, "kernel": r.cfg.Kernel,
+		"algorithm": incremental.Algorithm, "topic": r.cfg.Kafka.Topic, "features": r.live.Features().Names(),
+		"blocks": r.cfg.Blocks, "format": r.cfg.Format, "retire": r.cfg.Retire, "drift": r.cfg.Drift,
+		"model": r.cfg.Model, "rules": r.rules, "sample": r.cfg.Sample, "kernel": r.cfg.Kernel,
 	})
 	if err != nil {
 		panic(err) // texts and numbers

@@ -132,7 +132,7 @@ func (p *Report) leaf(store *snapshot.Store, i, receipted int64, found *findings
 
 // add adds up the live blocks of a file.
 //
-// No block leaves without a leaf. So the live blocks that had come by the offsets of the last leaf are
+// No block leaves without a leaf while receipts are on. So the live blocks that had come by the offsets of the last leaf are
 // the live set after it.
 func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt.Receipt, log *findings, key *receipt.Key, salts map[string]receipt.Hash) error {
 	digest := incremental.NewState(nil).Digest()
@@ -214,7 +214,7 @@ func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt
 // prove compares the blocks that had come by the last leaf with the live set after it. Without a block
 // the digest can be that of earlier features.
 func (p *Report) prove(left *receipt.Side, old *incremental.State, key *receipt.Key, items *receipt.Tree) error {
-	const unless = ": it has other blocks than the receipt has left, unless format.features changed or the topic was made again since"
+	const unless = ": it has other blocks than the receipt has left, unless since then format.features changed, the topic was made again, or receipts were off (receipts.key_file)"
 	digest, root := old.Digest(), items.Root()
 	switch {
 	case old.Rows() == 0 && left.Root != receipt.EmptyRoot:

@@ -73,7 +73,12 @@ type receiptReport struct {
 	Cosigned   []cosignature     `json:"cosigned,omitempty"` // by witnesses of --witness
 	Replay     *replayedReport   `json:"replay,omitempty"`
 	Snapshot   *audit.Report     `json:"snapshot,omitempty"`
+
+	version byte // of the leaf
 }
+
+// listedOffsets bounds the offsets in a report.
+const listedOffsets = 8
 
 type cosignature struct {
 	Witness string    `json:"witness"`
@@ -132,7 +137,13 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		return printJSON(s.stdout, report)
 	}
 	t := newTable(s.stdout)
-	report.rows(t, r.Leaf)
+	t.row("receipt", fmt.Sprintf("%d of the %d in %s: signed and included", report.Leaf, report.LogSize, report.Log))
+	report.showProved(t)
+	report.showStated(t)
+	if report.Snapshot != nil {
+		showSnapshot(t, report.Snapshot)
+	}
+	report.Replay.rows(t)
 	return t.flush()
 }
 
@@ -146,7 +157,7 @@ func receiptReportOf(r *receipt.Receipt) *receiptReport {
 		RootBefore: hex.EncodeToString(l.Before.Root[:]), RootAfter: hex.EncodeToString(l.After.Root[:]),
 		Settings: hex.EncodeToString(l.Settings[:]), Request: hex.EncodeToString(l.Request[:]), Model: fingerprint(l.Model),
 		Scope: l.Scope.Names(), Absent: len(r.Items) > 0 && l.Kind != receipt.Restored && !l.Kind.Listed(), Restored: len(r.Items) > 0 && l.Kind == receipt.Restored,
-		Passing: l.Passing, Without: fingerprint(l.Without), Leaves: l.Leaves, Others: r.Others,
+		Passing: l.Passing, Without: fingerprint(l.Without), Leaves: l.Leaves, Others: r.Others, version: l.Version,
 	}
 	if !l.LogUntil.IsZero() {
 		report.LogUntil = &l.LogUntil
@@ -183,91 +194,97 @@ func (c *receiptsVerifyCmd) named(r *receipt.Receipt) (ids []string, salts map[s
 	return ids, salts, nil
 }
 
-// rows adds the report to a table. l is the leaf.
-func (p *receiptReport) rows(t *table, l *receipt.Leaf) {
-	t.row("receipt", fmt.Sprintf("%d of the %d in %s: signed and included", p.Leaf, p.LogSize, p.Log))
-	if l.Kind == receipt.Served {
-		t.row("served", fmt.Sprintf("a model without the blocks of those receipts before number %d that name none", l.Leaves))
-	} else {
-		t.row(p.Kind.String(), fmt.Sprintf("%s in %s of topic %s", counted(p.Rows, "row"), counted(p.Blocks, "block"), p.Topic))
-	}
-	if p.Passing > 0 {
-		t.row("not proved", fmt.Sprintf("%s more, which came and went, or went and came back, between two saves", counted(p.Passing, "block")))
-	}
-	if p.Blocks > 0 {
-		t.row("event times", utc(p.Earliest)+" to "+utc(p.Latest))
-	}
-	t.row("durable", utc(p.Durable))
-	p.liveSet(t, l)
-	for _, id := range p.Named {
-		t.row("block", id+" is one of them")
-	}
-	for _, w := range p.Cosigned {
-		t.row("cosigned", "by "+w.Witness+", "+utc(w.Time))
-	}
-	if p.Principal != "" {
-		t.row("by", p.Principal)
-	}
-	if l.Kind != receipt.Served {
-		t.row("digest before", p.Before)
-		t.row("digest after", p.After)
-	}
-	if p.Model != "" {
-		t.row("model before", p.Model)
-	}
-	switch {
-	case p.Without != "":
-		t.row("model after", p.Without+", the first that was served")
-	case l.Version > 1 && !l.Kind.Listed(): // no served model had blocks that were not live
-		t.row("model after", "was not served yet; a later receipt of kind served names it (--snapshot finds it)")
-	}
-	p.scope(t)
-	if p.Snapshot != nil {
-		showSnapshot(t, p.Snapshot)
-	}
-	p.Replay.rows(t)
-}
-
-// liveSet says what is proved of the live set before and after.
-func (p *receiptReport) liveSet(t *table, l *receipt.Leaf) {
+// showProved prints the part of the report that the receipt proves.
+func (r *receiptReport) showProved(t *table) {
 	others := ""
-	if p.Others > 0 {
-		others = fmt.Sprintf("; %s of theirs have another block there", counted(p.Others, "id"))
+	if r.Others > 0 {
+		others = fmt.Sprintf("; %s of theirs have another block there", counted(r.Others, "id"))
 	}
-	switch {
-	case p.Restored:
-		t.row("live set", "lacked the blocks at the save before, and has them after"+others)
-	case p.Absent && l.Kind == receipt.Retired:
-		t.row("live set", "had the blocks before, lacks them after, and is else the same")
-	case l.Kind == receipt.Returned:
+	switch blocks := counted(r.Blocks, "block"); {
+	case r.Restored:
+		t.row("live set", "lacked the blocks at the save before, and has them after: "+blocks+others)
+	case r.Absent && r.Kind == receipt.Retired:
+		t.row("live set", "had the blocks before, lacks them after, and is else the same: "+blocks)
+	case r.Kind == receipt.Returned:
 		t.row("live set", "stays as it is")
-		t.row("archived", counted(l.Blocks, "block")+" again, that the control topic had taken out")
-	case l.Kind == receipt.Purged:
+		t.row("archived", blocks+" again, that the control topic had taken out")
+	case r.Kind == receipt.Purged:
 		t.row("live set", "stays as it is")
-		if n := l.Blocks - p.Withdrawn; n > 0 {
+		if n := r.Blocks - r.Withdrawn; n > 0 {
 			t.row("archived", counted(n, "block")+" that retire.archive kept; an earlier receipt of kind expired shows that they left the live set, if they were live")
 		}
-		if n := p.Withdrawn; n > 0 {
+		if n := r.Withdrawn; n > 0 {
 			t.row("withdrawn", counted(n, "block")+" that the control topic had taken out, and cannot give back now; an earlier receipt of kind withdrawn shows that they left the live set, if they were live")
 		}
-	case p.Absent && l.Principal != "":
-		t.row("live set", "had the blocks before, and lacks them after")
-	case p.Absent:
-		t.row("live set", "had the blocks at the save before, and lacks them after"+others)
+	case r.Absent && r.Principal != "":
+		t.row("live set", "had the blocks before, and lacks them after: "+blocks)
+	case r.Absent:
+		t.row("live set", "had the blocks at the save before, and lacks them after: "+blocks+others)
+	}
+	for _, id := range r.Named {
+		t.row("block", id+" is one of them")
+	}
+	for _, w := range r.Cosigned {
+		t.row("cosigned", "by "+w.Witness+", "+utc(w.Time))
+	}
+	if r.Passing > 0 {
+		t.row("not proved", fmt.Sprintf("%s more, which came and went, or went and came back, between two saves", counted(r.Passing, "block")))
 	}
 }
 
-// scope groups the places by what became of the blocks there.
-func (p *receiptReport) scope(t *table) {
+// showStated prints the part that the log's owner has stated by signing, and that the receipt does not
+// prove.
+func (r *receiptReport) showStated(t *table) {
+	t.row("stated", "by the owner of the log, and not proved by the receipt:")
+	if r.Kind == receipt.Served {
+		t.row("served", fmt.Sprintf("a model without the blocks of those receipts before number %d that name none", r.Leaves))
+	} else {
+		t.row(r.Kind.String(), fmt.Sprintf("%s in %s of topic %s", counted(r.Rows, "row"), counted(r.Blocks, "block"), r.Topic))
+	}
+	if r.Blocks > 0 {
+		t.row("event times", utc(r.Earliest)+" to "+utc(r.Latest))
+	}
+	t.row("durable", utc(r.Durable))
+	if r.Principal != "" {
+		t.row("by", r.Principal)
+	}
+	if r.Kind != receipt.Served {
+		t.row("digest before", r.Before)
+		t.row("digest after", r.After)
+		var next []string
+		for _, partition := range slices.Sorted(maps.Keys(r.Offsets)) {
+			next = append(next, fmt.Sprintf("%d/%d", partition, r.Offsets[partition]))
+		}
+		if more := len(next) - listedOffsets; more > 0 {
+			next = append(next[:listedOffsets], fmt.Sprintf("and %d more (--json)", more))
+		}
+		t.row("offsets", "before "+strings.Join(next, ", ")+", by partition")
+	}
+	if r.Model != "" {
+		t.row("model before", r.Model)
+	}
+	switch {
+	case r.Without != "":
+		t.row("model after", r.Without+", the first that was served")
+	case r.version > 1 && !r.Kind.Listed(): // no served model had blocks that were not live
+		t.row("model after", "was not served yet; a later receipt of kind served names it (--snapshot finds it)")
+	}
+	r.showScope(t)
+	t.row("settings", r.Settings)
+	t.row("build", r.Build)
+}
+
+// showScope groups the places by what became of the blocks there.
+func (r *receiptReport) showScope(t *table) {
 	for _, status := range [][2]string{{"done", "gone from"}, {"pending", "leaves later"}, {"kept", "kept in"}, {"not_ours", "not ours"}} {
 		var places []string
-		for _, place := range slices.Sorted(maps.Keys(p.Scope)) {
-			if p.Scope[place] != status[0] {
+		for _, place := range slices.Sorted(maps.Keys(r.Scope)) {
+			if r.Scope[place] != status[0] {
 				continue
 			}
 			name := strings.ReplaceAll(place, "_", " ")
-			if place == "log" && p.LogUntil != nil {
-				name += " (until about " + utc(*p.LogUntil) + ")"
+			if place == "log" && r.LogUntil != nil {
+				name += " (until about " + utc(*r.LogUntil) + ")"
 			}
 			places = append(places, name)
 		}

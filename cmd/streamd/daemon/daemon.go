@@ -420,6 +420,9 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	applying, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
 	if d.serving.first == d.api {
+		if err := d.witnessing.check(ctx, d.receipts.key); err != nil {
+			return nil, errors.Join(fmt.Errorf("receipts.witnesses: %w", err), d.serving.listener.Close())
+		}
 		d.serving.begin(ctx)
 		d.log.Info().Stringer("address", d.Addr()).Msg("serving HTTP")
 	} else {

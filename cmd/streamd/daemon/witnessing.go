@@ -101,6 +101,62 @@ func (w *witnessing) saved(head snapshot.LogHead) {
 	w.grown = make(chan struct{})
 }
 
+// answersWithin is the most time that a start waits for answers of witnesses.
+const answersWithin = 3 * time.Second
+
+// check asks all witnesses once whether they have cosigned a later log under the key, or another one.
+// Then leaves would follow that fork it: the snapshot is an older copy, or new, and the checkpoint
+// beside it is, too. A witness that does not answer in time is no error.
+func (w *witnessing) check(ctx context.Context, key *receipt.Key) error {
+	if len(w.followers) == 0 || key == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
+	head := w.head
+	if head.Size == 0 {
+		root, err := tlog.TreeHash(0, w.store)
+		if err != nil {
+			return err
+		}
+		if head.Checkpoint, err = key.Sign(0, root); err != nil {
+			return err
+		}
+	}
+	forks := make([]error, len(w.followers))
+	var all sync.WaitGroup
+	for i, f := range w.followers {
+		all.Go(func() {
+			c, err := f.client.Add(ctx, head.Size, nil, head.Checkpoint)
+			other := (*witness.ConflictError)(nil)
+			switch {
+			case errors.As(err, &other) && other.Size >= head.Size && other.Size > 0:
+				forks[i] = &witnessedForkError{f.key.Name(), other.Size, head.Size}
+			case err == nil && head.Size > f.size:
+				if err := w.add(f, head, c); err != nil {
+					w.log.Warn().Err(err).Str("witness", f.key.Name()).Msg("the cosignature is not saved; the witness is asked again")
+				}
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(forks...)
+}
+
+// A witnessedForkError says that a witness has cosigned leaves that the log of receipts lacks.
+type witnessedForkError struct {
+	witness    string
+	seen, size int64
+}
+
+func (e *witnessedForkError) Error() string {
+	says := fmt.Sprintf("the witness %s has cosigned a log of %d receipts, and the snapshot has %d", e.witness, e.seen, e.size)
+	if e.seen == e.size {
+		says = fmt.Sprintf("the witness %s has cosigned other receipts than the %d of the snapshot", e.witness, e.size)
+	}
+	return says + ": the snapshot is an older copy, or new, or another daemon has used receipts.key_file; put the latest snapshot back, or begin with a new snapshot and a new key, and keep the public half of this one; to go on with a log that the witness never cosigns again, take it out of receipts.witnesses"
+}
+
 // follow asks the witnesses until ctx ends. The caller waits for the end.
 func (w *witnessing) follow(ctx context.Context) (end func()) {
 	var all sync.WaitGroup

@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -9,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/daemon/witness/witnesstest"
 	"streamd/retire/receipt"
@@ -122,8 +128,8 @@ func TestWitnesses(t *testing.T) {
 	c.instance = start(t, c.topic, c.file, c.flags)
 	c.cosigned(0, 2, "a.example/w", "b.example/w")
 	c.cosigned(1, 2, "a.example/w", "b.example/w")
-	if n := c.a.Asked() - asked; n > 0 {
-		t.Errorf("the start asks a witness %d times that has cosigned the log", n)
+	if n := c.a.Asked() - asked; n != 1 {
+		t.Errorf("the start asks a witness %d times that has cosigned the log, want once", n)
 	}
 	_, proof := c.ask(http.MethodGet, "/v1/receipts/proof/1")
 	path := filepath.Join(filepath.Dir(c.file), "1.tlog-proof")
@@ -152,6 +158,66 @@ func TestOlderProofKeepsACosignature(t *testing.T) {
 	c.b.Fail(0)
 	c.cosigned(0, 2, "a.example/w", "b.example/w")
 	c.stop()
+}
+
+// A daemon whose whole folder was put back from a backup does not fork the log that a witness has
+// cosigned: it does not start. One whose witnesses are away does.
+func TestWitnessKnowsALaterLog(t *testing.T) {
+	c := startCosigned(t)
+	c.retire(c.ids[0])
+	c.cosigned(0, 1, "a.example/w", "b.example/w")
+	c.stop()
+	backup := map[string][]byte{}
+	for _, path := range []string{c.file, snapshot.CheckpointPath(c.file)} {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		backup[path] = b
+	}
+	c.instance = start(t, c.topic, c.file, c.flags)
+	c.await("five blocks", func() bool { return c.live.Blocks() == 5 })
+	c.retire(c.ids[1])
+	c.cosigned(1, 2, "a.example/w", "b.example/w")
+	c.stop()
+	for path, b := range backup {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func() error {
+		flags := maps.Clone(c.flags)
+		flags["kafka.brokers"], flags["kafka.topic"], flags["snapshot.file"] = cluster(t).Brokers[0], c.topic, c.file
+		d, err := New(Options{Config: load(t, flags), Log: zerolog.Nop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
+		defer stop()
+		return d.Run(ctx)
+	}
+	c.a.Fail(http.StatusServiceUnavailable)
+	const want = "the witness b.example/w has cosigned a log of 2 receipts, and the snapshot has 1"
+	if err := run(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the start: %v, want %s", err, want)
+	}
+	if after, err := os.ReadFile(snapshot.CheckpointPath(c.file)); err != nil || !bytes.Equal(after, backup[snapshot.CheckpointPath(c.file)]) {
+		t.Errorf("the log has gone on: %s, %v", after, err)
+	}
+	c.b.Fail(http.StatusServiceUnavailable)
+	if err := run(); err != nil {
+		t.Errorf("without an answer of a witness: %v", err)
+	}
+	for path := range backup { // a new snapshot under the key
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.b.Fail(0)
+	const new = "the witness b.example/w has cosigned a log of 2 receipts, and the snapshot has 0"
+	if err := run(); err == nil || !strings.Contains(err.Error(), new) {
+		t.Errorf("the start: %v, want %s", err, new)
+	}
 }
 
 // Of checkpoints with cosignatures those stay whose signers no larger one has, and at most so many.

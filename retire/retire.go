@@ -4,13 +4,13 @@
 //
 // # The live set is a function of the blocks seen
 //
-// A policy ranks blocks by event time, and by position where times are equal,
-// never by arrival. It keeps the highest ranks. Of several limits the narrowest decides: each
-// keeps the blocks above some rank, and together they keep those above all of these. Its horizon is the rank of the highest
-// block that it has evicted. Every block at or below the horizon is retired, and refused
-// from then on. The horizon only rises, and it ends up at the same
-// block in whatever order the blocks came. So the live set depends
-// on the set of blocks seen, not on their order or on the number of partitions.
+// A policy ranks blocks by event time, and by position where times are equal, never by arrival.
+// It keeps the highest ranks. Of several limits the narrowest decides: each keeps the blocks above
+// some rank, and together they keep those above all of these. Its horizon is the rank of the
+// highest block that it has evicted. Every block at or below the horizon is retired, and refused
+// from then on. The horizon only rises, and it ends up at the same block in whatever order the
+// blocks came. So the live set depends on the set of blocks seen, not on their order or on the
+// number of partitions.
 //
 // An explicit retirement (Retire) reverses the block's effect on the horizon, which then
 // equals that of a ledger that has seen the live blocks alone. With an age that is the
@@ -189,6 +189,11 @@ func (l *Ledger) Newest() (e Entry, ok bool) {
 		return Entry{}, false
 	}
 	return *newest.Entry, true
+}
+
+// Backward yields the live blocks in descending rank. The ledger must not change meanwhile.
+func (l *Ledger) Backward(yield func(Entry) bool) {
+	l.live.entries.Reverse(func(e ranked) bool { return yield(*e.Entry) })
 }
 
 // Get returns the live block of that id.

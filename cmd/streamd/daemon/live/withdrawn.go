@@ -148,9 +148,9 @@ func (l *Set) Due() []retire.Entry {
 	return due
 }
 
-// GiveBack makes a withdrawn block that was read again live, or archived as it was. It changes nothing if the block
-// is no longer due, or if k does not cover the space in use; the block is then due still. The
-// error is that of Admits.
+// GiveBack makes a withdrawn block that was read again live, or archived as it was. It changes
+// nothing if the block is no longer due, or if k does not cover the space in use; the block is then
+// due still. The error is that of Admits.
 func (l *Set) GiveBack(e retire.Entry, k Kept) (given bool, err error) {
 	if _, due := l.due[e.ID]; !due || !l.Covers(&k) {
 		return false, nil

@@ -17,7 +17,9 @@
 // nobody can find out whether an item is that of some id, even one of few possible ids.
 //
 // The root of the tree is a function of the set of live blocks and of the key. The digest of the
-// sums alone does not say which blocks these are: two sets can have one sum.
+// sums alone does not say which blocks these are: two sets can have one sum. It has no salt, so
+// whoever has the sums after, and guesses all rows of a block that has left, can compare the digest
+// before.
 //
 // # What a receipt proves
 //

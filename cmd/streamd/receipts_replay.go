@@ -28,13 +28,15 @@ type replayedReport struct {
 	Root    string `json:"live_root,omitempty"` // likewise; absent without the log's key
 	Receipt bool   `json:"is_of_the_receipt"`   // both are those of the receipt; false: the snapshot is later than the receipt
 	// Left counts the blocks that left otherwise: by the receipt that says so, "withdrawn now"
-	// by the control topic, or "without a receipt".
+	// by the control topic, or "without a receipt". Without the log's key nothing tells which receipt
+	// is about a block.
 	Left map[string]int64 `json:"left"`
 }
 
 const (
 	leftWithdrawn = "withdrawn now"
 	leftUnsaid    = "without a receipt"
+	leftUntold    = "receipt unknown without the log's key"
 )
 
 // replay reads the topic again, into an empty state, and compares that with a snapshot and with
@@ -86,6 +88,8 @@ func (c *receiptsVerifyCmd) replay(ctx context.Context, s *surroundings, proved 
 			r.Left[left.Kind.String()]++
 		case left.Withdrawn:
 			r.Left[leftWithdrawn]++
+		case key == nil:
+			r.Left[leftUntold]++
 		default:
 			r.Left[leftUnsaid]++
 		}

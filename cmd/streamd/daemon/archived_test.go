@@ -415,6 +415,10 @@ func TestArchiveIsFull(t *testing.T) {
 	if got := lines(); strings.Count(got, "the archive is full") != 1 || !strings.Contains(got, `"blocks":4`) {
 		t.Errorf("after the others: %s", got)
 	}
+	s, err := o.window(model.Window{From: new(time.UnixMilli(0))}, 0, func() {})
+	if err != nil || s.Blocks != live.MostArchived(o.memory)+1 || !slices.ContainsFunc(s.Window.Lacks, func(l string) bool { return strings.Contains(l, "has dropped because it was full") }) {
+		t.Errorf("a window of all times does not say that blocks have been dropped: %+v, %v", s.Window, err)
+	}
 
 	o.saver.save()
 	most := live.MostArchived(o.memory)

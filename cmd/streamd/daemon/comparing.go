@@ -35,7 +35,7 @@ func (d *Daemon) Compare(ctx context.Context, a, b model.Window, nu float64) (*m
 	}
 	c := &model.Comparison{
 		A: compared(sums[0], served[0]), B: compared(sums[1], served[1]), Planes: []model.ComparedPlanes{},
-		BasisID: sums[0].basisID(), Lacks: d.windowLacks(sums[0].in),
+		BasisID: sums[0].basisID(), Lacks: slices.Clone(sums[0].lacks),
 	}
 	options := served[1].Model.Options
 	scale, err := scaleOf(sums[1])
@@ -185,7 +185,7 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 	}
 	out := &model.Steps{
 		StepSeconds: q.Step.Seconds(), WindowSeconds: q.Window.Seconds(), Features: all.sum.Features(), BasisID: all.basisID(),
-		Nu: all.options.Nu, Lacks: d.windowLacks(all.in),
+		Nu: all.options.Nu, Lacks: all.lacks,
 	}
 	scale, err := scaleOf(all)
 	if err != nil {
@@ -298,7 +298,7 @@ func (d *Daemon) span(ctx context.Context, q httpapi.StepsQuery) (timeline.Times
 		}
 		oldest, newest, ok := d.live.Span(above)
 		if !ok {
-			return timeline.Times{}, httpapi.ErrNoWindow
+			return timeline.Times{}, d.noWindow()
 		}
 		span := timeline.Times{First: oldest.Time.UnixMilli(), Last: newest.Time.UnixMilli()}
 		if q.To != nil {

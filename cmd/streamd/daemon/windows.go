@@ -102,6 +102,7 @@ type windowSums struct {
 	names   []string // of the features
 	blocks  int
 	absent  []string // classes of the served model; those of the window are removed later
+	lacks   []string // see model.Windowed
 }
 
 // basisID is the id of the basis in whose coordinates the sum is, "" in those of the features.
@@ -243,7 +244,7 @@ func (d *Daemon) cutWindow(s *windowSums, at live.Window, text string, nu float6
 	}
 	if cut.Blocks == 0 {
 		_ = d.live.EndCut(cut, nil)
-		return nil, httpapi.ErrNoWindow
+		return nil, d.noWindow()
 	}
 	p := d.publisher
 	s.in, s.names = d.live.Past(), d.live.Features().Names()
@@ -252,6 +253,7 @@ func (d *Daemon) cutWindow(s *windowSums, at live.Window, text string, nu float6
 	} else {
 		s.options = p.optionsIn(s.in)
 	}
+	s.lacks = d.windowLacks(s.in)
 	if nu > 0 {
 		s.options.Nu = nu
 	}
@@ -271,7 +273,7 @@ func (d *Daemon) cutWindow(s *windowSums, at live.Window, text string, nu float6
 func (d *Daemon) solveWindow(ctx context.Context, s *windowSums) *model.Served {
 	out := &model.Served{
 		Rows: s.sum.Rows(), Unlabelled: s.sum.Unlabelled().Rows, Blocks: s.blocks, Digest: live.DigestOf(s.sum),
-		Missing: model.MissingOf(d.cfg.Format), Basis: s.basis, Window: &model.Windowed{Window: s.window, Lacks: d.windowLacks(s.in)},
+		Missing: model.MissingOf(d.cfg.Format), Basis: s.basis, Window: &model.Windowed{Window: s.window, Lacks: s.lacks},
 	}
 	labels := s.sum.Labels()
 	out.Window.Absent = slices.DeleteFunc(s.absent, func(c string) bool { return slices.Contains(labels, c) })
@@ -296,10 +298,35 @@ func (d *Daemon) solveWindow(ctx context.Context, s *windowSums) *model.Served {
 	return out
 }
 
-// windowLacks says what the planes of a window do not have that those of all live blocks may
-// have.
+// noWindow is the error of a window without blocks.
+func (d *Daemon) noWindow() error {
+	if gone := d.gone(); gone != "" {
+		return fmt.Errorf("%w, which lacks %s", httpapi.ErrNoWindow, gone)
+	}
+	return httpapi.ErrNoWindow
+}
+
+// gone names blocks that were live and that no window has any more, though nobody has retired
+// them. It is "" if there are none. It runs in the loop.
+func (d *Daemon) gone() string {
+	switch {
+	case d.live.Overflowed() > 0:
+		return "blocks of the lowest event times, which the archive has dropped because it was full (limits.memory)"
+	case !d.cfg.Retire.Archive && d.cfg.Retire.Keep != config.KeepAll:
+		return "blocks that retire.keep has let go, since retire.archive is off"
+	case !d.cfg.Retire.Archive && d.cfg.Drift.Rows > 0:
+		return "blocks that drift.rows has let go, since retire.archive is off"
+	}
+	return ""
+}
+
+// windowLacks says which blocks and what else the planes of a window do not have. It runs in the
+// loop.
 func (d *Daemon) windowLacks(in *live.Coordinates) []string {
 	lacks := []string{}
+	if gone := d.gone(); gone != "" {
+		lacks = append(lacks, gone)
+	}
 	if d.fades() {
 		lacks = append(lacks, "forgetting: all blocks of a window weigh alike")
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -262,6 +263,43 @@ func (o *offline) solved() *model.Served {
 		o.publisher.solving.await()
 	}
 	return o.publisher.published.Load().served
+}
+
+// A window of times whose blocks have been let go says so, whether it has other blocks or none.
+func TestWindowsSayThatBlocksAreGone(t *testing.T) {
+	early := model.Window{To: new(time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC))}
+	whole := model.Window{From: new(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+	for _, c := range []struct {
+		flags map[string]string
+		gone  string
+	}{
+		{nil, ""},
+		{map[string]string{"retire.keep": "blocks", "retire.blocks": "4"}, "blocks that retire.keep has let go, since retire.archive is off"},
+		{map[string]string{"retire.keep": "blocks", "retire.blocks": "4", "retire.archive": "true"}, ""},
+		{map[string]string{"drift.rows": "100000"}, "blocks that drift.rows has let go, since retire.archive is off"},
+	} {
+		o, _ := turned(t, c.flags)
+		says := func(what string, lacks []string) {
+			if got := slices.Contains(lacks, c.gone); got != (c.gone != "") {
+				t.Errorf("%v: %s lacks %q", c.flags, what, lacks)
+			}
+		}
+		s, err := o.window(whole, 0, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		says("the window", s.Window.Lacks)
+		says("the comparison", asked(o, func(ctx context.Context) (*model.Comparison, error) { return o.Compare(ctx, whole, whole, 0) }).Lacks)
+		says("the history", asked(o, func(ctx context.Context) (*model.Steps, error) {
+			return o.Steps(ctx, httpapi.StepsQuery{Step: 24 * time.Hour, Window: 24 * time.Hour})
+		}).Lacks)
+		s, err = o.window(early, 0, func() {})
+		if kept := c.flags["retire.blocks"] == "" || c.gone == ""; kept && (err != nil || s.Blocks != 2) {
+			t.Errorf("%v: the first days: %v", c.flags, err)
+		} else if !kept && (!errors.Is(err, httpapi.ErrNoWindow) || !strings.Contains(err.Error(), c.gone)) {
+			t.Errorf("%v: the first days, whose blocks are gone: %v", c.flags, err)
+		}
+	}
 }
 
 // A range of another topic chooses nothing, so it is refused beside others, and not passed over.

@@ -13,7 +13,7 @@ type Comparison struct {
 	// the second window, as where features are scaled for the solve; otherwise in its own.
 	Scaled bool             `json:"scaled"`
 	Planes []ComparedPlanes `json:"planes"` // planes of the classes that have one in both models
-	Lacks  []string         `json:"lacks"`  // figures that sums do not have, with the reason
+	Lacks  []string         `json:"lacks"`  // figures that sums do not have, with the reason, and what `window.lacks` of a model names
 }
 
 // Compared is a window of a comparison.

@@ -18,5 +18,5 @@ type Window struct {
 type Windowed struct {
 	Window
 	Absent []string `json:"absent_classes"` // classes of the served model that have no rows in the window
-	Lacks  []string `json:"lacks"`          // parts of the served model that the model of a window cannot have, with the reasons
+	Lacks  []string `json:"lacks"`          // parts of the served model that the model of a window cannot have, with the reasons; and blocks that were live, and that no window has any more
 }

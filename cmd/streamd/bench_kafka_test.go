@@ -288,8 +288,9 @@ func TestBenchPeers(t *testing.T) {
 	}
 }
 
-// Streamd forgets without the loss of a digit. So do the installed tools that fit again, and
-// subtraction loses some where what is retired was larger. A tool that is not there is named.
+// Streamd forgets without the loss of a digit, and its plane is the exact one but for the last
+// digit. The installed tools that fit again forget without a loss, too, and subtraction loses some
+// where what is retired was larger. A tool that is not there is named.
 func TestBenchForget(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -302,6 +303,7 @@ func TestBenchForget(t *testing.T) {
 			Retired       int     `json:"retired"`
 			Seconds       float64 `json:"seconds"`
 			Digits        float64 `json:"digits_lost"`
+			Off           float64 `json:"digits_off"`
 			Share         float64 `json:"retired_share"`
 		}
 	}
@@ -310,12 +312,12 @@ func TestBenchForget(t *testing.T) {
 		t.Fatalf("%d results", len(got.Results))
 	}
 	for _, r := range got.Results {
-		exact := r.Tool == "streamd" || strings.HasPrefix(r.Tool, "scikit-learn")
+		again := r.Tool == "streamd" || strings.HasPrefix(r.Tool, "scikit-learn")
 		loses := r.Tool == "numpy, subtraction of sums" && r.RetiredScale == 1000 && r.Retired == 100
 		switch {
 		case r.Missing != "" && r.Tool != "streamd":
 			t.Logf("%s: missing %q", r.Tool, r.Missing)
-		case r.Missing != "" || r.Seconds <= 0 || exact && r.Digits != 0 || loses && r.Digits < 3 || r.Retired == 100 && r.Share != 1:
+		case r.Missing != "" || r.Seconds <= 0 || again && (r.Digits != 0 || r.Off > 4) || loses && (r.Digits < 3 || r.Off < 3) || r.Tool == "streamd" && r.Off > 1 || r.Retired == 100 && r.Share != 1:
 			t.Errorf("%+v", r)
 		}
 	}

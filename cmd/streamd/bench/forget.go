@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"streamd/incremental"
+	"streamd/incremental/exact"
 	"streamd/incremental/gram"
 	"streamd/ingest/ndc"
 	"streamd/retire"
@@ -24,7 +26,8 @@ import (
 //
 // digits_lost compares the plane with the same tool's fit of the rows that are left: it is
 // log10 of the largest difference, relative to the largest coefficient and to 2^-52, at least 0
-// and at most all digits. With retired_scale 1000 the values of the retired half are a thousand
+// and at most all digits. So it is the loss by forgetting alone. digits_off compares the plane in
+// the same way with the exact one, so it also has what the tool loses in a fit. With retired_scale 1000 the values of the retired half are a thousand
 // times as large as the others', as when a producer's unit was wrong.
 type Forget struct {
 	Blocks int           `default:"1000000" help:"Live blocks."`
@@ -65,9 +68,13 @@ var forgetTools = []struct{ name, mode string }{
 // forgotten is the output of the script, and the same for streamd.
 type forgotten struct {
 	Version, Missing string
-	One, Half        struct {
-		Seconds, Digits, Share float64 // Share of the blocks that were to go
-	}
+	One, Half        forgotOnce
+}
+
+type forgotOnce struct {
+	Seconds, Digits, Share float64   // Share of the blocks that were to go
+	Gone                   int64     // the rows before this one are gone
+	Plane                  []float64 // w and γ; none where the tool has failed
 }
 
 // Measure implements Benchmark. An operation is one retirement.
@@ -139,8 +146,17 @@ func (c Forget) Measure(ctx context.Context, run *Run) error {
 				half.Samples = samples[i]
 				one.addSeconds()
 				half.addSeconds()
-				one.set("digits_lost", last[i].One.Digits)
-				half.set("digits_lost", last[i].Half.Digits)
+				for _, of := range []struct {
+					result *Result
+					forgot *forgotOnce
+				}{{&one, &last[i].One}, {&half, &last[i].Half}} {
+					off, err := w.off(ctx, of.forgot)
+					if err != nil {
+						return err
+					}
+					of.result.set("digits_lost", of.forgot.Digits)
+					of.result.set("digits_off", off)
+				}
 				half.set("retired_share", last[i].Half.Share)
 			}
 			for _, r := range []Result{one, half} {
@@ -159,6 +175,7 @@ type forgetting struct {
 	dir     string
 	columns [][]float32
 	codes   []int32
+	planes  map[int64][]*big.Float // exact ones, by the rows that are gone
 }
 
 func (w *forgetting) half() int64 { return int64(w.Blocks / 2) }
@@ -249,25 +266,103 @@ func (w *forgetting) streamd(ctx context.Context) (r forgotten, err error) {
 		set.ledger.Add(set.entries[i])
 	}
 	// The first is retired to warm up, the second alone, and then the others of the first half.
-	forget := func(from, to int) (seconds, digits float64, err error) {
+	forget := func(from, to int) (f forgotOnce, err error) {
 		began := time.Now()
 		plane, err := set.retire(from, to)
-		seconds = time.Since(began).Seconds()
 		if err != nil {
-			return 0, 0, err
+			return f, err
 		}
+		f = forgotOnce{Seconds: time.Since(began).Seconds(), Share: 1, Gone: int64(to * w.Points.BlockRows), Plane: plane}
 		want, err := set.left(to)
-		return seconds, digitsLost(plane, want), err
+		if err != nil {
+			return f, err
+		}
+		var exactly []*big.Float
+		for _, v := range want {
+			exactly = append(exactly, big.NewFloat(v))
+		}
+		f.Digits = digitsLost(plane, exactly)
+		return f, nil
 	}
-	r.One.Share, r.Half.Share = 1, 1
 	if _, err := set.retire(0, 1); err != nil {
 		return r, err
 	}
-	if r.One.Seconds, r.One.Digits, err = forget(1, 2); err != nil {
+	if r.One, err = forget(1, 2); err != nil {
 		return r, err
 	}
-	r.Half.Seconds, r.Half.Digits, err = forget(2, int(w.half()))
+	r.Half, err = forget(2, int(w.half()))
 	return r, err
+}
+
+// off is the number of digits in which a tool's plane differs from the exact one.
+func (w *forgetting) off(ctx context.Context, f *forgotOnce) (float64, error) {
+	if len(f.Plane) == 0 {
+		return allDigits, nil
+	}
+	want, err := w.exactPlane(ctx, f.Gone)
+	return digitsLost(f.Plane, want), err
+}
+
+// exactPlane solves (I/ν + E'E) z = E'd for the rows from a number on. The products of float32
+// numbers are exact in float64, their sums have 106 bits, and the system is solved in 256.
+func (w *forgetting) exactPlane(ctx context.Context, gone int64) ([]*big.Float, error) {
+	if z := w.planes[gone]; z != nil {
+		return z, nil
+	}
+	n := len(w.columns) + 1
+	sums := exact.NewVector(n * (n + 1)) // row by row, the right side last
+	e := make([]float64, n)
+	for i := int(gone); i < len(w.codes); i++ {
+		if i%(1<<16) == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		for j, column := range w.columns {
+			e[j] = float64(column[i])
+		}
+		e[n-1] = -1
+		for j, x := range e {
+			for k := range j + 1 {
+				sums.Add(j*(n+1)+k, float64(x*e[k]))
+			}
+			sums.Add(j*(n+1)+n, float64(x*float64(2*w.codes[i]-1)))
+		}
+	}
+	const bits = 256
+	number := func(j, k int) *big.Float {
+		hi, lo := sums.Split(j*(n+1) + k)
+		z := new(big.Float).SetPrec(bits).SetFloat64(hi)
+		return z.Add(z, big.NewFloat(lo))
+	}
+	a := make([][]*big.Float, n)
+	for j := range a {
+		for k := range n {
+			a[j] = append(a[j], number(max(j, k), min(j, k)))
+		}
+		a[j][j].Add(a[j][j], big.NewFloat(1/Nu))
+		a[j] = append(a[j], number(j, n))
+	}
+	// Gauss and Jordan. The matrix is positive definite, so any pivot will do.
+	t := new(big.Float).SetPrec(bits)
+	for p := range n {
+		for j := range n {
+			if j == p {
+				continue
+			}
+			factor := new(big.Float).SetPrec(bits).Quo(a[j][p], a[p][p])
+			for k := p; k <= n; k++ {
+				a[j][k].Sub(a[j][k], t.Mul(factor, a[p][k]))
+			}
+		}
+	}
+	z := make([]*big.Float, n)
+	for j := range z {
+		z[j] = a[j][n].Quo(a[j][n], a[j][j])
+	}
+	if w.planes == nil {
+		w.planes = map[int64][]*big.Float{}
+	}
+	w.planes[gone] = z
+	return z, nil
 }
 
 // forgettable is a live set.
@@ -313,12 +408,18 @@ func plane(state *incremental.State) ([]float64, error) {
 	return append(slices.Clone(model.Planes[0].W), model.Planes[0].Gamma), nil
 }
 
+const ulp = 0x1p-52
+
+// allDigits is the decimal digits of a float64.
+var allDigits = -math.Log10(ulp)
+
 // digitsLost is the number of decimal digits in which two planes differ.
-func digitsLost(z, want []float64) float64 {
+func digitsLost(z []float64, want []*big.Float) float64 {
 	var far, size float64
 	for j, v := range want {
-		far, size = max(far, math.Abs(z[j]-v)), max(size, math.Abs(v))
+		apart, _ := new(big.Float).SetPrec(v.Prec()).Sub(big.NewFloat(z[j]), v).Float64()
+		near, _ := v.Float64()
+		far, size = max(far, math.Abs(apart)), max(size, math.Abs(near))
 	}
-	const ulp = 0x1p-52
-	return min(max(math.Log10(far/size/ulp), 0), -math.Log10(ulp))
+	return min(max(math.Log10(far/size/ulp), 0), allDigits)
 }

@@ -3,9 +3,10 @@
 The file has float32 columns of the features, then of the labels. The first block is retired
 to warm up, the second alone, and then the rest of the first half. Prints one JSON object:
 
-    {"version": "2.1", "one": {"seconds": 1e-4, "digits": 0, "share": 1}, "half": {...}}
+    {"version": "2.1", "one": {"seconds": 1e-4, "digits": 0, "share": 1, "gone": 20, "plane": [...]}, "half": {...}}
 
-digits compares the plane with the same tool's fit of the rows that are left.
+digits compares the plane with the same tool's fit of the rows that are left, those from number
+gone on. plane is w and then gamma. It is missing where the tool has failed.
 """
 
 import argparse
@@ -181,7 +182,10 @@ def main():
         want = other.plane()
         far = float(abs(z - want).max() / abs(want).max()) if numpy.isfinite(z).all() else 1.0
         digits = math.log10(far / 2**-52) if far > 0 else 0
-        return {"seconds": seconds, "digits": min(max(digits, 0), -math.log10(2**-52)), "share": done / (end - first)}
+        return {
+            "seconds": seconds, "digits": min(max(digits, 0), -math.log10(2**-52)), "share": done / (end - first),
+            "gone": first + done, "plane": z.tolist() if numpy.isfinite(z).all() else [],
+        }
 
     rows = args.block_rows
     tool.fit(e, d, args.nu)

@@ -302,6 +302,13 @@ func TestNothingIsLeftOfAnArchivedBlock(t *testing.T) {
 					t.Errorf("%s: %s", where, trace)
 				}
 			}
+			events, _, _ := d.Events("")
+			if !slices.ContainsFunc(events, func(e httpapi.Event) bool {
+				r := e.Retirement
+				return r != nil && r.Blocks == 1 && r.Archived == 1 && r.Rows == 6 && r.DigestBefore == r.DigestAfter
+			}) {
+				t.Errorf("no event tells of an archived block that was retired: %+v", events)
+			}
 			d.compact()
 			none("answers", d.answers())
 			none("files", files(t, folder))

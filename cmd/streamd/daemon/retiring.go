@@ -73,10 +73,9 @@ func (d *Daemon) retireThen(s httpapi.Selector, dryRun bool, by access.Caller, a
 			answer(httpapi.Retirement{}, errRetiredUnsaved)
 			return
 		}
-		d.watching.events.Add(httpapi.Event{
-			Type: httpapi.EventRetirement, Text: fmt.Sprintf("blocks retired on request: %d, with %d rows", r.Blocks, r.Rows),
-			Retirement: &httpapi.RetirementEvent{Blocks: r.Blocks, Rows: r.Rows, DigestBefore: r.DigestBefore, DigestAfter: r.DigestAfter},
-		})
+		d.watching.events.Add(retirementEvent("on request", httpapi.RetirementEvent{
+			Blocks: r.Blocks, Rows: r.Rows, Archived: r.Archived, DigestBefore: r.DigestBefore, DigestAfter: r.DigestAfter,
+		}))
 		now := time.Now().UTC()
 		if until := d.retention.until(r.Latest); !until.IsZero() {
 			r.LogUntil = &until

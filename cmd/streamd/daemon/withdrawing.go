@@ -166,20 +166,29 @@ func (w *withdrawing) withdrew(gone live.Withdrawal, before string) {
 		w.windows.clear()
 		w.log.Info().Int("blocks", gone.Archived).Msg("the control topic has retired archived blocks")
 	}
-	blocks, rows := gone.Blocks, gone.Rows
-	if blocks == 0 {
-		return
+	after := before
+	if gone.Blocks > 0 {
+		w.intake.CountRetired(gone.Blocks)
+		w.studying.blocksChanged()
+		w.windows.clear()
+		w.studying.publisher.sayStale()
+		after = w.live.Digest()
+		w.log.Info().Int("blocks", gone.Blocks).Int64("rows", gone.Rows).Str("state_digest", after).Msg("the control topic has retired blocks")
 	}
-	w.intake.CountRetired(blocks)
-	w.studying.blocksChanged()
-	w.windows.clear()
-	w.studying.publisher.sayStale()
-	after := w.live.Digest()
-	w.log.Info().Int("blocks", blocks).Int64("rows", rows).Str("state_digest", after).Msg("the control topic has retired blocks")
-	w.events.Add(httpapi.Event{
-		Type: httpapi.EventRetirement, Text: fmt.Sprintf("blocks retired by the control topic: %d, with %d rows", blocks, rows),
-		Retirement: &httpapi.RetirementEvent{Blocks: blocks, Rows: rows, DigestBefore: before, DigestAfter: after},
-	})
+	if all := gone.Blocks + gone.Archived; all > 0 {
+		w.events.Add(retirementEvent("by the control topic", httpapi.RetirementEvent{
+			Blocks: all, Rows: gone.Rows + gone.ArchivedRows, Archived: gone.Archived, DigestBefore: before, DigestAfter: after,
+		}))
+	}
+}
+
+// retirementEvent tells of a retirement. how says who has asked for it.
+func retirementEvent(how string, of httpapi.RetirementEvent) httpapi.Event {
+	text := fmt.Sprintf("blocks retired %s: %d, with %d rows", how, of.Blocks, of.Rows)
+	if of.Archived > 0 {
+		text += fmt.Sprintf("; archived ones among them: %d", of.Archived)
+	}
+	return httpapi.Event{Type: httpapi.EventRetirement, Text: text, Retirement: &of}
 }
 
 // problems lists what the operator should know.

@@ -42,6 +42,7 @@ type Event struct {
 type RetirementEvent struct {
 	Blocks       int    `json:"blocks"`              // number of blocks
 	Rows         int64  `json:"rows"`                // number of their rows
+	Archived     int    `json:"archived,omitempty"`  // number of them that were archived, and not live: the state does not have them
 	DigestBefore string `json:"state_digest_before"` // digest of the state with the blocks
 	DigestAfter  string `json:"state_digest_after"`  // digest of the state without them
 }

@@ -51,6 +51,8 @@ type Withdrawal struct {
 	Blocks   int   // live blocks that it has withdrawn
 	Rows     int64 // their rows
 	Archived int   // archived blocks that it has withdrawn
+
+	ArchivedRows int64 // the rows of these
 }
 
 // Add adds the effect of another selection.
@@ -58,12 +60,14 @@ func (w *Withdrawal) Add(more Withdrawal) {
 	w.Blocks += more.Blocks
 	w.Rows += more.Rows
 	w.Archived += more.Archived
+	w.ArchivedRows += more.ArchivedRows
 }
 
 // withdrawPast withdraws a live or an archived block, and counts it.
 func (l *Set) withdrawPast(e retire.Entry, w *Withdrawal) error {
 	if e.Archived {
 		w.Archived++
+		w.ArchivedRows += e.Rows
 		return l.withdrawArchived(e)
 	}
 	w.Blocks++

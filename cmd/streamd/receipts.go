@@ -22,6 +22,7 @@ import (
 type receiptsCmd struct {
 	Get    receiptsGetCmd    `cmd:"" help:"Get a receipt from a running daemon."`
 	Verify receiptsVerifyCmd `cmd:"" help:"Check a receipt, without a daemon: the signature of the log, that the receipt is in it, and that the blocks have left the live set. With a snapshot also check its sums and its whole log."`
+	Find   receiptsFindCmd   `cmd:"" help:"Find the receipts about blocks in a copy of the snapshot, and the salts of the blocks, with the log's private key."`
 }
 
 type receiptsVerifyCmd struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"flag"
@@ -573,6 +574,46 @@ func TestStoredReceipts(t *testing.T) {
 			if !r.Names(id, m.key.Salt(id)) {
 				t.Errorf("%s does not name %s", name, id)
 			}
+		}
+	}
+}
+
+// The leaves of earlier versions in a snapshot's log have the proofs that they had.
+func TestProofsOfEarlierVersions(t *testing.T) {
+	names := []string{"one.tlog-proof", "two.tlog-proof"}
+	for kind := Retired; kind < Kinds; kind++ {
+		names = append(names, fmt.Sprintf("v2-%s.tlog-proof", kind))
+	}
+	for _, name := range names {
+		want := storedProof(t, name)
+		r, err := Check(want, testKey(t).Public())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		lines := strings.Split(string(want[:bytes.Index(want, []byte("\n\n"))]), "\n")
+		extra, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(lines[1], "extra "))
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, err := cutRecord(extra)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, at, err := decodeLeaf(record.Leaf, (*Leaf).ownHashes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record.Leaf = withHashes(record.Leaf, at, r.Leaf.ownHashes(), r.Leaf.hashes())
+		var inclusion tlog.RecordProof
+		for _, line := range lines[3:] {
+			h, err := tlog.ParseHash(line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inclusion = append(inclusion, h)
+		}
+		if got, err := AppendProof(nil, record, r.Index, inclusion, r.Signed); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is now\n%s, %v", name, got, err)
 		}
 	}
 }

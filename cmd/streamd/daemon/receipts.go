@@ -174,7 +174,7 @@ const byAlarm = "drift.rows"
 func (r *receipts) add(left *live.Departure, principal string) *pendingReceipt {
 	p := &pendingReceipt{Departure: *left}
 	p.Principal = principal
-	p.settings = r.complete(&p.Leaf)
+	p.settings = r.complete(&p.Departure)
 	r.pending = append(r.pending, p)
 	return p
 }
@@ -274,9 +274,9 @@ func (r *receipts) earlier(ctx context.Context, request *httpapi.Selector, names
 }
 
 // complete fills in what all leaves have, and returns what the hash of the settings is of.
-func (r *receipts) complete(l *receipt.Leaf) (settings []byte) {
+func (r *receipts) complete(l *live.Departure) (settings []byte) {
 	settings = r.settings()
-	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, sha256.Sum256(settings), r.scope(l.Kind)
+	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, sha256.Sum256(settings), r.scope(l.Kind, l.Based)
 	if l.Blocks > 0 && l.Kind != receipt.Restored && l.Kind != receipt.Returned {
 		l.LogUntil = r.retention.until(l.Latest)
 	}
@@ -309,8 +309,9 @@ func (r *receipts) settings() []byte {
 
 // scope is what a save removes of blocks that leave, and what it cannot remove. Pages and bases are
 // the daemon's own: a compaction rids the pages, and another reduction the basis. Both come on
-// request, and without one for blocks whose rows must not stay.
-func (r *receipts) scope(kind receipt.Kind) (s receipt.Scope) {
+// request, and without one for blocks whose rows must not stay. based says that the points of a basis
+// may have rows of the blocks.
+func (r *receipts) scope(kind receipt.Kind, based bool) (s receipt.Scope) {
 	if kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Served {
 		return s
 	}
@@ -328,7 +329,11 @@ func (r *receipts) scope(kind receipt.Kind) (s receipt.Scope) {
 			s[receipt.Sample] = receipt.Done
 		}
 	}
-	if r.cfg.Kernel.Function != config.KernelNone {
+	switch {
+	case r.cfg.Kernel.Function == config.KernelNone:
+	case !based:
+		s[receipt.Spaces] = receipt.Done
+	default:
 		s[receipt.Spaces] = receipt.Kept // the points of a basis may be rows
 		stale := mustNotStay || kind == receipt.Purged || kind == receipt.Replaced
 		if k := &r.cfg.Kernel; k.Interval > 0 || stale && k.OnRetire == config.OnRetireReduce {
@@ -370,7 +375,7 @@ func (r *receipts) nameSaved() {
 			r.named[last].Leaves = p.Leaves
 			continue
 		}
-		r.complete(&p.Leaf)
+		r.complete(&p.Departure)
 		r.named = append(r.named, p)
 	}
 }
@@ -396,7 +401,7 @@ func (r *receipts) grow(now time.Time) (*receipt.Growth, error) {
 		return nil, nil
 	}
 	for _, left := range r.live.TakeDepartures() {
-		r.complete(&left.Leaf)
+		r.complete(&left)
 		r.pending = append(r.pending, &pendingReceipt{Departure: left})
 	}
 	if len(r.pending)+len(r.named) == 0 {

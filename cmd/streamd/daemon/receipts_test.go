@@ -982,10 +982,10 @@ func TestScopeOfTheArchive(t *testing.T) {
 			default:
 				want = receipt.Done
 			}
-			if state := r.scope(kind)[receipt.State]; (state == receipt.Done) == (kind.Listed() || kind == receipt.Restored || kind == receipt.Served) {
+			if state := r.scope(kind, false)[receipt.State]; (state == receipt.Done) == (kind.Listed() || kind == receipt.Restored || kind == receipt.Served) {
 				t.Errorf("%v: the state has status %d", kind, state)
 			}
-			if got := r.scope(kind)[receipt.Archive]; got != want {
+			if got := r.scope(kind, true)[receipt.Archive]; got != want {
 				t.Errorf("archive %v, %v: status %d, want %d", archive, kind, got, want)
 			}
 		}
@@ -1020,7 +1020,14 @@ func TestScopeOfPagesAndBases(t *testing.T) {
 		{time.Hour, gaussian, receipt.Served, receipt.None, receipt.None},
 	} {
 		r := receipts{core: &core{cfg: &config.Config{Snapshot: config.Snapshot{Scrub: c.scrub}, Kernel: c.kernel}}}
-		s := r.scope(c.kind)
+		want := c.spaces
+		if want != receipt.None {
+			want = receipt.Done
+		}
+		if got := r.scope(c.kind, false)[receipt.Spaces]; got != want {
+			t.Errorf("%v, outside of a basis: %d, want %d", c.kind, got, want)
+		}
+		s := r.scope(c.kind, true)
 		if s[receipt.Pages] != c.pages || s[receipt.Spaces] != c.spaces {
 			t.Errorf("%v, scrub %v, %+v: pages %d and spaces %d, want %d and %d", c.kind, c.scrub, c.kernel, s[receipt.Pages], s[receipt.Spaces], c.pages, c.spaces)
 		}
@@ -1030,6 +1037,33 @@ func TestScopeOfPagesAndBases(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A receipt says that blocks leave a basis later if its points may have rows of theirs, and no others.
+func TestScopeOfTheBasis(t *testing.T) {
+	topic, folder := topic(t, 1), t.TempDir()
+	produce(t, topic, customers(t)...)
+	flags := forgetting("random")
+	maps.Copy(flags, withReceipts(folder, nil))
+	d := start(t, topic, filepath.Join(folder, "streamd.db"), flags)
+	d.settledBasis()
+	produce(t, topic, keyed(t, "late", 7, 9, 0))
+	d.await("the block after the basis", func() bool { return d.live.Blocks() == 12 })
+	for _, c := range []struct {
+		id   string
+		want receipt.Status
+	}{{"key:late", receipt.Done}, {"key:planted", receipt.Pending}} {
+		answer := d.retire(c.id)
+		_, proof := d.ask(http.MethodGet, fmt.Sprintf("/v1/receipts/proof/%d", *answer.Receipt))
+		r, err := receipt.Check([]byte(proof), publicKey(t, folder))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Leaf.Scope[receipt.Spaces]; got != c.want || answer.InBasis != (c.want == receipt.Pending) {
+			t.Errorf("%s: spaces %d, want %d; the answer says in basis: %v", c.id, got, c.want, answer.InBasis)
+		}
+	}
+	d.stop()
 }
 
 // The hash of the settings differs wherever equal blocks can have other planes.

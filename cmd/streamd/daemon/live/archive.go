@@ -198,7 +198,7 @@ func (l *Set) RetireOthers(ids []string) (leaves []Departure, rest []string, err
 		}
 		if l.receipts.key != nil {
 			delete(l.receipts.past, item) // it was given back since the last save
-			all[item] = move{receipt.Purged, size{e.Rows, e.Time}}
+			all[item] = move{receipt.Purged, size{e.Rows, e.Time}, l.based(id)}
 		}
 		if err := l.retire(id); err != nil {
 			return nil, nil, err
@@ -240,7 +240,7 @@ func (l *Set) giveBackArchived(e retire.Entry, s *incremental.Summary) {
 	l.archive.Return(e.ID)
 	delete(l.due, e.ID)
 	if key := l.receipts.key; key != nil {
-		l.receipts.notePast(receipt.Returned, key.Item(e.ID, s.Digest()), &e)
+		l.notePast(receipt.Returned, key.Item(e.ID, s.Digest()), &e)
 	}
 	e.Withdrawn = false
 	l.putArchived(e, s)

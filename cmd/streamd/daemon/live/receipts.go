@@ -32,6 +32,7 @@ type receipts struct {
 type move struct {
 	kind receipt.Kind
 	size
+	based bool // Set.based of it
 }
 
 // ownReceipt is the kind of a move that has a receipt of its own. No receipt of a save counts it.
@@ -60,8 +61,10 @@ func (r *receipts) grow(former, now *retire.Entry) {
 	r.grown[i.Key] = g
 }
 
-// note records a move of a block whose item is in the tree. It replaces an earlier move of the item.
-func (r *receipts) note(kind receipt.Kind, e *retire.Entry) {
+// note records a move of a block whose item is in the tree, before the bases forget the block. It
+// replaces an earlier move of the item.
+func (l *Set) note(kind receipt.Kind, e *retire.Entry) {
+	r := &l.receipts
 	if r.key == nil {
 		return
 	}
@@ -69,7 +72,7 @@ func (r *receipts) note(kind receipt.Kind, e *retire.Entry) {
 	if former, again := r.moved[i]; again {
 		r.again[former.kind]++
 	}
-	r.moved[i] = move{kind, size{e.Rows, e.Time}}
+	r.moved[i] = move{kind, size{e.Rows, e.Time}, l.based(e.ID)}
 	r.moves++
 }
 
@@ -121,7 +124,7 @@ func (l *Set) KeepReceipts(key *receipt.Key) error {
 		r.saved.Digest = r.file
 	}
 	for i := range retired {
-		r.note(receipt.Expired, &retired[i])
+		l.note(receipt.Expired, &retired[i])
 		r.remove(retired[i].ID)
 	}
 	return nil
@@ -149,6 +152,7 @@ type Departure struct {
 	receipt.Leaf
 	Change []byte // its proof
 	Moves  int64  // Set.Moves by now
+	Based  bool   // the points of a basis may have rows of the blocks
 }
 
 // TakeDepartures returns the moves since the last call as contents of receipts, with the live set
@@ -169,11 +173,12 @@ func (l *Set) TakeDepartures() (departures []Departure) {
 		slices.SortFunc(items, func(a, b receipt.Item) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 		for len(items) > 0 || passing[kind] > 0 {
 			few := items[:min(len(items), receipt.MaxItems)]
-			d := Departure{Moves: r.moves}
+			d := Departure{Moves: r.moves, Based: passing[kind] > 0} // of those nothing is known
 			d.Leaf = receipt.Leaf{Kind: receipt.Kind(kind), Passing: passing[kind], Before: r.saved, After: now, Items: receipt.ListHash(few)}
 			var keys []receipt.Hash
 			for _, i := range few {
 				d.Add(last[i].rows, last[i].at)
+				d.Based = d.Based || last[i].based
 				keys = append(keys, i.Key)
 			}
 			if len(keys) > 0 {
@@ -227,7 +232,7 @@ func (r *receipts) provable() (last map[receipt.Item]move, passing [receipt.Kind
 func (l *Set) notePurged(e *retire.Entry) error {
 	item, err := l.archivedItem(e)
 	if err == nil {
-		l.receipts.notePast(receipt.Purged, item, e)
+		l.notePast(receipt.Purged, item, e)
 	}
 	return err
 }
@@ -251,7 +256,8 @@ func (l *Set) archivedItem(e *retire.Entry) (receipt.Item, error) {
 
 // notePast records that an archived block loses its summary, or has it again. Both between two saves
 // undo each other.
-func (r *receipts) notePast(kind receipt.Kind, i receipt.Item, e *retire.Entry) {
+func (l *Set) notePast(kind receipt.Kind, i receipt.Item, e *retire.Entry) {
+	r := &l.receipts
 	if r.key == nil {
 		return
 	}
@@ -259,7 +265,7 @@ func (r *receipts) notePast(kind receipt.Kind, i receipt.Item, e *retire.Entry) 
 		delete(r.past, i)
 		return
 	}
-	r.past[i] = move{kind, size{e.Rows, e.Time}}
+	r.past[i] = move{kind, size{e.Rows, e.Time}, l.based(e.ID)}
 }
 
 // listed makes the contents of receipts of a listed kind. Their proof is the list of the items.
@@ -276,6 +282,7 @@ func (l *Set) listed(kind receipt.Kind, all map[receipt.Item]move) (leaves []Dep
 		d := Departure{Leaf: receipt.Leaf{Kind: kind, Before: now, After: now, Items: receipt.ListHash(few)}, Change: receipt.AppendItems(nil, few)}
 		for _, i := range few {
 			d.Add(all[i].rows, all[i].at)
+			d.Based = d.Based || all[i].based
 		}
 		leaves = append(leaves, d)
 	}
@@ -314,9 +321,10 @@ func (l *Set) leaveTogether(kind receipt.Kind, ids []string, leave func(id strin
 	for _, id := range ids {
 		e, _ := l.ledger.Get(id)
 		d.Add(e.Rows, e.Time)
+		d.Based = d.Based || l.based(id)
 		i, _ := r.tree.Get(r.key.ItemKey(id))
 		items, keys = append(items, i), append(keys, i.Key)
-		r.note(ownReceipt, &e)
+		l.note(ownReceipt, &e)
 	}
 	slices.SortFunc(items, func(a, b receipt.Item) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 	if err := all(); err != nil {

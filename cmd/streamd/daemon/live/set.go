@@ -284,10 +284,10 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		o.Replaced = !former.Withdrawn && !former.Archived
 		grown = o.Replaced && !l.keyed
 		if l.keyed {
-			l.forget(e.ID, SourceReplaced)
 			if o.Replaced {
-				l.receipts.note(receipt.Replaced, &former)
+				l.note(receipt.Replaced, &former)
 			}
+			l.forget(e.ID, SourceReplaced)
 		}
 		if grown {
 			l.receipts.grow(&former, &e)
@@ -313,7 +313,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 	}
 	for _, out := range l.ledger.Add(e) {
 		if !out.Withdrawn && (out.ID != e.ID || grown) {
-			l.receipts.note(receipt.Expired, &out)
+			l.note(receipt.Expired, &out)
 		}
 		if err := l.letGo(out); err != nil {
 			return o, err
@@ -370,7 +370,7 @@ func (l *Set) Covers(k *Kept) bool { return k.in(l.inUse.Coordinates) != nil }
 // rows must not stay anywhere.
 func (l *Set) Retire(id string) error {
 	if e, live := l.ledger.Get(id); live {
-		l.receipts.note(receipt.Deleted, &e)
+		l.note(receipt.Deleted, &e)
 	} else if e, archived := l.inArchive(id); archived && !e.Withdrawn {
 		if err := l.notePurged(&e); err != nil {
 			return err
@@ -398,7 +398,7 @@ func (l *Set) retire(id string) error {
 // Lose removes a live block that the log does not return as it was.
 func (l *Set) Lose(id string) error {
 	if e, live := l.ledger.Get(id); live {
-		l.receipts.note(receipt.Lost, &e)
+		l.note(receipt.Lost, &e)
 	}
 	return l.Remove(id)
 }
@@ -406,7 +406,7 @@ func (l *Set) Lose(id string) error {
 // Expire removes a live block as the policy does that lets old blocks go.
 func (l *Set) Expire(id string) error {
 	if e, live := l.ledger.Get(id); live {
-		l.receipts.note(receipt.Expired, &e)
+		l.note(receipt.Expired, &e)
 	}
 	return l.remove(id, l.letGo)
 }

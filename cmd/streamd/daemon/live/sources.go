@@ -60,6 +60,12 @@ func (l *Set) InBasis(id string) bool {
 	})
 }
 
+// based reports whether the points of a basis may have rows of a block: it is a source of the basis, or
+// a former source may still be in it, which can be the block before it came back.
+func (l *Set) based(id string) bool {
+	return l.InBasis(id) || slices.ContainsFunc(l.allSources(), func(s *sources) bool { return s.stale != Fresh })
+}
+
 // Choose begins to record the sources of a basis that is being chosen: all blocks that have
 // rows in the present sample.
 func (l *Set) Choose() {

@@ -79,7 +79,7 @@ func (l *Set) withdrawPast(e retire.Entry, w *Withdrawal) error {
 func (l *Set) withdraw(e retire.Entry) error {
 	l.ledger.Withdraw(e.ID)
 	l.withdrew++
-	l.receipts.note(receipt.Withdrawn, &e)
+	l.note(receipt.Withdrawn, &e)
 	l.leaveRemains()
 	l.forget(e.ID, SourceRetired)
 	if err := l.takeOut(&e, false); err != nil {
@@ -170,7 +170,7 @@ func (l *Set) GiveBack(e retire.Entry, k Kept) (given bool, err error) {
 	l.dropWithdrawn(e.ID)
 	e.Withdrawn = false
 	l.include(e, k)
-	l.receipts.note(receipt.Restored, &e)
+	l.note(receipt.Restored, &e)
 	return true, nil
 }
 

@@ -200,20 +200,23 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 		return nil, fmt.Errorf("%w: %d from %s to %s: take a longer step, or narrow them by from and to",
 			httpapi.ErrManySteps, n, timeOf(blocks.First).Format(time.RFC3339), timeOf(blocks.Last).Format(time.RFC3339))
 	}
-	out.From = timeOf(end - length)
+	within := func(ms int64) time.Time {
+		t := timeOf(ms)
+		if q.From != nil && t.Before(*q.From) {
+			t = *q.From
+		}
+		if q.To != nil && t.After(*q.To) {
+			t = *q.To
+		}
+		return t
+	}
+	out.From = within(end - length)
 	var models []*incremental.Model
 	numbers := 0
 	for ; ; end += step {
-		from, to := timeOf(end-length), timeOf(end)
+		from, to := within(end-length), within(end)
 		one := model.Step{From: from, To: to, Classes: []string{}, ClassRows: []int64{}, Planes: []model.StepPlane{}}
-		w := model.Window{From: &from, To: &to}
-		if q.From != nil && from.Before(*q.From) {
-			w.From = q.From
-		}
-		if q.To != nil && to.After(*q.To) {
-			w.To = q.To
-		}
-		m, err := d.step(ctx, w, q.Nu, all, &one)
+		m, err := d.step(ctx, model.Window{From: &from, To: &to}, q.Nu, all, &one)
 		if err != nil {
 			return nil, err
 		}

@@ -182,7 +182,28 @@ func TestStepsAreWindows(t *testing.T) {
 			t.Errorf("the ends: %+v", first)
 		}
 	}
-	o.t = t
+	// From and to cut the windows, and each step says what is left of its own.
+	from, to := time.Date(2026, 1, 3, 6, 0, 0, 0, time.UTC), time.Date(2026, 1, 5, 18, 0, 0, 0, time.UTC)
+	for _, length := range []time.Duration{day, 3 * day, day / 4} {
+		s := asked(o, func(ctx context.Context) (*model.Steps, error) {
+			return o.Steps(ctx, httpapi.StepsQuery{Step: day, Window: length, From: &from, To: &to})
+		})
+		if len(s.Steps) != 3 || s.From.Before(from) || !s.To.Equal(to) || !s.From.Equal(s.Steps[0].From) || !s.To.Equal(s.Steps[2].To) {
+			t.Fatalf("%d steps from %s to %s", len(s.Steps), s.From, s.To)
+		}
+		for i, step := range s.Steps {
+			if step.From.Before(from) || step.To.After(to) || step.To.Sub(step.From) > length {
+				t.Errorf("step %d of %s is from %s to %s", i, length, step.From, step.To)
+			}
+			if alone, err := o.window(model.Window{From: &step.From, To: &step.To}, s.Nu, func() {}); errors.Is(err, httpapi.ErrNoWindow) {
+				if step.Blocks != 0 {
+					t.Errorf("step %d of %s: %d blocks, its window has none", i, length, step.Blocks)
+				}
+			} else if err != nil || alone.Digest != step.Digest {
+				t.Errorf("step %d of %s: digest %s, its window %v, %v", i, length, step.Digest, alone, err)
+			}
+		}
+	}
 	done := make(chan error)
 	go func() {
 		_, err := o.Steps(context.Background(), httpapi.StepsQuery{Step: time.Minute, Window: time.Minute})

@@ -68,7 +68,7 @@ type Correctness struct {
 type Steps struct {
 	StepSeconds   float64   `json:"step_seconds"`   // time from the end of a window to that of the next
 	WindowSeconds float64   `json:"window_seconds"` // length of a window
-	From          time.Time `json:"from"`           // beginning of the first window
+	From          time.Time `json:"from"`           // beginning of the first window; windows end at whole steps since 1970, or where `from` and `to` cut them
 	To            time.Time `json:"to"`             // end of the last window
 	Features      []string  `json:"features"`       // names of the features or coordinates that w has numbers for
 	// SHA-256 of the basis, hex, in whose coordinates the planes and their angles are; absent: they

@@ -8,8 +8,9 @@ import (
 )
 
 // Prequential reports how good the answers of the served models were for arriving rows,
-// before they learned from the rows, in the order of the log. All rows of a slow stream are
-// judged, and some of a fast one.
+// before they learned from the rows. Blocks are judged in the order of the log, and the rows of a
+// block in an order that its position decides, since rows of a class may lie together. All rows of
+// a slow stream are judged, and some of a fast one.
 type Prequential struct {
 	Rows  int64 `json:"rows"`  // rows judged since the start of the daemon
 	Right int64 `json:"right"` // of these, the rows that were classified right

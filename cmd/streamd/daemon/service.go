@@ -227,6 +227,7 @@ func (d *Daemon) updateStatus() {
 		Unlabelled:   d.live.Unlabelled(),
 		LiveBlocks:   d.live.Blocks(),
 		Withdrawn:    d.live.Withdrawn(),
+		Unreadable:   d.withdrawing.unreadable(),
 		Archived:     d.live.Archived(),
 		DeadLetters:  c.DeadLetters,
 		Refused:      in.Refused,

@@ -191,6 +191,14 @@ func retirementEvent(how string, of httpapi.RetirementEvent) httpapi.Event {
 	return httpapi.Event{Type: httpapi.EventRetirement, Text: text, Retirement: &of}
 }
 
+// unreadable is the number of keys of the control topic whose latest record cannot be read.
+func (w *withdrawing) unreadable() int {
+	if w.reader == nil {
+		return 0
+	}
+	return w.reader.Unreadable()
+}
+
 // problems lists what the operator should know.
 func (w *withdrawing) problems() (all []string) {
 	if w.reader != nil && !w.caughtUp {
@@ -198,6 +206,9 @@ func (w *withdrawing) problems() (all []string) {
 	}
 	if w.reader != nil && w.reader.Shortened() {
 		all = append(all, fmt.Sprintf("records of the control topic %s were deleted: what they retire stays retired until the daemon ends, and the next start will fail; write them again, to a topic of another name with cleanup.policy=compact", w.cfg.Retire.Topic))
+	}
+	if n := w.unreadable(); n > 0 {
+		all = append(all, fmt.Sprintf("keys of the control topic %s whose latest record cannot be read, and changes nothing: %d; the log says why, and good records of these keys end that", w.cfg.Retire.Topic, n))
 	}
 	if n := len(w.unread); n > 0 {
 		all = append(all, fmt.Sprintf("%d blocks stay retired although the control topic does not retire them any more, since the log does not return them", n))

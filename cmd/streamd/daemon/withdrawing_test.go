@@ -158,6 +158,17 @@ func TestControlTopic(t *testing.T) {
 	w.say("late", `{"retire":{"ids":["TOPIC/1/0","TOPIC/1/1"]}}`)
 	w.say("mistaken", `{"retire":{"ids":[]}}`)
 	w.follows("the late record", []*instance{a}, "0/3", "0/4", "0/5", "1/0", "1/1")
+	a.await("the mistake to be told", func() bool {
+		s := &a.board.status
+		return s.Unreadable == 1 && slices.ContainsFunc(s.Problems, func(p string) bool {
+			return strings.Contains(p, "whose latest record cannot be read, and changes nothing: 1;")
+		})
+	})
+	w.say("mistaken", `{"restore":true}`)
+	a.await("the mistake to be mended", func() bool {
+		s := &a.board.status
+		return s.Unreadable == 0 && len(s.Problems) == 0
+	})
 	a.windows.mu.Lock()
 	if kept := len(a.windows.models); kept != 0 {
 		t.Errorf("%d models of windows with retired blocks are kept", kept)

@@ -99,7 +99,7 @@ func newFake() *fake {
 		Version: "v0", Started: testTime, Name: "default", Topic: "orders", Group: "streamd.orders.default",
 		Rows:     model.RowCounts{Read: 50, Summarised: 42, ZeroWeight: 3, Rejected: 4, Pending: 1},
 		Blocks:   model.BlockCounts{Added: 5, Retired: 1, Replaced: 1, Rejected: 2},
-		LiveRows: 42, Unlabelled: 7, LiveBlocks: 3, Withdrawn: 2, Archived: 8, DeadLetters: 4, Refused: []model.Refusal{{Reason: "batch", Meaning: "its record batch cannot be read", Records: 2}, {Reason: "format", Meaning: "the payload cannot be decoded", Records: 3}}, Rebalances: 6, FetchErrors: 7,
+		LiveRows: 42, Unlabelled: 7, LiveBlocks: 3, Withdrawn: 2, Unreadable: 1, Archived: 8, DeadLetters: 4, Refused: []model.Refusal{{Reason: "batch", Meaning: "its record batch cannot be read", Records: 2}, {Reason: "format", Meaning: "the payload cannot be decoded", Records: 3}}, Rebalances: 6, FetchErrors: 7,
 		Partitions: []model.Partition{
 			{Topic: "orders", Partition: 3, Next: 1842, LogStart: 10, HighWatermark: 1900},
 			{Topic: "orders", Partition: 4, Next: -1, LogStart: -1, HighWatermark: -1},

@@ -137,6 +137,7 @@ type Status struct {
 	Unlabelled int64 // of these, the rows without a label
 	LiveBlocks int
 	Withdrawn  int // blocks that the control topic keeps out of the live set
+	Unreadable int // keys of the control topic whose latest record cannot be read
 	Archived   int // blocks that the retention policy has let go, and that windows have
 
 	DeadLetters int64           // dead letters written

@@ -22,6 +22,10 @@ type keyIn struct {
 	key       uint64
 }
 
+func (a *astray) keyIn(partition int, key []byte) keyIn {
+	return keyIn{partition, maphash.Bytes(a.seed, key)}
+}
+
 func newAstray() *astray {
 	return &astray{seed: maphash.MakeSeed(), in: map[uint64][]int{}, empty: map[keyIn]int64{}}
 }

@@ -349,10 +349,16 @@ func TestReaderFollows(t *testing.T) {
 	s.write(t, `1 a {"restore":true}`, "0 b "+retiring("five"), `0 a {"retire":{}}`, "1 - "+retiring("six"), "0 a "+retiring(strings.Repeat("x", most)), "0 c "+retiring("seven"))
 	want = map[string]string{"0/a": "four", "0/b": "five", "0/c": "seven"}
 	f.waitFor(want)
+	f.waitForOffset(1, 4)
+	if n := f.Unreadable(); n != 3 { // a, no key, and the large one
+		t.Errorf("the latest records of %d keys cannot be read", n)
+	}
 	s.write(t, "0 a "+retiring("eight"))
 	want["0/a"] = "eight"
 	f.waitFor(want)
-	f.waitForOffset(1, 4)
+	if n := f.Unreadable(); n != 2 {
+		t.Errorf("after a good record of a, those of %d keys cannot be read", n)
+	}
 	saved := f.end()
 	if !maps.Equal(saved, map[int]int64{0: 10, 1: 4}) {
 		t.Errorf("offsets %v", saved)

@@ -43,6 +43,9 @@ type Reader struct {
 	astray    *astray
 	unread    *LostError  // records that were deleted before they could be read, or nil
 	shortened atomic.Bool // see Shortened
+
+	bad        map[keyIn]struct{} // keys whose latest record cannot be read
+	unreadable atomic.Int64       // see Unreadable
 }
 
 const (
@@ -65,7 +68,7 @@ func NewReader(s Settings) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{Settings: s, log: log, next: map[int]int64{}, astray: newAstray()}, nil
+	return &Reader{Settings: s, log: log, next: map[int]int64{}, astray: newAstray(), bad: map[keyIn]struct{}{}}, nil
 }
 
 // newLog makes a reader of the records of a control topic.
@@ -91,6 +94,11 @@ func (r *Reader) Close() { r.log.Close() }
 // Shortened reports whether records were deleted after they had been read. They count until
 // the process ends, and the next start ends with a LostError. It may be called at any time.
 func (r *Reader) Shortened() bool { return r.shortened.Load() }
+
+// Unreadable is the number of keys whose latest record cannot be read, so that it changes nothing. A
+// good record of the key ends that. A batch that is too large counts as one key, and so do the
+// records of a partition that have no key. It may be called at any time.
+func (r *Reader) Unreadable() int { return int(r.unreadable.Load()) }
 
 // A LostError says that the topic lacks records: those at its beginning, or some that the
 // saved state follows.
@@ -291,12 +299,15 @@ func (r *Reader) take(ctx context.Context, b *kafka.Batch) error {
 	var changes []Change
 	for i := range b.Records {
 		c, err := changeOf(b.Partition, &b.Records[i], r.Header)
+		key := b.Records[i].Key
 		if err != nil {
 			r.refused(b.Partition, b.Records[i].Offset, 1, err)
+			r.bad[r.astray.keyIn(b.Partition, key)] = struct{}{}
 			continue
 		}
+		delete(r.bad, r.astray.keyIn(b.Partition, key))
 		changes = append(changes, c)
-		if key := b.Records[i].Key; c.Selection != nil {
+		if c.Selection != nil {
 			r.astray.put(b.Partition, key)
 		} else {
 			r.astray.takeBack(b.Partition, key, b.Records[i].Offset)
@@ -304,7 +315,9 @@ func (r *Reader) take(ctx context.Context, b *kafka.Batch) error {
 	}
 	for _, each := range b.Refused {
 		r.refused(b.Partition, each.First, each.Records, each.Reason)
+		r.bad[r.astray.keyIn(b.Partition, fmt.Append(nil, "offset ", each.First))] = struct{}{}
 	}
+	r.unreadable.Store(int64(len(r.bad)))
 	partition, next := b.Partition, b.Position.Next
 	if err := r.Take(ctx, partition, next, changes); err != nil {
 		return &takeError{err}

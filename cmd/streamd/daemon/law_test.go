@@ -29,7 +29,7 @@ import (
 )
 
 // These tests drive the loop's code without a broker. A history is a log, by partition, a
-// control topic, and a sequence of events at the daemons that read them. There are two laws.
+// control topic, and a sequence of events at the daemons that read them. There are three laws.
 //
 // After any events the live set, the digest and the horizon equal those of a fresh daemon that
 // reads each partition at once, up to the offsets that an answer names, follows the control
@@ -37,6 +37,8 @@ import (
 //
 // The live set, its digest and the root of its tree equal those of a daemon that has seen the
 // records of the surviving blocks and nothing else (survivors_test.go).
+//
+// The surviving blocks are those of the history told naively (naive_test.go).
 
 // offline is a daemon whose test plays the loop.
 type offline struct {
@@ -225,7 +227,7 @@ func newHistory(seed uint64) *logHistory {
 		h.log, h.plain = append(h.log, log), append(h.plain, plain)
 	}
 	if r.IntN(4) == 0 {
-		h.flags["model.folds"], h.flags["sample.rows"] = "3", "20"
+		h.flags["model.folds"], h.flags["sample.rows"] = "3", []string{"0", "20"}[r.IntN(2)]
 	}
 	if r.IntN(2) == 0 {
 		h.flags["retire.topic"], h.flags["kafka.brokers"] = "control", "127.0.0.1:1" // nobody connects
@@ -309,7 +311,9 @@ func (h *logHistory) randomLog(partition int) (out, plain []kafka.Record) {
 			record.Time = time.Time{}
 		}
 		if r.IntN(3) > 0 {
-			record.Headers = []kafka.Header{{Key: "other", Value: []byte(tenants[0])}, {Key: lawHeader, Value: []byte(tenants[r.IntN(len(tenants))])}}
+			for _, key := range []string{"other", lawHeader, lawHeader}[:2+r.IntN(5)/4] { // the last one counts
+				record.Headers = append(record.Headers, kafka.Header{Key: key, Value: []byte(tenants[r.IntN(len(tenants))])})
+			}
 		}
 		same := record
 		record.Value, same.Value = h.randomValue()
@@ -398,6 +402,7 @@ func (h *logHistory) check(t *testing.T, o *offline, when string) {
 	if got, want := o.withdrawn(), want.withdrawn(); !slices.Equal(got, want) {
 		t.Errorf("%s, at %v: withdrawn are\n%v\nwant\n%v", when, named, got, want)
 	}
+	h.checkNaively(t, o, fmt.Sprintf("%s, at %v", when, named))
 	if h.flags["blocks.unit"] == "key" { // a new value of a key is another block
 		return
 	}
@@ -566,7 +571,7 @@ func (h *logHistory) run(t *testing.T) {
 	}
 	o := group[0]
 	o.checkCounts(h)
-	if h.flags["blocks.unit"] == "key" && len(o.asked) == 0 {
+	if h.flags["blocks.unit"] == "key" && len(o.asked) == 0 && !h.others {
 		h.checkCompacted(t, o)
 	}
 }
@@ -602,10 +607,11 @@ func (h *logHistory) checkCompacted(t *testing.T, o *offline) {
 		for i, r := range all {
 			latest[string(r.Key)] = i
 		}
-		h.log[partition] = nil
+		plain := h.plain[partition]
+		h.log[partition], h.plain[partition] = nil, nil
 		for i, r := range all {
 			if latest[string(r.Key)] == i || h.r.IntN(4) == 0 {
-				h.log[partition] = append(h.log[partition], r)
+				h.log[partition], h.plain[partition] = append(h.log[partition], r), append(h.plain[partition], plain[i])
 			}
 		}
 	}

@@ -238,3 +238,29 @@ func TestTimesThatAreNone(t *testing.T) {
 		}
 	}
 }
+
+// With a half-life a block of the far future leaves the others without a weight, and that is told.
+func TestHalfLifeAndABlockOfTheFuture(t *testing.T) {
+	o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "message", "retire.half_life": "1s"}), false)
+	defer o.store.Close()
+	told := func() bool {
+		o.solved()
+		o.updateStatus()
+		return slices.ContainsFunc(o.board.status.Problems, func(p string) bool {
+			return strings.Contains(p, "by retire.half_life 1 of the 5 live rows of the model have a weight; the newest live block, of ") && strings.Contains(p, " is t/0/0:")
+		})
+	}
+	o.deliver(0, []kafka.Record{after(0, time.Hour)}, 1) // there is no clock yet
+	for i := range int64(4) {
+		if told() {
+			t.Errorf("%d blocks: %q", 1+i, o.board.status.Problems)
+		}
+		o.deliver(0, []kafka.Record{after(1+i, time.Duration(i)*time.Millisecond)}, 2+i)
+	}
+	if !told() {
+		t.Errorf("nothing is said of it: %q", o.board.status.Problems)
+	}
+	if _, err := o.retireOne("t/0/0"); err != nil || told() {
+		t.Errorf("%v, problems %q", err, o.board.status.Problems)
+	}
+}

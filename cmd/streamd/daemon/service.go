@@ -242,9 +242,14 @@ func (d *Daemon) updateStatus() {
 		s.Problems = append(s.Problems, "the snapshot cannot be saved: "+d.saver.problem.Error())
 	}
 	s.Problems = append(s.Problems, d.withdrawing.problems()...)
-	if newest, ok := d.live.Newest(); ok && in.TooOld >= manyTooOld {
-		s.Problems = append(s.Problems, fmt.Sprintf("the last %d blocks were retired as they came, since they are older than retire.keep lets in; the newest live block, of %s, is %s: retire it if its time is wrong",
-			in.TooOld, retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID))
+	if newest, ok := d.live.Newest(); ok {
+		is := fmt.Sprintf("the newest live block, of %s, is %s: retire it if its time is wrong", retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID)
+		if in.TooOld >= manyTooOld {
+			s.Problems = append(s.Problems, fmt.Sprintf("the last %d blocks were retired as they came, since they are older than retire.keep lets in; %s", in.TooOld, is))
+		}
+		if p := d.publisher.published.Load().served; p.Forgetting != nil && p.Forgetting.Rows <= newest.Rows && p.Rows > p.Forgetting.Rows {
+			s.Problems = append(s.Problems, fmt.Sprintf("by retire.half_life %d of the %d live rows of the model have a weight; %s", p.Forgetting.Rows, p.Rows, is))
+		}
 	}
 	if d.saver.compactProblem != nil {
 		s.Problems = append(s.Problems, "the snapshot cannot be compacted, so retired blocks can still be read from the file: "+d.saver.compactProblem.Error())

@@ -152,6 +152,9 @@ func (t *table) retirement(r *httpapi.Retirement) {
 	if r.NotLive > 0 {
 		t.row("not live", fmt.Sprintf("%d of the ids and keys, the first %s", r.NotLive, r.NotLiveIDs[0]))
 	}
+	if r.NoHeader > 0 {
+		t.row("no header", fmt.Sprintf("%s spared: the records lack the header, or were read before retire.header was set", counted(int64(r.NoHeader), "block")))
+	}
 	if r.RetiredAt == nil { // a dry run
 		t.row("digest", r.DigestBefore)
 		return

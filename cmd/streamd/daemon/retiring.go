@@ -116,7 +116,7 @@ func (d *Daemon) takeOut(s httpapi.Selector, dryRun bool, by access.Caller) (r h
 		}
 	}
 	if len(ids) == 0 {
-		return none, nil, d.noneLive(s, chosen.IDs, dryRun)
+		return none, nil, d.noneLive(s, chosen.IDs, r.NoHeader, dryRun)
 	}
 	r.Offsets, r.DigestBefore = d.intake.Applied(), d.live.Digest()
 	r.InBasis = slices.ContainsFunc(ids, d.live.InBasis)
@@ -186,6 +186,9 @@ func (d *Daemon) choose(by *retire.Selection) (r httpapi.Retirement, ids []strin
 		absent[id] = struct{}{}
 	}
 	r.NotLive = len(absent)
+	if by.Headers != nil {
+		r.NoHeader = d.live.NoHeader(by)
+	}
 	spans := map[int]*retire.Range{} // of the partitions
 	for _, e := range d.live.SelectPlaces(by) {
 		if len(ids) < listedNames {
@@ -253,8 +256,9 @@ func (d *Daemon) withEarlier(ctx context.Context, err error, s *httpapi.Selector
 
 // noneLive is the error for a selector that chooses no block. Before an answer says
 // so, the blocks that have gone are saved: a crash could make them live again. names are the
-// ids of blocks that it names. It is a *noneError, unless the save fails.
-func (d *Daemon) noneLive(s httpapi.Selector, names []string, dryRun bool) error {
+// ids of blocks that it names, and noHeader is Retirement.NoHeader. It is a *noneError, unless the
+// save fails.
+func (d *Daemon) noneLive(s httpapi.Selector, names []string, noHeader int, dryRun bool) error {
 	if !dryRun && (names == nil && d.live.HasGone() || slices.ContainsFunc(names, d.live.IsGone)) {
 		if d.saver.save(); d.saver.problem != nil {
 			if names == nil {
@@ -279,6 +283,8 @@ func (d *Daemon) noneLive(s httpapi.Selector, names []string, dryRun bool) error
 		}
 	} else if unit := d.cfg.Blocks.Unit; len(s.Keys) > 0 && unit != config.UnitKey {
 		none.hint = fmt.Sprintf("no block has a key, since blocks.unit is %s", unit)
+	} else if noHeader > 0 {
+		none.hint = fmt.Sprintf("blocks without a value of the header %s: %d; their records lack it, or were read before retire.header was set", d.cfg.Retire.Header, noHeader)
 	}
 	return none
 }

@@ -331,10 +331,16 @@ func TestRetiringByHeader(t *testing.T) {
 	w.end(a)
 	a = w.start(file, flags)
 	r, err := a.Retire(t.Context(), httpapi.Selector{Headers: []string{"bob", "none"}}, false)
-	if err != nil || r.Blocks != 2 {
+	if err != nil || r.Blocks != 2 || r.NoHeader != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	w.follows("a request", []*instance{a}, "0/1", "0/5")
+	if _, err := a.Retire(t.Context(), httpapi.Selector{Headers: []string{"none"}}, true); !errors.Is(err, httpapi.ErrNoneChosen) || !strings.Contains(err.Error(), "blocks without a value of the header tenant: 1; ") {
+		t.Errorf("a request that finds nothing: %v", err)
+	}
+	if _, err := a.Retire(t.Context(), httpapi.Selector{Headers: []string{"none"}, IDs: []string{w.data + "/0/0"}}, true); !errors.Is(err, httpapi.ErrNoneChosen) || strings.Contains(err.Error(), "header") {
+		t.Errorf("a request for a block of another value: %v", err)
+	}
 	w.say("k", `{"retire":{"headers":["ann"]}}`)
 	w.follows("a record", []*instance{a}, "0/0", "0/1", "0/3", "0/5")
 	of("ann", "bob")

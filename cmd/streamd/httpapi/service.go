@@ -245,6 +245,7 @@ type Retirement struct {
 	First        []BlockInfo    `json:"first"`                        // the first hundred of them by event time
 	NotLive      int            `json:"not_live"`                     // number of the selector's ids and keys that no block has
 	NotLiveIDs   []string       `json:"not_live_ids"`                 // the first hundred of these, keys as the ids of their blocks
+	NoHeader     int            `json:"no_header,omitempty"`          // where the selector has headers, number of blocks that it spares because they have no value of the header: their record lacks it, or was read before retire.header was set
 	Offsets      []model.Offset `json:"offsets"`                      // offsets of both states: they have the records below, and none beyond
 	DigestBefore string         `json:"state_digest_before"`          // digest of the state with the blocks
 	DigestAfter  string         `json:"state_digest_after,omitempty"` // digest of the state without them; absent from a dry run

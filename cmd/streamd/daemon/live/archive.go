@@ -284,6 +284,22 @@ func (l *Set) SelectPlaces(s *retire.Selection) []retire.Entry {
 	return chosen
 }
 
+// NoHeader counts the blocks, withdrawn ones included, that s would choose if it had no headers, and that
+// have none.
+func (l *Set) NoHeader(s *retire.Selection) (n int) {
+	without := *s
+	without.Headers = []retire.HeaderHash{{}}
+	for _, in := range l.ledgers() {
+		for range in.Select(&without) {
+			n++
+		}
+		for range in.SelectWithdrawn(&without) {
+			n++
+		}
+	}
+	return n
+}
+
 // SelectPast lists the live blocks and the archived ones that s chooses, by ascending rank.
 func (l *Set) SelectPast(s *retire.Selection) []retire.Entry {
 	chosen := slices.AppendSeq(l.selectArchived(s), l.ledger.Select(s))

@@ -69,7 +69,7 @@ func (h *logHistory) checkNaively(t *testing.T, o *offline, when string) {
 	if got := o.live.ArchivedBlocks(retire.Lowest, len(f.past)+1); !slices.Equal(got, archived) {
 		t.Errorf("%s: archived are\n%v\nwant\n%v", when, got, archived)
 	}
-	if got, want := o.withdrawn(), slices.Concat(withdrawn, out); !slices.Equal(got, want) {
+	if got, want := o.withdrawn(), slices.Concat(withdrawn, out); !slices.Equal(got, want) || o.live.Withdrawn() != len(want) {
 		t.Errorf("%s: withdrawn are\n%v\nwant\n%v", when, got, want)
 	}
 }

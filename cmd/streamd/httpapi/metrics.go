@@ -107,7 +107,7 @@ var (
 	unlabelled    = desc("unlabelled_rows", "Rows in the model's state without a label, which make no class.")
 	liveBlocks    = desc("live_blocks", "Blocks in the model's state.")
 	liveWeight    = desc("live_weight", "Sum of the weights of the served model's rows by age, where the newest weigh 1; absent without a half-life.")
-	withdrawn     = desc("withdrawn_blocks", "Blocks that records of retire.topic keep out of the model's state.")
+	withdrawn     = desc("withdrawn_blocks", "Blocks that records of retire.topic keep out of the model's state, or out of the archive.")
 	unreadable    = desc("unreadable_control_keys", "Keys of retire.topic whose latest record cannot be read, so that it retires and restores nothing.")
 	archived      = desc("archived_blocks", "Blocks that retire.keep has let go, and that retire.archive keeps for windows of the past.")
 	judged        = desc("prequential_rows_total", "Arriving rows that the served model classified before it learned from them, by outcome. Of a fast stream they are a part of all rows.", "outcome")

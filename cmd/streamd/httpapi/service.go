@@ -136,7 +136,7 @@ type Status struct {
 	LiveRows   int64
 	Unlabelled int64 // of these, the rows without a label
 	LiveBlocks int
-	Withdrawn  int // blocks that the control topic keeps out of the live set
+	Withdrawn  int // blocks that the control topic keeps out of the live set or the archive
 	Unreadable int // keys of the control topic whose latest record cannot be read
 	Archived   int // blocks that the retention policy has let go, and that windows have
 

@@ -127,8 +127,13 @@ func (l *Set) compare(e *retire.Entry) {
 	}
 }
 
-// Withdrawn is the number of withdrawn blocks.
-func (l *Set) Withdrawn() int { return l.ledger.Withdrawn() }
+// Withdrawn is the number of withdrawn blocks, archived ones included.
+func (l *Set) Withdrawn() (n int) {
+	for _, in := range l.ledgers() {
+		n += in.Withdrawn()
+	}
+	return n
+}
 
 // Everything lists all blocks: live, withdrawn and archived.
 func (l *Set) Everything() (all []retire.Entry) {

@@ -101,8 +101,9 @@ type controlSelector struct {
 	Retire    *httpapi.Selector `json:"retire"`
 }
 
-// badControl is records that cannot be read.
+// badControl is a record that cannot be read: the latest one of its name, or one without a name.
 type badControl struct {
+	Name      string `json:"name"`
 	Partition int    `json:"partition"`
 	Offset    int64  `json:"offset"`
 	Records   int64  `json:"records"`
@@ -124,7 +125,7 @@ func (c *controlListCmd) Run(ctx context.Context, s *surroundings) error {
 		report.Selectors = append(report.Selectors, controlSelector{in.Name, in.Partition, in.Offset, in.Time.UTC(), &in.Selector})
 	}
 	for _, bad := range topic.Bad {
-		report.Bad = append(report.Bad, badControl{bad.Partition, bad.Offset, bad.Records, bad.Reason.Error()})
+		report.Bad = append(report.Bad, badControl{bad.Name, bad.Partition, bad.Offset, bad.Records, bad.Reason.Error()})
 	}
 	if c.JSON {
 		return printJSON(s.stdout, report)
@@ -142,7 +143,11 @@ func (c *controlListCmd) Run(ctx context.Context, s *surroundings) error {
 		return err
 	}
 	for _, bad := range report.Bad {
-		fmt.Fprintf(s.stderr, "%s at %s/%d/%d cannot be read, and changes nothing: %s\n", counted(bad.Records, "record"), topic.name, bad.Partition, bad.Offset, bad.Reason)
+		what := counted(bad.Records, "record")
+		if bad.Name != "" {
+			what = "the latest record of " + printable(bad.Name)
+		}
+		fmt.Fprintf(s.stderr, "%s at %s/%d/%d cannot be read, and changes nothing: %s\n", what, topic.name, bad.Partition, bad.Offset, bad.Reason)
 	}
 	return nil
 }
@@ -210,12 +215,9 @@ func (c *controlRetireCmd) Run(ctx context.Context, s *surroundings) error {
 	return c.put(ctx, s, topic, value, &report)
 }
 
-// put writes a record to the partitions that have a selector of its name, or to the first one.
+// put writes a record to the partitions of its name, or to the first one.
 func (f *controlFlags) put(ctx context.Context, s *surroundings, topic *controlTopic, value []byte, report *writtenReport) error {
-	for _, former := range topic.Named(report.Name) {
-		report.Partitions, report.Before = append(report.Partitions, former.Partition), &former.Selector
-	}
-	if report.Partitions == nil {
+	if report.Partitions, report.Before = topic.Named(report.Name); report.Partitions == nil {
 		report.Partitions = []int{0}
 	}
 	if err := topic.write(ctx, report.Name, value, report.Partitions); err != nil {
@@ -259,7 +261,7 @@ func (c *controlRestoreCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
-	if len(topic.Named(c.Name)) == 0 {
+	if partitions, _ := topic.Named(c.Name); partitions == nil {
 		return fmt.Errorf("no selector of the name %s is in force; streamd control list shows those that are", printable(c.Name))
 	}
 	// A tombstone takes a selector back, and compaction leaves nothing of its name.

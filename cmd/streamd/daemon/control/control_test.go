@@ -160,7 +160,8 @@ func TestList(t *testing.T) {
 	s := newSite(t, 2)
 	s.write(t,
 		`0 a {"retire":{"ids":["1"]}}`, `0 b {"retire":{"ids":["2"]}}`, `1 a {"retire":{"ids":["3"]}}`, `1 c {"retire":{"ids":["4"]}}`,
-		`0 a {"retire":{"ids":["5"]}}`, `0 b {"retired":{"ids":["6"]}}`, `1 a -`, `1 c {"restore":true}`, `0 - {"restore":true}`)
+		`0 a {"retire":{"ids":["5"]}}`, `0 b {"retired":{"ids":["6"]}}`, `1 a -`, `1 c {"restore":true}`, `0 - {"restore":true}`,
+		`1 d {"retire":{}}`, `1 e {"retire":{}}`, `1 e {"restore":true}`)
 	got, err := List(t.Context(), s.cluster(), s.topic, most, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
@@ -172,11 +173,21 @@ func TestList(t *testing.T) {
 	if want := []string{"0/2 b [2]", "0/3 a [5]"}; !slices.Equal(text, want) {
 		t.Errorf("in force are %q, want %q", text, want)
 	}
-	if named := got.Named("a"); len(named) != 1 || named[0].Selector.IDs[0] != "5" {
-		t.Errorf("named a: %+v", named)
+	text = nil
+	for _, bad := range got.Bad {
+		text = append(text, fmt.Sprintf("%d/%d %q", bad.Partition, bad.Offset, bad.Name))
 	}
-	if len(got.Bad) != 2 || got.Bad[0].Offset != 4 || got.Bad[1].Offset != 5 || !errors.Is(got.Bad[1].Reason, errNoKey) || len(got.Warnings) > 0 {
-		t.Errorf("bad are %+v, warnings %q", got.Bad, got.Warnings)
+	if want := []string{`0/4 "b"`, `0/5 ""`, `1/5 "d"`}; !slices.Equal(text, want) || len(got.Warnings) > 0 {
+		t.Errorf("bad are %q, want %q; warnings %q", text, want, got.Warnings)
+	}
+	for name, want := range map[string]string{"a": "[0] [5]", "b": "[0] [2]", "c": "[] []", "d": "[1] []", "e": "[] []", "": "[] []"} {
+		partitions, former := got.Named(name)
+		if former == nil {
+			former = &httpapi.Selector{}
+		}
+		if text := fmt.Sprint(partitions, " ", former.IDs); text != want {
+			t.Errorf("%q is in %s, want %s", name, text, want)
+		}
 	}
 
 	// A topic that daemons refuse is listed, with a warning.

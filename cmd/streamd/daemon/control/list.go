@@ -32,10 +32,12 @@ type InForce struct {
 	Selector  httpapi.Selector
 }
 
-// Bad is records that cannot be read, and change nothing.
+// Bad is the latest record of a key, which cannot be read and changes nothing. It can also be a record
+// without a key, or a batch of records that is too large.
 type Bad struct {
+	Name      string // key of the record; "" without one
 	Partition int
-	Offset    int64 // of the first one
+	Offset    int64 // of the first record
 	Records   int64
 	Reason    error
 }
@@ -59,28 +61,29 @@ func List(ctx context.Context, cluster kafka.Cluster, topic string, mostBytes in
 		partition int
 		name      string
 	}
-	l, inForce := &Listing{}, map[key]InForce{}
-	var mu sync.Mutex // of both: batches of several partitions come at one time
+	l, inForce, bad := &Listing{}, map[key]InForce{}, map[key]Bad{}
+	var mu sync.Mutex // of all three: batches of several partitions come at one time
 	full := slices.DeleteFunc(slices.Clone(bounds), func(r kafka.Range) bool { return r.From == r.To })
 	_, err = reader.Read(ctx, full, func(_ context.Context, b *kafka.Batch) error {
 		mu.Lock()
 		defer mu.Unlock()
 		defer b.Release()
 		for i := range b.Records {
-			r := &b.Records[i]
+			r, k := &b.Records[i], key{b.Partition, string(b.Records[i].Key)}
 			selector, err := selectorOf(r)
-			if err != nil {
-				l.Bad = append(l.Bad, Bad{b.Partition, r.Offset, 1, err})
-				continue
-			}
-			if k := (key{b.Partition, string(r.Key)}); selector == nil {
+			switch delete(bad, k); {
+			case errors.Is(err, errNoKey):
+				l.Bad = append(l.Bad, Bad{"", b.Partition, r.Offset, 1, err})
+			case err != nil:
+				bad[k] = Bad{k.name, b.Partition, r.Offset, 1, err}
+			case selector == nil:
 				delete(inForce, k)
-			} else {
+			default:
 				inForce[k] = InForce{k.name, b.Partition, r.Offset, r.Time, *selector}
 			}
 		}
 		for _, refused := range b.Refused {
-			l.Bad = append(l.Bad, Bad{b.Partition, refused.First, refused.Records, refused.Reason})
+			l.Bad = append(l.Bad, Bad{"", b.Partition, refused.First, refused.Records, refused.Reason})
 		}
 		return nil
 	})
@@ -89,6 +92,9 @@ func List(ctx context.Context, cluster kafka.Cluster, topic string, mostBytes in
 	}
 	for _, s := range inForce {
 		l.InForce = append(l.InForce, s)
+	}
+	for _, b := range bad {
+		l.Bad = append(l.Bad, b)
 	}
 	slices.SortFunc(l.InForce, func(a, b InForce) int {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
@@ -109,14 +115,21 @@ func List(ctx context.Context, cluster kafka.Cluster, topic string, mostBytes in
 	return l, nil
 }
 
-// Named lists the selectors of a name: at most one in each partition.
-func (l *Listing) Named(name string) (found []InForce) {
-	for _, s := range l.InForce {
-		if s.Name == name {
-			found = append(found, s)
+// Named finds the partitions in which a selector of a name is in force, or in which the latest record
+// of the name is bad. A record of the name belongs into each of them. former is a selector in force, or
+// nil.
+func (l *Listing) Named(name string) (partitions []int, former *httpapi.Selector) {
+	for i := range l.InForce {
+		if in := &l.InForce[i]; in.Name == name {
+			partitions, former = append(partitions, in.Partition), &in.Selector
 		}
 	}
-	return found
+	for _, bad := range l.Bad {
+		if name != "" && bad.Name == name && !slices.Contains(partitions, bad.Partition) {
+			partitions = append(partitions, bad.Partition)
+		}
+	}
+	return partitions, former
 }
 
 // Value is the value of a record that puts a selector in force. The error says why a daemon whose

@@ -129,8 +129,14 @@ func (w *witnessing) check(ctx context.Context, key *receipt.Key) error {
 		all.Go(func() {
 			c, err := f.client.Add(ctx, head.Size, nil, head.Checkpoint)
 			other := (*witness.ConflictError)(nil)
+			if errors.As(err, &other) && other.Size > 0 && other.Size < head.Size {
+				var proof tlog.TreeProof
+				if proof, err = tlog.ProveTree(head.Size, other.Size, w.store); err == nil {
+					c, err = f.client.Add(ctx, other.Size, proof, head.Checkpoint)
+				}
+			}
 			switch {
-			case errors.As(err, &other) && other.Size >= head.Size && other.Size > 0:
+			case other != nil && other.Size > 0 && (other.Size >= head.Size || errors.Is(err, witness.ErrOtherLog)):
 				forks[i] = &witnessedForkError{f.key.Name(), other.Size, head.Size}
 			case err == nil && head.Size > f.size:
 				if err := w.add(f, head, c); err != nil {
@@ -151,8 +157,8 @@ type witnessedForkError struct {
 
 func (e *witnessedForkError) Error() string {
 	says := fmt.Sprintf("the witness %s has cosigned a log of %d receipts, and the snapshot has %d", e.witness, e.seen, e.size)
-	if e.seen == e.size {
-		says = fmt.Sprintf("the witness %s has cosigned other receipts than the %d of the snapshot", e.witness, e.size)
+	if e.seen <= e.size {
+		says = fmt.Sprintf("the witness %s has cosigned other receipts than the first %d of the snapshot", e.witness, e.seen)
 	}
 	return says + ": the snapshot is an older copy, or new, or another daemon has used receipts.key_file; put the latest snapshot back, or begin with a new snapshot and a new key, and keep the public half of this one; to go on with a log that the witness never cosigns again, take it out of receipts.witnesses"
 }

@@ -208,6 +208,22 @@ func TestWitnessKnowsALaterLog(t *testing.T) {
 	if err := run(); err != nil {
 		t.Errorf("without an answer of a witness: %v", err)
 	}
+	c.instance = start(t, c.topic, c.file, c.flags) // it forks the log
+	c.await("five blocks", func() bool { return c.live.Blocks() == 5 })
+	c.retire(c.ids[2])
+	c.stop()
+	for _, size := range []int{2, 3} {
+		c.b.Fail(0)
+		const other = "the witness b.example/w has cosigned other receipts than the first 2 of the snapshot"
+		if err := run(); err == nil || !strings.Contains(err.Error(), other) {
+			t.Errorf("the start with %d leaves: %v, want %s", size, err, other)
+		}
+		c.b.Fail(http.StatusServiceUnavailable)
+		c.instance = start(t, c.topic, c.file, c.flags)
+		c.await("blocks", func() bool { return c.live.Blocks() == 6-size })
+		c.retire(c.ids[size+1])
+		c.stop()
+	}
 	for path := range backup { // a new snapshot under the key
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)

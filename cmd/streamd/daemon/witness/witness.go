@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -49,9 +50,12 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("the witness has cosigned %d leaves", e.Size)
 }
 
+// ErrOtherLog says that the log does not continue the one that the witness has cosigned.
+var ErrOtherLog = errors.New("the log is not a continuation of the one that the witness has cosigned: was an older snapshot put back?")
+
 // Add asks for the cosignature of a signed checkpoint. proof proves that it continues the log of
 // that old size, which the witness has cosigned last; 0 and no proof if there is none. The error
-// is a *ConflictError if the witness has another size.
+// is a *ConflictError if the witness has another size, and ErrOtherLog if the proof is wrong for it.
 func (c *Client) Add(ctx context.Context, old int64, proof tlog.TreeProof, checkpoint []byte) (receipt.Cosignature, error) {
 	var none receipt.Cosignature
 	body := fmt.Appendf(nil, "old %d\n", old)
@@ -85,7 +89,11 @@ func (c *Client) Add(ctx context.Context, old int64, proof tlog.TreeProof, check
 		}
 		return none, &ConflictError{size}
 	default:
-		return none, fmt.Errorf("POST %s: %s: %.200q%s", r.URL, answer.Status, strings.TrimSpace(string(text)), explained(answer.StatusCode))
+		err := fmt.Errorf("POST %s: %s: %.200q%s", r.URL, answer.Status, strings.TrimSpace(string(text)), explained(answer.StatusCode))
+		if answer.StatusCode == http.StatusUnprocessableEntity {
+			err = fmt.Errorf("%w (%w)", err, ErrOtherLog)
+		}
+		return none, err
 	}
 	found, err := receipt.Cosignatures(append(bytes.Clone(checkpoint), text...), []*receipt.Witness{c.key})
 	if err == nil && len(found) == 0 {
@@ -104,8 +112,6 @@ func explained(status int) string {
 		return " (the witness does not know this log: give it the public key of receipts.key_file)"
 	case http.StatusForbidden:
 		return " (the witness has another public key for this log)"
-	case http.StatusUnprocessableEntity:
-		return " (the log is not a continuation of the one that the witness has cosigned: was an older snapshot put back?)"
 	}
 	return ""
 }

@@ -11,11 +11,12 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// Retention says when a topic's log drops records. A partition drops whole segments, so it can keep
-// a record longer.
+// Retention says when a topic's log drops records. A partition drops whole segments, so it keeps a
+// record for up to Segment longer.
 type Retention struct {
 	Policy  string        // cleanup.policy, as the broker says it
 	After   time.Duration // past the time of the record; 0: not by time
+	Segment time.Duration // that a segment takes records for; 0: the broker does not say it, or After is 0
 	Bytes   int64         // of a partition; 0: not by size
 	Compact bool          // records whose key has a later one
 }
@@ -32,7 +33,7 @@ func ReadRetention(ctx context.Context, c Cluster, topic string) (r Retention, e
 	cl := newClient(&c, topic)
 	defer cl.close()
 	answer, err := cl.api().DescribeConfigs(ctx, &kafkago.DescribeConfigsRequest{Resources: []kafkago.DescribeConfigRequestResource{{
-		ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{"cleanup.policy", "retention.ms", "retention.bytes"},
+		ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{"cleanup.policy", "retention.ms", "retention.bytes", "segment.ms"},
 	}}})
 	if err == nil && len(answer.Resources) != 1 {
 		err = fmt.Errorf("%d answers", len(answer.Resources))
@@ -72,6 +73,17 @@ func ReadRetention(ctx context.Context, c Cluster, topic string) (r Retention, e
 	if r.Bytes, err = limit("retention.bytes"); err != nil {
 		return Retention{}, err
 	}
-	r.After = time.Duration(min(ms, int64(1<<63-1)/int64(time.Millisecond))) * time.Millisecond
+	r.After = milliseconds(ms)
+	if _, said := values["segment.ms"]; said && r.After > 0 {
+		if ms, err = limit("segment.ms"); err != nil {
+			return Retention{}, err
+		}
+		r.Segment = milliseconds(ms)
+	}
 	return r, nil
+}
+
+// milliseconds is that many of them, or the most that a duration has.
+func milliseconds(n int64) time.Duration {
+	return time.Duration(min(n, int64(1<<63-1)/int64(time.Millisecond))) * time.Millisecond
 }

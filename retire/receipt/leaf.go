@@ -121,7 +121,7 @@ type Leaf struct {
 	Earliest time.Time // event times of the blocks
 	Latest   time.Time
 	Durable  time.Time // when it was saved
-	// LogUntil is the time when the retention of the topic lets go of the latest record, by its
+	// LogUntil is the time by which the retention of the topic drops the latest record, by its
 	// event time; the zero time if that is not known, or no time does. Version 1 has none.
 	LogUntil time.Time
 	// Passing counts blocks that no live set was saved with, or all: they came and went, or

@@ -44,11 +44,11 @@ func (r *retention) follow(ctx context.Context) {
 	}
 }
 
-// until is the time when the log may drop records of that event time, or the zero time if that is
-// not known, or no time does.
+// until is the time by which the log drops records of that event time, or the zero time if that is
+// not known, or no time does. Their segment may have taken later records, until segment.ms.
 func (r *retention) until(latest time.Time) time.Time {
 	if known := r.known.Load(); known != nil && known.After > 0 {
-		return latest.Add(known.After).UTC()
+		return latest.Add(known.After).Add(known.Segment).UTC()
 	}
 	return time.Time{}
 }
@@ -67,9 +67,9 @@ func (r *retention) says(latest time.Time) string {
 	case until.IsZero():
 		return text + "which has no retention and keeps the records"
 	case until.Before(time.Now()):
-		text += fmt.Sprintf("which may delete the records since %s (retention.ms)", until.Format(time.RFC3339))
+		text += fmt.Sprintf("which should have deleted the records by %s (retention.ms and segment.ms)", until.Format(time.RFC3339))
 	default:
-		text += fmt.Sprintf("until about %s (retention.ms)", until.Format(time.RFC3339))
+		text += fmt.Sprintf("until about %s (retention.ms and segment.ms)", until.Format(time.RFC3339))
 		if known.Bytes > 0 {
 			text += ", or until retention.bytes are behind the records"
 		}

@@ -27,16 +27,16 @@ func TestRetentionSays(t *testing.T) {
 		{kafka.Retention{}, old, "which has no retention and keeps the records", false},
 		{kafka.Retention{Bytes: 5}, old, "until retention.bytes are behind the records", false},
 		{kafka.Retention{Compact: true}, old, "until their keys are written again, or deleted, and the log is compacted", false},
-		{kafka.Retention{After: time.Hour}, old, fmt.Sprintf("which may delete the records since %s (retention.ms)", old.Add(time.Hour).UTC().Format(time.RFC3339)), true},
-		{kafka.Retention{After: time.Hour}, recent, fmt.Sprintf("until about %s (retention.ms)", recent.Add(time.Hour).UTC().Format(time.RFC3339)), true},
-		{kafka.Retention{After: time.Hour, Bytes: 5, Compact: true}, recent, "(retention.ms), or until retention.bytes are behind the records, or until their keys are written again, or deleted, and the log is compacted", true},
+		{kafka.Retention{After: time.Hour}, old, fmt.Sprintf("which should have deleted the records by %s (retention.ms and segment.ms)", old.Add(time.Hour).UTC().Format(time.RFC3339)), true},
+		{kafka.Retention{After: time.Hour, Segment: time.Minute}, recent, fmt.Sprintf("until about %s (retention.ms and segment.ms)", recent.Add(time.Hour+time.Minute).UTC().Format(time.RFC3339)), true},
+		{kafka.Retention{After: time.Hour, Bytes: 5, Compact: true}, recent, "(retention.ms and segment.ms), or until retention.bytes are behind the records, or until their keys are written again, or deleted, and the log is compacted", true},
 		{kafka.Retention{After: 1<<63 - 1}, recent, "until about 2", true},
 	} {
 		r.known.Store(&test.known)
 		if got := r.says(test.latest); !strings.HasPrefix(got, "the log of topic orders, ") || !strings.Contains(got, test.want) {
 			t.Errorf("%+v: %s, want %s", test.known, got, test.want)
 		}
-		if until := r.until(test.latest); until.IsZero() == test.until || test.until && !until.Equal(test.latest.Add(test.known.After)) {
+		if until := r.until(test.latest); until.IsZero() == test.until || test.until && !until.Equal(test.latest.Add(test.known.After).Add(test.known.Segment)) {
 			t.Errorf("%+v: until %s", test.known, until)
 		}
 	}
@@ -45,7 +45,7 @@ func TestRetentionSays(t *testing.T) {
 // The answer to a retirement says until when the log has the records.
 func TestRetirementSaysRetention(t *testing.T) {
 	name := topic(t, 1) + "-hour"
-	if err := kafka.EnsureTopic(t.Context(), cluster(t), name, 1, map[string]string{"retention.ms": "3600000"}); err != nil {
+	if err := kafka.EnsureTopic(t.Context(), cluster(t), name, 1, map[string]string{"retention.ms": "3600000", "segment.ms": "600000"}); err != nil {
 		t.Fatal(err)
 	}
 	at := time.Now().Truncate(time.Millisecond)
@@ -57,7 +57,7 @@ func TestRetirementSaysRetention(t *testing.T) {
 	d.await("three blocks", func() bool { return d.live.Blocks() == 3 })
 	d.until("the retention is known", func() bool { return d.retention.known.Load() != nil })
 	answer := d.retire(slices.Sorted(d.live.IDs)[0])
-	if want := at.Add(time.Hour); answer.LogUntil == nil || !answer.LogUntil.Equal(want) || !strings.Contains(answer.Remains[0], want.UTC().Format(time.RFC3339)) {
+	if want := at.Add(time.Hour + 10*time.Minute); answer.LogUntil == nil || !answer.LogUntil.Equal(want) || !strings.Contains(answer.Remains[0], want.UTC().Format(time.RFC3339)) {
 		t.Errorf("until %v, want %s: %s", answer.LogUntil, want, answer.Remains)
 	}
 	d.stop()

@@ -252,7 +252,7 @@ type Retirement struct {
 	InBasis      bool           `json:"in_basis"`                     // whether one of them is a source of the basis in use or of the next one: its numbers may be among the points until a later basis is in use (see /v1/epoch)
 	RetiredAt    *time.Time     `json:"retired_at,omitempty"`         // time when the retirement was durable; absent from a dry run
 	Remains      []string       `json:"remains,omitempty"`            // other places that may still have the rows, for people to read; absent from a dry run
-	LogUntil     *time.Time     `json:"log_until,omitempty"`          // time when the topic's retention.ms lets go of the latest record, by its event time; absent if unknown or none
+	LogUntil     *time.Time     `json:"log_until,omitempty"`          // time by which the topic drops the latest record, by retention.ms, segment.ms and its event time; absent if unknown or none
 	ModelWithout string         `json:"model_without,omitempty"`      // fingerprint of the first model that was served without them; absent if that is served later, or receipts are off
 	Receipts     []int64        `json:"receipts,omitempty"`           // leaves of the log of receipts, one for each 4,096 live blocks and for each 4,096 archived ones; absent where receipts are off
 	Request      string         `json:"request,omitempty"`            // text that the receipts have a hash of as the request
@@ -270,7 +270,7 @@ type Receipt struct {
 	InBasis      bool           `json:"in_basis"`                // whether the block is a source of the basis in use or of the next one: its numbers may be among the points until a later basis is in use (see /v1/epoch)
 	RetiredAt    time.Time      `json:"retired_at"`              // time when the retirement was durable
 	Remains      []string       `json:"remains"`                 // other places that may still have the rows, for people to read
-	LogUntil     *time.Time     `json:"log_until,omitempty"`     // time when the topic's retention.ms lets go of the record, by its event time; absent if unknown or none
+	LogUntil     *time.Time     `json:"log_until,omitempty"`     // time by which the topic drops the record, by retention.ms, segment.ms and its event time; absent if unknown or none
 	ModelWithout string         `json:"model_without,omitempty"` // fingerprint of the first model that was served without it; absent if that is served later, or receipts are off
 	Receipt      *int64         `json:"receipt,omitempty"`       // leaf of the log of receipts; absent where receipts are off
 	Request      string         `json:"request,omitempty"`       // text that the receipt has a hash of as the request

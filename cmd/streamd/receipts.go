@@ -245,7 +245,7 @@ func (r *receiptReport) showStated(t *table) {
 	if r.Blocks > 0 {
 		t.row("event times", utc(r.Earliest)+" to "+utc(r.Latest))
 	}
-	t.row("durable", utc(r.Durable))
+	t.row("durable", "by the save of "+utc(r.Durable))
 	if r.Principal != "" {
 		t.row("by", r.Principal)
 	}

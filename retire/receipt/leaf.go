@@ -120,7 +120,7 @@ type Leaf struct {
 	Rows     int64
 	Earliest time.Time // event times of the blocks
 	Latest   time.Time
-	Durable  time.Time // when it was saved
+	Durable  time.Time // when the save began that made it durable
 	// LogUntil is the time by which the retention of the topic drops the latest record, by its
 	// event time; the zero time if that is not known, or no time does. Version 1 has none.
 	LogUntil time.Time

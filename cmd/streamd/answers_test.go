@@ -122,11 +122,11 @@ func TestUnitsOfAngles(t *testing.T) {
 		var b strings.Builder
 		table := newTable(&b)
 		table.comparison(&model.Comparison{BasisID: test.basis, Scaled: test.scaled, Planes: []model.ComparedPlanes{{Class: "spam", Angle: new(1.5)}}})
-		table.steps(&model.Steps{BasisID: test.basis, Scaled: test.scaled, WindowSeconds: 86400, Nu: 1})
+		table.steps(&model.Steps{BasisID: test.basis, Scaled: test.scaled, WindowSeconds: 86400, Options: model.OptionsJSON{Nu: 1, Balanced: true}})
 		if err := table.flush(); err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"angle 1.5 degrees, " + test.compare + "\n", "windows of 1d; angles in degrees, " + test.within + "; nu 1\n"} {
+		for _, want := range []string{"angle 1.5 degrees, " + test.compare + "\n", "windows of 1d; angles in degrees, " + test.within + "; nu 1, balanced\n"} {
 			if !strings.Contains(b.String(), want) {
 				t.Errorf("basis %q, scaled %t: %s\nlacks %q", test.basis, test.scaled, b.String(), want)
 			}

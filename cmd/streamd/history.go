@@ -118,7 +118,7 @@ func (t *table) steps(s *model.Steps) {
 		}
 	}
 	length := config.FormatDuration(time.Duration(s.WindowSeconds * float64(time.Second)))
-	t.row(fmt.Sprintf("windows of %s; angles in degrees, %s; nu %g", length, units, s.Nu))
+	t.row(fmt.Sprintf("windows of %s; angles in degrees, %s; %s", length, units, describeOptions(s.Options)))
 	for _, part := range s.Lacks {
 		t.row("lacks " + part)
 	}

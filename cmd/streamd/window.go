@@ -85,20 +85,25 @@ func (t *table) window(w *model.Windowed) {
 	if w == nil {
 		return
 	}
-	if w.From != nil {
-		t.row("from", w.From.Format(time.RFC3339Nano))
-	}
-	if w.To != nil {
-		t.row("to", w.To.Format(time.RFC3339Nano))
-	}
-	for _, r := range w.Positions {
-		t.row("positions", r.String())
-	}
+	t.bounds("", &w.Window)
 	for _, class := range w.Absent {
 		t.row("absent class", class)
 	}
 	for _, part := range w.Lacks {
 		t.row("lacks", part)
+	}
+}
+
+// bounds prints what chooses the blocks of a window.
+func (t *table) bounds(indent string, w *model.Window) {
+	if w.From != nil {
+		t.row(indent+"from", w.From.Format(time.RFC3339Nano))
+	}
+	if w.To != nil {
+		t.row(indent+"to", w.To.Format(time.RFC3339Nano))
+	}
+	for _, r := range w.Positions {
+		t.row(indent+"positions", r.String())
 	}
 }
 
@@ -144,9 +149,11 @@ func (t *table) comparison(c *model.Comparison) {
 		of   *model.Compared
 	}{{"a", &c.A}, {"b", &c.B}} {
 		t.row(w.name, counted(w.of.Rows, "row")+" in "+counted(w.of.Blocks, "block"))
+		t.bounds("  ", &w.of.Window)
 		t.row("  classes", countedClasses(w.of.Classes, w.of.ClassRows))
 		t.row("  digest", w.of.Digest)
 	}
+	t.row("options", describeOptions(c.A.Options))
 	figure := func(x *float64) string {
 		if x == nil {
 			return "none"

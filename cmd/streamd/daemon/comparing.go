@@ -85,7 +85,7 @@ func (s *windowSums) adopt(like *windowSums) error {
 func compared(s *windowSums, m *model.Served) model.Compared {
 	return model.Compared{
 		Window: s.window, Digest: m.Digest, Blocks: m.Blocks, Rows: m.Rows,
-		Classes: m.Model.Classes, ClassRows: m.Model.Rows, Nu: m.Model.Options.Nu,
+		Classes: m.Model.Classes, ClassRows: m.Model.Rows, Options: model.NewOptionsJSON(m.Model.Options),
 	}
 }
 
@@ -185,7 +185,7 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 	}
 	out := &model.Steps{
 		StepSeconds: q.Step.Seconds(), WindowSeconds: q.Window.Seconds(), Features: all.sum.Features(), BasisID: all.basisID(),
-		Nu: all.options.Nu, Lacks: all.lacks,
+		Options: model.NewOptionsJSON(all.options), Lacks: all.lacks,
 	}
 	scale, err := scaleOf(all)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -163,7 +164,7 @@ func TestStepsAreWindows(t *testing.T) {
 			if step.To.Sub(step.From) != length || step.Blocks != min(i+1, int(length/day)) || step.ClassRows[0]+step.ClassRows[1] != step.Rows {
 				t.Errorf("step %d: %+v", i, step)
 			}
-			alone, err := o.window(model.Window{From: &step.From, To: &step.To}, s.Nu, func() {})
+			alone, err := o.window(model.Window{From: &step.From, To: &step.To}, s.Options.Nu, func() {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -195,7 +196,7 @@ func TestStepsAreWindows(t *testing.T) {
 			if step.From.Before(from) || step.To.After(to) || step.To.Sub(step.From) > length {
 				t.Errorf("step %d of %s is from %s to %s", i, length, step.From, step.To)
 			}
-			if alone, err := o.window(model.Window{From: &step.From, To: &step.To}, s.Nu, func() {}); errors.Is(err, httpapi.ErrNoWindow) {
+			if alone, err := o.window(model.Window{From: &step.From, To: &step.To}, s.Options.Nu, func() {}); errors.Is(err, httpapi.ErrNoWindow) {
 				if step.Blocks != 0 {
 					t.Errorf("step %d of %s: %d blocks, its window has none", i, length, step.Blocks)
 				}
@@ -413,7 +414,7 @@ func TestComparisonIsOfOneTuning(t *testing.T) {
 		o.publisher.options.Balanced = !o.publisher.options.Balanced
 		o.publisher.options.Standardise = !o.publisher.options.Standardise
 	})
-	if err != nil || calls < 4 || c.A.Nu != c.B.Nu {
+	if err != nil || calls < 4 || !reflect.DeepEqual(c.A.Options, c.B.Options) {
 		t.Fatalf("after %d calls of the loop: %+v, %v", calls, c, err)
 	}
 }

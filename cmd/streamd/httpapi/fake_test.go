@@ -156,7 +156,7 @@ func (f *fake) Window(_ context.Context, w model.Window, nu float64) (*model.Ser
 
 func (f *fake) Compare(_ context.Context, a, b model.Window, nu float64) (*model.Comparison, error) {
 	one := new(1.5)
-	side := model.Compared{Digest: "d1", Blocks: 1, Rows: 42, Classes: []string{"ham", "spam"}, ClassRows: []int64{30, 12}, Nu: 1}
+	side := model.Compared{Digest: "d1", Blocks: 1, Rows: 42, Classes: []string{"ham", "spam"}, ClassRows: []int64{30, 12}, Options: model.NewOptionsJSON(incremental.Options{Nu: 1})}
 	c := &model.Comparison{A: side, B: side, BasisID: f.served.BasisID(), Scaled: f.served.Basis == nil, Lacks: []string{"refinement: it takes the rows"}}
 	c.A.Window, c.B.Window = a, b
 	c.Planes = []model.ComparedPlanes{{Class: "spam", Angle: one, AOnA: one, AOnB: nil, BOnA: one, BOnB: one}}
@@ -168,7 +168,7 @@ func (f *fake) Compare(_ context.Context, a, b model.Window, nu float64) (*model
 func (f *fake) Steps(_ context.Context, q StepsQuery) (*model.Steps, error) {
 	plane := model.NewPlanesJSON([]incremental.Plane{{Class: "spam", W: []float64{1, -2}, Gamma: 0.5, Condition: 3}})[0]
 	return &model.Steps{
-		StepSeconds: q.Step.Seconds(), WindowSeconds: q.Window.Seconds(), From: testTime, To: testTime.Add(q.Step), Features: []string{"len", "caps"}, BasisID: f.served.BasisID(), Nu: 1,
+		StepSeconds: q.Step.Seconds(), WindowSeconds: q.Window.Seconds(), From: testTime, To: testTime.Add(q.Step), Features: []string{"len", "caps"}, BasisID: f.served.BasisID(), Options: model.NewOptionsJSON(incremental.Options{Nu: 1}),
 		Steps: []model.Step{
 			{From: testTime, To: testTime.Add(q.Step), Classes: []string{}, ClassRows: []int64{}, Planes: []model.StepPlane{}, Problem: "there are no blocks"},
 			{From: testTime, To: testTime.Add(q.Step), Digest: "d1", Blocks: 1, Rows: 2, Classes: []string{"ham", "spam"}, ClassRows: []int64{1, 1}, Planes: []model.StepPlane{{PlaneJSON: plane, ToFirst: new(0.0)}}},

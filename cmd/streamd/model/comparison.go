@@ -19,12 +19,12 @@ type Comparison struct {
 // Compared is a window of a comparison.
 type Compared struct {
 	Window
-	Digest    string   `json:"state_digest"` // digest of the sum of its blocks
-	Blocks    int      `json:"blocks"`       // number of its blocks
-	Rows      int64    `json:"rows"`         // number of their rows
-	Classes   []string `json:"classes"`      // classes of the rows
-	ClassRows []int64  `json:"class_rows"`   // rows of each class
-	Nu        float64  `json:"nu"`           // ν of its planes
+	Digest    string      `json:"state_digest"` // digest of the sum of its blocks
+	Blocks    int         `json:"blocks"`       // number of its blocks
+	Rows      int64       `json:"rows"`         // number of their rows
+	Classes   []string    `json:"classes"`      // classes of the rows
+	ClassRows []int64     `json:"class_rows"`   // rows of each class
+	Options   OptionsJSON `json:"options"`      // options of the solve of its planes, those of both windows
 }
 
 // ComparedPlanes compares the planes of a class. A loss is the mean of (x'w − γ ∓ 1)² over rows,
@@ -76,10 +76,10 @@ type Steps struct {
 	BasisID string `json:"basis_id,omitempty"`
 	// Whether angles count each feature in units of its standard deviation over all rows, as
 	// where features are scaled for the solve; otherwise in its own.
-	Scaled bool     `json:"scaled"`
-	Nu     float64  `json:"nu"`    // ν of the planes
-	Steps  []Step   `json:"steps"` // windows in the order of their times; each is exact for the moment when it was summed
-	Lacks  []string `json:"lacks"` // parts of a served model that these planes do not have, with the reason
+	Scaled  bool        `json:"scaled"`
+	Options OptionsJSON `json:"options"` // options of the solve of the planes
+	Steps   []Step      `json:"steps"`   // windows in the order of their times; each is exact for the moment when it was summed
+	Lacks   []string    `json:"lacks"`   // parts of a served model that these planes do not have, with the reason
 }
 
 // Step is a window of Steps.

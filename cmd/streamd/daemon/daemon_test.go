@@ -1070,8 +1070,8 @@ func TestStoppingIsNotReady(t *testing.T) {
 	d.stop()
 }
 
-// remake deletes a topic and creates it again, empty.
-func remake(t *testing.T, name string, partitions int) {
+// removeTopic deletes a topic.
+func removeTopic(t *testing.T, name string) {
 	t.Helper()
 	request := kmsg.NewPtrDeleteTopicsRequest()
 	request.TopicNames, request.TimeoutMillis = []string{name}, int32(patience.Milliseconds())
@@ -1094,6 +1094,12 @@ func remake(t *testing.T, name string, partitions int) {
 		}
 		gone = answer.Topics[0].ErrorCode == kerr.UnknownTopicOrPartition.Code
 	}
+}
+
+// remake deletes a topic and creates it again, empty.
+func remake(t *testing.T, name string, partitions int) {
+	t.Helper()
+	removeTopic(t, name)
 	if err := kafka.EnsureTopic(t.Context(), cluster(t), name, partitions, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -201,17 +201,31 @@ func (w *withdrawing) unreadable() int {
 
 // problems lists what the operator should know.
 func (w *withdrawing) problems() (all []string) {
-	if w.reader != nil && !w.caughtUp {
-		all = append(all, fmt.Sprintf("the control topic %s has not been read up to its end, and nothing else is read before that", w.cfg.Retire.Topic))
-	}
-	if w.reader != nil && w.reader.Shortened() {
-		all = append(all, fmt.Sprintf("records of the control topic %s were deleted: what they retire stays retired until the daemon ends, and the next start will fail; write them again, to a topic of another name with cleanup.policy=compact", w.cfg.Retire.Topic))
-	}
-	if n := w.unreadable(); n > 0 {
-		all = append(all, fmt.Sprintf("keys of the control topic %s whose latest record cannot be read, and changes nothing: %d; the log says why, and good records of these keys end that", w.cfg.Retire.Topic, n))
+	if w.reader != nil {
+		all = w.readingProblems()
 	}
 	if n := len(w.unread); n > 0 {
 		all = append(all, fmt.Sprintf("%d blocks stay retired although the control topic does not retire them any more, since the log does not return them", n))
+	}
+	return all
+}
+
+// readingProblems are those of the topic itself.
+func (w *withdrawing) readingProblems() (all []string) {
+	topic, trouble := w.cfg.Retire.Topic, w.reader.Trouble()
+	if trouble != "" {
+		trouble = ": " + trouble
+	}
+	if !w.caughtUp {
+		all = append(all, fmt.Sprintf("the control topic %s has not been read up to its end, and nothing else is read before that%s", topic, trouble))
+	} else if trouble != "" {
+		all = append(all, fmt.Sprintf("the control topic %s cannot be read, so no later record of it is in force%s", topic, trouble))
+	}
+	if w.reader.Shortened() {
+		all = append(all, fmt.Sprintf("records of the control topic %s were deleted: what they retire stays retired until the daemon ends, and the next start will fail; write them again, to a topic of another name with cleanup.policy=compact", topic))
+	}
+	if n := w.unreadable(); n > 0 {
+		all = append(all, fmt.Sprintf("keys of the control topic %s whose latest record cannot be read, and changes nothing: %d; the log says why, and good records of these keys end that", topic, n))
 	}
 	return all
 }

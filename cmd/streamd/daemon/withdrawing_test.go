@@ -424,6 +424,25 @@ func TestControlTopicThatLosesItsBeginning(t *testing.T) {
 	w.end(a)
 }
 
+// A control topic that does not exist, before the start or after it, is a problem that the page shows.
+func TestControlTopicThatIsMissing(t *testing.T) {
+	w := newWithdrawals(t, 1)
+	w.add(5)
+	removeTopic(t, w.control)
+	a := w.start(filepath.Join(t.TempDir(), "streamd.db"), nil)
+	missing := "there is no topic " + w.control
+	a.until("the start waits", func() bool {
+		return strings.Contains(a.problems(), "has not been read up to its end, and nothing else is read before that: "+missing)
+	})
+	controlTopic(t, w.data)
+	w.follows("the topic", []*instance{a})
+	removeTopic(t, w.control)
+	a.until("the topic goes", func() bool {
+		return strings.Contains(a.problems(), "cannot be read, so no later record of it is in force: "+missing)
+	})
+	a.stop()
+}
+
 // table is a topic whose keys name blocks of one row, and what is known about them.
 type table struct {
 	*withdrawals

@@ -627,8 +627,14 @@ func TestReaderWaitsForItsTopic(t *testing.T) {
 		t.Error("a topic that does not exist counts as read")
 	case <-time.After(2 * between):
 	}
+	if why := f.Trouble(); !strings.Contains(why, "there is no topic "+s.topic) {
+		t.Errorf("the trouble is %q", why)
+	}
 	s.create(t, s.topic, 1)
 	f.catchUp()
+	if why := f.Trouble(); why != "" {
+		t.Errorf("with the topic there is trouble still: %s", why)
+	}
 	s.write(t, "0 a "+retiring("one"))
 	f.waitFor(map[string]string{"0/a": "one"})
 	f.end()

@@ -44,6 +44,7 @@ type Reader struct {
 	unread    *LostError  // records that were deleted before they could be read, or nil
 	shortened atomic.Bool // see Shortened
 
+	trouble    atomic.Value       // see Trouble; a string
 	bad        map[keyIn]struct{} // keys whose latest record cannot be read
 	unreadable atomic.Int64       // see Unreadable
 }
@@ -94,6 +95,12 @@ func (r *Reader) Close() { r.log.Close() }
 // Shortened reports whether records were deleted after they had been read. They count until
 // the process ends, and the next start ends with a LostError. It may be called at any time.
 func (r *Reader) Shortened() bool { return r.shortened.Load() }
+
+// Trouble says why the topic cannot be read now; "": it can. It may be called at any time.
+func (r *Reader) Trouble() string {
+	why, _ := r.trouble.Load().(string)
+	return why
+}
 
 // Unreadable is the number of keys whose latest record cannot be read, so that it changes nothing. A
 // good record of the key ends that. A batch that is too large counts as one key, and so do the
@@ -174,9 +181,14 @@ func (r *Reader) Run(ctx context.Context, caughtUp func()) error {
 		case errors.Is(err, kafkago.UnknownTopicOrPartition):
 			err = missing(r.Topic)
 		}
+		why := ""
+		if err != nil {
+			why = err.Error()
+		}
+		r.trouble.Store(why)
 		switch {
-		case err != nil && err.Error() != told:
-			told = err.Error()
+		case err != nil && why != told:
+			told = why
 			r.Log.Warn().Err(err).Str("topic", r.Topic).Msg("the control topic cannot be read; trying again")
 		case err == nil && told != "":
 			told = ""

@@ -14,6 +14,7 @@ import (
 	"streamd/cmd/streamd/daemon/events"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/retire"
@@ -88,7 +89,7 @@ func (w *withdrawing) restore(saved []snapshot.Offset) error {
 	if err != nil {
 		return err
 	}
-	w.reader, err = control.NewReader(control.Settings{Cluster: cluster, Topic: topic, Header: w.cfg.Retire.Header, Log: w.log, MaxMessageBytes: w.memory.Message, Saved: follows, Take: w.take})
+	w.reader, err = control.NewReader(control.Settings{Cluster: cluster, Topic: topic, Header: w.cfg.Retire.Header, Keyed: w.cfg.Blocks.Unit == config.UnitKey, Log: w.log, MaxMessageBytes: w.memory.Message, Saved: follows, Take: w.take})
 	return err
 }
 

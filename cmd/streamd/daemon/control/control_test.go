@@ -618,6 +618,18 @@ func TestRestoreInAnotherPartition(t *testing.T) {
 	}
 }
 
+// Keys choose nothing where no block has one, and that is told.
+func TestKeysWithoutBlocksOfKeys(t *testing.T) {
+	s := newSite(t, 1)
+	s.write(t, "0 a "+retiring("orders/0/1"), `0 b {"retire":{"keys":["carol"]}}`, `0 b {"restore":true}`)
+	f := s.follow(t, nil)
+	f.catchUp()
+	f.end()
+	if told := f.log.with("names keys, and no block has one"); len(told) != 1 || !strings.Contains(told[0], `"partition":0,"offset":2,`) || strings.Contains(told[0], "carol") {
+		t.Errorf("told is %v", told)
+	}
+}
+
 // A topic may be made after the start.
 func TestReaderWaitsForItsTopic(t *testing.T) {
 	s := newSite(t, 0)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,7 +13,9 @@ import (
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
 
+	"streamd/cmd/streamd/daemon/intake"
 	"streamd/ingest/kafka"
+	"streamd/retire"
 )
 
 // Settings configure a Reader.
@@ -20,6 +23,7 @@ type Settings struct {
 	Cluster kafka.Cluster
 	Topic   string
 	Header  string // that selectors may name the values of; "": none
+	Keyed   bool   // keys name blocks
 	Log     zerolog.Logger
 	// MaxMessageBytes bounds a record batch, also after decompression. A larger one is a bad
 	// record.
@@ -320,6 +324,7 @@ func (r *Reader) take(ctx context.Context, b *kafka.Batch) error {
 		delete(r.bad, r.astray.keyIn(b.Partition, key))
 		changes = append(changes, c)
 		if c.Selection != nil {
+			r.compareUnit(b.Partition, b.Records[i].Offset, c.Selection)
 			r.astray.put(b.Partition, key)
 		} else {
 			r.astray.takeBack(b.Partition, key, b.Records[i].Offset)
@@ -337,6 +342,15 @@ func (r *Reader) take(ctx context.Context, b *kafka.Batch) error {
 	r.next[partition] = next
 	b.Release()
 	return nil
+}
+
+// compareUnit warns of a selection that names keys where no block has one.
+func (r *Reader) compareUnit(partition int, offset int64, s *retire.Selection) {
+	isKey := func(id string) bool { return strings.HasPrefix(id, intake.KeyPrefix) }
+	if !r.Keyed && slices.ContainsFunc(s.IDs, isKey) {
+		r.Log.Warn().Str("topic", r.Topic).Int("partition", partition).Int64("offset", offset).
+			Msg("a record of the control topic names keys, and no block has one, since blocks.unit is not key: it retires nothing by them")
+	}
 }
 
 // refused logs records that cannot be read. Their keys may be names of persons.

@@ -72,7 +72,7 @@ fuzz:
 bench:
 	go test -run '^$$' -bench . ./...
 
-# The Kafka suite, the daemon's tests and figure 2.7 against a real Apache Kafka.
+# The Kafka suite, the daemon's tests, the control topic and figure 2.7 against a real Apache Kafka.
 KAFKA_DIR ?= .kafka
 integration:
 	testdata/kafka/kafka.sh run $(KAFKA_DIR) -- \

@@ -187,7 +187,7 @@ func (l *Set) index(e *retire.Entry) {
 	_ = l.boundPast() // the next caller of Index learns of it
 }
 
-// unindex notes that a block has been taken out. s is its summary in the space in use.
+// unindex notes that a block has been taken out. s is its summary in the space of windows.
 func (l *Set) unindex(e *retire.Entry, s *incremental.Summary) {
 	for o, x := range l.past.indices {
 		if x != nil {

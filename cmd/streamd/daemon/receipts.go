@@ -474,6 +474,9 @@ func (r *receipts) tell(first int64, saved []*pendingReceipt) {
 	for i, kind := range slices.Sorted(maps.Keys(e.Blocks)) {
 		text += fmt.Sprintf("%s %s: %d", [2]string{"; blocks", ","}[min(i, 1)], kind, e.Blocks[kind])
 	}
+	if len(e.Blocks) == 0 {
+		text += ", with the first model that was served without the blocks of earlier ones"
+	}
 	r.events.Add(httpapi.Event{Type: httpapi.EventReceipt, Text: text, Receipts: e})
 }
 

@@ -689,6 +689,9 @@ func TestFirstModelWithoutBlocks(t *testing.T) {
 			if !maps.Equal(e.Receipts.Blocks, blocks) || e.Receipts.Size != next || len(blocks) > 0 && !strings.Contains(e.Text, fmt.Sprint(wanted[e.Receipts.First].kind)) {
 				t.Errorf("event %+v: %+v, want blocks %v up to leaf %d", e, e.Receipts, blocks, next)
 			}
+			if served := strings.Contains(e.Text, "with the first model"); served != (len(blocks) == 0) {
+				t.Errorf("blocks %v: %s", blocks, e.Text)
+			}
 		}
 		if len(past) == 0 {
 			t.Error("no event tells of receipts")

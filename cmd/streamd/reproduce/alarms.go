@@ -321,5 +321,9 @@ func (a *Alarms) cells() []string {
 		}
 		seeds = append(seeds, strings.Join(texts, " "))
 	}
-	return []string{fmt.Sprintf("%d of %d", found, changes), fmt.Sprint(a.False), fmt.Sprintf("%.0f", delay), strings.Join(seeds, ", ")}
+	mean := "" // of none
+	if found > 0 {
+		mean = fmt.Sprintf("%.0f", delay)
+	}
+	return []string{fmt.Sprintf("%d of %d", found, changes), fmt.Sprint(a.False), mean, strings.Join(seeds, ", ")}
 }

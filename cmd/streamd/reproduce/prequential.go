@@ -64,11 +64,11 @@ func prequentialTable(ctx context.Context, c *Config) ([]Result, error) {
 		r := Result{
 			DataSet: fmt.Sprintf("%s, blocks of %d", want.DataSet, want.Block), Rows: s.rows(), Features: len(s.features),
 			Method: "all blocks", Nu: prequentialNu, Test: new(float64(got.Right) / float64(got.Rows)), Broken: got.differs(&want),
-			Remark: fmt.Sprintf("%d alarms; squared loss %.4f", len(got.Alarms), got.All.SquaredLoss),
 		}
 		if want.Keep > 0 {
 			r.Method = fmt.Sprintf("last %d blocks", want.Keep)
 		}
+		r.Remark = fmt.Sprintf("%s: %d alarms; squared loss %.4f", r.Method, len(got.Alarms), got.All.SquaredLoss)
 		r.PaperTest = new(float64(want.Right) / float64(want.Rows))
 		results = append(results, r)
 	}

@@ -103,19 +103,11 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 	for _, line := range t.Notes {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
-	tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	row := func(cells ...string) { fmt.Fprintln(tab, "  "+strings.TrimRight(strings.Join(cells, "\t"), "\t")) }
-	head, heading := false, "ν"
-	counted, turning, alarmed := false, false, false // features and support vectors, angles, alarms
-	for i := range r.Results {
-		x := &r.Results[i]
-		if x.Table == t.Name && x.Mu != 0 {
-			heading = "ν, μ"
-		}
-		counted = counted || x.Table == t.Name && (x.Used != nil || x.SupportVectors != nil)
-		turning = turning || x.Table == t.Name && x.Angle != nil
-		alarmed = alarmed || x.Table == t.Name && x.Alarms != nil
+	head := []string{
+		"data set", "rows × n", "method", "ν", "train", "paper", "test", "paper", "difference", "p", "paper", "seconds", "paper",
+		"used", "paper", "SVs", "paper", "programs", "angle", "found", "false", "delay", "delays by seed",
 	}
+	rows := [][]string{head}
 	var remarks []string
 	remark := func(text string) {
 		if !slices.Contains(remarks, text) {
@@ -130,20 +122,6 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 		if x.Absent != "" {
 			remark(x.DataSet + " is not at hand: " + x.Absent)
 			continue
-		}
-		if !head {
-			head = true
-			cells := []string{"data set", "rows × n", "method", heading, "train", "paper", "test", "paper", "difference", "p", "paper", "seconds", "paper"}
-			if counted {
-				cells = append(cells, "used", "paper", "SVs", "paper", "programs")
-			}
-			if turning {
-				cells = append(cells, "angle")
-			}
-			if alarmed {
-				cells = append(cells, "found", "false", "delay", "delays by seed")
-			}
-			row(cells...)
 		}
 		if x.Remark != "" {
 			remark(x.DataSet + ": " + x.Remark)
@@ -169,6 +147,7 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 		}
 		if x.Mu != 0 {
 			parameters += ", " + power(x.Mu)
+			head[3] = "ν, μ"
 		}
 		if x.Broken != "" {
 			remark("(!) " + x.DataSet + ": " + x.Method + ": " + x.Broken)
@@ -177,19 +156,11 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 			x.DataSet, size, x.Method, parameters,
 			percent(x.Train), percent(x.PaperTrain), percent(x.Test), percent(x.PaperTest),
 			difference, probability(x.P), probability(x.PaperP), seconds(x.Seconds), seconds(x.PaperSeconds),
+			number(x.Used), mean(x.PaperUsed), number(x.SupportVectors), mean(x.PaperSupportVectors), mean(x.Programs), degrees(x.Angle),
 		}
-		if counted {
-			cells = append(cells, number(x.Used), mean(x.PaperUsed), number(x.SupportVectors), mean(x.PaperSupportVectors), mean(x.Programs))
-		}
-		if turning {
-			cells = append(cells, number(x.Angle)+"°")
-		}
-		if alarmed {
-			cells = append(cells, x.Alarms.cells()...)
-		}
-		row(cells...)
+		rows = append(rows, append(cells, x.Alarms.cells()...))
 	}
-	if err := tab.Flush(); err != nil {
+	if err := align(&b, rows); err != nil {
 		return err
 	}
 	for _, text := range remarks {
@@ -198,6 +169,35 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 	b.WriteByte('\n')
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// align writes rows in columns, without those that have a heading alone.
+func align(w io.Writer, rows [][]string) error {
+	var columns []int
+	for c := range rows[0] {
+		if slices.ContainsFunc(rows[1:], func(row []string) bool { return row[c] != "" }) {
+			columns = append(columns, c)
+		}
+	}
+	if len(columns) == 0 {
+		return nil
+	}
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		var cells []string
+		for _, c := range columns {
+			cells = append(cells, row[c])
+		}
+		fmt.Fprintln(tab, "  "+strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+	}
+	return tab.Flush()
+}
+
+func degrees(angle *float64) string {
+	if angle == nil {
+		return ""
+	}
+	return number(angle) + "°"
 }
 
 func percent(share *float64) string {

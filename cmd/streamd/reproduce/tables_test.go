@@ -227,8 +227,8 @@ func TestPrint(t *testing.T) {
 	}
 	want := `t: a title
   a note
-  data set  rows × n  method  ν     train  paper  test   paper  difference       p      paper  seconds  paper
-  Iris      150 × 4   X       2^-2                 90.0   96.7   -6.7 ± 1.2 (!)  1e-06         0.012
+  data set  rows × n  method  ν     test   paper  difference       p      seconds
+  Iris      150 × 4   X       2^-2   90.0   96.7   -6.7 ± 1.2 (!)  1e-06  0.012
   Iris: odd
   (!) is farther from the paper, or from a known difference, than the tolerance.
   Galaxy is not at hand: gone
@@ -257,8 +257,8 @@ func TestPrintCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `t: a title
-  data set  rows × n  method  ν    train  paper  test  paper  difference  p  paper  seconds  paper  used  paper  SVs   paper  programs
-  BUPA      345 × 6   X       2^0                                                                   0.0   4.5    91.9         6.0
+  data set  rows × n  method  ν    used  paper  SVs   programs
+  BUPA      345 × 6   X       2^0  0.0   4.5    91.9  6.0
   (!) BUPA: X: 6.0 features are not fewer than 6.0
 
 `

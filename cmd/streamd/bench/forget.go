@@ -27,8 +27,9 @@ import (
 // digits_lost compares the plane with the same tool's fit of the rows that are left: it is
 // log10 of the largest difference, relative to the largest coefficient and to 2^-52, at least 0
 // and at most all digits. So it is the loss by forgetting alone. digits_off compares the plane in
-// the same way with the exact one, so it also has what the tool loses in a fit. With retired_scale 1000 the values of the retired half are a thousand
-// times as large as the others', as when a producer's unit was wrong.
+// the same way with the exact one, so it also has what the tool loses in a fit. With retired_scale
+// 1000 the values of the retired half are a thousand times as large as the others', as when a
+// producer's unit was wrong.
 type Forget struct {
 	Blocks int           `default:"1000000" help:"Live blocks."`
 	Python string        `default:"python3" placeholder:"PROGRAM" help:"Python with numpy, polars_ols and scikit-learn. A tool that is not installed is reported as missing."`
@@ -166,7 +167,42 @@ func (c Forget) Measure(ctx context.Context, run *Run) error {
 			}
 		}
 	}
-	return nil
+	return run.table(forgetTable(run.results))
+}
+
+// forgetTable has a line for each tool: the time for one block, and for half of them the time, the
+// digits lost and the digits off, for each scale.
+func forgetTable(results []Result) (rows [][]string) {
+	rows = [][]string{{"", "one block"}}
+	for i := range results {
+		r := &results[i]
+		tool, scale, one := r.Text("tool"), r.Text("retired_scale"), r.Text("retired") == "1"
+		at := slices.IndexFunc(rows, func(row []string) bool { return row[0] == tool })
+		if at < 0 {
+			at, rows = len(rows), append(rows, []string{tool})
+		}
+		switch first := scale == strconv.Itoa(forgetScales[0]); {
+		case one && !first:
+			continue
+		case at == 1 && !one && first:
+			rows[0] = append(rows[0], "half", "digits lost", "off")
+		case at == 1 && !one:
+			rows[0] = append(rows[0], "half, × "+scale, "digits lost", "off")
+		}
+		switch {
+		case len(r.Samples) == 0:
+			rows[at] = append(rows[at], "missing")
+		case one:
+			rows[at] = append(rows[at], fmt.Sprintf("%.2g ms", 1000*r.Figure("seconds")))
+		default:
+			took := fmt.Sprintf("%.2g s", r.Figure("seconds"))
+			if share := r.Figure("retired_share"); share < 1 {
+				took = fmt.Sprintf("%.0f %% in %s", 100*share, took)
+			}
+			rows[at] = append(rows[at], took, fmt.Sprintf("%.1f", r.Figure("digits_lost")), fmt.Sprintf("%.1f", r.Figure("digits_off")))
+		}
+	}
+	return rows
 }
 
 // forgetting has the rows of one case.

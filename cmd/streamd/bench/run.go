@@ -7,7 +7,9 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
+	"text/tabwriter"
 	"time"
 
 	"github.com/klauspost/cpuid/v2"
@@ -217,6 +219,15 @@ func (run *Run) lack(tool, missing string) error {
 	run.lacks = append(run.lacks, line)
 	_, err := fmt.Fprintln(run.out, line)
 	return err
+}
+
+// table writes rows of cells as comments, the first row as a heading.
+func (run *Run) table(rows [][]string) error {
+	t := tabwriter.NewWriter(run.out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(t, "# "+strings.Join(row, "\t"))
+	}
+	return t.Flush()
 }
 
 // Add writes a result. A result without samples, of a case that could not run, is in JSON

@@ -215,11 +215,11 @@ func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt
 // the digest can be that of earlier features.
 func (p *Report) prove(left *receipt.Side, old *incremental.State, key *receipt.Key, items *receipt.Tree) error {
 	const unless = ": it has other blocks than the receipt has left, unless since then format.features changed, the topic was made again, or receipts were off (receipts.key_file)"
-	digest, root := old.Digest(), items.Root()
+	digest, root, none := old.Digest(), items.Root(), p.Since == p.Blocks
 	switch {
-	case old.Rows() == 0 && left.Root != receipt.EmptyRoot:
+	case none && left.Root != receipt.EmptyRoot:
 		return fmt.Errorf("it has none of the blocks that receipt %d has left"+unless, p.Last)
-	case old.Rows() > 0 && digest != left.Digest:
+	case !none && digest != left.Digest:
 		return fmt.Errorf("its blocks that had come by receipt %d add up to the digest %x, and the receipt has left %x"+unless, p.Last, digest, left.Digest)
 	case key != nil && root != left.Root:
 		return fmt.Errorf("its blocks that had come by receipt %d have the digest that the receipt has left, but they are others: their root is %x, and the receipt has %x", p.Last, root, left.Root)

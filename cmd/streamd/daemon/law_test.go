@@ -654,6 +654,13 @@ func TestLaw(t *testing.T) {
 	} else if testing.Short() {
 		histories = 50
 	}
+	t.Cleanup(func() {
+		n := &toldNaively
+		least := min(n.live.Load(), n.withdrawn.Load(), n.archived.Load(), n.asked.Load())
+		if t.Logf("told naively: %d live sets, %d with withdrawn blocks, %d archives, %d after requests or alarms", n.live.Load(), n.withdrawn.Load(), n.archived.Load(), n.asked.Load()); histories >= 50 && least == 0 {
+			t.Error("some comparisons were never made")
+		}
+	})
 	// Subtests in parallel would keep the memory of their daemons until the last has ended.
 	shards := uint64(runtime.GOMAXPROCS(0))
 	for shard := range shards {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,10 @@ type fates struct {
 	past    []retire.Entry // that it has let go
 	horizon retire.Rank
 }
+
+// toldNaively counts the naive comparisons: with live, withdrawn and archived blocks, and after requests
+// and alarms.
+var toldNaively struct{ live, withdrawn, archived, asked atomic.Int64 }
 
 // checkNaively compares the daemon's blocks with those of the history told naively, which covers
 // histories whose features are fixed, and whose blocks requests and alarms do not divide.
@@ -52,6 +57,11 @@ func (h *logHistory) checkNaively(t *testing.T, o *offline, when string) {
 		}
 		f.meet(h.made(from, named, o.cfg.Retire.MaxFuture))
 	}
+	count := func(n *atomic.Int64, is bool) {
+		if is {
+			n.Add(1)
+		}
+	}
 	live, withdrawn := f.divide(f.places, o.follows)
 	if got := o.live.Page(retire.Lowest, o.live.Blocks()); !slices.Equal(got, live) {
 		t.Errorf("%s: live are\n%v\nwant\n%v", when, got, live)
@@ -69,6 +79,10 @@ func (h *logHistory) checkNaively(t *testing.T, o *offline, when string) {
 	if got := o.live.ArchivedBlocks(retire.Lowest, len(f.past)+1); !slices.Equal(got, archived) {
 		t.Errorf("%s: archived are\n%v\nwant\n%v", when, got, archived)
 	}
+	count(&toldNaively.live, len(live) > 0)
+	count(&toldNaively.withdrawn, len(withdrawn) > 0)
+	count(&toldNaively.archived, len(archived) > 0)
+	count(&toldNaively.asked, len(o.asked) > 0)
 	if got, want := o.withdrawn(), slices.Concat(withdrawn, out); !slices.Equal(got, want) || o.live.Withdrawn() != len(want) {
 		t.Errorf("%s: withdrawn are\n%v\nwant\n%v", when, got, want)
 	}

@@ -22,6 +22,7 @@ type keyIn struct {
 	key       uint64
 }
 
+// keyIn hashes a key.
 func (a *astray) keyIn(partition int, key []byte) keyIn {
 	return keyIn{partition, maphash.Bytes(a.seed, key)}
 }

@@ -535,7 +535,12 @@ func (h *logHistory) run(t *testing.T) {
 				o.giveBack()
 			}
 		case k < 24:
-			h.alarm(t, o)
+			if h.alarm(t, o); r.IntN(2) == 0 { // there is room for the next ones
+				partition := r.IntN(len(h.log))
+				o = group[owner[partition]]
+				h.read(o, partition, 1+r.IntN(4))
+				h.check(t, o, "after an alarm")
+			}
 		default:
 			h.check(t, o, "on the way")
 		}

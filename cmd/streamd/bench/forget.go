@@ -193,9 +193,9 @@ func forgetTable(results []Result) (rows [][]string) {
 		case len(r.Samples) == 0:
 			rows[at] = append(rows[at], "missing")
 		case one:
-			rows[at] = append(rows[at], fmt.Sprintf("%.2g ms", 1000*r.Figure("seconds")))
+			rows[at] = append(rows[at], brief(r.Figure("seconds")))
 		default:
-			took := fmt.Sprintf("%.2g s", r.Figure("seconds"))
+			took := brief(r.Figure("seconds"))
 			if share := r.Figure("retired_share"); share < 1 {
 				took = fmt.Sprintf("%.0f %% in %s", 100*share, took)
 			}
@@ -203,6 +203,19 @@ func forgetTable(results []Result) (rows [][]string) {
 		}
 	}
 	return rows
+}
+
+// brief writes a time with some two digits.
+func brief(seconds float64) string {
+	switch {
+	case seconds >= 10:
+		return fmt.Sprintf("%.0f s", seconds)
+	case seconds >= 1:
+		return fmt.Sprintf("%.1f s", seconds)
+	case seconds >= 0.01:
+		return fmt.Sprintf("%.0f ms", 1000*seconds)
+	}
+	return fmt.Sprintf("%.2g ms", 1000*seconds)
 }
 
 // forgetting has the rows of one case.

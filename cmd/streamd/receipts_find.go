@@ -88,11 +88,7 @@ func findReceipts(path string, key *receipt.Key, wanted map[receipt.Hash]*receip
 		if err != nil {
 			return err
 		}
-		leaf, err := receipt.DecodeLeaf(record.Leaf)
-		var items []receipt.Item
-		if err == nil {
-			items, _, err = leaf.CheckChange(record.Change)
-		}
+		leaf, items, err := record.Open()
 		if err != nil {
 			return fmt.Errorf("%s: receipt %d: %w", path, i, err)
 		}

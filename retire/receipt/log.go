@@ -27,7 +27,17 @@ type Record struct {
 	Change []byte // as Tree.Prove makes it, or of a listed kind AppendItems; nil if the leaf has no blocks
 }
 
-// Growth is what a log gains by records.
+// Open reads the leaf of a record, and checks the proof. It returns the blocks that the proof is about.
+func (r *Record) Open() (*Leaf, []Item, error) {
+	l, err := DecodeLeaf(r.Leaf)
+	if err != nil {
+		return nil, nil, err
+	}
+	items, _, err := l.CheckChange(r.Change)
+	return l, items, err
+}
+
+// Growth is the records that a log gains, with the hashes and the checkpoint.
 type Growth struct {
 	Size       int64    // number of leaves before
 	Records    []Record // of the further leaves

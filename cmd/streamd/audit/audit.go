@@ -109,11 +109,7 @@ func (p *Report) leaf(store *snapshot.Store, i, receipted int64, found *findings
 	if err != nil {
 		return nil, err
 	}
-	l, err := receipt.DecodeLeaf(record.Leaf)
-	if err != nil {
-		return nil, err
-	}
-	items, _, err := l.CheckChange(record.Change)
+	l, items, err := record.Open()
 	switch {
 	case err != nil:
 		return nil, err

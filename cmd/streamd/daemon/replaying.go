@@ -198,11 +198,7 @@ func (p *replaying) plan(from *snapshot.Store, saved *snapshot.Contents) error {
 		if err != nil {
 			return err
 		}
-		leaf, err := receipt.DecodeLeaf(record.Leaf)
-		var items []receipt.Item
-		if err == nil {
-			items, _, err = leaf.CheckChange(record.Change)
-		}
+		leaf, items, err := record.Open()
 		if err != nil {
 			return fmt.Errorf("receipt %d: %w", i, err)
 		}

@@ -70,7 +70,7 @@ const (
 	after
 )
 
-// shape says what a part of a change has.
+// shape is the kind of a part of a change: an item or not, and the trees that have it.
 type shape struct {
 	item, ours bool    // ours: the change is about the item
 	in         [2]bool // the trees that have it
@@ -279,7 +279,7 @@ func (p *part) appendFields(b []byte) []byte {
 	return b
 }
 
-// Change is what a proof says.
+// Change is the contents of a proof: the items that differ between two trees.
 type Change struct {
 	Before, After Hash    // roots
 	Moved         []Moved // by ascending key

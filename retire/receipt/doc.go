@@ -1,7 +1,7 @@
 // Package receipt makes receipts for blocks that leave the live set, or come back: leaves of a
 // transparency log whose checkpoints are signed. It knows no block, file or daemon.
 //
-//	leaf.go     a leaf says what happened, and from what live set to what other one
+//	leaf.go     a leaf is an event, with the live set before and after it
 //	tree.go     the map of the live blocks, as a Merkle tree with one root for each set
 //	change.go   proof that blocks were in one tree and are absent from a later one, or the reverse
 //	log.go      leaves become a log; a proof of one is checked offline

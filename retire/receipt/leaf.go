@@ -151,8 +151,8 @@ type Leaf struct {
 	Offsets   []Next // of the cut, by partition; the first MaxOffsets of them
 }
 
-// Proved reports whether a proof of what has become of the blocks belongs to the leaf: of a
-// change of the live set, or of listed kinds the list of the items.
+// Proved reports whether a proof belongs to the leaf: that of a change of the live set, or of listed
+// kinds the list of the items.
 func (l *Leaf) Proved() bool {
 	return l.Kind == Retired || l.Kind.Listed() || l.Version > 1 && l.Blocks > 0
 }

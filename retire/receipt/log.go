@@ -214,7 +214,7 @@ func AppendProof(b []byte, r Record, index int64, inclusion tlog.RecordProof, ch
 	return append(append(b, '\n'), checkpoint...), nil
 }
 
-// Receipt is what a proof proves.
+// Receipt is the contents of a proof that was checked.
 type Receipt struct {
 	Leaf       *Leaf
 	Index      int64 // of the leaf in the log

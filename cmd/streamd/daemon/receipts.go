@@ -65,7 +65,7 @@ type unnamedLeaves struct {
 type pendingReceipt struct {
 	live.Departure
 	index    int64  // of its leaf, once it is saved
-	settings []byte // what its hash of them is of; nil: it is of a save, and nobody asks for it
+	settings []byte // text that the leaf has a hash of; nil: it is of a save, and nobody asks for it
 }
 
 // servedModel is the first model that was served of those that lack the blocks of so many moves.
@@ -273,7 +273,7 @@ func (r *receipts) earlier(ctx context.Context, request *httpapi.Selector, names
 	return says, nil
 }
 
-// complete fills in what all leaves have, and returns what the hash of the settings is of.
+// complete fills in the fields that all leaves have. It returns the text of the settings.
 func (r *receipts) complete(l *live.Departure) (settings []byte) {
 	settings = r.settings()
 	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, sha256.Sum256(settings), r.scope(l.Kind, l.Based)
@@ -307,10 +307,10 @@ func (r *receipts) settings() []byte {
 	return text
 }
 
-// scope is what a save removes of blocks that leave, and what it cannot remove. Pages and bases are
-// the daemon's own: a compaction rids the pages, and another reduction the basis. Both come on
-// request, and without one for blocks whose rows must not stay. based says that the points of a basis
-// may have rows of the blocks.
+// scope has the places that a save clears of the blocks that leave, and those that it does not clear.
+// Pages and bases are the daemon's own: a compaction clears the pages, and another reduction the basis.
+// Both come on request, and without one for blocks whose rows must not stay. based says that the points
+// of a basis may have rows of the blocks.
 func (r *receipts) scope(kind receipt.Kind, based bool) (s receipt.Scope) {
 	if kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Served {
 		return s

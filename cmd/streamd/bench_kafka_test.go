@@ -231,12 +231,13 @@ func TestBenchMissingPython(t *testing.T) {
 	for _, test := range []struct {
 		args  []string
 		lines int // of results of streamd
+		table int // lines of a table in the end
 		lacks []string
 	}{
-		{[]string{"peers", "--rows", "10", "--test-rows", "10"}, 2, []string{
+		{[]string{"peers", "--rows", "10", "--test-rows", "10"}, 2, 0, []string{
 			"numpy loop", "scikit-learn SGDClassifier", "LIBLINEAR -s 2 -B 1", "Vowpal Wabbit", "River LogisticRegression", "confluent-kafka, numpy loop",
 		}},
-		{[]string{"forget", "--blocks", "10"}, 4, []string{
+		{[]string{"forget", "--blocks", "10"}, 4, 6, []string{
 			"numpy, subtraction of sums", "numpy, rank-one downdates", "polars_ols, rolling window", "scikit-learn, refitting",
 		}},
 	} {
@@ -248,11 +249,16 @@ func TestBenchMissingPython(t *testing.T) {
 				continue
 			}
 			var lacks []string
-			lines := 0
+			lines, table, missing := 0, 0, 0
 			for line := range strings.Lines(out.String()) {
-				if strings.HasPrefix(line, "#") {
+				switch {
+				case strings.HasSuffix(line, " is not installed\n"):
 					lacks = append(lacks, line)
-				} else if strings.HasPrefix(line, "Benchmark") && strings.Contains(line, "tool=streamd") {
+				case strings.HasPrefix(line, "# "):
+					if table++; strings.Count(line, "missing") == 3 {
+						missing++
+					}
+				case strings.HasPrefix(line, "Benchmark") && strings.Contains(line, "tool=streamd"):
 					lines++
 				}
 			}
@@ -260,7 +266,7 @@ func TestBenchMissingPython(t *testing.T) {
 			for _, tool := range test.lacks {
 				want = append(want, "# "+tool+": "+python+" is not installed\n")
 			}
-			if lines != test.lines || !slices.Equal(lacks, want) {
+			if lines != test.lines || !slices.Equal(lacks, want) || table != test.table || table > 0 && missing != len(want) {
 				t.Errorf("streamd %q prints\n%s", args, out.String())
 			}
 		}

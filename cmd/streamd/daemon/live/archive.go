@@ -239,9 +239,7 @@ func (l *Set) withdrawArchived(e retire.Entry) error {
 func (l *Set) giveBackArchived(e retire.Entry, s *incremental.Summary) {
 	l.archive.Return(e.ID)
 	delete(l.due, e.ID)
-	if key := l.receipts.key; key != nil {
-		l.notePast(receipt.Returned, key.Item(e.ID, s.Digest()), &e)
-	}
+	l.noteBack(&e, s, true)
 	e.Withdrawn = false
 	l.putArchived(e, s)
 }

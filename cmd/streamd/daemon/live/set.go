@@ -280,7 +280,8 @@ func (l *Set) Price() float64 {
 func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 	e.Withdrawn = l.withdrawals.Choose(&e)
 	grown := false // a live block
-	if former, ok := l.Find(e.ID); ok {
+	former, ok := l.Find(e.ID)
+	if ok {
 		o.Replaced = !former.Withdrawn && !former.Archived
 		grown = o.Replaced && !l.keyed
 		if l.keyed {
@@ -323,7 +324,21 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 			o.Retired++
 		}
 	}
+	if former.Withdrawn && !e.Withdrawn && !l.keyed { // an open run was read again, or has grown
+		l.noteBack(&e, k.Summary, o.Refused)
+	}
 	return o, nil
+}
+
+// noteBack records that a withdrawn block has come back with its rows: it is live again, or archived.
+func (l *Set) noteBack(e *retire.Entry, s *incremental.Summary, archived bool) {
+	switch key := l.receipts.key; {
+	case key == nil:
+	case !archived:
+		l.note(receipt.Restored, e)
+	case l.archive != nil:
+		l.notePast(receipt.Returned, key.Item(e.ID, s.Digest()), e)
+	}
 }
 
 // withoutNew is the outcome if the new block does not become live.

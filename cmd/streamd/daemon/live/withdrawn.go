@@ -175,7 +175,7 @@ func (l *Set) GiveBack(e retire.Entry, k Kept) (given bool, err error) {
 	l.dropWithdrawn(e.ID)
 	e.Withdrawn = false
 	l.include(e, k)
-	l.note(receipt.Restored, &e)
+	l.noteBack(&e, k.Summary, false)
 	return true, nil
 }
 

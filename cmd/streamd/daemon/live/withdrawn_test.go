@@ -345,6 +345,16 @@ func TestReceiptOfABlockThatGrows(t *testing.T) {
 				t.Errorf("the receipts are %+v, want one of the block as it was saved", left)
 			}
 		}
+		if c.by != nil {
+			// The selection is taken back, and a start reads the run of the block again.
+			if _, err := l.Withdraw("k", nil); err != nil {
+				t.Fatal(err)
+			}
+			add("a", 5, 4)
+			if left = l.TakeDepartures(); len(left) != 1 || left[0].Kind != receipt.Restored || left[0].Blocks != 1 || left[0].Rows != 4 || l.Blocks() != 2 || len(l.Due()) > 0 {
+				t.Errorf("the receipts are %+v, want one of the restored block; %d blocks are live", left, l.Blocks())
+			}
+		}
 		if gone := l.Uncompacted().IsZero(); gone == (c.want == receipt.Withdrawn) {
 			t.Errorf("%v: nothing can be read off the file: %v", c.want, gone)
 		}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"reflect"
 	"strings"
@@ -12,17 +13,21 @@ import (
 	"streamd/cmd/streamd/reproduce"
 )
 
+// realBroker is the broker in STREAMD_TEST_BROKERS, or "". STREAMD_REQUIRE_BROKER demands one.
+func realBroker(t *testing.T) string {
+	t.Helper()
+	broker := os.Getenv("STREAMD_TEST_BROKERS")
+	if broker == "" && os.Getenv("STREAMD_REQUIRE_BROKER") != "" {
+		t.Fatal("STREAMD_REQUIRE_BROKER is set, but STREAMD_TEST_BROKERS names no broker")
+	}
+	return broker
+}
+
 // The daemon behind Kafka, which retires a day for each one that comes, has the planes of sums
 // that are added and subtracted: all figures are the same, and the angles rise. The broker is a
 // real one where STREAMD_TEST_BROKERS names it.
 func TestReproduceThroughKafka(t *testing.T) {
-	brokers := os.Getenv("STREAMD_TEST_BROKERS")
-	if brokers == "" {
-		if os.Getenv("STREAMD_REQUIRE_BROKER") != "" {
-			t.Fatal("STREAMD_REQUIRE_BROKER is set, but STREAMD_TEST_BROKERS names no broker")
-		}
-		brokers = "embedded"
-	}
+	brokers := cmp.Or(realBroker(t), "embedded")
 	args := []string{"reproduce", "fig-2.7", "--day-rows", "4000", "--check", "--json"}
 	var want reproduce.Report
 	reported(t, &want, args...)

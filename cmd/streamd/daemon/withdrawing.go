@@ -163,24 +163,25 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 
 // withdrew tells that blocks were withdrawn. before is the digest before that.
 func (w *withdrawing) withdrew(gone live.Withdrawal, before string) {
+	all := gone.Blocks + gone.Archived
+	if all == 0 {
+		return
+	}
+	w.windows.clear()
 	if gone.Archived > 0 {
-		w.windows.clear()
 		w.log.Info().Int("blocks", gone.Archived).Msg("the control topic has retired archived blocks")
 	}
 	after := before
 	if gone.Blocks > 0 {
 		w.intake.CountRetired(gone.Blocks)
 		w.studying.blocksChanged()
-		w.windows.clear()
 		w.studying.publisher.sayStale()
 		after = w.live.Digest()
 		w.log.Info().Int("blocks", gone.Blocks).Int64("rows", gone.Rows).Str("state_digest", after).Msg("the control topic has retired blocks")
 	}
-	if all := gone.Blocks + gone.Archived; all > 0 {
-		w.events.Add(retirementEvent("by the control topic", httpapi.RetirementEvent{
-			Blocks: all, Rows: gone.Rows + gone.ArchivedRows, Archived: gone.Archived, DigestBefore: before, DigestAfter: after,
-		}))
-	}
+	w.events.Add(retirementEvent("by the control topic", httpapi.RetirementEvent{
+		Blocks: all, Rows: gone.Rows + gone.ArchivedRows, Archived: gone.Archived, DigestBefore: before, DigestAfter: after,
+	}))
 }
 
 // retirementEvent tells of a retirement. how says who has asked for it.

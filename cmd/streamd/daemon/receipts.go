@@ -501,6 +501,9 @@ func (d *Daemon) Receipt(_ context.Context, leaf int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if head.Size == 0 {
+		return nil, errNoReceipts
+	}
 	if leaf < 0 || leaf >= head.Size {
 		return nil, fmt.Errorf("receipt %d of %d: %w", leaf, head.Size, httpapi.ErrNoReceipt)
 	}

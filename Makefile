@@ -3,9 +3,19 @@
 # the Go tool. Tests of the status page need Chromium. Without it they are skipped, or
 # fail where STREAMD_REQUIRE_CHROMIUM=1.
 
-.PHONY: all test histories vet staticcheck govulncheck race purego arm64 fuzz bench integration published generate-check
+.PHONY: all test full histories vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
 
 all: vet test
+
+# Everything, for a day without hurry: .ci/run has the share of it that each change needs.
+full: vet staticcheck generate-check
+	$(MAKE) race unraced
+	$(MAKE) histories HISTORIES=10000
+	$(MAKE) purego arm64 BITS=.
+	$(MAKE) published
+	$(MAKE) published PUBLISHED="cs-1 cs-2"
+	KAFKA_VERSION=3.9.1 $(MAKE) integration
+	KAFKA_VERSION=4.2.0 $(MAKE) integration
 
 # The most time for the tests of one package. It ends a test that hangs, and leaves
 # room for a machine ten times as slow.
@@ -16,12 +26,14 @@ test:
 
 # Random histories of daemons, with every way for a block to come, to go and to come back, and
 # a million cycles of blocks that come and go. The receipts of each history are checked alone,
-# with the snapshot, and with the log read again. Files are in memory where the system has such
-# a folder.
-HISTORIES ?= 10000
+# with the snapshot, and with the log read again. The first seed comes from the commit, so that
+# each change tries others; HISTORY=SEED HISTORIES=1 repeats one. Files are in memory where the
+# system has such a folder.
+HISTORIES ?= 1500
+HISTORY ?= $(shell printf %d 0x$$(git rev-parse HEAD | cut -c 1-8))
 histories:
 	STREAMD_CYCLES=1000000 go test -count=1 -timeout $(TIMEOUT) -run '^TestCycles' ./cmd/streamd/daemon/live
-	STREAMD_HISTORIES=$(HISTORIES) go test -count=1 -timeout $(TIMEOUT) -run '^TestLaw$$' \
+	STREAMD_HISTORY=$(HISTORY) STREAMD_HISTORIES=$(HISTORIES) go test -count=1 -timeout $(TIMEOUT) -run '^TestLaw$$' \
 		-exec 'env TMPDIR=$(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)' ./cmd/streamd/daemon
 
 vet:
@@ -40,23 +52,28 @@ staticcheck:
 govulncheck:
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./cmd/streamd
 
-# The packages with goroutines. Skipped are scripts that mostly compute, damaged files
-# that one goroutine reads, and tests of a process's memory, which the detector
-# multiplies.
+# The packages with goroutines run under the race detector. It skips scripts that mostly
+# compute, damaged files that one goroutine reads, and tests of a process's memory, which the
+# detector multiplies. unraced runs these, and all other packages: together they are all tests.
+RACED = ./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon/... ./cmd/streamd/httpapi \
+	./incremental/parallel ./ingest/... ./snapshot ./retire
+UNRACED = TestScripts/(fit|fold|kernel|plot|reproduce|tune)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit
 race:
-	go test -race -timeout $(TIMEOUT) \
-		-skip 'TestScripts/(fit|fold|kernel|plot|reproduce|tune)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit' \
-		./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon/... ./cmd/streamd/httpapi \
-		./incremental/parallel ./ingest/... ./snapshot ./retire
+	go test -v -race -timeout $(TIMEOUT) -skip '$(UNRACED)' $(RACED)
+unraced:
+	go test -v -timeout $(TIMEOUT) $$(go list ./... | grep -vxF "$$(go list $(RACED))")
+	go test -v -timeout $(TIMEOUT) -run '$(UNRACED)' $(RACED)
 
-# Without assembly: the same bits.
+# Tests of bits and numbers without assembly, and on an emulated processor: the same bits.
+# BITS=. runs every test of these packages.
+BITS ?= .
 purego:
-	go test -tags purego -timeout $(TIMEOUT) ./incremental/... ./kernels ./ingest/ndc
+	go test -tags purego -timeout $(TIMEOUT) -run '$(BITS)' ./incremental/... ./kernels ./ingest/ndc
 
-# On another processor: the same bits. Needs qemu-user-static.
+# Needs qemu-user-static.
 ARM64 = GOARCH=arm64 go test -exec qemu-aarch64-static -timeout $(TIMEOUT)
 arm64:
-	$(ARM64) ./incremental/... ./kernels ./ingest/ndc ./ingest/wire
+	$(ARM64) -run '$(BITS)' ./incremental/... ./kernels ./ingest/ndc ./ingest/wire
 	$(ARM64) -run TestBitsOnEveryProcessor ./kernels/reduce
 
 # Every fuzz target of every package, FUZZTIME each.
@@ -72,12 +89,15 @@ fuzz:
 bench:
 	go test -run '^$$' -bench . ./...
 
-# The Kafka suite, the daemon's tests, the control topic and figure 2.7 against a real Apache Kafka.
+# The Kafka suite, the daemon's tests, the control topic and figure 2.7 against a real Apache
+# Kafka. kafka-suite is the first of these alone, for the versions that need no more.
 KAFKA_DIR ?= .kafka
-integration:
-	testdata/kafka/kafka.sh run $(KAFKA_DIR) -- \
-		env STREAMD_REQUIRE_BROKER=1 sh -c 'go test -count=1 -p 1 -timeout $(TIMEOUT) ./ingest/kafka/... ./cmd/streamd/daemon && \
-			go test -count=1 -timeout $(TIMEOUT) -run ThroughKafka ./cmd/streamd'
+BROKER = testdata/kafka/kafka.sh run $(KAFKA_DIR) -- env STREAMD_REQUIRE_BROKER=1
+integration: kafka-suite
+	$(BROKER) sh -c 'go test -count=1 -timeout $(TIMEOUT) ./cmd/streamd/daemon && \
+		go test -count=1 -timeout $(TIMEOUT) -run ThroughKafka ./cmd/streamd'
+kafka-suite:
+	$(BROKER) go test -count=1 -p 1 -timeout $(TIMEOUT) ./ingest/kafka/...
 
 # The papers' tables beside ours, on data sets that are not part of the project.
 # PUBLISHED="cs-1 cs-2" names other tables of streamd reproduce, which take longer.

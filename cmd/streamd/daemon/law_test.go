@@ -648,19 +648,22 @@ func (o *offline) checkCounts(h *logHistory) {
 	}
 }
 
-// TestLaw takes STREAMD_HISTORIES for the number of histories. A failing one is repeated by
-// -run TestLaw//NUMBER.
+// TestLaw runs STREAMD_HISTORIES histories, the first of which has the seed STREAMD_HISTORY. A
+// failing one is repeated by its seed: STREAMD_HISTORY=SEED STREAMD_HISTORIES=1.
 func TestLaw(t *testing.T) {
-	histories := uint64(200)
-	if many := os.Getenv("STREAMD_HISTORIES"); many != "" {
-		var err error
-		if histories, err = strconv.ParseUint(many, 10, 32); err != nil {
-			t.Fatal(err)
-		}
-	} else if testing.Short() {
+	first, histories := uint64(0), uint64(200)
+	if testing.Short() {
 		histories = 50
 	}
-	var ran atomic.Uint64 // -run may name some histories only
+	for name, value := range map[string]*uint64{"STREAMD_HISTORY": &first, "STREAMD_HISTORIES": &histories} {
+		if text := os.Getenv(name); text != "" {
+			var err error
+			if *value, err = strconv.ParseUint(text, 10, 62); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	var ran atomic.Uint64
 	t.Cleanup(func() {
 		n := &toldNaively
 		least := min(n.live.Load(), n.withdrawn.Load(), n.archived.Load(), n.asked.Load())
@@ -673,7 +676,7 @@ func TestLaw(t *testing.T) {
 	for shard := range shards {
 		t.Run("shard", func(t *testing.T) {
 			t.Parallel()
-			for seed := shard; seed < histories; seed += shards {
+			for seed := first + shard; seed < first+histories; seed += shards {
 				t.Run(fmt.Sprint(seed), func(t *testing.T) {
 					ran.Add(1)
 					h := newHistory(seed)

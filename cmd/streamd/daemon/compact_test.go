@@ -216,7 +216,7 @@ func TestSnapshotGoes(t *testing.T) {
 	if status, body := d.ask(http.MethodPost, "/v1/snapshot"); status != http.StatusServiceUnavailable {
 		t.Errorf("saved: %d: %s", status, body)
 	}
-	if s := d.Status(); !s.SaveFails || !slices.ContainsFunc(s.Problems, func(p string) bool { return strings.Contains(p, "removed or replaced") }) {
+	if s := d.Status(); !s.SaveFails || !slices.ContainsFunc(s.Problems, func(p httpapi.Problem) bool { return strings.Contains(p.Text, "removed or replaced") }) {
 		t.Errorf("the problems are %q", s.Problems)
 	}
 	if err := os.Rename(file+".aside", file); err != nil {
@@ -251,12 +251,13 @@ func TestOlderSnapshot(t *testing.T) {
 			}
 		}
 		d, log := logging(t, name, file, map[string]string{"log.level": "warn"})
+		missed := func(p httpapi.Problem) bool { return p.Kind == httpapi.ProblemRetired && p.Text == missedRetirements }
 		d.waitForOffsets(3)
-		if s := d.Status(); !slices.Contains(s.Problems, missedRetirements) {
+		if s := d.Status(); !slices.ContainsFunc(s.Problems, missed) {
 			t.Errorf("the problems are %q", s.Problems)
 		}
 		d.retire(name + "/0/2")
-		if s := d.Status(); slices.Contains(s.Problems, missedRetirements) {
+		if s := d.Status(); slices.ContainsFunc(s.Problems, missed) {
 			t.Errorf("then they are still %q", s.Problems)
 		}
 		d.stop()

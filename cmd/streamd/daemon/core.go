@@ -14,6 +14,7 @@ import (
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/daemon/problems"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
@@ -34,6 +35,7 @@ type core struct {
 	store   *snapshot.Store
 	archive *archive.Archive
 
+	problems *problems.Board
 	*jobs
 	stopping chan struct{} // closed: nothing more is read
 	stop     context.CancelCauseFunc

@@ -100,6 +100,7 @@ import (
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/daemon/problems"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -114,9 +115,10 @@ type Options struct {
 	Log     zerolog.Logger
 	Version string
 
-	events   *events.Log // of the daemon that this one succeeds, or nil
-	serving  *serving    // of the daemon that this one succeeds, or nil
-	notUntil time.Time   // when a change of features that could not be completed is tried again
+	events   *events.Log     // of the daemon that this one succeeds, or nil
+	problems *problems.Board // of the daemon that this one succeeds, or nil
+	serving  *serving        // of the daemon that this one succeeds, or nil
+	notUntil time.Time       // when a change of features that could not be completed is tried again
 }
 
 // sampledLines is the number of lines a second that Daemon.sampled writes.
@@ -273,6 +275,9 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	if d.watching.events == nil {
 		d.watching.events = events.New(now)
 	}
+	if c.problems = o.problems; c.problems == nil {
+		c.problems = problems.New(o.Log, d.watching.events.Add)
+	}
 	d.withdrawing.windows, d.withdrawing.events, d.receipts.events = &d.windows, d.watching.events, d.watching.events
 	limit, err := memory.Limit(cfg)
 	if err != nil {
@@ -351,7 +356,7 @@ func (d *Daemon) restore(o Options) (err error) {
 	d.intake.CountRetired(retired)
 	d.saver.info.MadeAt = saved.SavedAt
 	if d.saver.missed = saved.Missed; saved.Missed > 0 {
-		d.log.Warn().Str("file", path).Int64("missed", saved.Missed).Time("last", saved.LastRetired).Msg(missedRetirements)
+		d.log.Warn().Str("file", path).Int64("missed", saved.Missed).Time("last", saved.LastRetired).Msg("the snapshot lacks retirements")
 	}
 	d.publisher.changed = true
 	first := &model.Served{
@@ -392,7 +397,7 @@ func SnapshotKey(c config.Snapshot, log zerolog.Logger) (*snapshot.Key, error) {
 }
 
 // missedRetirements explains that a snapshot lacks retirements.
-const missedRetirements = "the snapshot is older than the last retirement that was saved, or new: blocks that were forgotten may be live again; retire them once more (tombstones that the log still has count again by themselves)"
+const missedRetirements = "the snapshot is older than the last retirement that was saved, or new: blocks that were forgotten may be live again"
 
 // Run serves, consumes and learns until ctx ends, which is no error, or until it cannot
 // continue. Either way everything read by then is applied and saved. If that takes longer
@@ -518,7 +523,7 @@ func (d *Daemon) close() error {
 func (d *Daemon) succeed(ctx, applying context.Context) (*Daemon, error) {
 	r := d.refeaturing
 	o := r.options
-	o.serving, o.events, o.notUntil = d.serving, d.watching.events, time.Time{}
+	o.serving, o.events, o.problems, o.notUntil = d.serving, d.watching.events, d.problems, time.Time{}
 	if err := r.complete(applying); err != nil {
 		d.log.Error().Err(err).Msg("the features could not be changed; it will be tried again")
 		o.notUntil = time.Now().Add(afterFailure)

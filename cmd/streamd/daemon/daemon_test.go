@@ -969,13 +969,13 @@ func TestOutOfTheGroup(t *testing.T) {
 		t.Errorf("in the group: %q", s.Problems)
 	}
 	b.Close()
-	problem := func() string { return strings.Join(d.Status().Problems, "\n") }
+	problem := d.problems
 	for deadline := time.Now().Add(patience); !strings.Contains(problem(), "connection refused") || !in("0"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("without a broker: %+v", d.Status())
 		}
 	}
-	if code, body := d.ask(http.MethodGet, "/"); code != http.StatusOK || !strings.Contains(body, "out of the consumer group since") {
+	if code, body := d.ask(http.MethodGet, "/"); code != http.StatusOK || !strings.Contains(body, "out of the consumer group, so nothing is read") {
 		t.Errorf("the page: %d: %s", code, body)
 	}
 	if code, body := d.ask(http.MethodGet, "/readyz"); code != http.StatusOK {

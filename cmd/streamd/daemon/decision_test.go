@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental/decision"
 )
 
@@ -55,7 +56,7 @@ func TestLabelsGoByTheRule(t *testing.T) {
 		if got := s.DecidesBy().Kind(); got != c.kind || s.Absent.Decision != c.reason {
 			t.Errorf("%s: by %s (%s), want %s (%s)", c.name, got, s.Absent.Decision, c.kind, c.reason)
 		}
-		missed := slices.ContainsFunc(d.Status().Problems, func(p string) bool { return strings.Contains(p, `"fraud"`) })
+		missed := slices.ContainsFunc(d.Status().Problems, func(p httpapi.Problem) bool { return strings.Contains(p.Detail, `"fraud"`) })
 		if missed != c.missed {
 			t.Errorf("%s: problems %q", c.name, d.Status().Problems)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/retire"
@@ -203,10 +204,10 @@ func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
 	}
 	problem := func() bool {
 		o.updateStatus()
-		return slices.ContainsFunc(o.board.status.Problems, func(p string) bool { return strings.Contains(p, "blocks were retired as they came") })
+		return slices.ContainsFunc(o.problems.Present(), func(p httpapi.Problem) bool { return strings.Contains(p.Text, "blocks were retired as they came") })
 	}
 	if !problem() {
-		t.Errorf("nothing is said of it: %q", o.board.status.Problems)
+		t.Errorf("nothing is said of it: %q", o.problems.Present())
 	}
 	for _, id := range live {
 		if _, err := o.retireOne(id); err != nil {
@@ -215,7 +216,7 @@ func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
 	}
 	o.deliver(0, []kafka.Record{after(120, time.Minute)}, 121)
 	if got := o.ids(); !slices.Equal(got, []string{"t/0/120"}) || problem() {
-		t.Errorf("live are %v, problems %q", got, o.board.status.Problems)
+		t.Errorf("live are %v, problems %q", got, o.problems.Present())
 	}
 	o.store.Close()
 }
@@ -246,22 +247,23 @@ func TestHalfLifeAndABlockOfTheFuture(t *testing.T) {
 	told := func() bool {
 		o.solved()
 		o.updateStatus()
-		return slices.ContainsFunc(o.board.status.Problems, func(p string) bool {
-			return strings.Contains(p, "by retire.half_life 1 of the 5 live rows of the model have a weight; the newest live block, of ") && strings.Contains(p, " is t/0/0:")
+		return slices.ContainsFunc(o.problems.Present(), func(p httpapi.Problem) bool {
+			return strings.Contains(p.Text, "by retire.half_life 1 of the 5 live rows of the model have a weight") &&
+				strings.HasPrefix(p.Detail, "the newest live block, of ") && strings.HasSuffix(p.Detail, " is t/0/0")
 		})
 	}
 	o.deliver(0, []kafka.Record{after(0, time.Hour)}, 1) // there is no clock yet
 	for i := range int64(4) {
 		if told() {
-			t.Errorf("%d blocks: %q", 1+i, o.board.status.Problems)
+			t.Errorf("%d blocks: %q", 1+i, o.problems.Present())
 		}
 		o.deliver(0, []kafka.Record{after(1+i, time.Duration(i)*time.Millisecond)}, 2+i)
 	}
 	if !told() {
-		t.Errorf("nothing is said of it: %q", o.board.status.Problems)
+		t.Errorf("nothing is said of it: %q", o.problems.Present())
 	}
 	if _, err := o.retireOne("t/0/0"); err != nil || told() {
-		t.Errorf("%v, problems %q", err, o.board.status.Problems)
+		t.Errorf("%v, problems %q", err, o.problems.Present())
 	}
 }
 

@@ -35,7 +35,6 @@ type publisher struct {
 	servedBy   *studyJob     // the study whose results the served value has, or nil
 	study      *studyJob     // the last study that applies to the live rows, or nil
 	studying   bool          // a study is under way
-	warned     []string      // classes of the last warning
 }
 
 // whenDue begins a solve when it is due.
@@ -164,29 +163,10 @@ func (p *publisher) publish(next *model.Served, by *studyJob) {
 		p.receipts.serves(last.served, last.served, next.Moves)
 		return
 	}
-	// Without rows, a missing model is not worth a warning.
-	if next.Problem != "" && next.Problem != last.served.Problem && next.Rows > 0 {
-		p.log.Warn().Str("problem", next.Problem).Msg("there is no model")
-	}
-	if next.Quality != nil {
-		p.warn(next.Quality)
-	}
 	next.Fingerprint = model.Fingerprint(next)
 	p.published.Store(&publication{served: next, fixed: p.live.Target().Features, replaced: make(chan struct{})})
 	close(last.replaced)
 	p.receipts.serves(last.served, next, next.Moves)
-}
-
-// warn logs how many classes are never or seldom found, once for each set of them. The log does not
-// name them: it stays when the blocks that have a label are retired.
-func (p *publisher) warn(q *model.Quality) {
-	classes := q.Warned()
-	if slices.Equal(classes, p.warned) {
-		return
-	}
-	if p.warned = classes; len(classes) > 0 {
-		p.log.Warn().Int("classes", len(classes)).Msg("rows of some classes are never or seldom found: /v1/quality names them")
-	}
 }
 
 // optionsIn returns the solve's options in the given coordinates. Features are scaled

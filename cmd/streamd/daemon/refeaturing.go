@@ -15,6 +15,7 @@ import (
 	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -360,15 +361,16 @@ func (r *refeaturing) close() error {
 // called from any goroutine.
 func (r *refeaturing) ends() bool { return r != nil && r.ending.Load() }
 
-// says describes the change for the operator.
-func (r *refeaturing) says() string {
-	s := fmt.Sprintf("the features change from %q to %q: %d of %d live blocks have been read again, and the former features are served until all have",
-		r.was, r.to, r.next.Blocks(), r.live.Blocks())
+// condition describes the change for the operator.
+func (r *refeaturing) condition() httpapi.Problem {
+	p := httpapi.Problem{Kind: httpapi.ProblemFeatures, Text: fmt.Sprintf("the features change from %q to %q: %d of %d live blocks have been read again, and the former features are served until all have",
+		r.was, r.to, r.next.Blocks(), r.live.Blocks())}
 	if n := len(r.unread); n > 0 {
-		s += fmt.Sprintf("; the log does not return %d of them unchanged: retire them, or set kernel.unread: skip", n)
+		p.Text += fmt.Sprintf("; the log does not return %d of them unchanged", n)
+		p.Action = "retire them, or set kernel.unread: skip"
 	}
 	if r.problem != "" {
-		s += "; the last try failed: " + r.problem
+		p.Text += "; the last try failed: " + r.problem
 	}
-	return s
+	return p
 }

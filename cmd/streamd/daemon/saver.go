@@ -177,17 +177,11 @@ func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 	}()
 	s.took = time.Since(s.lastTry)
 	if err != nil {
-		if s.problem == nil {
-			s.log.Error().Err(err).Msg("the snapshot could not be saved; nothing is lost, and it will be tried again")
-		}
 		s.problem = err
 		s.live.NotSaved(&y.change)
 		y.undo()
 		s.unsavedSince = s.lastTry
 		return
-	}
-	if s.problem != nil {
-		s.log.Info().Msg("the snapshot is saved again")
 	}
 	s.problem = nil
 	s.metrics.SnapshotSeconds.Observe(s.took.Seconds())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/problems"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -107,7 +108,6 @@ func (d *Daemon) assigned() (rebalances int64, partitions int) {
 func (d *Daemon) Status() httpapi.Status {
 	d.board.mu.Lock()
 	s := d.board.status
-	s.Problems = append([]string(nil), d.board.status.Problems...)
 	applied := d.board.offsets
 	d.board.mu.Unlock()
 	stats := d.consumer.Stats()
@@ -129,18 +129,18 @@ func (d *Daemon) Status() httpapi.Status {
 		}
 	}
 	s.InGroup = stats.OutSince.IsZero()
+	var outside []httpapi.Problem
+	s.Witnesses, outside = d.witnessing.report()
 	if !s.InGroup && stats.Rebalances > 0 {
 		reason := "the group is rebalancing"
 		if stats.OutBecause != nil {
 			reason = stats.OutBecause.Error()
 		}
-		s.Problems = append(s.Problems, fmt.Sprintf("out of the consumer group since %s UTC, so nothing is read: %s",
-			stats.OutSince.UTC().Format("2 Jan 15:04:05"), reason))
+		outside = append(outside, httpapi.Problem{Kind: httpapi.ProblemGroup, Since: stats.OutSince, Text: "out of the consumer group, so nothing is read: " + reason})
 	}
+	d.problems.Hold(problems.Outside, time.Now(), outside)
+	s.Problems = d.problems.Present()
 	s.Receipts = d.witnessing.receipts()
-	var unwitnessed []string
-	s.Witnesses, unwitnessed = d.witnessing.report()
-	s.Problems = append(s.Problems, unwitnessed...)
 	s.NotReady = strings.Join(d.notReady(&s), "; ")
 	return s
 }
@@ -234,53 +234,8 @@ func (d *Daemon) updateStatus() {
 		LastSolve:    d.publisher.lastSolve,
 		LastSnapshot: d.saver.info.MadeAt,
 	}
-	if d.failure != nil {
-		s.Problems = append(s.Problems, d.failure.Error())
-	}
-	if d.saver.problem != nil {
-		s.SaveFails = true
-		s.Problems = append(s.Problems, "the snapshot cannot be saved: "+d.saver.problem.Error())
-	}
-	s.Problems = append(s.Problems, d.withdrawing.problems()...)
-	if newest, ok := d.live.Newest(); ok {
-		is := fmt.Sprintf("the newest live block, of %s, is %s: retire it if its time is wrong", retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID)
-		if in.TooOld >= manyTooOld {
-			s.Problems = append(s.Problems, fmt.Sprintf("the last %d blocks were retired as they came, since they are older than retire.keep lets in; %s", in.TooOld, is))
-		}
-		if p := d.publisher.published.Load().served; p.Forgetting != nil && p.Forgetting.Rows <= newest.Rows && p.Rows > p.Forgetting.Rows {
-			s.Problems = append(s.Problems, fmt.Sprintf("by retire.half_life %d of the %d live rows of the model have a weight; %s", p.Forgetting.Rows, p.Rows, is))
-		}
-	}
-	if d.saver.compactProblem != nil {
-		s.Problems = append(s.Problems, "the snapshot cannot be compacted, so retired blocks can still be read from the file: "+d.saver.compactProblem.Error())
-	}
-	if d.saver.missed > 0 {
-		s.Problems = append(s.Problems, missedRetirements)
-	}
-	if p := d.publisher.published.Load().served; p.Model == nil && p.Rows > 0 {
-		s.Problems = append(s.Problems, "there is no model: "+p.Problem)
-	} else {
-		if y := d.publisher.study; y != nil && y.refining != nil {
-			s.Problems = append(s.Problems, "the planes are not refined: "+y.refining.Error())
-		}
-		if p.Model != nil && p.Quality != nil {
-			for _, w := range p.Quality.Warnings {
-				s.Problems = append(s.Problems, "on held-out rows, "+w)
-			}
-		}
-	}
-	if r := d.rebuilding; r.problem != "" && r.reducing == nil && d.live.Next() == nil {
-		s.Problems = append(s.Problems, "no basis could be chosen: "+r.problem)
-	}
-	if n := len(d.filling.unread); n > 0 && d.rebuilding.mustGo() && d.rebuilding.reducing == nil && d.live.Next() == nil && d.filling.reading == nil {
-		s.Problems = append(s.Problems, fmt.Sprintf("the basis in use was chosen from blocks that have been retired since, and no other can be chosen: the row sample lacks rows of %d blocks that the log does not return unchanged", n))
-	}
-	if e := d.live.Next(); e != nil && e.Waits() {
-		s.Problems = append(s.Problems, fmt.Sprintf("the new basis waits for blocks that the log does not return unchanged, %d of them (see /v1/epoch): retire them, or set kernel.unread: skip", e.Missing()))
-	}
-	if r := d.refeaturing; r != nil && !r.ends() {
-		s.Problems = append(s.Problems, r.says())
-	}
+	s.SaveFails = d.saver.problem != nil
+	d.problems.Hold(problems.Loop, time.Now(), d.conditions(&in))
 	if d.cfg.Kernel.Function != config.KernelNone {
 		s.Epoch = d.rebuilding.epochAnswer()
 	}
@@ -378,4 +333,75 @@ func (d *Daemon) Epoch(ctx context.Context) (*httpapi.EpochAnswer, error) {
 		}
 		return a, nil
 	})
+}
+
+// conditions lists what the operator should know now, as far as the loop knows it.
+func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
+	add := func(p httpapi.Problem) { all = append(all, p) }
+	if d.failure != nil {
+		add(httpapi.Problem{Kind: httpapi.ProblemStopping, Text: d.failure.Error()})
+	}
+	if err := d.saver.problem; err != nil {
+		add(httpapi.Problem{Kind: httpapi.ProblemSave, Text: "the snapshot cannot be saved, and is tried again: " + err.Error()})
+	}
+	all = append(all, d.withdrawing.conditions()...)
+	served := d.publisher.published.Load().served
+	if newest, ok := d.live.Newest(); ok {
+		p := httpapi.Problem{
+			Kind: httpapi.ProblemTime, Action: "retire it if its time is wrong",
+			Detail: fmt.Sprintf("the newest live block, of %s, is %s", retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID),
+		}
+		if in.TooOld >= manyTooOld {
+			p.Subject, p.Count = "retire.keep", int64(in.TooOld)
+			p.Text = fmt.Sprintf("the last %d blocks were retired as they came, since they are older than retire.keep lets in", in.TooOld)
+			add(p)
+		}
+		if f := served.Forgetting; f != nil && f.Rows <= newest.Rows && served.Rows > f.Rows {
+			p.Subject, p.Count = "retire.half_life", 0
+			p.Text = fmt.Sprintf("by retire.half_life %d of the %d live rows of the model have a weight", f.Rows, served.Rows)
+			add(p)
+		}
+	}
+	if err := d.saver.compactProblem; err != nil {
+		add(httpapi.Problem{Kind: httpapi.ProblemCompaction, Text: "the snapshot cannot be compacted, so retired blocks can still be read from the file: " + err.Error()})
+	}
+	if n := d.saver.missed; n > 0 {
+		add(httpapi.Problem{
+			Kind: httpapi.ProblemRetired, Count: n, Text: missedRetirements,
+			Action: "retire them once more (tombstones that the log still has count again by themselves)",
+		})
+	}
+	if served.Model == nil && served.Rows > 0 {
+		add(httpapi.Problem{Kind: httpapi.ProblemModel, Text: "there is no model: " + served.Problem})
+	} else {
+		if y := d.publisher.study; y != nil && y.refining != nil {
+			add(httpapi.Problem{Kind: httpapi.ProblemRefinement, Text: "the planes are not refined: " + y.refining.Error()})
+		}
+		if q := served.Quality; served.Model != nil && q != nil && len(q.Warnings) > 0 {
+			add(httpapi.Problem{
+				Kind: httpapi.ProblemQuality, Count: int64(len(q.Warned())), Detail: strings.Join(q.Warnings, "; "),
+				Text: "rows of some classes are never or seldom found, as held-out rows show (GET /v1/quality)",
+			})
+		}
+	}
+	if r := d.rebuilding; r.problem != "" && r.reducing == nil && d.live.Next() == nil {
+		add(httpapi.Problem{Kind: httpapi.ProblemBasis, Subject: "reduction", Text: "no basis could be chosen: " + r.problem})
+	}
+	if n := len(d.filling.unread); n > 0 && d.rebuilding.mustGo() && d.rebuilding.reducing == nil && d.live.Next() == nil && d.filling.reading == nil {
+		add(httpapi.Problem{
+			Kind: httpapi.ProblemBasis, Subject: "sample", Count: int64(n),
+			Text: fmt.Sprintf("the basis in use was chosen from blocks that have been retired since, and no other can be chosen: the row sample lacks rows of %d blocks that the log does not return unchanged", n),
+		})
+	}
+	if e := d.live.Next(); e != nil && e.Waits() {
+		add(httpapi.Problem{
+			Kind: httpapi.ProblemBasis, Subject: "rebuild", Count: int64(e.Missing()),
+			Text:   fmt.Sprintf("the new basis waits for blocks that the log does not return unchanged, %d of them (see /v1/epoch)", e.Missing()),
+			Action: "retire them, or set kernel.unread: skip",
+		})
+	}
+	if r := d.refeaturing; r != nil && !r.ends() {
+		add(r.condition())
+	}
+	return all
 }

@@ -279,7 +279,7 @@ func TestStaleBasisThatStays(t *testing.T) {
 		d.filling.unread = map[string]retire.Entry{"key:k1": {ID: "key:k1"}}
 		return d.live.Retire("key:planted")
 	})
-	if p := d.Status().Problems; len(p) != 1 || !strings.Contains(p[0], "lacks rows of 1 blocks") {
+	if p := d.Status().Problems; len(p) != 1 || !strings.Contains(p[0].Text, "lacks rows of 1 blocks") {
 		t.Errorf("problems %q", p)
 	}
 	d.stop()

@@ -308,7 +308,14 @@ func (i *instance) post(wait string) (int, string) {
 	return i.ask(http.MethodPost, "/v1/refine?wait="+wait)
 }
 
-func (i *instance) problems() string { return strings.Join(i.Status().Problems, "\n") }
+// problems are the texts of the present problems, in lines.
+func (i *instance) problems() string {
+	var lines []string
+	for _, p := range i.Status().Problems {
+		lines = append(lines, p.String())
+	}
+	return strings.Join(lines, "\n")
+}
 
 // waitForSolve waits until a solve of the current rows has had its turn.
 func (i *instance) waitForSolve() {

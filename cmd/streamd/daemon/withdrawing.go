@@ -201,33 +201,50 @@ func (w *withdrawing) unreadable() int {
 	return w.reader.Unreadable()
 }
 
-// problems lists what the operator should know.
-func (w *withdrawing) problems() (all []string) {
+// conditions lists what the operator should know.
+func (w *withdrawing) conditions() (all []httpapi.Problem) {
 	if w.reader != nil {
-		all = w.readingProblems()
+		all = w.readingConditions()
 	}
 	if n := len(w.unread); n > 0 {
-		all = append(all, fmt.Sprintf("%d blocks stay retired although the control topic does not retire them any more, since the log does not return them", n))
+		all = append(all, httpapi.Problem{
+			Kind: httpapi.ProblemWithdrawn, Subject: "blocks", Count: int64(n),
+			Text: fmt.Sprintf("%d blocks stay retired although the control topic does not retire them any more, since the log does not return them", n),
+		})
 	}
 	return all
 }
 
-// readingProblems are those of the topic itself.
-func (w *withdrawing) readingProblems() (all []string) {
+// readingConditions are those of the topic itself.
+func (w *withdrawing) readingConditions() (all []httpapi.Problem) {
 	topic, trouble := w.cfg.Retire.Topic, w.reader.Trouble()
 	if trouble != "" {
 		trouble = ": " + trouble
 	}
 	if !w.caughtUp {
-		all = append(all, fmt.Sprintf("the control topic %s has not been read up to its end, and nothing else is read before that%s", topic, trouble))
+		all = append(all, httpapi.Problem{
+			Kind: httpapi.ProblemControl, Subject: "start",
+			Text: fmt.Sprintf("the control topic %s has not been read up to its end, and nothing else is read before that%s", topic, trouble),
+		})
 	} else if trouble != "" {
-		all = append(all, fmt.Sprintf("the control topic %s cannot be read, so no later record of it is in force%s", topic, trouble))
+		all = append(all, httpapi.Problem{
+			Kind: httpapi.ProblemControl, Subject: "read",
+			Text: fmt.Sprintf("the control topic %s cannot be read, so no later record of it is in force%s", topic, trouble),
+		})
 	}
 	if w.reader.Shortened() {
-		all = append(all, fmt.Sprintf("records of the control topic %s were deleted: what they retire stays retired until the daemon ends, and the next start will fail; write them again, to a topic of another name with cleanup.policy=compact", topic))
+		all = append(all, httpapi.Problem{
+			Kind: httpapi.ProblemControl, Subject: "deleted",
+			Text:   fmt.Sprintf("records of the control topic %s were deleted: what they retire stays retired until the daemon ends, and the next start will fail", topic),
+			Action: "write them again, to a topic of another name with cleanup.policy=compact",
+		})
 	}
 	if n := w.unreadable(); n > 0 {
-		all = append(all, fmt.Sprintf("keys of the control topic %s whose latest record cannot be read, and changes nothing: %d; the log says why, and good records of these keys end that", topic, n))
+		all = append(all, httpapi.Problem{
+			Kind: httpapi.ProblemWithdrawn, Subject: "keys", Count: int64(n),
+			Text:   fmt.Sprintf("keys of the control topic %s whose latest record cannot be read, and changes nothing: %d; the log says why", topic, n),
+			Action: "write good records of these keys",
+		})
 	}
 	return all
 }

@@ -159,14 +159,14 @@ func TestControlTopic(t *testing.T) {
 	w.say("mistaken", `{"retire":{"ids":[]}}`)
 	w.follows("the late record", []*instance{a}, "0/3", "0/4", "0/5", "1/0", "1/1")
 	a.await("the mistake to be told", func() bool {
-		s := &a.board.status
-		return s.Unreadable == 1 && slices.ContainsFunc(s.Problems, func(p string) bool {
-			return strings.Contains(p, "whose latest record cannot be read, and changes nothing: 1;")
+		s := a.Status()
+		return s.Unreadable == 1 && slices.ContainsFunc(s.Problems, func(p httpapi.Problem) bool {
+			return strings.Contains(p.Text, "whose latest record cannot be read, and changes nothing: 1;")
 		})
 	})
 	w.say("mistaken", `{"restore":true}`)
 	a.await("the mistake to be mended", func() bool {
-		s := &a.board.status
+		s := a.Status()
 		return s.Unreadable == 0 && len(s.Problems) == 0
 	})
 	a.windows.mu.Lock()

@@ -317,29 +317,26 @@ func mostCosigned(head snapshot.LogHead, leaf int64) (best snapshot.LogHead, ok 
 func (w *witnessing) note(f *follower, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	was := f.problem
 	if f.problem = err; err == nil {
-		if was != nil {
-			w.log.Info().Str("witness", f.key.Name()).Int64("receipts", f.size).Msg("the witness cosigns the log of receipts again")
-		}
 		f.failing = time.Time{}
 		return
 	}
-	if f.failures++; was == nil {
+	if f.failures++; f.failing.IsZero() {
 		f.failing = time.Now()
-		w.log.Warn().Err(err).Str("witness", f.key.Name()).Msg("the witness has not cosigned the log of receipts; it is asked again")
 	}
 }
 
 // report reports on the witnesses.
-func (w *witnessing) report() (witnesses []httpapi.Witness, problems []string) {
+func (w *witnessing) report() (witnesses []httpapi.Witness, problems []httpapi.Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, f := range w.followers {
 		witnesses = append(witnesses, httpapi.Witness{Name: f.key.Name(), Cosigned: f.size, Failures: f.failures})
 		if f.problem != nil {
-			problems = append(problems, fmt.Sprintf("the witness %s has not cosigned the log of receipts since %s UTC: %v",
-				f.key.Name(), f.failing.UTC().Format("2 Jan 15:04:05"), f.problem))
+			problems = append(problems, httpapi.Problem{
+				Kind: httpapi.ProblemWitness, Subject: f.key.Name(), Since: f.failing,
+				Text: fmt.Sprintf("the witness %s does not cosign the log of receipts: %v", f.key.Name(), f.problem),
+			})
 		}
 	}
 	return witnesses, problems

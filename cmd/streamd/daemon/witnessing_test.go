@@ -98,7 +98,7 @@ func TestWitnesses(t *testing.T) {
 	c := startCosigned(t, "b.example/w")
 	c.retire(c.ids[0])
 	c.cosigned(0, 1, "a.example/w")
-	c.until("a report of the witness that is away", func() bool { return strings.Contains(c.problems(), "the witness b.example/w has not cosigned") })
+	c.until("a report of the witness that is away", func() bool { return strings.Contains(c.problems(), "the witness b.example/w does not cosign") })
 	for _, want := range []string{
 		"streamd_receipts 1\n", `streamd_witness_cosigned_receipts{witness="a.example/w"} 1`, `streamd_witness_cosigned_receipts{witness="b.example/w"} 0`,
 		`streamd_witness_failures_total{witness="a.example/w"} 0`,

@@ -21,6 +21,7 @@ const (
 	EventRebalance  EventType = "rebalance"  // the consumer group has assigned partitions
 	EventEpoch      EventType = "epoch"      // the live blocks are in other coordinates
 	EventReceipt    EventType = "receipt"    // receipts were saved
+	EventProblem    EventType = "problem"    // a problem has appeared or passed
 	EventMissed     EventType = "missed"     // the client was too slow, and some events are gone
 )
 
@@ -28,13 +29,14 @@ const (
 type Event struct {
 	ID         string           `json:"-"`
 	Time       time.Time        `json:"time"`                 // time when it happened
-	Type       EventType        `json:"type"`                 // alarm, retirement, receipt, rebalance, epoch or missed, as in the line event
+	Type       EventType        `json:"type"`                 // alarm, retirement, receipt, rebalance, epoch, problem or missed, as in the line event
 	Text       string           `json:"text"`                 // sentence about the event, for people to read
 	Alarm      *model.Alarm     `json:"alarm,omitempty"`      // change that a drift detector has found
 	Retirement *RetirementEvent `json:"retirement,omitempty"` // size of a retirement, and digests of the state
 	Receipts   *ReceiptsEvent   `json:"receipts,omitempty"`   // receipts that were saved
 	Partitions *int             `json:"partitions,omitempty"` // partitions of this instance after a rebalance
 	Epoch      *uint32          `json:"epoch,omitempty"`      // number of the epoch in use, as in GET /v1/epoch
+	Problem    *ProblemEvent    `json:"problem,omitempty"`    // problem that has appeared or passed
 	Missed     int64            `json:"missed,omitempty"`     // number of events that the client has missed
 }
 
@@ -52,6 +54,14 @@ type ReceiptsEvent struct {
 	First  int64            `json:"first"`  // number of the first leaf, as in GET /v1/receipts/proof/{leaf}
 	Size   int64            `json:"size"`   // number of leaves of the log with them
 	Blocks map[string]int64 `json:"blocks"` // number of blocks of each kind of receipt: retired, deleted, expired and so on
+}
+
+// ProblemEvent is a problem that has appeared or passed.
+type ProblemEvent struct {
+	Kind    ProblemKind `json:"kind"`              // word to count by, as the label of streamd_problems
+	Level   Level       `json:"level"`             // failure or warning
+	Subject string      `json:"subject,omitempty"` // the job, witness or topic that it is about, where there are several
+	Passed  bool        `json:"passed,omitempty"`  // whether it has passed, or was seen; absent: it has appeared
 }
 
 const (

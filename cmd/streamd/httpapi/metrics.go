@@ -99,6 +99,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	buildInfo     = desc("build_info", "1, with the version as a label.", "version")
 	ready         = desc("ready", "1 when the daemon is ready, else 0.")
+	problems      = desc("problems", "Problems of now, as the status page shows them: failure where the daemon does not do its work until somebody acts, else warning.", "kind", "level")
 	rowsRead      = desc("rows_read_total", "Rows read.")
 	rowsTotal     = desc("rows_total", "Rows processed, by outcome; with streamd_rows_in_hand they add up to streamd_rows_read_total.", "outcome")
 	rowsInHand    = desc("rows_in_hand", "Rows read and not yet processed.")
@@ -170,6 +171,13 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 
 	gauge(buildInfo, 1, s.Version)
 	gauge(ready, oneIf(s.NotReady == ""))
+	present := map[ProblemKind]int{}
+	for _, p := range s.Problems {
+		present[p.Kind]++
+	}
+	for _, k := range problemKinds {
+		gauge(problems, float64(present[k.kind]), string(k.kind), string(k.level))
+	}
 	counter(rowsRead, s.Rows.Read)
 	counter(rowsTotal, s.Rows.Summarised, "summarised")
 	counter(rowsTotal, s.Rows.Rejected, "rejected")

@@ -228,6 +228,8 @@ func (v pageView) Health() (h struct{ Class, Text string }) {
 	switch {
 	case v.Status.NotReady != "":
 		h.Class, h.Text = "bad", "not ready"
+	case len(v.Status.Problems) > 0 && v.Status.Problems[0].Level() == LevelFailure:
+		h.Class, h.Text = "bad", "ready, with failures"
 	case len(v.Status.Problems) > 0:
 		h.Class, h.Text = "warn", "ready, with problems"
 	default:

@@ -28,7 +28,7 @@ func TestPageEscapes(t *testing.T) {
 	f := newFake()
 	m := f.served.Model
 	m.Features[0], m.Classes[1], m.Planes[0].Class = hostile+"f", hostile+"c", hostile+"c"
-	f.status.Problems = []string{hostile + "p"}
+	f.status.Problems = []Problem{{Kind: ProblemWitness, Text: hostile + "p", Detail: hostile + "d", Action: hostile + "a"}}
 	f.status.NotReady = hostile + "r"
 	f.status.Version = hostile + "v"
 	f.status.Partitions[0].Topic = hostile + "t"
@@ -36,7 +36,7 @@ func TestPageEscapes(t *testing.T) {
 	if strings.Contains(page, "<script>") || strings.Contains(page, `"><`+"script") {
 		t.Errorf("the page carries markup from outside:\n%s", page)
 	}
-	for _, end := range []string{"f", "c", "p", "r", "v", "t"} {
+	for _, end := range []string{"f", "c", "p", "d", "a", "r", "v", "t"} {
 		if !strings.Contains(page, "&lt;script&gt;alert(1)&lt;/script&gt;&#39;&amp;"+end) {
 			t.Errorf("the page lacks the text that ends in %q", end)
 		}
@@ -106,13 +106,14 @@ func TestPageHeader(t *testing.T) {
 	f := newFake()
 	for _, c := range []struct {
 		notReady string
-		problems []string
+		problems []Problem
 		want     string
 	}{
 		{"", nil, `<span class="pill good">ready</span>`},
-		{"", []string{"p"}, `<span class="pill warn">ready, with problems</span>`},
+		{"", []Problem{{Kind: ProblemWitness, Text: "p"}}, `<span class="pill warn">ready, with problems</span>`},
 		{"starting", nil, `<span class="pill bad">not ready</span>`},
-		{"starting", []string{"p"}, `<span class="pill bad">not ready</span>`},
+		{"", []Problem{{Kind: ProblemSave, Text: "p"}, {Kind: ProblemWitness, Text: "q"}}, `<span class="pill bad">ready, with failures</span>`},
+		{"starting", []Problem{{Kind: ProblemWitness, Text: "p"}}, `<span class="pill bad">not ready</span>`},
 	} {
 		f.status.NotReady, f.status.Problems = c.notReady, c.problems
 		page := do(newServer(f), "GET", "/", "").Body.String()
@@ -639,19 +640,22 @@ func pageExamples(t *testing.T) map[string]*fake {
 				{Reason: "classes", Meaning: "there would be too many classes", Records: 1_234_561},
 				{Reason: "format", Meaning: "the payload cannot be decoded", Records: 4},
 			}
-			f.status.Problems = []string{"the last 134 blocks were retired as they came, since they are older than retire.keep lets in"}
+			f.status.Problems = []Problem{{
+				Kind: ProblemTime, Subject: "retire.keep", Since: testTime, Count: 134, Text: "the last 134 blocks were retired as they came, since they are older than retire.keep lets in",
+				Detail: "the newest live block, of 2106-02-07T06:28:15Z, is orders/3/1841", Action: "retire it if its time is wrong",
+			}}
 		}),
 		"broker away": example(func(f *fake) {
 			f.served.Model = wideModel(2, 10)
 			f.status.InGroup, f.status.Partitions = false, nil
-			f.status.Problems = []string{"out of the consumer group since 4 Mar 05:06:07 UTC, so nothing is read: dial tcp 10.0.0.7:9092: connect: connection refused"}
+			f.status.Problems = []Problem{{Kind: ProblemGroup, Since: testTime, Text: "out of the consumer group, so nothing is read: dial tcp 10.0.0.7:9092: connect: connection refused"}}
 		}),
 		"no model": example(func(f *fake) {
 			f.empty = true
 			f.served.Model, f.served.Problem = nil, "the live rows are all of one class, ham"
 			f.explain(2)
 			f.status.NotReady = "reading the log: 1 200 000 records to go"
-			f.status.Problems = []string{"orders/2 has stopped: the dead letter for offset 1380000 cannot be written: topic orders.dlq does not exist; create it or set dead_letters.policy"}
+			f.status.Problems = []Problem{{Kind: ProblemStopping, Since: testTime, Text: "orders/2 has stopped: the dead letter for offset 1380000 cannot be written: topic orders.dlq does not exist; create it or set dead_letters.policy"}}
 			f.status.LastSolve, f.status.LastSnapshot = time.Time{}, time.Time{}
 			f.status.Partitions = nil
 		}),
@@ -669,7 +673,7 @@ func pageExamples(t *testing.T) map[string]*fake {
 				m.Features[j] = hostileName("f" + strconv.Itoa(j))
 			}
 			f.status.Name, f.status.Topic, f.status.Group, f.status.Version = hostileName("n"), hostileName("t"), hostileName("g"), hostileName("v")
-			f.status.NotReady, f.status.Problems = hostileName("r"), []string{hostileName("p")}
+			f.status.NotReady, f.status.Problems = hostileName("r"), []Problem{{Kind: ProblemWitness, Since: testTime, Text: hostileName("p")}}
 			f.status.Refused = []model.Refusal{{Reason: hostileName("a"), Meaning: hostileName("b"), Records: math.MaxInt64}}
 			for i := range f.status.Partitions {
 				f.status.Partitions[i].Topic = f.status.Topic

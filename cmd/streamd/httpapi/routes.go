@@ -112,7 +112,7 @@ var routes = []route{
 	{
 		method: "GET", path: "/v1/events", handle: (*Server).events, role: config.RoleRead, follows: true,
 		summary: "Events as they happen",
-		notes: fmt.Sprintf("Server-sent events of the types `alarm`, `retirement`, `receipt`, `rebalance` and `epoch`. The `data` of each is an Event. The last 1000 are kept, and come first. They name no block, key or label, and are not saved. "+
+		notes: fmt.Sprintf("Server-sent events of the types `alarm`, `retirement`, `receipt`, `rebalance`, `epoch` and `problem`. The `data` of each is an Event. The last 1000 are kept, and come first. They name no block, key or label, and are not saved. "+
 			"In place of events that a slow client has missed there is one of the type `missed` with their number, without an id. "+
 			"A comment comes every %.0f seconds. The stream ends after %.0f minutes, and when the daemon stops. A browser's EventSource sends no token, but a script that reads the answer of fetch can.", heartbeat.Seconds(), longestStream.Minutes()),
 		replies: []reply{{200, "The stream.", Event{}, "text/event-stream"}},

@@ -125,10 +125,9 @@ type Status struct {
 	Group   string // consumer group
 	Keys    bool   // whether keys name blocks
 	// NotReady says why the daemon cannot answer, for anybody to read; "": it can.
-	NotReady string
-	// Problems for the operator to act on, the gravest first.
-	Problems  []string
-	SaveFails bool // whether the last save failed
+	NotReady  string
+	Problems  []Problem // the gravest first
+	SaveFails bool      // whether the last save failed
 
 	Rows   model.RowCounts
 	Blocks model.BlockCounts

@@ -1,0 +1,113 @@
+package problems
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/httpapi"
+)
+
+var start = time.UnixMilli(1_700_000_000_000)
+
+type board struct {
+	*Board
+	log    bytes.Buffer
+	events []httpapi.Event
+}
+
+func newBoard() *board {
+	b := new(board)
+	b.Board = New(zerolog.New(&b.log), func(e httpapi.Event) { b.events = append(b.events, e) })
+	return b
+}
+
+// check compares the kinds and subjects of the present problems, and the number of lines.
+func (b *board) check(t *testing.T, lines int, want ...string) {
+	t.Helper()
+	var got []string
+	for _, p := range b.Present() {
+		got = append(got, strings.TrimSpace(string(p.Kind)+" "+p.Subject))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("present are %q, want %q", got, want)
+	}
+	if n := strings.Count(b.log.String(), "\n"); n != lines || len(b.events) != lines {
+		t.Errorf("%d lines and %d events, want %d:\n%s", n, len(b.events), lines, &b.log)
+	}
+}
+
+// A condition is present while it holds. It is logged once when it appears and once when it has
+// not held for a while. The gravest comes first.
+func TestConditions(t *testing.T) {
+	b, witness, save := newBoard(), httpapi.Problem{Kind: httpapi.ProblemWitness, Subject: "w", Text: "w"}, httpapi.Problem{Kind: httpapi.ProblemSave, Text: "s", Detail: "secret"}
+	b.Hold(Loop, start, nil)
+	b.check(t, 0)
+	b.Hold(Outside, start, []httpapi.Problem{witness})
+	b.Hold(Loop, start.Add(time.Second), []httpapi.Problem{save})
+	b.check(t, 2, "save", "witness w")
+	for i := range 30 { // it comes and goes
+		b.Hold(Loop, start.Add(time.Duration(i)*time.Second), []httpapi.Problem{save}[:i%2])
+	}
+	b.check(t, 2, "save", "witness w")
+	if p := b.Present()[0]; !p.Since.Equal(start.Add(time.Second)) || p.String() != "s: secret" {
+		t.Errorf("%+v", p)
+	}
+	b.Hold(Loop, start.Add(30*time.Second), nil)
+	b.check(t, 2, "witness w") // gone at once
+	b.Hold(Loop, start.Add(30*time.Second+settles-1), nil)
+	b.check(t, 2, "witness w")
+	b.Hold(Loop, start.Add(30*time.Second+settles), nil)
+	b.check(t, 3, "witness w")
+	if e := b.events[2]; e.Type != httpapi.EventProblem || !e.Problem.Passed || e.Problem.Kind != httpapi.ProblemSave {
+		t.Errorf("%+v", e)
+	}
+	b.Hold(Loop, start.Add(time.Minute), []httpapi.Problem{save})
+	if p := b.Present()[0]; !p.Since.Equal(start.Add(time.Minute)) {
+		t.Errorf("a new problem has an old beginning: %v", p.Since)
+	}
+	if b.Seen(start.Add(time.Hour)) != 0 {
+		t.Error("a condition that holds was seen away")
+	}
+	b.check(t, 4, "save", "witness w")
+	if strings.Contains(b.log.String(), "secret") || slices.ContainsFunc(b.events, func(e httpapi.Event) bool { return strings.Contains(e.Text, "secret") }) {
+		t.Error("names are in the log or in events")
+	}
+}
+
+// An occurrence stays until it is resolved or seen, and later ones of its kind join it. What
+// happens after a look has not been seen.
+func TestOccurrences(t *testing.T) {
+	b := newBoard()
+	raise := func(kind httpapi.ProblemKind, subject string, seconds int, count int64) {
+		b.Raise(httpapi.Problem{Kind: kind, Subject: subject, Text: "x", Count: count, Last: start.Add(time.Duration(seconds) * time.Second)})
+	}
+	raise(httpapi.ProblemJob, "solve", 1, 1)
+	raise(httpapi.ProblemGap, "", 2, 5)
+	raise(httpapi.ProblemJob, "study", 3, 1)
+	raise(httpapi.ProblemGap, "", 4, 7)
+	b.check(t, 3, "gap", "job solve", "job study")
+	if p := b.Present()[0]; p.Count != 12 || !p.Since.Equal(start.Add(2*time.Second)) || !p.Last.Equal(start.Add(4*time.Second)) {
+		t.Errorf("%+v", p)
+	}
+	b.Hold(Loop, start.Add(time.Hour), nil)
+	b.Resolve(httpapi.ProblemJob, "solve")
+	b.Resolve(httpapi.ProblemJob, "solve")
+	b.check(t, 4, "gap", "job study")
+	if n := b.Seen(start.Add(3 * time.Second)); n != 1 { // the gap went on
+		t.Errorf("%d seen", n)
+	}
+	b.check(t, 5, "gap")
+	if b.Seen(start.Add(4*time.Second)) != 1 {
+		t.Error("not seen")
+	}
+	b.check(t, 6)
+	raise(httpapi.ProblemGap, "", 5, 1)
+	if p := b.Present()[0]; p.Count != 1 {
+		t.Errorf("a new gap: %+v", p)
+	}
+}

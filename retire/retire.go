@@ -57,6 +57,7 @@ package retire
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"math"
 	"slices"
@@ -75,6 +76,9 @@ type Entry struct {
 	Time     time.Time            // event time
 	Rows     int64                // rows of weight > 0
 	Header   HeaderHash           // of the header that retirements may name
+	// ItemKey is the key of the block's item in the tree of receipts, where that takes long to
+	// compute; zero: it is not known. No Ledger looks at it.
+	ItemKey [sha256.Size]byte
 
 	Withdrawn bool // it keeps its place, but is not live
 	Archived  bool // a policy has let it go, and its owner keeps its summary; no Ledger looks at it

@@ -49,8 +49,7 @@ func (s *Store) Compact(ctx context.Context) (SaveInfo, error) {
 	return info, nil
 }
 
-// Compact is Store.Compact for a file that no process has open. It also migrates an older
-// format.
+// Compact is Store.Compact for a file that no process has open.
 func (k *Key) Compact(ctx context.Context, path string) (info SaveInfo, err error) {
 	s, _, err := k.open(path, false)
 	if err != nil {
@@ -109,11 +108,11 @@ func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
 			return head{}, err
 		}
 	}
-	h, err := readHead(from, version)
+	h, err := readHead(from)
 	if err != nil {
 		return h, err
 	}
-	b, err := readHead(blocks, version)
+	b, err := readHead(blocks)
 	h.rows, h.blocks, h.parts, h.spaces, h.inUse = b.rows, b.blocks, b.parts, b.spaces, b.inUse
 	h.archive, h.uncompacted = archiveTally{}, time.Time{}
 	return h, err
@@ -298,7 +297,7 @@ func copyValues(from *bbolt.Tx, to *copier) (head, error) {
 	if err != nil {
 		return head{}, err
 	}
-	h, err := readHead(from, version)
+	h, err := readHead(from)
 	h.uncompacted = time.Time{}
 	return h, err
 }

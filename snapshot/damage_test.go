@@ -505,7 +505,7 @@ func TestDigestOfAnotherSummary(t *testing.T) {
 	digest := b.Summary.Digest()
 	digest[31] ^= 1
 	err := s.update(func(w *writer) error {
-		h, err := readHead(w.tx, version)
+		h, err := readHead(w.tx)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,21 +24,13 @@ import (
 	"streamd/retire"
 )
 
-var writeFixture = flag.Bool("write-fixture", false, "write testdata/snapshot/v6.db anew")
+var writeFixture = flag.Bool("write-fixture", false, "write testdata/snapshot/v1.db anew")
 
 const (
-	fixtureOfV1   = "../testdata/snapshot/v1.db" // of the program as it was then
-	fixtureOfV2   = "../testdata/snapshot/v2.db" // likewise
-	fixtureOfV3   = "../testdata/snapshot/v3.db" // likewise
-	fixtureOfV4   = "../testdata/snapshot/v4.db" // likewise
-	fixtureOfV5   = "../testdata/snapshot/v5.db" // likewise
-	fixture       = "../testdata/snapshot/v6.db"
+	fixture       = "../testdata/snapshot/v1.db"
 	fixtureBlocks = 6
 	fixtureDigest = "09a70efd373c60957fab76ac517bc0d35273edc49ed95ddc7f527dc298f0a70a"
 )
-
-// fixtures are files of old versions.
-var fixtures = map[int]string{1: fixtureOfV1, 2: fixtureOfV2, 3: fixtureOfV3, 4: fixtureOfV4, 5: fixtureOfV5}
 
 // fixtureChange is the change of the fixture's last save, in round numbers.
 func fixtureChange() Change {
@@ -93,6 +87,9 @@ func fixtureChange() Change {
 			Position: incremental.Position{Topic: "orders", Partition: i % 2, Offset: int64(10 * i)},
 			Last:     int64(10*i + 9), Time: time.UnixMilli(1_700_000_000_000 + int64(i)).UTC(), Rows: 3,
 		}})
+		if strings.HasPrefix(id, "key:") {
+			c.Put[i].Entry.ItemKey = sha256.Sum256([]byte(id))
+		}
 		b.Columns = append(b.Columns, gram.ColumnOf([]float64{1, x, x * x}))
 		lifted, err := z.Summarise(b)
 		if err != nil {
@@ -144,9 +141,8 @@ func values(t testing.TB, path string) map[string]string {
 	return out
 }
 
-// checkFixture compares a file with the change of its last save, which a program of
-// version by has made.
-func checkFixture(t *testing.T, path string, version, by int) {
+// checkFixture compares a file with the change of its last save.
+func checkFixture(t *testing.T, path string) {
 	t.Helper()
 	s, got, err := OpenReadOnly(path)
 	if err != nil {
@@ -155,23 +151,8 @@ func checkFixture(t *testing.T, path string, version, by int) {
 	defer s.Close()
 	change := fixtureChange()
 	want := &Contents{
-		Settings: settings, Version: version,
-		Offsets: change.Offsets, Horizon: change.Horizon, Counts: change.Counts, SavedAt: change.SavedAt,
-	}
-	if version >= 4 && by < 4 { // blocks were retired, possibly by request
-		want.Uncompacted = change.SavedAt
-	}
-	if by < 4 { // offsets had no event times
-		for i := range want.Offsets {
-			want.Offsets[i].EventTimes, want.Offsets[i].Growing = nil, nil
-		}
-	}
-	if by >= 6 {
-		want.Detectors = change.Detectors
-	}
-	spaces := 1
-	if by >= 3 {
-		want.InUse, spaces = change.InUse, 3
+		Settings: settings, Version: int(version), Offsets: change.Offsets, Horizon: change.Horizon, Counts: change.Counts,
+		SavedAt: change.SavedAt, Detectors: change.Detectors, InUse: change.InUse,
 	}
 	for i, b := range change.Put {
 		want.Entries = append(want.Entries, b.Entry)
@@ -179,16 +160,15 @@ func checkFixture(t *testing.T, path string, version, by int) {
 		if err != nil || !reflect.DeepEqual(summary, change.Spaces[Features].Put[i].Summary) {
 			t.Errorf("block %s: %v", b.Entry.ID, err)
 		}
-		p, err := s.Part(b.Entry.ID)
-		if err != nil || (p != nil) != (by >= 2) || by >= 4 && !reflect.DeepEqual(p, b.Part) {
+		if p, err := s.Part(b.Entry.ID); err != nil || !reflect.DeepEqual(p, b.Part) {
 			t.Errorf("part of block %s: %v", b.Entry.ID, err)
 		}
 	}
-	if len(got.Spaces) != spaces {
+	if len(got.Spaces) != len(change.Spaces) {
 		t.Fatalf("%d spaces", len(got.Spaces))
 	}
 	for i := range got.Spaces {
-		checkSpace(t, s, &got.Spaces[i], &change.Spaces[i], by)
+		checkSpace(t, s, &got.Spaces[i], &change.Spaces[i])
 	}
 	if !slices.Equal(got.Features(), []string{"length", "capitals"}) {
 		t.Errorf("the features are %q", got.Features())
@@ -209,20 +189,16 @@ func checkFixture(t *testing.T, path string, version, by int) {
 	}
 }
 
-// checkSpace compares a space of a file with the change that a program of version by saved.
-func checkSpace(t *testing.T, s *Store, got *SpaceContents, want *SpaceChange, by int) {
+// checkSpace compares a space of a file with the change that was saved.
+func checkSpace(t *testing.T, s *Store, got *SpaceContents, want *SpaceChange) {
 	t.Helper()
 	if !reflect.DeepEqual(got.Space, want.Space) || got.State.Digest() != want.State.Digest() || len(got.Missing) != fixtureBlocks-len(want.Put) {
 		t.Errorf("space %d is another one", got.Number)
 	}
-	sources, stale := want.Sources, want.Stale
-	if by < 4 && got.Number != Features {
-		sources, stale = nil, UnknownSources
-	}
-	if !slices.Equal(got.Sources, sources) || got.Stale != stale {
+	if !slices.Equal(got.Sources, want.Sources) || got.Stale != want.Stale {
 		t.Errorf("space %d has the sources %q, staleness %d", got.Number, got.Sources, got.Stale)
 	}
-	if len(got.Folds) != folds && by >= 2 || len(got.Folds) != 0 && by < 2 {
+	if len(got.Folds) != folds {
 		t.Errorf("space %d has %d folds", got.Number, len(got.Folds))
 	}
 	for i, f := range got.Folds {
@@ -237,68 +213,45 @@ func checkSpace(t *testing.T, s *Store, got *SpaceContents, want *SpaceChange, b
 	}
 }
 
-// Files of old versions have the contents that were saved. Opened for writing they are
-// migrated. They then lack the values that did not exist in the old version, and can be
-// saved to.
-func TestFixturesOfOldVersions(t *testing.T) {
-	for old, path := range fixtures {
-		checkFixture(t, path, old, old)
-		b, err := os.ReadFile(path)
+// A file of a program from before the first release is refused with a sentence, and stays as it is.
+func TestFileFromBeforeTheFirstRelease(t *testing.T) {
+	for former := format(1); former <= 6; former++ {
+		path := filepath.Join(t.TempDir(), "streamd.db")
+		s, _ := mustOpen(t, path)
+		err := s.db.Update(func(tx *bbolt.Tx) error {
+			value := appendFormat(frame(), former, "0.6")
+			copy(value[frameSize:], unreleasedMagic)
+			w := writer{tx: tx}
+			return errors.Join(w.putValue(bucketMeta, keyFormat, value), tx.DeleteBucket(bucketOffsets))
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join(t.TempDir(), "old.db")
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s, c := mustOpen(t, path)
-		parts := 0
-		if err := s.Parts(func(string, *sample.Part) { parts++ }); err != nil {
-			t.Fatal(err)
-		}
-		if c.Version != int(version) || (parts == fixtureBlocks) != (old >= 2) {
-			t.Errorf("version %d, now %d: %d parts", old, c.Version, parts)
-		}
 		s.Close()
-		checkFixture(t, path, int(version), old)
-		today := filepath.Join(t.TempDir(), "today.db")
-		makeFixture(t, today)
-		lacks := values(t, today)
-		delete(lacks, "history detectors")
-		if old >= 4 && !maps.Equal(values(t, path), lacks) {
-			t.Errorf("version %d: brought up to date it is another file than one that was made today", old)
-		}
-		s, c = mustOpen(t, path)
-		change := fixtureChange()
-		for i := range c.Spaces {
-			change.Spaces[i].Put = nil
-		}
-		put := change.Put
-		change.Put = nil
-		for _, b := range put {
-			change.Parts = append(change.Parts, Part{b.Entry.ID, b.Part})
-		}
-		if _, err := s.Save(change); err != nil {
+		before, err := os.ReadFile(path)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Compact(t.Context()); err != nil {
-			t.Fatal(err)
+		if _, _, err := Open(path, settings); !errors.Is(err, ErrUnreleased) {
+			t.Errorf("format %d: opened: %v", former, err)
 		}
-		s.Close()
-		if !maps.Equal(values(t, path), values(t, today)) {
-			t.Errorf("version %d: with all that it lacked it is another file than one that was made today", old)
+		if _, err := Verify(t.Context(), path, nil); !errors.Is(err, ErrUnreleased) {
+			t.Errorf("format %d: verified: %v", former, err)
+		}
+		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+			t.Errorf("format %d: the file was changed: %v", former, err)
 		}
 	}
 }
 
-// A file of version 6 has the contents that were saved, and the same save makes the same
+// The fixture has the contents that were saved, and the same save makes the same
 // bytes today.
 func TestFixture(t *testing.T) {
 	if *writeFixture {
 		os.Remove(fixture)
 		makeFixture(t, fixture)
 	}
-	checkFixture(t, fixture, int(version), int(version))
+	checkFixture(t, fixture)
 	today := filepath.Join(t.TempDir(), "today.db")
 	makeFixture(t, today)
 	old, now := values(t, fixture), values(t, today)
@@ -325,18 +278,31 @@ func TestHeadersAreOptional(t *testing.T) {
 		if err := seal(bucketBlocks, []byte(e.ID), value); err != nil {
 			t.Fatal(err)
 		}
-		got, _, err := decodeBlock(version, e.ID, value)
+		got, _, err := decodeBlock(e.ID, value)
 		return got, err
 	}
 	if got, err := decode(with); err != nil || got != e {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for name, value := range map[string][]byte{"short": with[:len(with)-1], "long": append(bytes.Clone(with), 1), "zero": append(bytes.Clone(without), make([]byte, 17)...)} {
+	for name, value := range map[string][]byte{"short": with[:len(with)-1], "unknown flag": flagged(without, 7), "zero key": clearedKey(without), "long": append(bytes.Clone(with), 1), "zero": append(bytes.Clone(without), make([]byte, 17)...)} {
 		damage := (*ChecksumError)(nil)
 		if got, err := decode(bytes.Clone(value)); !errors.As(err, &damage) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
+}
+
+// flagged and clearedKey are an encoded entry with other flags, and one with a key of zeros.
+func flagged(value []byte, flags byte) []byte {
+	value = bytes.Clone(value)
+	value[leastBlock-1] = flags
+	return value
+}
+
+func clearedKey(value []byte) []byte {
+	value = bytes.Clone(value)
+	clear(value[leastBlock+sha256.Size:][:sha256.Size])
+	return value
 }
 
 // Withdrawn blocks add two values to a file, and change no other.

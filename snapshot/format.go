@@ -16,9 +16,8 @@ import (
 	"streamd/retire"
 )
 
-// format is a version of the file format. FORMAT.md has the same tables with the reasons.
-// A change to anything here makes a new version: a step from the old one to it (see
-// old.go), a paragraph in FORMAT.md, and a fixture in testdata/snapshot.
+// format is a version of the file format. FORMAT.md has the same tables with the reasons, and
+// says what a change to anything here takes once the program has been released.
 //
 //	bucket      key                          value (in a frame)
 //	streamd     format                       magic, version, oldest program
@@ -46,11 +45,13 @@ import (
 type format uint32
 
 const (
-	version format = 6
+	version format = 1
 	// program is the oldest version of streamd that can read this version. Every file
 	// has it, so that older programs can name it.
 	program = "0.6"
-	magic   = "streamd snapshot"
+	magic   = "streamd-snapshot"
+	// unreleasedMagic is that of files from before the first release, whose versions were other ones.
+	unreleasedMagic = "streamd snapshot"
 )
 
 // fillPercent is how full bbolt leaves the pages that it splits. Ids of blocks come
@@ -81,6 +82,40 @@ var (
 	keyHistory   = []byte("history")
 	keyDetectors = []byte("detectors")
 )
+
+// buckets are the buckets that every file has, except the one with the version.
+var buckets = [][]byte{bucketBlocks, bucketParts, bucketOffsets, bucketSpaces, bucketBases, bucketSources, bucketStates, bucketSummaries}
+
+// place is a location of values: a bucket and the prefix of their keys.
+type place struct{ bucket, prefix []byte }
+
+func summaries(number uint32) place { return place{bucketSummaries, spaceKey(number)} }
+func states(number uint32) place    { return place{bucketStates, spaceKey(number)} }
+func sources(number uint32) place   { return place{bucketSources, spaceKey(number)} }
+
+// each calls f with all values in a place, ordered by key, until f fails. A file need not have
+// the bucket.
+func (p place) each(tx *bbolt.Tx, f func(key, value []byte) error) error {
+	bucket := tx.Bucket(p.bucket)
+	if bucket == nil {
+		return nil
+	}
+	var passed passed
+	cursor := bucket.Cursor()
+	for key, value := cursor.Seek(p.prefix); bytes.HasPrefix(key, p.prefix) && key != nil; key, value = cursor.Next() {
+		if err := f(key, value); err != nil {
+			return err
+		}
+		passed.add(tx, len(key)+len(value))
+	}
+	return nil
+}
+
+// key is the key of a block's value in the place.
+func (p place) key(id string) []byte { return append(bytes.Clone(p.prefix), id...) }
+
+// id is the id of the block with that key.
+func (p place) id(key []byte) string { return string(key[len(p.prefix):]) }
 
 // spaceKey is the key of a space, and the prefix of the keys of its values.
 func spaceKey(number uint32) []byte { return binary.BigEndian.AppendUint32(nil, number) }
@@ -244,7 +279,7 @@ func appendPrefixed[T ~string | ~[]byte](b []byte, x T) []byte {
 // Format. Every version of the format writes it in this way:
 //
 //	offset size
-//	     0   16  "streamd snapshot"
+//	     0   16  "streamd-snapshot"
 //	    16    4  version
 //	    20       the oldest program that can read it, text
 func appendFormat(b []byte, f format, program string) []byte {
@@ -258,7 +293,11 @@ func decodeFormat(value []byte) (f format, program string, err error) {
 	if err != nil {
 		return 0, "", err
 	}
-	if string(p.Take(len(magic))) != magic {
+	switch string(p.Take(len(magic))) {
+	case magic:
+	case unreleasedMagic:
+		return 0, "", ErrUnreleased
+	default:
 		return 0, "", ErrNotSnapshot
 	}
 	f, program = format(p.u32()), p.remainder()
@@ -277,16 +316,17 @@ func readFormat(tx *bbolt.Tx) (f format, program string, err error) {
 	return decodeFormat(value)
 }
 
-// checkVersion refuses a file that is no snapshot or has a newer format.
+// checkVersion refuses a file that is no snapshot or has another format. Where a program of a later
+// version finds an earlier one, its migration stands here: it replaces the file as Compact does.
 func checkVersion(tx *bbolt.Tx) error {
 	f, program, err := readFormat(tx)
 	if err != nil {
 		return err
 	}
-	if f < 1 || f > version {
+	if f != version {
 		return &VersionError{Version: int(f), Supported: int(version), Program: program}
 	}
-	for _, name := range f.buckets() {
+	for _, name := range buckets {
 		if tx.Bucket(name) == nil {
 			return &ChecksumError{Reason: fmt.Sprintf("bucket %s is missing", name)}
 		}
@@ -387,8 +427,6 @@ type head struct {
 	uncompacted     time.Time
 	withdrawn       tally
 	archive         archiveTally
-
-	features *spaceRecord // of a file before format 5, whose head has it; nil: features are not fixed
 }
 
 func appendHead(b []byte, h *head) []byte {
@@ -410,7 +448,7 @@ func appendHead(b []byte, h *head) []byte {
 	return append(b, h.horizon.Position.Topic...)
 }
 
-func decodeHead(value []byte, f format) (h head, err error) {
+func decodeHead(value []byte) (h head, err error) {
 	p, err := open(bucketMeta, keyHead, value)
 	if err != nil {
 		return h, err
@@ -424,20 +462,16 @@ func decodeHead(value []byte, f format) (h head, err error) {
 	for _, x := range h.counts.list() {
 		*x = p.i64()
 	}
-	if f < 5 {
-		p.oldHead(f, &h)
-	} else {
-		h.parts, h.spaces = p.tally(), p.tally()
-		h.inUse = p.u32()
-		h.retirements, h.uncompacted = p.natural(), p.time()
-	}
+	h.parts, h.spaces = p.tally(), p.tally()
+	h.inUse = p.u32()
+	h.retirements, h.uncompacted = p.natural(), p.time()
 	h.horizon.Position.Topic = p.remainder()
 	return h, p.done(bucketMeta, keyHead)
 }
 
-func readHead(tx *bbolt.Tx, f format) (head, error) {
+func readHead(tx *bbolt.Tx) (head, error) {
 	meta := tx.Bucket(bucketMeta)
-	h, err := decodeHead(meta.Get(keyHead), f)
+	h, err := decodeHead(meta.Get(keyHead))
 	if value := meta.Get(keyWithdrawn); value != nil && err == nil {
 		h.withdrawn, err = decodeWithdrawnTally(value)
 	}
@@ -476,16 +510,20 @@ func decodeWithdrawnTally(value []byte) (tally, error) {
 //	    16    8  event time, ms since 1970 UTC
 //	    24    8  rows
 //	    32    4  partition
-//	    36    1  flags: 1 if the file has the block's summary in the features, else 0
+//	    36    1  flags, a sum: 1 if the file has the block's summary in the features, 2 if the
+//	             key of the block's item is known
 //	    37   32  digest of that summary; absent without it
-//	 37/69       topic
+//	         32  key of the block's item in the tree of receipts; absent if it is not known
+//	             topic
 //
 // A block with a header ends with a zero byte, which no topic has, and the header's 16 bytes.
 const leastBlock = frameSize + 37
 
-// hasSummary is the flag of an entry whose block has a summary in the features. The other
-// bits are zero.
-const hasSummary = 1
+// Flags of an entry. The other bits are zero.
+const (
+	hasSummary = 1 << iota // a digest follows
+	hasItemKey             // a key of the item follows
+)
 
 // appendBlock appends an entry. digest is that of the block's summary in the features; nil:
 // the file has no summary of it.
@@ -495,10 +533,15 @@ func appendBlock(b []byte, e *retire.Entry, digest *[sha256.Size]byte) []byte {
 	b = appendTime(b, e.Time)
 	b = appendI64(b, e.Rows)
 	b = appendU32(b, uint32(e.Position.Partition))
+	flags := len(b)
+	b = append(b, 0)
 	if digest != nil {
-		b = append(append(b, hasSummary), digest[:]...)
-	} else {
-		b = append(b, 0)
+		b[flags] |= hasSummary
+		b = append(b, digest[:]...)
+	}
+	if e.ItemKey != [sha256.Size]byte{} {
+		b[flags] |= hasItemKey
+		b = append(b, e.ItemKey[:]...)
 	}
 	b = append(b, e.Position.Topic...)
 	if e.Header != (retire.HeaderHash{}) {
@@ -507,24 +550,18 @@ func appendBlock(b []byte, e *retire.Entry, digest *[sha256.Size]byte) []byte {
 	return b
 }
 
-// summaryMark is what an entry says of the block's summary in the features.
-type summaryMark struct {
-	digest   [sha256.Size]byte // since format 6
-	checksum uint32            // of its value; before format 5
-}
-
-// decodeBlock reads the entry of a live block.
-func decodeBlock(f format, id string, value []byte) (e retire.Entry, mark summaryMark, err error) {
-	e, mark, has, err := decodeEntry(f, bucketBlocks, id, value)
-	if err == nil && f >= 6 && !has {
+// decodeBlock reads the entry of a live block, and the digest of its summary in the features.
+func decodeBlock(id string, value []byte) (e retire.Entry, digest [sha256.Size]byte, err error) {
+	e, digest, has, err := decodeEntry(bucketBlocks, id, value)
+	if err == nil && !has {
 		err = &ChecksumError{string(bucketBlocks), id, "it has no digest of the summary"}
 	}
-	return e, mark, err
+	return e, digest, err
 }
 
 // decodeWithdrawn reads the entry of a withdrawn block.
-func decodeWithdrawn(f format, id string, value []byte) (e retire.Entry, err error) {
-	e, _, has, err := decodeEntry(f, bucketWithdrawn, id, value)
+func decodeWithdrawn(id string, value []byte) (e retire.Entry, err error) {
+	e, _, has, err := decodeEntry(bucketWithdrawn, id, value)
 	if err == nil && has {
 		err = &ChecksumError{string(bucketWithdrawn), id, "it has a digest, and the file has no summary of it"}
 	}
@@ -532,18 +569,18 @@ func decodeWithdrawn(f format, id string, value []byte) (e retire.Entry, err err
 	return e, err
 }
 
-// decodeArchived reads the entry of an archived block, and what it says of the summary. A
+// decodeArchived reads the entry of an archived block, and the digest of its summary. A
 // withdrawn block has none.
-func decodeArchived(id string, value []byte) (e retire.Entry, mark summaryMark, err error) {
-	e, mark, has, err := decodeEntry(version, bucketArchive, id, value)
+func decodeArchived(id string, value []byte) (e retire.Entry, digest [sha256.Size]byte, err error) {
+	e, digest, has, err := decodeEntry(bucketArchive, id, value)
 	e.Archived, e.Withdrawn = true, !has
-	return e, mark, err
+	return e, digest, err
 }
 
-func decodeEntry(f format, bucket []byte, id string, value []byte) (e retire.Entry, mark summaryMark, has bool, err error) {
+func decodeEntry(bucket []byte, id string, value []byte) (e retire.Entry, digest [sha256.Size]byte, has bool, err error) {
 	p, err := open(bucket, []byte(id), value)
 	if err != nil {
-		return e, mark, false, err
+		return e, digest, false, err
 	}
 	e.ID = id
 	e.Position.Offset = p.natural()
@@ -551,20 +588,21 @@ func decodeEntry(f format, bucket []byte, id string, value []byte) (e retire.Ent
 	e.Time = p.time()
 	e.Rows = p.natural()
 	e.Position.Partition = p.partition()
-	switch {
-	case f < 5:
-		_, mark.checksum = p.u32(), p.u32() // and its length
-	case f >= 6:
-		if has = p.flag(); has {
-			mark.digest = [sha256.Size]byte(p.Take(sha256.Size))
-		}
+	flags := p.Take(1)[0]
+	p.Bad = p.Bad || flags >= hasItemKey<<1
+	if has = flags&hasSummary != 0; has {
+		digest = [sha256.Size]byte(p.Take(sha256.Size))
+	}
+	if flags&hasItemKey != 0 {
+		e.ItemKey = [sha256.Size]byte(p.Take(sha256.Size))
+		p.Bad = p.Bad || e.ItemKey == [sha256.Size]byte{}
 	}
 	topic, header, headed := strings.Cut(p.remainder(), "\x00")
 	e.Position.Topic = topic
 	if copy(e.Header[:], header); headed && (len(header) != len(e.Header) || e.Header == retire.HeaderHash{}) {
-		return e, mark, has, &ChecksumError{string(bucket), id, fmt.Sprintf("%x is not the hash of a header", header)}
+		return e, digest, has, &ChecksumError{string(bucket), id, fmt.Sprintf("%x is not the hash of a header", header)}
 	}
-	return e, mark, has, p.done(bucket, []byte(id))
+	return e, digest, has, p.done(bucket, []byte(id))
 }
 
 // An offset's key is the topic and the partition, 4 bytes, big endian. Its value:
@@ -582,8 +620,8 @@ func decodeEntry(f format, bucket []byte, id string, value []byte) (e retire.Ent
 //	 38+8n   88  growing block: counts of its records
 //	126+8n       growing block: event times of the records before that offset
 //
-// An offset ends at 29 when the partition has no clock yet and no growing block, as
-// all offsets of version 3 do, and at 30+8n when it has no growing block.
+// An offset ends at 29 when the partition has no clock yet and no growing block, and at 30+8n
+// when it has no growing block.
 func appendOffset(b []byte, o *Offset) []byte {
 	last := Fingerprint{Time: time.UnixMilli(0)}
 	if o.HasLast {
@@ -678,8 +716,8 @@ func (p *payload) eventTimes(n int) (out []int64) {
 //	    76   16  tally of the sources
 //	    92    1  staleness
 //
-// In version 3 it ends at 76. The basis is stored separately because it does not change,
-// while the record changes with every save.
+// The basis is stored separately because it does not change, while the record changes with every
+// save.
 type spaceRecord struct {
 	number                     uint32
 	summaries, states, sources tally
@@ -699,8 +737,8 @@ func appendSpace(b []byte, r *spaceRecord) []byte {
 	return append(b, r.stale)
 }
 
-func decodeSpace(f format, key, value []byte) (r spaceRecord, err error) {
-	bucket := f.spaces()
+func decodeSpace(key, value []byte) (r spaceRecord, err error) {
+	bucket := bucketSpaces
 	p, err := open(bucket, key, value)
 	if err != nil {
 		return r, err
@@ -715,11 +753,8 @@ func decodeSpace(f format, key, value []byte) (r spaceRecord, err error) {
 	r.states = p.tally()
 	r.digest = [sha256.Size]byte(p.Take(sha256.Size))
 	r.basisChecksum = p.u32()
-	r.stale = UnknownSources
-	if f >= 4 {
-		r.sources = p.tally()
-		r.stale = p.Take(1)[0]
-	}
+	r.sources = p.tally()
+	r.stale = p.Take(1)[0]
 	return r, p.done(bucket, key)
 }
 

@@ -68,13 +68,13 @@ func FuzzDecodeValues(f *testing.F) {
 			again = appendTexts(nil, first, second)
 		case 2:
 			var h head
-			h, err = decodeHead(value, version)
+			h, err = decodeHead(value)
 			again = appendHead(nil, &h)
 		case 3:
 			var e retire.Entry
-			var mark summaryMark
-			e, mark, err = decodeBlock(version, string(key), value)
-			again = appendBlock(nil, &e, &mark.digest)
+			var digest [32]byte
+			e, digest, err = decodeBlock(string(key), value)
+			again = appendBlock(nil, &e, &digest)
 		case 4:
 			var o Offset
 			o, err = decodeOffset(key, value)
@@ -84,7 +84,7 @@ func FuzzDecodeValues(f *testing.F) {
 			}
 		case 5:
 			var r spaceRecord
-			r, err = decodeSpace(version, key, value)
+			r, err = decodeSpace(key, value)
 			again = appendSpace(nil, &r)
 			if err == nil && !bytes.Equal(spaceKey(r.number), key) {
 				t.Errorf("key %x came back as %x", key, spaceKey(r.number))
@@ -103,7 +103,7 @@ func FuzzDecodeValues(f *testing.F) {
 		}
 		if kind == 8 {
 			var e retire.Entry
-			e, err = decodeWithdrawn(version, string(key), value)
+			e, err = decodeWithdrawn(string(key), value)
 			again = appendBlock(nil, &e, nil)
 		}
 		if err == nil && !bytes.Equal(again, payload) {

@@ -207,7 +207,7 @@ func TestForgedFile(t *testing.T) {
 	// An offset is set back, and everything that binds it is recomputed. Without the key
 	// the file is good.
 	forge("offset", func(tx *bbolt.Tx) error {
-		h, err := readHead(tx, version)
+		h, err := readHead(tx)
 		if err != nil {
 			return err
 		}
@@ -333,31 +333,4 @@ func TestRekey(t *testing.T) {
 	rekey(other, nil, nil)
 	check(nil, nil)
 	check(other, ErrNoMAC)
-}
-
-// A file of an older version has no MAC. A forged version does not avoid the check.
-func TestKeyAndOldVersion(t *testing.T) {
-	b, err := os.ReadFile(fixtureOfV3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "old.db")
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	key := newKey(t, "sixteen bytes or more")
-	if _, _, err := key.Open(path, settings); !errors.Is(err, ErrNoMAC) {
-		t.Errorf("opened: %v", err)
-	}
-	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, b) {
-		t.Errorf("it was changed: %v", err)
-	}
-	if err := (*Key)(nil).Rekey(path, key); err != nil {
-		t.Fatal(err)
-	}
-	s, _, err := key.Open(path, settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Close()
 }

@@ -19,12 +19,10 @@ import (
 )
 
 // childFile is the environment variable that names the file which a child process of
-// TestKill or TestPowerLoss saves to. With childFails some of its saves fail. With
-// childMigrates the process only opens the file.
+// TestKill or TestPowerLoss saves to. With childFails some of its saves fail.
 const (
-	childFile     = "STREAMD_SNAPSHOT_TEST_FILE"
-	childFails    = "STREAMD_SNAPSHOT_TEST_FAILS"
-	childMigrates = "STREAMD_SNAPSHOT_TEST_MIGRATES"
+	childFile  = "STREAMD_SNAPSHOT_TEST_FILE"
+	childFails = "STREAMD_SNAPSHOT_TEST_FAILS"
 )
 
 func init() {
@@ -35,13 +33,7 @@ func init() {
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childFile); path != "" {
-		var err error
-		if os.Getenv(childMigrates) != "" {
-			_, _, err = Open(path, settings)
-		} else {
-			err = saveForever(path, os.Getenv(childFails) != "")
-		}
-		if err != nil {
+		if err := saveForever(path, os.Getenv(childFails) != ""); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

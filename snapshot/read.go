@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -94,13 +93,9 @@ func archivedValue(tx *bbolt.Tx, id string) []byte {
 // block. The error is ErrNotFound or a *ChecksumError.
 func (s *Store) Summary(space uint32, id string) (summary *incremental.Summary, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {
-		f, _, err := readFormat(tx)
-		if err != nil {
-			return err
-		}
 		var e retire.Entry
 		if value := tx.Bucket(bucketBlocks).Get([]byte(id)); value != nil {
-			e, _, err = decodeBlock(f, id, value)
+			e, _, err = decodeBlock(id, value)
 		} else if value := archivedValue(tx, id); value != nil && space == Features {
 			if e, _, err = decodeArchived(id, value); err == nil && e.Withdrawn {
 				err = ErrNotFound
@@ -109,7 +104,7 @@ func (s *Store) Summary(space uint32, id string) (summary *incremental.Summary, 
 			err = ErrNotFound
 		}
 		if err == nil {
-			summary, err = readSummary(tx, f, space, &e)
+			summary, err = readSummary(tx, space, &e)
 		}
 		return err
 	})
@@ -125,8 +120,8 @@ func (s *Store) Summary(space uint32, id string) (summary *incremental.Summary, 
 func (s *Store) Summaries(space uint32, do func(retire.Entry, *incremental.Summary) error) error {
 	var summary *incremental.Summary
 	var passed passed
-	return s.eachEntry(func(tx *bbolt.Tx, f format, e *retire.Entry, _ *summaryMark) (err error) {
-		if summary, err = readSummary(tx, f, space, e); errors.Is(err, ErrNotFound) {
+	return s.eachEntry(func(tx *bbolt.Tx, e *retire.Entry, _ *[sha256.Size]byte) (err error) {
+		if summary, err = readSummary(tx, space, e); errors.Is(err, ErrNotFound) {
 			return nil
 		}
 		if err == nil {
@@ -142,14 +137,11 @@ func (s *Store) Summaries(space uint32, do func(retire.Entry, *incremental.Summa
 }
 
 // Digests calls do with every live block and the digest of its summary in the features,
-// ordered by id. It reads the ledger and no summary, so the file must be open for writing:
-// an older one has no digests. Otherwise it promises the same as Summaries.
+// ordered by id. It reads the ledger and no summary. Otherwise it promises the same as Summaries.
 func (s *Store) Digests(do func(retire.Entry, [sha256.Size]byte)) error {
 	var digest [sha256.Size]byte
-	return s.eachEntry(func(_ *bbolt.Tx, f format, _ *retire.Entry, mark *summaryMark) error {
-		if digest = mark.digest; f < 6 {
-			return fmt.Errorf("it has format %d, without digests of summaries", f)
-		}
+	return s.eachEntry(func(_ *bbolt.Tx, _ *retire.Entry, of *[sha256.Size]byte) error {
+		digest = *of
 		return nil
 	}, func(e retire.Entry) error {
 		do(e, digest)
@@ -181,17 +173,13 @@ func (p *passed) add(tx *bbolt.Tx, bytes int) {
 
 // eachEntry calls read and then do with the entry of every live block, ordered by id, until
 // one of them fails. do runs outside of the guard, because its panics are not damage.
-func (s *Store) eachEntry(read func(*bbolt.Tx, format, *retire.Entry, *summaryMark) error, do func(retire.Entry) error) error {
+func (s *Store) eachEntry(read func(*bbolt.Tx, *retire.Entry, *[sha256.Size]byte) error, do func(retire.Entry) error) error {
 	fault := func(err error) error { return fmt.Errorf("read the blocks from snapshot %s: %w", s.path, err) }
 	tx, end, err := s.begin()
 	if err != nil {
 		return fault(err)
 	}
 	defer end()
-	f, _, err := readFormat(tx)
-	if err != nil {
-		return fault(err)
-	}
 	cursor := tx.Bucket(bucketBlocks).Cursor()
 	for step := cursor.First; ; step = cursor.Next {
 		var e retire.Entry
@@ -202,9 +190,9 @@ func (s *Store) eachEntry(read func(*bbolt.Tx, format, *retire.Entry, *summaryMa
 				return nil
 			}
 			more = true
-			var mark summaryMark
-			if e, mark, err = decodeBlock(f, string(key), value); err == nil {
-				err = read(tx, f, &e, &mark)
+			var digest [sha256.Size]byte
+			if e, digest, err = decodeBlock(string(key), value); err == nil {
+				err = read(tx, &e, &digest)
 			}
 			return err
 		})
@@ -241,11 +229,7 @@ func (s *Store) Parts(f func(id string, p *sample.Part)) error {
 	for from := []byte{}; ; {
 		found = found[:0]
 		err := s.view(func(tx *bbolt.Tx) error {
-			bucket := tx.Bucket(bucketParts)
-			if bucket == nil { // version 1
-				return nil
-			}
-			cursor := bucket.Cursor()
+			cursor := tx.Bucket(bucketParts).Cursor()
 			for key, value := cursor.Seek(from); key != nil && len(found) < atOnce; key, value = cursor.Next() {
 				p, err := decodeWith(sample.DecodePart, bucketParts, key, value)
 				if err != nil {
@@ -292,14 +276,10 @@ func renamed(err error, space uint32, name string) error {
 
 // readSummary reads the summary of a live block in a space. The error is ErrNotFound if a
 // space other than the features lacks it.
-func readSummary(tx *bbolt.Tx, f format, space uint32, e *retire.Entry) (*incremental.Summary, error) {
-	p := f.summaries(space)
+func readSummary(tx *bbolt.Tx, space uint32, e *retire.Entry) (*incremental.Summary, error) {
+	p := summaries(space)
 	key := p.key(e.ID)
-	bucket := tx.Bucket(p.bucket)
-	if bucket == nil { // an older format
-		return nil, ErrNotFound
-	}
-	value := bucket.Get(key)
+	value := tx.Bucket(p.bucket).Get(key)
 	if value == nil && space != Features {
 		return nil, ErrNotFound
 	}
@@ -315,11 +295,7 @@ func readSummary(tx *bbolt.Tx, f format, space uint32, e *retire.Entry) (*increm
 
 // readPart reads the part of a block, or nil if it has none.
 func readPart(tx *bbolt.Tx, id string) (*sample.Part, error) {
-	bucket := tx.Bucket(bucketParts)
-	if bucket == nil { // version 1
-		return nil, nil
-	}
-	value := bucket.Get([]byte(id))
+	value := tx.Bucket(bucketParts).Get([]byte(id))
 	if value == nil {
 		return nil, nil
 	}
@@ -348,7 +324,7 @@ func readContents(tx *bbolt.Tx, file fileID, note note) (*Contents, error) {
 	if err := note(err); err != nil {
 		return nil, err
 	}
-	want, headErr := readHead(tx, f)
+	want, headErr := readHead(tx)
 	if err := note(headErr); err != nil {
 		return nil, err
 	}
@@ -371,14 +347,10 @@ func readContents(tx *bbolt.Tx, file fileID, note note) (*Contents, error) {
 		return nil, err
 	}
 	c.Keyed = mac != nil
-	summaries, err := c.readBuckets(tx, f, &want, headErr == nil, note)
-	if err != nil {
+	if err := c.readBuckets(tx, &want, headErr == nil, note); err != nil {
 		return nil, err
 	}
-	if f < 5 {
-		want.completeOld(tx, summaries)
-	}
-	return c, c.readSpaces(tx, f, &want, headErr == nil, note)
+	return c, c.readSpaces(tx, &want, headErr == nil, note)
 }
 
 // readHistory returns a copy of a record beside the state; nil: there is none.
@@ -396,9 +368,8 @@ func readHistory(tx *bbolt.Tx, key []byte) ([]byte, error) {
 }
 
 // readBuckets reads the ledger and the offsets, and looks at the parts. It compares them
-// with the head, if that could be read. It returns the tally of the summaries that the
-// entries of older formats contain.
-func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool, note note) (summaries tally, err error) {
+// with the head, if that could be read.
+func (c *Contents) readBuckets(tx *bbolt.Tx, want *head, headRead bool, note note) (err error) {
 	var rows int64
 	var blocks, withdrawn, archived, offsets, parts tally
 	// each reads the values of a bucket and counts the good ones.
@@ -414,7 +385,7 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 	// A number too large for the file's size is not believed.
 	c.Entries = slices.Grow(c.Entries, int(min(want.blocks.n, tx.Size()/leastBlock)))
 	err = each(bucketBlocks, &blocks, func(key, value []byte) error {
-		e, mark, err := decodeBlock(f, string(key), value)
+		e, _, err := decodeBlock(string(key), value)
 		if err != nil {
 			return err
 		}
@@ -422,22 +393,21 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 			e.Position.Topic = c.Entries[n-1].Position.Topic // one string for all
 		}
 		rows += e.Rows
-		summaries.addKeyed(key, binary.LittleEndian.AppendUint32(nil, mark.checksum))
 		c.Entries = append(c.Entries, e)
 		return nil
 	})
 	if err != nil {
-		return summaries, err
+		return err
 	}
 	err = each(bucketWithdrawn, &withdrawn, func(key, value []byte) error {
-		e, err := decodeWithdrawn(f, string(key), value)
+		e, err := decodeWithdrawn(string(key), value)
 		if err == nil {
 			c.Withdrawn = append(c.Withdrawn, e)
 		}
 		return err
 	})
 	if err != nil {
-		return summaries, err
+		return err
 	}
 	err = each(bucketArchive, &archived, func(key, value []byte) error {
 		e, _, err := decodeArchived(string(key), value)
@@ -447,7 +417,7 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 		return err
 	})
 	if err != nil {
-		return summaries, err
+		return err
 	}
 	err = each(bucketOffsets, &offsets, func(key, value []byte) error {
 		o, err := decodeOffset(key, value)
@@ -457,7 +427,7 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 		return err
 	})
 	if err != nil {
-		return summaries, err
+		return err
 	}
 	slices.SortFunc(c.Offsets, func(a, b Offset) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
@@ -467,9 +437,9 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, f format, want *head, headRead bool
 		return err
 	})
 	if err != nil || !headRead {
-		return summaries, err
+		return err
 	}
-	return summaries, compare(note, []comparison{
+	return compare(note, []comparison{
 		{bucketBlocks, blocks != want.blocks, fmt.Sprintf("there are %d blocks, %d were saved, or not these", blocks.n, want.blocks.n)},
 		{bucketBlocks, rows != want.rows, fmt.Sprintf("the blocks have %d rows, %d were saved", rows, want.rows)},
 		{bucketWithdrawn, withdrawn != want.withdrawn, fmt.Sprintf("there are %d withdrawn blocks, %d were saved, or not these", withdrawn.n, want.withdrawn.n)},
@@ -501,7 +471,7 @@ func compare(note note, all []comparison) error {
 // readRecords reads the records of the spaces, by number.
 func readRecords(tx *bbolt.Tx) (records []spaceRecord, err error) {
 	err = tx.Bucket(bucketSpaces).ForEach(func(key, value []byte) error {
-		r, err := decodeSpace(version, key, value)
+		r, err := decodeSpace(key, value)
 		records = append(records, r)
 		return err
 	})
@@ -509,28 +479,23 @@ func readRecords(tx *bbolt.Tx) (records []spaceRecord, err error) {
 }
 
 // readSpaces reads the spaces and compares them with the head, if that could be read.
-func (c *Contents) readSpaces(tx *bbolt.Tx, f format, want *head, headRead bool, note note) error {
+func (c *Contents) readSpaces(tx *bbolt.Tx, want *head, headRead bool, note note) error {
 	read := func(r *spaceRecord) error {
-		s, archived, err := c.readSpace(tx, f, r, note)
+		s, archived, err := c.readSpace(tx, r, note)
 		if err == nil && headRead && r.number == Features && archived != want.archive.summaries {
 			err = note(damageIn(bucketSummaries, Features, "", fmt.Sprintf("there are %d summaries of archived blocks, %d were saved, or not these", archived.n, want.archive.summaries.n)))
 		}
 		if err == nil && headRead && (r.number == Features || r.number == want.inUse) &&
 			(len(s.Missing) > 0 || r.summaries.n != want.blocks.n || r.rows != want.rows) {
-			err = note(damageIn(f.spaces(), r.number, "", "it does not have all live blocks"))
+			err = note(damageIn(bucketSpaces, r.number, "", "it does not have all live blocks"))
 		}
 		c.Spaces = append(c.Spaces, s)
 		return err
 	}
-	if want.features != nil {
-		if err := read(want.features); err != nil {
-			return err
-		}
-	}
 	var spaces tally
-	bucket := f.spaces()
+	bucket := bucketSpaces
 	if err := (place{bucket, nil}).each(tx, func(key, value []byte) error {
-		r, err := decodeSpace(f, key, value)
+		r, err := decodeSpace(key, value)
 		if err != nil {
 			return note(err)
 		}
@@ -548,7 +513,7 @@ func (c *Contents) readSpaces(tx *bbolt.Tx, f format, want *head, headRead bool,
 
 // readSpace reads everything of a space except the summaries. archived are those of archived
 // blocks, which only the features have.
-func (c *Contents) readSpace(tx *bbolt.Tx, f format, r *spaceRecord, note note) (s SpaceContents, archived tally, err error) {
+func (c *Contents) readSpace(tx *bbolt.Tx, r *spaceRecord, note note) (s SpaceContents, archived tally, err error) {
 	if r.number != Features {
 		key := spaceKey(r.number)
 		basis := tx.Bucket(bucketBases).Get(key)
@@ -561,28 +526,26 @@ func (c *Contents) readSpace(tx *bbolt.Tx, f format, r *spaceRecord, note note) 
 		}
 	}
 	s.Number, s.Stale, s.digest = r.number, r.stale, r.digest
-	var states, summaries, sourced tally
+	var stated, summed, sourced tally
 	seen := 0
-	stateBucket, summaryBucket := f.states(r.number)[0].bucket, f.summaries(r.number).bucket
-	for _, p := range f.states(r.number) {
-		if err := p.each(tx, func(key, value []byte) error {
-			i := seen
-			seen++
-			state, err := decodeWith(incremental.DecodeState, p.bucket, key, value)
-			if err != nil {
-				return note(renamed(err, r.number, fmt.Sprint(i)))
-			}
-			if states.add(value); i == 0 {
-				s.State = state
-			} else {
-				s.Folds = append(s.Folds, state)
-			}
-			return nil
-		}); err != nil {
-			return s, archived, err
+	p := states(r.number)
+	if err := p.each(tx, func(key, value []byte) error {
+		i := seen
+		seen++
+		state, err := decodeWith(incremental.DecodeState, p.bucket, key, value)
+		if err != nil {
+			return note(renamed(err, r.number, fmt.Sprint(i)))
 		}
+		if stated.add(value); i == 0 {
+			s.State = state
+		} else {
+			s.Folds = append(s.Folds, state)
+		}
+		return nil
+	}); err != nil {
+		return s, archived, err
 	}
-	p, rest := f.summaries(r.number), c.Entries
+	p, rest := summaries(r.number), c.Entries
 	var letGo []retire.Entry
 	if r.number == Features {
 		letGo = c.Archived
@@ -599,7 +562,7 @@ func (c *Contents) readSpace(tx *bbolt.Tx, f format, r *spaceRecord, note note) 
 			archived.addKeyed(key, value)
 			return nil
 		}
-		summaries.addKeyed(key, value)
+		summed.addKeyed(key, value)
 		for ; len(rest) > 0 && rest[0].ID < id; rest = rest[1:] {
 			s.Missing = append(s.Missing, rest[0].ID)
 		}
@@ -630,11 +593,11 @@ func (c *Contents) readSpace(tx *bbolt.Tx, f format, r *spaceRecord, note note) 
 	}
 	return s, archived, compare(func(err error) error { return note(renamed(err, r.number, "")) }, []comparison{
 		{bucketSources, sourced != r.sources, fmt.Sprintf("there are %d sources, %d were saved, or not these", sourced.n, r.sources.n)},
-		{stateBucket, states != r.states, fmt.Sprintf("there are %d states, %d were saved, or not these", states.n, r.states.n)},
-		{stateBucket, s.State == nil, "its state is missing"},
-		{stateBucket, s.State != nil && s.State.Digest() != s.digest, "the digest of its state is not the saved one"},
-		{stateBucket, s.State != nil && s.State.Rows() != r.rows, fmt.Sprintf("the state does not have the %d rows of the summaries", r.rows)},
-		{stateBucket, len(s.Folds) > 0 && foldRows != r.rows, fmt.Sprintf("the folds have %d rows, the summaries %d", foldRows, r.rows)},
-		{summaryBucket, summaries != r.summaries, fmt.Sprintf("there are %d summaries, %d were saved, or not these", summaries.n, r.summaries.n)},
+		{bucketStates, stated != r.states, fmt.Sprintf("there are %d states, %d were saved, or not these", stated.n, r.states.n)},
+		{bucketStates, s.State == nil, "its state is missing"},
+		{bucketStates, s.State != nil && s.State.Digest() != s.digest, "the digest of its state is not the saved one"},
+		{bucketStates, s.State != nil && s.State.Rows() != r.rows, fmt.Sprintf("the state does not have the %d rows of the summaries", r.rows)},
+		{bucketStates, len(s.Folds) > 0 && foldRows != r.rows, fmt.Sprintf("the folds have %d rows, the summaries %d", foldRows, r.rows)},
+		{bucketSummaries, summed != r.summaries, fmt.Sprintf("there are %d summaries, %d were saved, or not these", summed.n, r.summaries.n)},
 	})
 }

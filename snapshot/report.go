@@ -10,7 +10,7 @@ import (
 
 // Reduction is a Space's Report: how its basis was chosen. It is JSON by these names.
 type Reduction struct {
-	Version  int       `json:"version"`       // of the report; 0: of a program before format 5
+	Version  int       `json:"version"`       // of the report: 1
 	Basis    string    `json:"basis"`         // SHA-256, in hex
 	Kernel   string    `json:"kernel"`        // with its parameters
 	Points   int       `json:"points"`        // of the basis
@@ -24,7 +24,7 @@ type Reduction struct {
 	Unjudged string    `json:"gammas_absent"` // why γ was not judged; empty: it was, or is given
 	Stages   []Stage   `json:"stages"`        // of the choice
 	// Pruned counts the coordinates of the basis that this one is a part of; 0: it was chosen from
-	// rows. Since version 2.
+	// rows.
 	Pruned int `json:"pruned,omitempty"`
 }
 
@@ -52,9 +52,7 @@ type Stage struct {
 }
 
 const (
-	// A report has the oldest version that knows its fields, so that other programs can read it.
-	prunedVersion = 2
-	reportVersion = 2
+	reportVersion = 1
 	// mostReport bounds a report, in bytes. Some 60,000 stages are that long.
 	mostReport = 16 << 20
 )
@@ -70,10 +68,7 @@ func (r Reduction) AppendBinary(b []byte) []byte {
 }
 
 func (r Reduction) encode() ([]byte, error) {
-	r.Version, r.MadeAt = 1, r.MadeAt.UTC()
-	if r.Pruned != 0 {
-		r.Version = prunedVersion
-	}
+	r.Version, r.MadeAt = reportVersion, r.MadeAt.UTC()
 	text, err := json.Marshal(r)
 	if len(text) > mostReport {
 		r.Stages = nil
@@ -82,17 +77,16 @@ func (r Reduction) encode() ([]byte, error) {
 	return text, err
 }
 
-// DecodeReduction decodes a report of any version. A report that has a version must equal the
-// encoding of its contents.
+// DecodeReduction decodes a report, which must equal the encoding of its contents.
 func DecodeReduction(b []byte) (*Reduction, error) {
 	r := new(Reduction)
-	if len(b) > mostReport || json.Unmarshal(b, r) != nil || r.Version < 0 || min(int64(r.Points), int64(r.Rows), int64(r.Pruned), r.Live) < 0 {
+	if len(b) > mostReport || json.Unmarshal(b, r) != nil || min(int64(r.Points), int64(r.Rows), int64(r.Pruned), r.Live) < 0 {
 		return nil, errors.New("the report on a basis is not a valid encoding")
 	}
-	if r.Version > reportVersion {
-		return nil, fmt.Errorf("the report on a basis has version %d, this program knows versions up to %d", r.Version, reportVersion)
+	if r.Version != reportVersion {
+		return nil, fmt.Errorf("the report on a basis has version %d, this program knows version %d", r.Version, reportVersion)
 	}
-	if again, err := r.encode(); err != nil || r.Version > 0 && !bytes.Equal(again, b) {
+	if again, err := r.encode(); err != nil || !bytes.Equal(again, b) {
 		return nil, errors.New("the report on a basis has other fields than one of its version")
 	}
 	return r, nil

@@ -23,27 +23,22 @@ const reportBytes = `{"version":1,"basis":"5a","kernel":"gaussian(gamma=0.3)","p
 	`"runs":3,"nu":4.5,"candidates":6,"points":7.5,"support_vectors":8.5,"training":0.75,"testing":0.5,"unconverged":9},` +
 	`{"class":"","stage":0,"rows":0,"runs":0,"nu":0,"candidates":0,"points":0,"support_vectors":0,"training":0,"testing":0,"unconverged":0}]}`
 
-// oldReport is a report as programs of formats 3 and 4 wrote it.
-var oldReport = `{"basis":"5a",` + reportBytes[len(`{"version":1,"basis":"5a",`):]
-
 func TestReport(t *testing.T) {
 	if got := report.AppendBinary(nil); string(got) != reportBytes {
 		t.Errorf("the bytes are %s", got)
 	}
-	for version, b := range []string{oldReport, reportBytes} {
-		want := report
-		want.Version = version
-		if got, err := DecodeReduction([]byte(b)); err != nil || !reflect.DeepEqual(*got, want) {
-			t.Errorf("version %d: %+v, %v", version, got, err)
-		}
+	want := report
+	want.Version = 1
+	if got, err := DecodeReduction([]byte(reportBytes)); err != nil || !reflect.DeepEqual(*got, want) {
+		t.Errorf("%+v, %v", got, err)
 	}
 	for name, b := range map[string]string{
 		"none": "", "text": "report", "other field": `{"version":1,"x":2}`, "no field": `{"version":1}`, "rest": reportBytes + "{}",
 		"short": reportBytes[:len(reportBytes)-1], "space": reportBytes + " ", "other type": `{"points":"x"}`, "negative": `{"rows":-1}`,
-		"version": `{"version":3}`, "negative version": `{"version":-1}`, "long": strings.Repeat(" ", mostReport) + "{}",
-		"pruned too early": reportBytes[:len(reportBytes)-1] + `,"pruned":40}`, "fewer than none": `{"pruned":-1}`,
-		"early": `{"made_at":"0000-01-01T00:00:00+01:00"}`,
-		"large": `{"seconds":1e999}`, "long count": `{"live_rows":9223372036854775808}`,
+		"version": `{"version":2}`, "no version": `{"basis":"5a"}`, "negative version": `{"version":-1}`, "long": strings.Repeat(" ", mostReport) + "{}",
+		"fewer than none": `{"pruned":-1}`,
+		"early":           `{"made_at":"0000-01-01T00:00:00+01:00"}`,
+		"large":           `{"seconds":1e999}`, "long count": `{"live_rows":9223372036854775808}`,
 	} {
 		if got, err := DecodeReduction([]byte(b)); err == nil {
 			t.Errorf("%s: %+v", name, got)
@@ -51,15 +46,15 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// The report of a pruned basis has a version of its own, which other programs know not to read.
+// The report of a pruned basis has a field more.
 func TestPrunedReport(t *testing.T) {
 	want := report
 	want.Pruned = 40
 	b := want.AppendBinary(nil)
-	if text := strings.Replace(reportBytes[:len(reportBytes)-1], `"version":1`, `"version":2`, 1) + `,"pruned":40}`; string(b) != text {
+	if text := reportBytes[:len(reportBytes)-1] + `,"pruned":40}`; string(b) != text {
 		t.Errorf("the bytes are %s", b)
 	}
-	want.Version = 2
+	want.Version = 1
 	if got, err := DecodeReduction(b); err != nil || !reflect.DeepEqual(*got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -75,10 +70,9 @@ func TestLongReport(t *testing.T) {
 	}
 }
 
-// Every report is refused, is of version 0, or equals the encoding of its contents.
+// Every report is refused, or equals the encoding of its contents.
 func FuzzDecodeReduction(f *testing.F) {
 	f.Add([]byte(reportBytes))
-	f.Add([]byte(oldReport))
 	f.Add(Reduction{}.AppendBinary(nil))
 	f.Add(Reduction{Pruned: 40}.AppendBinary(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -87,10 +81,9 @@ func FuzzDecodeReduction(f *testing.F) {
 			return
 		}
 		again := r.AppendBinary(nil)
-		if r.Version > 0 && !bytes.Equal(again, b) {
+		if !bytes.Equal(again, b) {
 			t.Errorf("%s came back as %s", b, again)
 		}
-		r.Version = reportVersion
 		if same, err := DecodeReduction(again); err != nil || !same.MadeAt.Equal(r.MadeAt) || same.Live != r.Live || len(same.Stages) != len(r.Stages) {
 			t.Errorf("%s came back as %s, which is %+v, %v", b, again, same, err)
 		}

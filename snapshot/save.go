@@ -264,7 +264,7 @@ func (p *Prepared) checkIDs(put []*Block) error {
 // their summaries.
 func (p *Prepared) write(w *writer, put []*Block, digests [][sha256.Size]byte) error {
 	c := &p.change
-	old, err := readHead(w.tx, version)
+	old, err := readHead(w.tx)
 	if err != nil {
 		return err
 	}
@@ -607,7 +607,7 @@ func (w *writer) putMAC() error {
 
 // createBuckets makes the buckets of an empty file.
 func createBuckets(tx *bbolt.Tx) error {
-	for _, name := range append(version.buckets(), bucketMeta) {
+	for _, name := range append(slices.Clone(buckets), bucketMeta) {
 		if _, err := tx.CreateBucket(name); err != nil {
 			return err
 		}
@@ -755,13 +755,13 @@ func (w *writer) archive(a *Archived) error {
 	live, archived := w.tx.Bucket(bucketBlocks).Get([]byte(id)), w.archivedEntry(id)
 	switch {
 	case live != nil:
-		_, mark, err := decodeBlock(version, id, live)
+		_, saved, err := decodeBlock(id, live)
 		if err := errors.Join(
 			err, w.forget(id, live, true), w.deleteValue(bucketBlocks, []byte(id)), w.deleteValue(bucketParts, []byte(id)),
 		); err != nil {
 			return err
 		}
-		digest = &mark.digest
+		digest = &saved
 		w.head.archive.summaries.addKeyed(key, w.tx.Bucket(bucketSummaries).Get(key))
 	case a.Summary != nil:
 		digest = new(a.Summary.Digest())
@@ -771,14 +771,14 @@ func (w *writer) archive(a *Archived) error {
 		}
 		w.head.archive.summaries.addKeyed(key, value)
 	case archived != nil:
-		e, mark, err := decodeArchived(id, archived)
+		e, saved, err := decodeArchived(id, archived)
 		if err == nil && e.Withdrawn {
 			err = fmt.Errorf("archived block %q is not withdrawn any more, and has no summary", id)
 		}
 		if err != nil {
 			return err
 		}
-		digest = &mark.digest
+		digest = &saved
 		w.head.archive.blocks.remove(archived)
 	case !a.Entry.Withdrawn:
 		return fmt.Errorf("block %q is archived without a summary, and the file has none", id)
@@ -838,7 +838,7 @@ func (w *writer) delete(id string) error {
 // forget removes the live block with that id and value from the head and from all spaces. If
 // the block is archived, its summary in the features stays.
 func (w *writer) forget(id string, value []byte, archived bool) error {
-	e, _, err := decodeBlock(version, id, value)
+	e, _, err := decodeBlock(id, value)
 	if err != nil {
 		return err
 	}
@@ -992,7 +992,7 @@ func (w *writer) putSummaries(r *spaceRecord, all []Summary) error {
 		if i > 0 && p.ID == sorted[i-1].ID {
 			return fmt.Errorf("block %q is put twice", p.ID)
 		}
-		e, _, err := decodeBlock(version, p.ID, w.tx.Bucket(bucketBlocks).Get([]byte(p.ID)))
+		e, _, err := decodeBlock(p.ID, w.tx.Bucket(bucketBlocks).Get([]byte(p.ID)))
 		if err != nil {
 			return fmt.Errorf("block %q: %w", p.ID, err)
 		}

@@ -174,6 +174,8 @@ var (
 	// ErrNotSnapshot says that a file belongs to another program, or is damaged beyond
 	// recognition.
 	ErrNotSnapshot = errors.New("not a streamd snapshot")
+	// ErrUnreleased says that a program from before the first release has written a file.
+	ErrUnreleased = errors.New("a snapshot of a streamd from before the first release, which this program cannot read: move it away, and the daemon reads the topic from its beginning")
 
 	// ErrReplaced says that a file was removed, renamed or replaced while it was open.
 	// Anything saved to it is lost when it is closed.
@@ -191,15 +193,15 @@ func (e *SettingsError) Error() string {
 		e.Setting, e.Saved, e.Configured)
 }
 
-// A VersionError says that a file was written by a newer program.
+// A VersionError says that a file has another format than this program's.
 type VersionError struct {
 	Version   int    // of the file
-	Supported int    // the newest that this program knows
+	Supported int    // the one that this program knows
 	Program   string // the oldest streamd that can read the file
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("it has format %d, this program knows formats up to %d: use streamd %s or later", e.Version, e.Supported, e.Program)
+	return fmt.Sprintf("it has format %d, this program knows format %d: use streamd %s or later", e.Version, e.Supported, e.Program)
 }
 
 // A ChecksumError says that a file does not have the bytes that were written to it.
@@ -240,7 +242,7 @@ type Store struct {
 
 // Open opens a file for writing and reads its contents. If there is no file, it makes an
 // empty one. A file to which nothing was saved takes the new settings. The error is
-// ErrInUse, ErrNotSnapshot, ErrKeyNeeded, a *SettingsError, a *VersionError, a
+// ErrInUse, ErrNotSnapshot, ErrUnreleased, ErrKeyNeeded, a *SettingsError, a *VersionError, a
 // *ChecksumError, or comes from the file system.
 func Open(path string, s Settings) (*Store, *Contents, error) { return (*Key)(nil).Open(path, s) }
 
@@ -374,10 +376,7 @@ func (s *Store) prepare(readOnly bool) error {
 	if err := removeIfThere(compacting(s.target)); err != nil {
 		return err
 	}
-	if err := s.settle(); err != nil {
-		return err
-	}
-	return s.migrate()
+	return s.settle()
 }
 
 // settle writes to the disk the state that a file is read as. The disk may have the state

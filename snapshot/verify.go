@@ -126,7 +126,7 @@ func (r *verification) read(tx *bbolt.Tx) (err error) {
 	if r.contents, err = readContents(tx, fileID{}, r.note); err != nil {
 		return err
 	}
-	c, f := r.contents, format(r.contents.Version)
+	c := r.contents
 	r.Keyed, r.all = c.Keyed, len(c.Spaces)*len(c.Entries)+len(c.Archived)
 	for i := range c.Spaces {
 		r.all -= len(c.Spaces[i].Missing)
@@ -138,14 +138,14 @@ func (r *verification) read(tx *bbolt.Tx) (err error) {
 		r.Saved, r.Summed = emptyDigest, emptyDigest
 	}
 	for i := range c.Spaces {
-		if err := r.verifySpace(f, &c.Spaces[i]); err != nil {
+		if err := r.verifySpace(&c.Spaces[i]); err != nil {
 			return err
 		}
 	}
-	if err := r.verifyArchive(f); err != nil {
+	if err := r.verifyArchive(); err != nil {
 		return err
 	}
-	if err := r.orphans(f); err != nil {
+	if err := r.orphans(); err != nil {
 		return err
 	}
 	if err := verifyLog(tx, r.note); err != nil {
@@ -156,7 +156,7 @@ func (r *verification) read(tx *bbolt.Tx) (err error) {
 }
 
 // verifySpace adds up the summaries of a space. The features come before the other spaces.
-func (r *verification) verifySpace(f format, s *SpaceContents) error {
+func (r *verification) verifySpace(s *SpaceContents) error {
 	damaged := r.Damaged
 	var features []string
 	if s.State != nil { // otherwise there are no names, which has been noted
@@ -172,9 +172,9 @@ func (r *verification) verifySpace(f format, s *SpaceContents) error {
 		if err := r.next(); err != nil {
 			return err
 		}
-		summary, err := readSummary(r.tx, f, s.Number, e)
+		summary, err := readSummary(r.tx, s.Number, e)
 		if err == nil && s.State != nil && summary.Features() != len(features) {
-			err = damageIn(f.summaries(s.Number).bucket, s.Number, e.ID, fmt.Sprintf("it has %d features, the state %d", summary.Features(), len(features)))
+			err = damageIn(bucketSummaries, s.Number, e.ID, fmt.Sprintf("it has %d features, the state %d", summary.Features(), len(features)))
 		}
 		if err != nil {
 			if err := r.note(err); err != nil {
@@ -196,25 +196,25 @@ func (r *verification) verifySpace(f format, s *SpaceContents) error {
 	if s.State == nil {
 		return nil
 	}
-	total, bucket := sums.total(), f.states(s.Number)[0].bucket
+	total := sums.total()
 	// A block's digest determines its fold.
 	whole := r.Damaged == damaged && (s.Number == Features || len(r.digests) == len(r.contents.Entries))
 	switch {
 	case s.Number == Features:
 		r.Summed = total // the caller compares it
 	case whole && total != s.digest:
-		r.note(damageIn(bucket, s.Number, "0", "it is not the sum of the summaries"))
+		r.note(damageIn(bucketStates, s.Number, "0", "it is not the sum of the summaries"))
 	}
 	for i, fold := range s.Folds {
 		if whole && fold.Digest() != sums.folds[i].Digest() {
-			r.note(damageIn(bucket, s.Number, fmt.Sprint(1+i), "it is not the sum of the summaries of this fold"))
+			r.note(damageIn(bucketStates, s.Number, fmt.Sprint(1+i), "it is not the sum of the summaries of this fold"))
 		}
 	}
 	return nil
 }
 
 // verifyArchive reads the summaries of the archived blocks.
-func (r *verification) verifyArchive(f format) error {
+func (r *verification) verifyArchive() error {
 	names := r.contents.Features()
 	for i := range r.contents.Archived {
 		if err := r.next(); err != nil {
@@ -224,13 +224,13 @@ func (r *verification) verifyArchive(f format) error {
 		if e.Withdrawn {
 			continue
 		}
-		s, err := readSummary(r.tx, f, Features, e)
+		s, err := readSummary(r.tx, Features, e)
 		if err == nil && names != nil && s.Features() != len(names) {
 			err = damageIn(bucketSummaries, Features, e.ID, fmt.Sprintf("it has %d features, the state %d", s.Features(), len(names)))
 		}
 		if err == nil {
-			var mark summaryMark
-			if _, mark, err = decodeArchived(e.ID, archivedValue(r.tx, e.ID)); err == nil && mark.digest != s.Digest() {
+			var saved [sha256.Size]byte
+			if _, saved, err = decodeArchived(e.ID, archivedValue(r.tx, e.ID)); err == nil && saved != s.Digest() {
 				err = &ChecksumError{string(bucketArchive), e.ID, "its digest is not that of its summary"}
 			}
 		}
@@ -253,8 +253,8 @@ func (r *verification) digest(space uint32, id string, summary *incremental.Summ
 	}
 	r.Blocks++
 	r.Rows += summary.Rows()
-	_, mark, err := decodeBlock(format(r.contents.Version), id, r.tx.Bucket(bucketBlocks).Get([]byte(id)))
-	if err == nil && r.contents.Version >= 6 && mark.digest != summary.Digest() {
+	_, saved, err := decodeBlock(id, r.tx.Bucket(bucketBlocks).Get([]byte(id)))
+	if err == nil && saved != summary.Digest() {
 		err = &ChecksumError{string(bucketBlocks), id, "its digest is not that of its summary"}
 	}
 	if err := r.note(err); err != nil {
@@ -277,11 +277,11 @@ func (r *verification) digest(space uint32, id string, summary *incremental.Summ
 }
 
 // orphans notes values of blocks that are not in the ledger.
-func (r *verification) orphans(f format) error {
+func (r *verification) orphans() error {
 	for _, o := range []struct {
 		bucket  []byte
 		bySpace bool // keys begin with the number of a space
-	}{{bucketParts, false}, {bucketSources, true}, {bucketSummaries, f >= 5}, {bucketEpochSummaries, true}} {
+	}{{bucketParts, false}, {bucketSources, true}, {bucketSummaries, true}} {
 		err := place{o.bucket, nil}.each(r.tx, func(key, _ []byte) error {
 			space := uint32(Features)
 			id := key

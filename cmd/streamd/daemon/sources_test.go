@@ -301,7 +301,6 @@ func TestReplacementsWaitForTheirShare(t *testing.T) {
 		{live.SourceReplaced, config.OnRetireKeep, time.Hour, false},
 		{live.SourceRetired, config.OnRetireReduce, 0, true},
 		{live.SourceRetired, config.OnRetireKeep, time.Hour, false},
-		{255, config.OnRetireReduce, 0, true}, // of a file that does not record the sources
 	} {
 		r := rebuilding{switched: now.Add(-c.since), took: time.Second}
 		if got := r.forgetDue(c.stale, c.onRetire, now); got != c.want {

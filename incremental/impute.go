@@ -144,13 +144,21 @@ func ImputeBlock(b *Block, imputed []Imputed) *Block {
 }
 
 // WithoutMissing returns the model in the coordinates of Impute, without the columns of
-// MissingName.
+// MissingName: that of rows in which a missing value is the mean. It is m where nothing is
+// imputed.
 func (m *Model) WithoutMissing() *Model {
+	if len(m.Imputed) == 0 {
+		return m
+	}
 	kept := columnsOf(keptColumns(len(m.Features), m.Imputed))
 	in := *m
 	in.Features, in.Imputed, in.Planes = pick(m.Features, kept), nil, slices.Clone(m.Planes)
 	if m.Mean != nil {
-		in.Mean = pick(m.Mean, kept)
+		mean := slices.Clone(m.Mean)
+		for _, x := range m.Imputed { // that of all rows is the mean of those that have a value
+			mean[x.Feature] += float64(x.Mean * m.Mean[x.Missing])
+		}
+		in.Mean = pick(mean, kept)
 	}
 	if m.Deviation != nil {
 		in.Deviation = pick(m.Deviation, kept)
@@ -168,6 +176,30 @@ func (m *Model) WithPlanesOf(in *Model) *Model {
 	out.Options = in.Options
 	out.Options.Mean = m.Options.Mean
 	out.Planes = expandPlanes(in.Planes, len(m.Features), m.Imputed)
+	return &out
+}
+
+// WithMissing is the inverse of WithoutMissing, for columns that have the model's features in
+// order and the columns of MissingName of those that have a mean.
+func (m *Model) WithMissing(columns []string, mean map[string]float64) *Model {
+	at := make(map[string]int, len(columns))
+	for j, name := range columns {
+		at[name] = j
+	}
+	out := *m
+	out.Features, out.Imputed, out.Mean, out.Deviation = columns, nil, nil, nil
+	for _, name := range m.Features {
+		if mu, ok := mean[name]; ok {
+			out.Imputed = append(out.Imputed, Imputed{Feature: at[name], Missing: at[MissingName(name)], Mean: mu})
+		}
+	}
+	out.Planes = expandPlanes(m.Planes, len(columns), out.Imputed)
+	if m.Mean != nil { // the marks of a row that has all values are 0
+		out.Mean = make([]float64, len(columns))
+		for j, name := range m.Features {
+			out.Mean[at[name]] = m.Mean[j]
+		}
+	}
 	return &out
 }
 
@@ -202,6 +234,9 @@ func (m *Moments) imputing(o Options, solve func(in *Moments, o Options) ([]*Mod
 	}
 	like := m.model(o)
 	like.Imputed = imputed
+	for a, x := range keptColumns(len(m.features), imputed) {
+		like.Deviation[x.Feature] = models[0].Deviation[a]
+	}
 	for i, solved := range models {
 		models[i] = like.WithPlanesOf(solved)
 	}

@@ -170,6 +170,33 @@ func TestMeanOfMissingValues(t *testing.T) {
 			if !reflect.DeepEqual(back.Planes, got.Planes) {
 				t.Errorf("planes %v come back as %v", got.Planes, back.Planes)
 			}
+			// Without the marks it is the model of rows that have the means.
+			plainly := got.WithoutMissing()
+			if !slices.Equal(plainly.Features, want.Features) {
+				t.Errorf("features %q, want %q", plainly.Features, want.Features)
+			}
+			for j := range want.Features {
+				if !near(plainly.Mean[j], want.Mean[j]) || !near(plainly.Deviation[j], want.Deviation[j]) {
+					t.Errorf("%s: %v ± %v, want %v ± %v", want.Features[j], plainly.Mean[j], plainly.Deviation[j], want.Mean[j], want.Deviation[j])
+				}
+			}
+			again := plainly.WithMissing(got.Features, map[string]float64{"a": got.Imputed[1].Mean, "c": got.Imputed[0].Mean})
+			if !reflect.DeepEqual(again.Planes, got.Planes) || !slices.Equal(again.Features, got.Features) {
+				t.Errorf("planes %v of %q come back as %v of %q", got.Planes, got.Features, again.Planes, again.Features)
+			}
+			filled := ImputeColumns(blocks[0].Columns, got.Imputed)
+			for p := range want.Planes {
+				c, sums := make([]float64, 5*blocks[0].Rows()), make([]float64, 3*blocks[0].Rows())
+				again.Contributions(c, p, blocks[0].Columns)
+				plainly.Contributions(sums, p, filled)
+				for i := range blocks[0].Rows() {
+					for j, at := range []int{0, 2, 3} {
+						if x := sums[3*i+j]; !(math.Abs(c[5*i+at]-x) < 1e-9*(1+math.Abs(x))) {
+							t.Fatalf("row %d: %s contributes %v, want %v", i, want.Features[j], c[5*i+at], x)
+						}
+					}
+				}
+			}
 		})
 	}
 }

@@ -89,7 +89,8 @@ type Model struct {
 	Rows     []int64   // rows per class
 	Mean     []float64 // n: the mean of each feature over all rows
 	// Deviation is the standard deviation of each feature over all rows: n numbers, 0
-	// for a constant feature. Nil: it is not known, as in a model read from JSON.
+	// for a constant feature. A missing value of an imputed feature counts as the mean. Nil: it
+	// is not known, as in a model read from JSON.
 	Deviation []float64
 	Imputed   []Imputed // the features of Options.Mean
 	Planes    []Plane

@@ -670,6 +670,9 @@ func (f *factor) solve(b []double) ([]double, bool) {
 // separate them.
 var ErrClasses = errors.New("the rows are of fewer than two classes")
 
+// Features names the columns.
+func (m *Moments) Features() []string { return m.features }
+
 // Classes lists the labels of the summed rows, in canonical order.
 func (m *Moments) Classes() []string {
 	labels := make([]string, len(m.classes))

@@ -103,13 +103,16 @@ func (r *refinementReport) describe() string {
 
 // describe puts the model into the report.
 func (f *fit) describe(r *fitReport) {
-	m := f.model
+	m := f.model.WithoutMissing()
 	digest := f.sums.whole.Digest()
 	r.File, r.Rows, r.Digest = f.data.path, f.sums.whole.Rows(), hex.EncodeToString(digest[:])
 	r.Unlabelled = f.sums.whole.Unlabelled().Rows
 	r.Classes, r.ClassRows, r.Features = m.Classes, m.Rows, f.data.features
+	if f.in == nil {
+		r.Features = m.Features
+	}
 	r.Mean, r.Options = m.Mean, model.NewOptionsJSON(m.Options)
-	r.Missing = model.NewMissingJSON(f.data.options.Missing, f.data.features, m)
+	r.Missing = model.NewMissingJSON(f.data.options.Missing, r.Features, f.model)
 	if f.knowledge != nil && f.knowledge.machine.Alone {
 		r.Options.Nu = 0
 	}

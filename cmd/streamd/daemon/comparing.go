@@ -38,13 +38,15 @@ func (d *Daemon) Compare(ctx context.Context, a, b model.Window, nu float64) (*m
 		BasisID: sums[0].basisID(), Lacks: slices.Clone(sums[0].lacks),
 	}
 	options := served[1].Model.Options
-	scale, err := scaleOf(sums[1])
+	_, scale, err := scaleOf(sums[1])
 	if err != nil {
 		return nil, err
 	}
 	c.Scaled = scale != nil
 	shared := common(served[0].Model, served[1].Model)
-	normals := [2]*incremental.Model{withoutMissing(shared[0]), withoutMissing(shared[1])}
+	// The weight of a column of missing values is a multiple of the mean, so it would turn the
+	// plane where only the mean moves.
+	normals := [2]*incremental.Model{shared[0].WithoutMissing(), shared[1].WithoutMissing()}
 	if len(shared[0].Planes) == 0 {
 		return nil, fmt.Errorf("the models have planes of different classes: %w", httpapi.ErrNoPlanes)
 	}
@@ -89,31 +91,17 @@ func compared(s *windowSums, m *model.Served) model.Compared {
 	}
 }
 
-// withoutMissing returns m for angles: without the columns of missing values that count as the
-// mean. The weight of such a column is a multiple of the mean, so it would turn the plane where
-// only the mean moves. A model of rules alone has these columns too, but does not list them.
-func withoutMissing(m *incremental.Model) *incremental.Model {
-	in := *m
-	in.Imputed = nil
-	for _, name := range m.Options.Mean {
-		in.Imputed = append(in.Imputed, incremental.Imputed{
-			Feature: slices.Index(m.Features, name), Missing: slices.Index(m.Features, incremental.MissingName(name)),
-		})
-	}
-	return in.WithoutMissing()
-}
-
-// scaleOf is the units of the columns of withoutMissing in angles, nil for their own.
-func scaleOf(s *windowSums) ([]float64, error) {
-	if !s.options.Standardise {
-		return nil, nil
-	}
+// scaleOf names the columns of incremental.Model.WithoutMissing, and has their units in angles,
+// nil for their own.
+func scaleOf(s *windowSums) (features []string, sigma []float64, err error) {
 	imputed, _, err := s.in.Moments(s.sum).Impute(s.options.Mean)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	_, sigma := imputed.Scale()
-	return sigma, nil
+	if s.options.Standardise {
+		_, sigma = imputed.Scale()
+	}
+	return imputed.Features(), sigma, nil
 }
 
 // common is two models with the planes of the classes that have one in both, in the same order.
@@ -184,11 +172,11 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 		return nil, err
 	}
 	out := &model.Steps{
-		StepSeconds: q.Step.Seconds(), WindowSeconds: q.Window.Seconds(), Features: all.sum.Features(), BasisID: all.basisID(),
+		StepSeconds: q.Step.Seconds(), WindowSeconds: q.Window.Seconds(), BasisID: all.basisID(),
 		Options: model.NewOptionsJSON(all.options), Lacks: all.lacks,
 	}
-	scale, err := scaleOf(all)
-	if err != nil {
+	var scale []float64
+	if out.Features, scale, err = scaleOf(all); err != nil {
 		return nil, err
 	}
 	out.Scaled = scale != nil
@@ -235,15 +223,15 @@ func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 	normals := make([]*incremental.Model, len(models))
 	for i, m := range models {
 		if m != nil {
-			normals[i] = withoutMissing(m)
+			normals[i] = m.WithoutMissing()
 		}
 	}
-	for i, m := range models {
+	for i, m := range normals {
 		if m == nil {
 			continue
 		}
 		for _, p := range model.NewPlanesJSON(m.Planes) {
-			own := planeOf(normals[i], p.Class)
+			own := planeOf(m, p.Class)
 			of := model.StepPlane{PlaneJSON: p}
 			for _, other := range normals {
 				if at := with(other, p.Class); at != nil {

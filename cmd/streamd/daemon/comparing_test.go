@@ -297,7 +297,7 @@ func TestAnglesDoNotMeasureMeans(t *testing.T) {
 		s := asked(o, func(ctx context.Context) (*model.Steps, error) {
 			return o.Steps(ctx, httpapi.StepsQuery{Step: 24 * time.Hour, Window: 24 * time.Hour})
 		})
-		if len(s.Steps) != 2 || len(s.Steps[0].Planes[0].W) != 4 || c.Scaled != (standardise == "true") {
+		if len(s.Steps) != 2 || len(s.Steps[0].Planes[0].W) != 2 || len(s.Features) != 2 || c.Scaled != (standardise == "true") {
 			t.Fatalf("%+v, %+v", c, s)
 		}
 		for name, angle := range map[string]*float64{

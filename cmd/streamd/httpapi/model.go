@@ -31,7 +31,8 @@ type ModelAnswer struct {
 	// numbers may be among its points.
 	BasisStale bool              `json:"basis_stale,omitempty"`
 	Options    model.OptionsJSON `json:"options"` // options of the solve
-	// Treatment of missing values by feature; absent if no value may be missing.
+	// What a missing value counts as, by feature; absent if no value may be missing. Rows with
+	// these numbers in place of the missing values have the daemon's decision values.
 	Missing []model.MissingJSON `json:"missing,omitempty"`
 	// Mean of each feature or coordinate over the live rows. Contributions count from
 	// it.
@@ -60,17 +61,20 @@ type ModelAnswer struct {
 
 // modelAnswer renders s, which must have a model, and shares the model's memory.
 func modelAnswer(s *model.Served) ModelAnswer {
-	m := s.Model
+	m, features := s.Model.WithoutMissing(), s.RowFeatures()
+	if s.Basis == nil {
+		features = m.Features
+	}
 	a := ModelAnswer{
 		Fingerprint: s.Fingerprint,
 		Digest:      s.Digest,
 		MadeAt:      s.MadeAt.UTC(),
-		Features:    s.RowFeatures(),
+		Features:    features,
 		Classes:     m.Classes,
 		ClassRows:   m.Rows,
 		Planes:      model.NewPlanesJSON(m.Planes),
 		Options:     model.NewOptionsJSON(m.Options),
-		Missing:     model.NewMissingJSON(s.Missing, s.RowFeatures(), m),
+		Missing:     model.NewMissingJSON(s.Missing, features, s.Model),
 		Mean:        m.Mean,
 		Method:      s.Method(),
 		Knowledge:   s.Knowledge,
@@ -113,11 +117,16 @@ func (a *ModelAnswer) Classifier() (*model.Classifier, error) {
 		return nil, fmt.Errorf("the model cannot be used: %w", err)
 	}
 	c.Model.Rows, c.Model.Mean = a.ClassRows, a.Mean
-	if c.Missing, c.Model.Imputed, err = model.ReadMissing(a.Missing, a.Features); err == nil && c.Map != nil && len(c.Model.Imputed) > 0 {
+	var mean map[string]float64
+	if c.Missing, mean, err = model.ReadMissing(a.Missing, a.Features); err == nil && c.Map != nil && len(mean) > 0 {
 		err = errors.New("a kernel has no means of missing values")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the model cannot be used: %w", err)
+	}
+	if len(mean) > 0 {
+		c.Features = c.Missing.Columns(c.Features)
+		c.Model = c.Model.WithMissing(c.Features, mean)
 	}
 	return c, nil
 }

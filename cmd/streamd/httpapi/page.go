@@ -86,11 +86,12 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) error {
 
 // pageView is the content of the template.
 type pageView struct {
-	Now    time.Time
-	Status Status
-	Served *model.Served
-	Stream *model.Prequential
-	Planes []planeView
+	Now      time.Time
+	Status   Status
+	Served   *model.Served
+	Stream   *model.Prequential
+	Planes   []planeView
+	features int // that a plane has weights for
 	// Scaled says that weights are shown times the deviation of their feature. CanScale
 	// says that they can be.
 	Scaled, CanScale bool
@@ -181,7 +182,9 @@ func newPageView(served *model.Served, status Status, now time.Time, scaled bool
 	if served.Model != nil && served.Quality != nil {
 		v.Trust, v.Sizes = newTrustViews(served.Quality), newSizesView(served.Quality, served.Tuning)
 	}
-	if m := served.Model; m != nil {
+	if served.Model != nil {
+		m := served.Model.WithoutMissing()
+		v.features = len(m.Features)
 		shown := min(len(m.Planes), maxPlanes)
 		v.NotShown = len(m.Planes) - shown
 		listed := strongest
@@ -261,7 +264,7 @@ func (v pageView) Drawable() bool { return drawable(v.Served) }
 // Unlisted is the number of features of the one plane that are not listed by name though
 // their weight is not 0, and Unused of those whose weight is 0.
 func (v pageView) Unlisted() int { return v.Planes[0].Used - len(v.Planes[0].Strongest) }
-func (v pageView) Unused() int   { return len(v.Served.Model.Features) - v.Planes[0].Used }
+func (v pageView) Unused() int   { return v.features - v.Planes[0].Used }
 
 type partitionView struct{ model.Partition }
 

@@ -18,6 +18,7 @@ type Contributions struct {
 
 	model   *incremental.Model
 	columns []gram.Column
+	listed  []int // the features, without the columns of missing values that count as the mean
 	most    int
 	rows    int // in a stretch
 
@@ -36,10 +37,16 @@ const stretchNumbers = 1 << 19
 func NewContributions(m *incremental.Model, columns []gram.Column, most int) *Contributions {
 	n := len(m.Features)
 	c := &Contributions{
-		model: m, columns: columns, most: min(most, n), from: -1,
+		model: m, columns: columns, from: -1,
 		rows:  max(1, min(256, stretchNumbers/max(1, n*len(m.Planes)))),
 		order: make([]int, 0, n), stretch: make([]gram.Column, n),
 	}
+	for j := range n {
+		if !slices.ContainsFunc(m.Imputed, func(x incremental.Imputed) bool { return x.Missing == j }) {
+			c.listed = append(c.listed, j)
+		}
+	}
+	c.most = min(most, len(c.listed))
 	for p := range m.Planes {
 		c.AtMean = append(c.AtMean, m.Base(p))
 	}
@@ -60,19 +67,16 @@ func (c *Contributions) Of(i, plane int) (features []int, values []float64) {
 		c.load(i)
 	}
 	values = c.values[(plane*c.rows+i-c.from)*n:][:n]
-	c.order = c.order[:0]
-	if c.most == n {
-		for j := range n {
-			c.order = append(c.order, j)
-		}
-		return c.order, values
+	if c.most == len(c.listed) {
+		return c.listed, values
 	}
+	c.order = c.order[:0]
 	// The root of the heap is the smallest contribution kept, so that one comparison
 	// rejects most features.
 	less := func(a, b int) int {
 		return cmp.Or(cmp.Compare(math.Abs(values[b]), math.Abs(values[a])), cmp.Compare(a, b))
 	}
-	for j := range values {
+	for _, j := range c.listed {
 		if len(c.order) < c.most {
 			c.order = append(c.order, j)
 			if len(c.order) == c.most {

@@ -165,6 +165,12 @@ func Alone(problem error, features []string, o incremental.Options) (*incrementa
 		}
 		m.Planes = append(m.Planes, incremental.Plane{Class: class, W: z[:n], Gamma: z[n], Condition: math.NaN()})
 	}
+	for _, name := range o.Mean { // there is no value yet: the mean is 0
+		x := incremental.Imputed{Feature: slices.Index(features, name), Missing: slices.Index(features, incremental.MissingName(name))}
+		if x.Feature >= 0 && x.Missing >= 0 {
+			m.Imputed = append(m.Imputed, x)
+		}
+	}
 	return m, nil
 }
 

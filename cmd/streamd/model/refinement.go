@@ -40,11 +40,11 @@ type PlaneRefinement struct {
 
 // PlaneRefinements reports refined planes.
 func PlaneRefinements(result *newton.Result) []PlaneRefinement {
-	planes := make([]PlaneRefinement, len(result.Planes))
+	planes, of := make([]PlaneRefinement, len(result.Planes)), result.Model.WithoutMissing().Planes
 	for i, r := range result.Planes {
 		planes[i] = PlaneRefinement{
 			Class: r.Class, Objective: r.Objective, Gradient: number(r.Gradient), Gap: number(r.Gap),
-			Programs: r.Programs, Iterations: r.Iterations, Features: result.Model.Planes[i].Features(),
+			Programs: r.Programs, Iterations: r.Iterations, Features: of[i].Features(),
 			SupportVectors: r.SupportVectors, LeaveOneOut: number(r.LeaveOneOut),
 		}
 	}

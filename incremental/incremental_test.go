@@ -978,3 +978,23 @@ func TestWindow(t *testing.T) {
 		}
 	}
 }
+
+// A value that is NaN is below all others, wherever it stands.
+func TestDecideWithNaN(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		values []float64
+		want   int
+	}{
+		{[]float64{nan}, 0},
+		{[]float64{nan, 1, 2}, 2},
+		{[]float64{-3, nan, -2}, 2},
+		{[]float64{math.Inf(-1), nan, -2}, 2},
+		{[]float64{4, nan, 4}, 0},
+		{[]float64{nan, nan, nan}, 0},
+	} {
+		if got := Decide(c.values); got != c.want {
+			t.Errorf("%v: class %d", c.values, got)
+		}
+	}
+}

@@ -99,7 +99,7 @@ type Model struct {
 
 // Decide returns the class of a row with these values, one for each plane. With one plane,
 // it is the plane's class when the value is zero or above. With more planes, the largest
-// value decides, the first of equal ones.
+// value decides, the first of equal ones. A value that is NaN is below all others.
 func Decide(values []float64) (class int) {
 	if len(values) == 1 {
 		if values[0] >= 0 {
@@ -107,9 +107,10 @@ func Decide(values []float64) (class int) {
 		}
 		return class
 	}
+	most := math.Inf(-1)
 	for i, value := range values {
-		if value > values[class] {
-			class = i
+		if value > most {
+			class, most = i, value
 		}
 	}
 	return class

@@ -185,11 +185,16 @@ func (k *fullKernel) choose(nus []float64, fits [][]*svm.FullFit) (*tuningReport
 				}
 			}
 		}
-		var rights, weights, recalls float64
+		var rights, weights, recalls, seen float64
 		for class, w := range weight {
-			rights, weights, recalls = rights+right[class], weights+w, recalls+right[class]/w
+			if w > 0 {
+				rights, weights, recalls, seen = rights+right[class], weights+w, recalls+right[class]/w, seen+1
+			}
 		}
-		correctness, balanced := rights/weights, recalls/float64(len(weight))
+		if seen == 0 {
+			return nil, 0, tuning.ErrRows
+		}
+		correctness, balanced := rights/weights, recalls/seen
 		r.Points = append(r.Points, model.TuningPoint{Nu: nu, Correctness: &correctness, BalancedCorrectness: &balanced})
 		if of := k.objective.Of(correctness, balanced); best < 0 || of > r.Best {
 			r.Best, r.Nu, best = of, nu, i

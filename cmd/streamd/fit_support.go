@@ -120,8 +120,11 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 	if err != nil {
 		return nil, err
 	}
-	curve := trial.Curve()
-	solved, chosen, err := curve.Solve(sums, tuning.For(f.objective, true))
+	curve, err := trial.Curve()
+	if err != nil {
+		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
+	}
+	solved, chosen, err := curve.Solve(sums, curve.By(f.objective))
 	if err != nil {
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
 	}

@@ -17,7 +17,8 @@
 // curves look at the values of all planes.
 //
 // Slices of different lengths are the caller's bug and panic. A value that is
-// not finite, a negative weight, and a lack of rows of weight > 0 are errors.
+// not finite, a negative weight, a lack of rows of weight > 0, and rows that weigh more than
+// 2^900 together are errors. So no figure is NaN or infinite.
 package calibration
 
 import (
@@ -90,13 +91,16 @@ type outcome struct {
 	positive      bool
 }
 
+// mostWeight bounds the weight of all rows. A product with a cost or a logarithm is then finite.
+const mostWeight = 0x1p900
+
 // NewOutcomes sorts the outcomes of rows and drops rows of weight 0. positive marks
 // rows of the plane's class. Weights nil: all are 1. The slices are not kept.
 func NewOutcomes(values []float64, positive []bool, weights []float64) (*Outcomes, error) {
 	if len(positive) != len(values) || weights != nil && len(weights) != len(values) {
 		panic(fmt.Sprintf("calibration: %d values, %d outcomes, %d weights", len(values), len(positive), len(weights)))
 	}
-	order := make([]int32, 0, len(values))
+	order, total := make([]int32, 0, len(values)), 0.0
 	for i, value := range values {
 		v := 1.0
 		if weights != nil {
@@ -110,7 +114,11 @@ func NewOutcomes(values []float64, positive []bool, weights []float64) (*Outcome
 		}
 		if v > 0 {
 			order = append(order, int32(i))
+			total += v
 		}
+	}
+	if total > mostWeight {
+		return nil, fmt.Errorf("the rows weigh %g together, more than %g", total, float64(mostWeight))
 	}
 	keys := make([]uint64, len(order))
 	if weights != nil {

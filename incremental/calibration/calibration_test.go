@@ -691,3 +691,34 @@ func BenchmarkFit(b *testing.B) {
 		}
 	})
 }
+
+// Rows whose weights overflow have no figures, rather than some that cannot be compared.
+func TestWeightsThatOverflow(t *testing.T) {
+	values, positive := []float64{0.2, 0.6, 0.9}, []bool{false, true, true}
+	heavy := []float64{math.MaxFloat64, math.MaxFloat64, 1}
+	if o, err := NewOutcomes(values, positive, heavy); err == nil {
+		t.Errorf("%+v", o)
+	}
+	if r, err := Measure(values, positive, heavy, 2); err == nil {
+		t.Errorf("%+v", r)
+	}
+	classes := []int32{0, 1, 2}
+	if c, err := FitSoftmax(make([]float64, 9), classes, heavy, 3, 10, nil); err == nil {
+		t.Errorf("%+v", c)
+	}
+	large := []float64{math.MaxFloat64, -math.MaxFloat64, 0, 1, 0, 0, 0, 0, 1}
+	if c, err := FitSoftmax(large, classes, []float64{1, 1, 1}, 3, 10, nil); err == nil {
+		for _, curve := range c {
+			for _, w := range curve.(Softmax).Weights {
+				if math.IsNaN(w) {
+					t.Errorf("%+v", c)
+				}
+			}
+		}
+	}
+	if o, err := NewOutcomes(values, positive, []float64{0x1p898, 0x1p898, 0x1p898}); err != nil {
+		t.Error(err)
+	} else if at := o.Threshold(1e12, 1e12); at != 0.4 {
+		t.Errorf("the threshold is %v", at)
+	}
+}

@@ -95,6 +95,9 @@ func FitSoftmax(values []float64, classes []int32, weights []float64, k int, shr
 	if !(total > 0) {
 		return nil, ErrNoRows
 	}
+	if total > mostWeight {
+		return nil, fmt.Errorf("the rows weigh %g together, more than %g", total, float64(mostWeight))
+	}
 	f := &softmaxFit{values: values, classes: classes, weights: weights, k: k, n: k + 1, shrink: shrink, scale: float64(m) / total}
 	x := make([]float64, k*f.n+1) // rows of [A b], then a
 	for c := range k {
@@ -113,6 +116,9 @@ func FitSoftmax(values []float64, classes []int32, weights []float64, k int, shr
 	}
 	gradient, hessian := make([]float64, len(x)), mat.NewSymDense(len(x), nil)
 	cost := f.cost(x, gradient, hessian)
+	if math.IsNaN(cost) || math.IsInf(cost, 0) {
+		return nil, errors.New("calibrate: the decision values are too large for probabilities of all classes")
+	}
 	for range softmaxMost {
 		var factor mat.Cholesky
 		if !factor.Factorize(hessian) {

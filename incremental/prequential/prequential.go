@@ -37,6 +37,9 @@ type part struct {
 // 1/mostUnit rows are dropped then.
 const mostUnit = 1 << 40
 
+// mostLoss is the largest loss of a row.
+const mostLoss = 0x1p300
+
 // Classes are those that the matrices have.
 func (e *Evaluation) Classes() []string { return e.classes }
 
@@ -62,8 +65,12 @@ func (e *Evaluation) SetClasses(classes []string) {
 }
 
 // Add adds a row of a class, −1 for a class that the classifier does not know. loss is the
-// squared error of its decision values (see SquaredError); that of an unknown class is ignored.
+// squared error of its decision values (see SquaredError); that of an unknown class is ignored. A
+// loss that is no number, or above 2^300, counts as 2^300: the mean stays a number.
 func (e *Evaluation) Add(class, answer int32, loss float64) {
+	if !(loss < mostLoss) {
+		loss = mostLoss
+	}
 	e.rows++
 	if class == answer {
 		e.right++

@@ -135,3 +135,20 @@ func BenchmarkAdd(b *testing.B) {
 		e.Add(0, 1, 0.5)
 	}
 }
+
+// One row of values that overflow leaves figures that are numbers.
+func TestLossThatOverflows(t *testing.T) {
+	for _, loss := range []float64{math.NaN(), math.Inf(1), math.MaxFloat64} {
+		var e Evaluation
+		e.SetClasses([]string{"a", "b"})
+		for range 100_000 {
+			e.Add(0, 1, loss)
+		}
+		e.Add(1, 1, 0.5)
+		for _, f := range []Figures{e.Window(), e.Fading()} {
+			if math.IsNaN(f.SquaredLoss) || math.IsInf(f.SquaredLoss, 0) || f.SquaredLoss < 1e80 {
+				t.Errorf("loss %v: the mean is %v", loss, f.SquaredLoss)
+			}
+		}
+	}
+}

@@ -3,6 +3,7 @@ package study
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"streamd/incremental/calibration"
 	"streamd/incremental/confusion"
@@ -152,7 +153,9 @@ func (h *HeldOut) Quality(ctx context.Context, d *Decided) (q Quality, err error
 	for i, c := range h.codes {
 		q.Matrix.Add(c, d.said[i], h.weight[i])
 	}
-	q.Figures = q.Matrix.Figures()
+	if q.Figures = q.Matrix.Figures(); !(q.Weight > 0) || math.IsInf(q.Weight, 0) {
+		return q, fmt.Errorf("the held-out rows weigh %v", q.Weight) // shares of them are no numbers
+	}
 	for p := range h.model.Planes {
 		if err := ctx.Err(); err != nil {
 			return q, err

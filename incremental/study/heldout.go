@@ -12,7 +12,8 @@ import (
 )
 
 // HeldOut holds out-of-fold decision values: each row is scored by planes that were made
-// without its fold. Folds are left out when the other folds lack a class.
+// without its fold. Folds are left out when the other folds lack a class, or when their rows
+// weigh nothing. So there are rows that weigh something.
 type HeldOut struct {
 	model  *incremental.Model
 	folds  []span
@@ -42,7 +43,8 @@ func (s *Study) HoldOut(ctx context.Context, of *Sample, values int) (*HeldOut, 
 			return nil, err
 		}
 		judged, _ := slices.BinarySearch(in, rows)
-		if judged == 0 {
+		b := weighted.Pick(in[:judged])
+		if !weighs(b) {
 			continue
 		}
 		rest := s.without(i)
@@ -56,7 +58,6 @@ func (s *Study) HoldOut(ctx context.Context, of *Sample, values int) (*HeldOut, 
 		if err != nil {
 			return nil, fmt.Errorf("without fold %d of %d: %w", i+1, folds, err)
 		}
-		b := weighted.Pick(in[:judged])
 		from, m := len(h.codes), b.Rows()
 		h.folds = append(h.folds, span{from, from + m, i})
 		h.codes = append(h.codes, b.Codes...)
@@ -68,6 +69,16 @@ func (s *Study) HoldOut(ctx context.Context, of *Sample, values int) (*HeldOut, 
 		return nil, fmt.Errorf("none of the %d folds of blocks has rows and leaves rows of every class to the others", folds)
 	}
 	return h, nil
+}
+
+// weighs reports whether any row of a block weighs something.
+func weighs(b *incremental.Block) bool {
+	for i := range b.Rows() {
+		if b.Weight(i) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // NewHeldOut has the values, rows × planes, of rows by planes of the model's classes that were made

@@ -42,8 +42,8 @@ func (s *Study) BySize(ctx context.Context, of *Sample, values int, rank func(ct
 	folds := 0
 	for i, in := range of.in {
 		judged, _ := slices.BinarySearch(in, rows)
-		rest := s.without(i)
-		if judged == 0 || !slices.Equal(rest.Classes(), classes) {
+		rest, b := s.without(i), weighted.Pick(in[:judged])
+		if !weighs(b) || !slices.Equal(rest.Classes(), classes) {
 			continue
 		}
 		order, err := rank(ctx, rest, most)
@@ -51,7 +51,6 @@ func (s *Study) BySize(ctx context.Context, of *Sample, values int, rank func(ct
 			return nil, fmt.Errorf("without fold %d of %d: %w", i+1, len(of.in), err)
 		}
 		folds++
-		b := weighted.Pick(in[:judged])
 		said, scores := make([]int32, judged), make([]float64, judged*planes)
 		for k, size := range sizes {
 			if err := ctx.Err(); err != nil {

@@ -142,15 +142,15 @@ func TestTuneByRowsFromElsewhere(t *testing.T) {
 		if !reflect.DeepEqual(a, b) || !reflect.DeepEqual(one.Options(), other.Options()) {
 			t.Errorf("%+v: the sample chooses %+v, all rows %+v", o, one.Options(), other.Options())
 		}
-		if one.Options().Nu != a.Point.Nu || a.Curves[0].Rows == 0 || o.Others != (len(a.Curves) == 4) {
+		if one.Options().Nu != a.Point.Nu || a.Curves[0].Rows() == 0 || o.Others != (len(a.Curves) == 4) {
 			t.Errorf("%+v: %+v of %d curves", o, one.Options(), len(a.Curves))
 		}
 		blind, err := New(&l.Problem, o).Tune(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c := blind.Curves[0]; c.Rows != 0 || c.Points[0].Loss != a.Curves[0].Points[0].Loss {
-			t.Errorf("%+v: without rows %+v", o, c.Points[0])
+		if c := blind.Curves[0]; c.Rows() != 0 || c.Points()[0].Loss != a.Curves[0].Points()[0].Loss {
+			t.Errorf("%+v: without rows %+v", o, c.Points()[0])
 		}
 	}
 }
@@ -475,8 +475,8 @@ func TestTunesForThePlanesThatAreServed(t *testing.T) {
 				most = max(most, objective.Of(final.Quality.Correctness, final.Quality.BalancedCorrectness))
 			}
 			for i, c := range got.Curves {
-				for _, p := range c.Points {
-					if figure := objective.Of(p.Correctness, p.BalancedCorrectness); figure > most+1e-12 {
+				for _, p := range c.Points() {
+					if figure := objective.Of(p.Scores.Correctness, p.Scores.BalancedCorrectness); figure > most+1e-12 {
 						t.Errorf("%v: curve %d has %v at ν = %v, the choice %v", method, i, figure, p.Nu, most)
 					}
 				}
@@ -486,8 +486,8 @@ func TestTunesForThePlanesThatAreServed(t *testing.T) {
 				if i >= 4 {
 					by = newton.Logistic
 				}
-				for _, at := range []int{0, len(c.Points) / 2, len(c.Points) - 1} {
-					p := c.Points[at]
+				for _, at := range []int{0, len(c.Points()) / 2, len(c.Points()) - 1} {
+					p := c.Points()[at]
 					one := o
 					one.Planes, one.Planes.Nu, one.Refine = c.Options, p.Nu, by
 					y := New(&l.Problem, one)
@@ -513,9 +513,9 @@ func TestTunesForThePlanesThatAreServed(t *testing.T) {
 					if loss := held.surprise(); by == newton.Logistic && !(math.Abs(p.Loss-loss) <= 1e-9*loss) {
 						t.Errorf("ν = %v, %+v: the loss is %v, and %v by definition", p.Nu, c.Options, p.Loss, loss)
 					}
-					if c.Method != by.String() || math.Abs(p.Correctness-want.Correctness) > 1e-12 || math.Abs(p.BalancedCorrectness-want.BalancedCorrectness) > 1e-12 {
+					if c.Method != by.String() || math.Abs(p.Scores.Correctness-want.Correctness) > 1e-12 || math.Abs(p.Scores.BalancedCorrectness-want.BalancedCorrectness) > 1e-12 {
 						t.Errorf("%v, ν = %v, %+v: %v and %v, and %v and %v of a study with this ν", by, p.Nu, c.Options,
-							p.Correctness, p.BalancedCorrectness, want.Correctness, want.BalancedCorrectness)
+							p.Scores.Correctness, p.Scores.BalancedCorrectness, want.Correctness, want.BalancedCorrectness)
 					}
 				}
 			}
@@ -684,5 +684,79 @@ func TestSomeUnlabelledRows(t *testing.T) {
 	}
 	if n := counts["one"] + counts["two"] + counts["three"]; n < 60 || n > 63 {
 		t.Errorf("%d rows with a label", n)
+	}
+}
+
+// Studies of few rows end with planes or an error: rows of one class or two, without labels or
+// without weight, in blocks of one row and more, in folds of which some have none, and with a
+// sample that lacks them.
+func TestStudiesOfFewRows(t *testing.T) {
+	tuned, failed := 0, 0
+	for seed := range uint64(150) {
+		r := rand.New(rand.NewPCG(33, seed))
+		classes := []string{"a", "b", "c", incremental.Unlabelled}[r.IntN(3):]
+		if r.IntN(3) == 0 {
+			classes = classes[len(classes)-1-r.IntN(2):]
+		}
+		var blocks []*incremental.Block
+		for range 1 + r.IntN(12) {
+			b := &incremental.Block{Features: []string{"x1", "x2"}, Classes: classes, Columns: make([]gram.Column, 2)}
+			var x [2][]float64
+			for range 1 + r.IntN(4) {
+				b.Codes = append(b.Codes, int32(r.IntN(len(classes))))
+				b.Weights = append(b.Weights, float64(r.IntN(3)))
+				for j := range x {
+					x[j] = append(x[j], math.Round(r.NormFloat64()*4)/2+float64(b.Codes[len(b.Codes)-1]))
+				}
+			}
+			for j := range x {
+				b.Columns[j] = gram.ColumnOf(x[j])
+			}
+			blocks = append(blocks, b)
+		}
+		l := newLive(t, blocks, 1+r.IntN(4), []int{1, 3, everyRow}[r.IntN(3)], nil)
+		if r.IntN(4) == 0 {
+			l.view = &sample.View{Block: l.view.Block.Slice(0, 0)}
+		}
+		for _, refining := range []Refining{Never, Always, Either} {
+			for _, by := range []Refiner{newton.Full, newton.Line, newton.Logistic} {
+				s := New(&l.Problem, Options{
+					Planes: incremental.Options{Nu: 1}, AnyScale: true, AnyBalance: r.IntN(2) == 0, Others: true,
+					Refining: refining, Refine: by, AnyMethod: true, Objective: tuning.Objective(r.IntN(2)),
+					Held: Judging{Values: 1000, Decision: Decision{Kind: decision.Probability}},
+				})
+				of := l.sample()
+				of.AddUnlabelled(&l.unlabelled.View, l.Whole.Unlabelled())
+				choice, err := s.Tune(t.Context(), of)
+				if err != nil {
+					failed++
+				} else if tuned++; !(choice.Criterion.Of(&choice.Point) >= 0) {
+					t.Errorf("seed %d: %+v", seed, choice.Point)
+				}
+				if _, err := s.Solve(); err != nil {
+					continue
+				}
+				if s.Refines() {
+					rows, standFor := of.All()
+					if _, err := s.Refine(t.Context(), rows, standFor); err != nil {
+						continue
+					}
+				}
+				held, err := s.HoldOut(t.Context(), of, 1000)
+				if err != nil {
+					continue
+				}
+				if _, err := held.Reliability(t.Context()); err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+				}
+				settled, err := held.Settle(t.Context(), s.options.Held)
+				if err == nil && !(settled.Quality.Weight > 0 && settled.Quality.Correctness >= 0) {
+					t.Errorf("seed %d: %+v", seed, settled.Quality)
+				}
+			}
+		}
+	}
+	if tuned < 100 || failed < 100 {
+		t.Errorf("%d choices, %d without one: the sets are too much alike", tuned, failed)
 	}
 }

@@ -15,9 +15,9 @@ import (
 
 // Tuning reports how the options were chosen.
 type Tuning struct {
-	Curves    []tuning.Curve // of the options to choose from, then of Options.Others
-	Ways      []Way          // of each curve
-	Chosen    int            // index of the chosen curve
+	Curves    []*tuning.Curve // of the options to choose from, then of Options.Others
+	Ways      []Way           // of each curve
+	Chosen    int             // index of the chosen curve
 	Criterion tuning.Criterion
 	Point     tuning.Point // the choice
 	// Finals are the best planes of each method, judged like those that will be served, where
@@ -77,7 +77,7 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	}
 	t := &Tuning{}
 	var failed error
-	try := func(ways []Way, options []incremental.Options, curve func(Options) (tuning.Curve, error)) {
+	try := func(ways []Way, options []incremental.Options, curve func(Options) (*tuning.Curve, error)) {
 		for _, w := range ways {
 			for _, o := range options {
 				c, err := curve(s.with(o, w))
@@ -89,8 +89,8 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 			}
 		}
 	}
-	solved := func(o Options) (tuning.Curve, error) { return s.curve(ctx, o.Planes, rows) }
-	refined := func(o Options) (tuning.Curve, error) { return s.refinedCurve(ctx, o, of) }
+	solved := func(o Options) (*tuning.Curve, error) { return s.curve(ctx, o.Planes, rows) }
+	refined := func(o Options) (*tuning.Curve, error) { return s.refinedCurve(ctx, o, of) }
 	if how != Always {
 		try(s.ways(), offered, solved)
 	}
@@ -104,8 +104,8 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	if len(t.Curves) == 0 {
 		return nil, failed
 	}
-	scored := t.Curves[0].Rows
-	t.Criterion = tuning.For(s.options.Objective, scored > 0)
+	scored := t.Curves[0].Rows()
+	t.Criterion = t.Curves[0].By(s.options.Objective)
 	if how == Either && s.options.AnyMethod && s.options.Refine != newton.Logistic && s.few() && first < len(t.Curves) {
 		best := first + tuning.Best(t.Criterion, t.Curves[first:])
 		offered = slices.DeleteFunc(offered, func(o incremental.Options) bool { return o.Balanced != t.Curves[best].Options.Balanced })
@@ -143,7 +143,7 @@ func (s *Study) with(planes incremental.Options, w Way) Options {
 
 // take makes the choice the study's options.
 func (s *Study) take(t *Tuning) {
-	c := &t.Curves[t.Chosen]
+	c := t.Curves[t.Chosen]
 	s.options = s.with(c.Options, t.Ways[t.Chosen])
 	s.options.Planes.Nu = t.Point.Nu
 	if s.options.Refining == Either {
@@ -179,7 +179,7 @@ func (s *Study) choose(ctx context.Context, t *Tuning, of *Sample) (err error) {
 	best, most := -1, math.Inf(-1)
 	for _, method := range methods {
 		curves := kinds[method]
-		some := make([]tuning.Curve, len(curves))
+		some := make([]*tuning.Curve, len(curves))
 		for i, at := range curves {
 			some[i] = t.Curves[at]
 		}
@@ -211,7 +211,7 @@ func (s *Study) choose(ctx context.Context, t *Tuning, of *Sample) (err error) {
 
 // judge measures the planes of a point of a curve on held-out rows.
 func (s *Study) judge(ctx context.Context, t *Tuning, curve int, nu float64, of *Sample) (q Quality, err error) {
-	c := &t.Curves[curve]
+	c := t.Curves[curve]
 	trial := &Study{problem: s.problem, options: s.with(c.Options, t.Ways[curve]), total: s.total}
 	trial.options.Planes.Nu = nu
 	if _, err = trial.Solve(); err == nil && c.Method != "" {
@@ -257,24 +257,24 @@ func (s *Study) optionSets() (offered, others []incremental.Options) {
 }
 
 // curve tries every ν with the planes of one set of options.
-func (s *Study) curve(ctx context.Context, o incremental.Options, rows Parts) (c tuning.Curve, err error) {
+func (s *Study) curve(ctx context.Context, o incremental.Options, rows Parts) (*tuning.Curve, error) {
 	t := tuning.New(o, tuning.GridOf(o), s.total.Classes())
 	for i, held := range s.problem.Folds {
 		if err := ctx.Err(); err != nil {
-			return c, err
+			return nil, err
 		}
 		if err := t.Hold(s.without(i), held.Moments()); err != nil {
-			return c, fmt.Errorf("without fold %d of %d: %w", i+1, len(s.problem.Folds), err)
+			return nil, fmt.Errorf("without fold %d of %d: %w", i+1, len(s.problem.Folds), err)
 		}
 	}
 	return s.scored(ctx, t, rows)
 }
 
 // scored scores the rows of a trial.
-func (s *Study) scored(ctx context.Context, t *tuning.Trial, rows Parts) (c tuning.Curve, err error) {
+func (s *Study) scored(ctx context.Context, t *tuning.Trial, rows Parts) (*tuning.Curve, error) {
 	if rows != nil {
 		var mu sync.Mutex
-		err = rows.Parts(ctx, func(fold int, part *incremental.Block) error {
+		err := rows.Parts(ctx, func(fold int, part *incremental.Block) error {
 			score := t.Score(fold, part)
 			mu.Lock()
 			defer mu.Unlock()
@@ -282,15 +282,15 @@ func (s *Study) scored(ctx context.Context, t *tuning.Trial, rows Parts) (c tuni
 			return nil
 		})
 		if err != nil {
-			return c, err
+			return nil, err
 		}
 	}
-	return t.Curve(), nil
+	return t.Curve()
 }
 
 // refinedCurve is curve with refined planes. They are refined on some of the rows outside a
 // fold, and judged on all rows of the fold.
-func (s *Study) refinedCurve(ctx context.Context, o Options, of *Sample) (c tuning.Curve, err error) {
+func (s *Study) refinedCurve(ctx context.Context, o Options, of *Sample) (c *tuning.Curve, err error) {
 	few, nus := of.some(refinedRows), refinedGrid(o.Refine)
 	models := make([][]*incremental.Model, len(s.problem.Folds))
 	for i := range models {
@@ -298,7 +298,7 @@ func (s *Study) refinedCurve(ctx context.Context, o Options, of *Sample) (c tuni
 			continue
 		}
 		if models[i], err = s.refinedPath(ctx, o, nus, i, few); err != nil {
-			return c, fmt.Errorf("refine without fold %d of %d: %w", i+1, len(models), err)
+			return nil, fmt.Errorf("refine without fold %d of %d: %w", i+1, len(models), err)
 		}
 		nus = nus[:len(models[i])]
 	}

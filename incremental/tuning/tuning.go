@@ -187,7 +187,7 @@ func (t *Trial) margins(sums []float64, model *incremental.Model, values []float
 			if at[code] == class {
 				side, r = 0, 1-values[row*planes+p]
 			}
-			if v := b.Weight(row); v != 0 && r > 0 {
+			if v := b.Weight(row); v != 0 && !(r <= 0) { // NaN counts, too
 				sums[2*class+side] += float64(v * float64(r*r))
 			}
 		}
@@ -240,8 +240,10 @@ func (t *Trial) Add(s *Score) {
 	}
 	for i, v := range s.errors {
 		// A multiple of 2^-64, and no more than what an exact sum has room for: errors beyond
-		// are those of planes that nobody chooses.
-		v = min(v, 0x1p300)
+		// are those of planes that nobody chooses, as are those that are no number.
+		if !(v < 0x1p300) {
+			v = 0x1p300
+		}
 		if v < 0x1p52 {
 			v = math.RoundToEven(v*0x1p64) * 0x1p-64
 		}
@@ -249,12 +251,13 @@ func (t *Trial) Add(s *Score) {
 	}
 }
 
-// Curve is the result of a trial.
+// Curve is the result of a trial on held-out rows that weigh something. Every figure of its
+// points can be compared: none is NaN. A trial without such rows has no curve.
 type Curve struct {
 	Options incremental.Options // Nu is 0
 	Method  string              // by which the planes were refined; "": they were solved
-	Rows    int64               // scored rows; 0: there is no correctness
-	Points  []Point             // in the order of the grid
+	rows    int64
+	points  []Point
 }
 
 // Point is the out-of-fold performance of one ν. Rows count by their weights, in losses
@@ -262,32 +265,62 @@ type Curve struct {
 type Point struct {
 	Nu float64
 	// Loss is the mean of (x'w − γ − d)² over rows and planes, or of (1 − d(x'w − γ))₊²
-	// where these were refined; of logistic planes it is that of −log p over rows.
+	// where these were refined; of logistic planes it is that of −log p over rows. It is
+	// infinite where it overflows.
 	Loss float64
 	// BalancedLoss weighs the two sides of each plane equally.
 	BalancedLoss float64
-	// FoldLoss is the Loss of each fold, NaN for a fold without rows.
+	// FoldLoss is the Loss of each fold that has rows.
 	FoldLoss []float64
-	// Correctness is the share of correctly classified rows.
-	Correctness float64
-	// BalancedCorrectness is the mean of the classes' correctness.
-	BalancedCorrectness float64
+	// Scores are nil on a curve without scored rows.
+	Scores *Scores
 }
 
-// Curve returns the losses, and the correctness of the rows scored so far.
-func (t *Trial) Curve() Curve {
-	c := Curve{Options: t.options, Method: t.method, Rows: t.rows}
+// Scores are the figures of scored rows.
+type Scores struct {
+	Correctness         float64 // the share of correctly classified rows
+	BalancedCorrectness float64 // the mean of the classes' correctness
+}
+
+var (
+	// ErrRows says that there is nothing to choose by.
+	ErrRows = errors.New("no held-out row has a label and weighs anything")
+
+	errWeights = errors.New("the weights of the held-out rows overflow")
+)
+
+// Curve returns the losses, and the correctness of the rows scored so far. It fails with
+// ErrRows when no held-out row weighs anything.
+func (t *Trial) Curve() (*Curve, error) {
+	c := &Curve{Options: t.options, Method: t.method, rows: t.rows}
 	if t.errors != nil {
 		t.losses = t.refinedLosses()
 	}
 	for i, nu := range t.nus {
-		p := Point{Nu: nu}
-		p.Loss, p.BalancedLoss, p.FoldLoss = t.loss(i)
-		p.Correctness, p.BalancedCorrectness = t.correctness(i)
-		c.Points = append(c.Points, p)
+		p, err := t.loss(i)
+		if err == nil && t.rows > 0 {
+			p.Scores, err = t.scores(i)
+		}
+		if err != nil {
+			return nil, err
+		}
+		p.Nu = nu
+		c.points = append(c.points, p)
 	}
-	return c
+	if len(c.points) == 0 {
+		return nil, ErrRows
+	}
+	return c, nil
 }
+
+// Rows is the number of scored rows. Without any there are only losses.
+func (c *Curve) Rows() int64 { return c.rows }
+
+// Points are those of the grid, in its order. They must not be changed.
+func (c *Curve) Points() []Point { return c.points }
+
+// By returns the criterion of an objective: correctness if rows were scored, otherwise loss.
+func (c *Curve) By(o Objective) Criterion { return For(o, c.rows > 0) }
 
 // refinedLosses are the losses of refined planes on the rows scored so far.
 func (t *Trial) refinedLosses() [][][]incremental.Loss {
@@ -317,7 +350,8 @@ func (t *Trial) refinedLosses() [][][]incremental.Loss {
 	return losses
 }
 
-func (t *Trial) loss(nu int) (loss, balanced float64, folds []float64) {
+// loss returns the losses of a ν.
+func (t *Trial) loss(nu int) (p Point, err error) {
 	sides := map[string]*incremental.Loss{} // the loss of each class's plane over all folds
 	var all, weight float64
 	for fold := range t.losses {
@@ -333,9 +367,11 @@ func (t *Trial) loss(nu int) (loss, balanced float64, folds []float64) {
 			own, ownWeight = own+l.Plus+l.Minus, ownWeight+l.PlusWeight+l.MinusWeight
 		}
 		all, weight = all+own, weight+ownWeight
-		folds = append(folds, own/ownWeight)
+		if ownWeight > 0 {
+			p.FoldLoss = append(p.FoldLoss, orInfinite(own/ownWeight))
+		}
 	}
-	var count float64
+	var balanced, count float64
 	for _, class := range t.classes {
 		s := sides[class]
 		if s == nil {
@@ -348,10 +384,27 @@ func (t *Trial) loss(nu int) (loss, balanced float64, folds []float64) {
 			}
 		}
 	}
-	return all / weight, balanced / count, folds
+	switch {
+	case math.IsInf(weight, 0):
+		return p, errWeights
+	case !(weight > 0) || count == 0:
+		return p, ErrRows
+	}
+	p.Loss, p.BalancedLoss = orInfinite(all/weight), orInfinite(balanced/count)
+	return p, nil
 }
 
-func (t *Trial) correctness(nu int) (correctness, balanced float64) {
+// orInfinite returns a loss, infinite instead of NaN: a difference of infinities has
+// overflowed, too.
+func orInfinite(loss float64) float64 {
+	if math.IsNaN(loss) {
+		return math.Inf(1)
+	}
+	return loss
+}
+
+// scores returns the scores of a ν on rows that weigh something.
+func (t *Trial) scores(nu int) (*Scores, error) {
 	k := len(t.classes)
 	right, weight := make([]float64, k), make([]float64, k)
 	for fold := range t.models {
@@ -361,10 +414,7 @@ func (t *Trial) correctness(nu int) (correctness, balanced float64) {
 			right[c], weight[c] = right[c]+hit, weight[c]+all
 		}
 	}
-	if t.rows == 0 {
-		return 0, 0
-	}
-	var r, v, seen float64
+	var r, v, seen, balanced float64
 	for c := range weight {
 		r, v = r+right[c], v+weight[c]
 		if weight[c] > 0 {
@@ -372,7 +422,10 @@ func (t *Trial) correctness(nu int) (correctness, balanced float64) {
 			seen++
 		}
 	}
-	return r / v, balanced / seen
+	if math.IsInf(v, 0) {
+		return nil, errWeights
+	}
+	return &Scores{r / v, balanced / seen}, nil
 }
 
 // Objective is the figure by which classifiers are chosen.
@@ -409,9 +462,17 @@ func (c Criterion) String() string {
 }
 
 // Of returns the criterion's figure of a point. Lower losses and higher correctness are
-// better.
+// better. It panics when correctness is asked of a point without Scores.
 func (c Criterion) Of(p *Point) float64 {
-	return [...]float64{Loss: p.Loss, BalancedLoss: p.BalancedLoss, Correctness: p.Correctness, BalancedCorrectness: p.BalancedCorrectness}[c]
+	switch c {
+	case Loss:
+		return p.Loss
+	case BalancedLoss:
+		return p.BalancedLoss
+	case Correctness:
+		return p.Scores.Correctness
+	}
+	return p.Scores.BalancedCorrectness
 }
 
 // For returns the criterion of an objective: correctness if there are scored rows, otherwise
@@ -433,7 +494,7 @@ const sameLoss = 0x1p-30
 
 // Choose picks the best point: the least ν among the points of least loss, by
 // correctness only among the most correct points. It panics when correctness is asked of a
-// curve without rows.
+// curve without scored rows: By has the criterion of a curve.
 func (c *Curve) Choose(by Criterion) Point { return c.choose(by, math.Inf(1)) }
 
 // choose is Choose among the points with ν < below.
@@ -445,7 +506,7 @@ func (c *Curve) choose(by Criterion, below float64) Point {
 	case BalancedCorrectness:
 		loss, correctness = BalancedLoss, by
 	}
-	if correctness != 0 && c.Rows == 0 {
+	if correctness != 0 && c.rows == 0 {
 		panic("tuning: no rows were scored that correctness could be told from")
 	}
 	most := math.Inf(-1)
@@ -453,21 +514,21 @@ func (c *Curve) choose(by Criterion, below float64) Point {
 		return p.Nu < below && (correctness == 0 || correctness.Of(p) >= most)
 	}
 	if correctness != 0 {
-		for i := range c.Points {
-			if p := &c.Points[i]; p.Nu < below {
+		for i := range c.points {
+			if p := &c.points[i]; p.Nu < below {
 				most = max(most, correctness.Of(p))
 			}
 		}
 	}
 	least := math.Inf(1)
-	for i := range c.Points {
-		if p := &c.Points[i]; good(p) {
+	for i := range c.points {
+		if p := &c.points[i]; good(p) {
 			least = min(least, loss.Of(p))
 		}
 	}
 	var best *Point
-	for i := range c.Points {
-		p := &c.Points[i]
+	for i := range c.points {
+		p := &c.points[i]
 		if good(p) && loss.Of(p) <= least*(1+sameLoss) && (best == nil || p.Nu < best.Nu) {
 			best = p
 		}
@@ -477,7 +538,7 @@ func (c *Curve) choose(by Criterion, below float64) Point {
 
 // Best returns the index of the curve whose choice is best: the first of the most correct, or
 // the first of least loss. Preferred options come first. All curves must be of the same rows.
-func Best(by Criterion, curves []Curve) int {
+func Best(by Criterion, curves []*Curve) int {
 	best := make([]float64, len(curves)) // higher is better
 	for i := range curves {
 		p := curves[i].Choose(by)
@@ -513,8 +574,8 @@ func (c *Curve) Solve(total *incremental.Moments, by Criterion) (*incremental.Mo
 
 func (c *Curve) least() float64 {
 	least := math.Inf(1)
-	for i := range c.Points {
-		least = min(least, c.Points[i].Nu)
+	for i := range c.points {
+		least = min(least, c.points[i].Nu)
 	}
 	return least
 }

@@ -91,6 +91,15 @@ func trial(t testing.TB, o incremental.Options, nus []float64, rows []row, folds
 	return out
 }
 
+func curveOf(t testing.TB, of *Trial) *Curve {
+	t.Helper()
+	c, err := of.Curve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // near allows for the rounding of sums of numbers of order 1.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9 }
 
@@ -111,7 +120,7 @@ func TestCurveIsThatOfRefits(t *testing.T) {
 		for fold := range folds {
 			got.Add(got.Score(fold, blockOf(those(rows, func(r *row) bool { return r.fold == fold }))))
 		}
-		curve := got.Curve()
+		curve := curveOf(t, got)
 		for i, nu := range nus {
 			o.Nu = nu
 			var right, weight float64
@@ -166,9 +175,9 @@ func TestCurveIsThatOfRefits(t *testing.T) {
 			for _, h := range hits {
 				balanced += h[0] / h[1] / float64(k)
 			}
-			p := curve.Points[i]
+			p := curve.points[i]
 			if p.Nu != nu || !near(p.Loss, loss/lossAll) || !near(p.BalancedLoss, balancedLoss) ||
-				!near(p.Correctness, right/weight) || !near(p.BalancedCorrectness, balanced) {
+				!near(p.Scores.Correctness, right/weight) || !near(p.Scores.BalancedCorrectness, balanced) {
 				t.Errorf("seed %d, ν = %g: %+v instead of loss %v, balanced %v, correctness %v, balanced %v",
 					seed, nu, p, loss/lossAll, balancedLoss, right/weight, balanced)
 			}
@@ -200,21 +209,21 @@ func TestCurveIsAFunctionOfTheSet(t *testing.T) {
 			held = held[m:]
 		}
 	}
-	var want Curve
+	var want *Curve
 	for round := range 5 {
 		got := trial(t, o, Grid(), rows, 3)
 		for _, i := range r.Perm(len(blocks)) {
 			got.Add(got.Score(of[i], blocks[i]))
 		}
-		curve := got.Curve()
+		curve := curveOf(t, got)
 		if round == 0 {
 			want = curve
 		} else if !reflect.DeepEqual(curve, want) {
 			t.Fatalf("round %d: another curve", round)
 		}
 	}
-	if want.Rows != 200 {
-		t.Errorf("%d rows were scored", want.Rows)
+	if want.rows != 200 {
+		t.Errorf("%d rows were scored", want.rows)
 	}
 }
 
@@ -229,9 +238,9 @@ func TestClassOfOneFold(t *testing.T) {
 	}
 	got := trial(t, incremental.Options{}, []float64{1}, rows, 2)
 	got.Add(got.Score(1, blockOf(those(rows, func(r *row) bool { return r.class == "c2" }))))
-	p := got.Curve().Points[0]
-	if p.Correctness != 0 {
-		t.Errorf("rows of a class that no model knows: correctness %v", p.Correctness)
+	p := curveOf(t, got).points[0]
+	if p.Scores.Correctness != 0 {
+		t.Errorf("rows of a class that no model knows: correctness %v", p.Scores.Correctness)
 	}
 	if !(p.Loss > 0) || !(p.BalancedLoss > 0) || math.IsInf(p.Loss, 0) {
 		t.Errorf("loss %v, balanced %v", p.Loss, p.BalancedLoss)
@@ -251,7 +260,7 @@ func TestChoose(t *testing.T) {
 	points := func(values ...[2]float64) []Point { // loss, correctness
 		var out []Point
 		for i, v := range values {
-			out = append(out, Point{Nu: math.Ldexp(1, i), Loss: v[0], Correctness: v[1], BalancedLoss: 1 - v[0], BalancedCorrectness: 1 - v[1]})
+			out = append(out, Point{Nu: math.Ldexp(1, i), Loss: v[0], BalancedLoss: 1 - v[0], Scores: &Scores{v[1], 1 - v[1]}})
 		}
 		return out
 	}
@@ -269,11 +278,11 @@ func TestChoose(t *testing.T) {
 		"the smaller ν of equal loss, too":          {points([2]float64{0.4, 0.9}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.9}), Correctness, 1},
 		"the most correct when classes count alike": {points([2]float64{0.5, 0.9}, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.89}), BalancedCorrectness, 2},
 	} {
-		curve := Curve{Rows: 1, Points: c.points}
+		curve := Curve{rows: 1, points: c.points}
 		if got := curve.Choose(c.by); got.Nu != c.want {
 			t.Errorf("%s: ν = %v instead of %v", what, got.Nu, c.want)
 		}
-		slices.Reverse(curve.Points)
+		slices.Reverse(curve.points)
 		if got := curve.Choose(c.by); got.Nu != c.want {
 			t.Errorf("%s, of a falling grid: ν = %v instead of %v", what, got.Nu, c.want)
 		}
@@ -290,21 +299,21 @@ func TestChoose(t *testing.T) {
 			t.Error("correctness is told without rows")
 		}
 	}()
-	(&Curve{Points: points([2]float64{0.1, 0})}).Choose(Correctness)
+	(&Curve{points: points([2]float64{0.1, 0})}).Choose(Correctness)
 }
 
 func TestBest(t *testing.T) {
-	curve := func(loss, correctness float64) Curve {
-		return Curve{Rows: 1, Points: []Point{{Nu: 1, Loss: loss, Correctness: correctness}}}
+	curve := func(loss, correctness float64) *Curve {
+		return &Curve{rows: 1, points: []Point{{Nu: 1, Loss: loss, Scores: &Scores{Correctness: correctness}}}}
 	}
-	curves := []Curve{curve(0.4, 0.8), curve(0.3*(1+1e-12), 0.899), curve(0.3, 0.9)}
+	curves := []*Curve{curve(0.4, 0.8), curve(0.3*(1+1e-12), 0.899), curve(0.3, 0.9)}
 	if got := Best(Loss, curves); got != 1 {
 		t.Errorf("by loss curve %d", got)
 	}
 	if got := Best(Correctness, curves); got != 2 {
 		t.Errorf("by correctness curve %d", got)
 	}
-	if got := Best(Correctness, []Curve{curves[0], curves[2], curve(0, 0.9)}); got != 1 {
+	if got := Best(Correctness, []*Curve{curves[0], curves[2], curve(0, 0.9)}); got != 1 {
 		t.Errorf("by correctness curve %d", got)
 	}
 }
@@ -321,7 +330,7 @@ func TestSolveTakesWhatCanBeSolved(t *testing.T) {
 	total := moments(t, rows, 2)
 	curve := Curve{}
 	for i, nu := range []float64{1e-8, 1e-4, 1e18} {
-		curve.Points = append(curve.Points, Point{Nu: nu, Loss: 1 / float64(i+1)})
+		curve.points = append(curve.points, Point{Nu: nu, Loss: 1 / float64(i+1)})
 	}
 	if _, err := total.Solve(incremental.Options{Nu: 1e18}); err == nil {
 		t.Fatal("the largest ν can be solved")
@@ -330,7 +339,7 @@ func TestSolveTakesWhatCanBeSolved(t *testing.T) {
 	if err != nil || p.Nu != 1e-4 || model.Options.Nu != 1e-4 || len(model.Planes) != 1 {
 		t.Errorf("%+v, %+v, %v", model, p, err)
 	}
-	curve.Points = curve.Points[2:]
+	curve.points = curve.points[2:]
 	condition := (*incremental.ConditionError)(nil)
 	if _, _, err := curve.Solve(total, Loss); !errors.As(err, &condition) {
 		t.Errorf("nothing can be solved: %v", err)
@@ -393,17 +402,102 @@ func TestFoldsInTheirOwnCoordinates(t *testing.T) {
 		got.Add(got.Score(fold, blockOf(held)))
 		want.Add(want.Score(fold, blockOf(those(rows, inside))))
 	}
-	a, b := got.Curve(), want.Curve()
-	if a.Rows != b.Rows || len(a.Points) != len(nus) {
-		t.Fatalf("%d rows and %d points", a.Rows, len(a.Points))
+	a, b := curveOf(t, got), curveOf(t, want)
+	if a.rows != b.rows || len(a.points) != len(nus) {
+		t.Fatalf("%d rows and %d points", a.rows, len(a.points))
 	}
 	for i := range nus {
-		p, q := a.Points[i], b.Points[i]
-		if p.Nu != q.Nu || !near(p.Loss, q.Loss) || !near(p.BalancedLoss, q.BalancedLoss) || p.Correctness != q.Correctness {
+		p, q := a.points[i], b.points[i]
+		if p.Nu != q.Nu || !near(p.Loss, q.Loss) || !near(p.BalancedLoss, q.BalancedLoss) || *p.Scores != *q.Scores {
 			t.Errorf("%+v instead of %+v", p, q)
 		}
 	}
 	if err := got.Hold(moments(t, nil, n), moments(t, rows, n)); !errors.Is(err, incremental.ErrClasses) {
 		t.Errorf("a fold that leaves no rows: %v", err)
+	}
+}
+
+// A trial without a held-out row that weighs something has no curve, whoever made its planes. With
+// a fold without rows the others make one, and no figure of it is NaN.
+func TestNoRowsNoCurve(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 1))
+	nus := []float64{0.1, 1}
+	rows := randomRows(r, 80, 2, 2, 2)
+	weightless := slices.Clone(rows)
+	for i := range rows {
+		rows[i].weight, weightless[i].weight = 1, 0
+	}
+	classes := moments(t, rows, 2).Classes()
+	path, err := moments(t, rows, 2).Path(incremental.Options{}, nus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	solved := func() *Trial {
+		s := New(incremental.Options{}, nus, classes)
+		if err := s.Hold(moments(t, rows, 2), moments(t, nil, 2)); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	refined := func(folds ...[]*incremental.Model) *Trial {
+		return Refined(incremental.Options{}, nus, classes, folds, "newton", false)
+	}
+	logistic := Refined(incremental.Options{}, nus, classes, [][]*incremental.Model{path}, "logistic", true)
+	weighingNothing := map[string]*Trial{"refined": refined(path), "solved": solved(), "logistic": logistic}
+	for _, trial := range weighingNothing {
+		trial.Add(trial.Score(0, blockOf(weightless)))
+	}
+	for what, trial := range map[string]*Trial{
+		"no fold":                      New(incremental.Options{}, nus, classes),
+		"a fold without rows":          solved(),
+		"refined without a fold":       refined(),
+		"refined, folds without rows":  refined(nil, nil),
+		"refined, no row scored":       refined(path, path),
+		"no ν":                         Refined(incremental.Options{}, nil, classes, [][]*incremental.Model{{}}, "logistic", true),
+		"refined, rows weigh nothing":  weighingNothing["refined"],
+		"solved, rows weigh nothing":   weighingNothing["solved"],
+		"logistic, rows weigh nothing": weighingNothing["logistic"],
+	} {
+		if c, err := trial.Curve(); c != nil || !errors.Is(err, ErrRows) {
+			t.Errorf("%s: curve %+v, %v", what, c, err)
+		}
+	}
+	some := refined(nil, path)
+	some.Add(some.Score(1, blockOf(rows)))
+	c := curveOf(t, some)
+	for _, p := range c.Points() {
+		if len(p.FoldLoss) != 1 || p.Scores == nil || math.IsNaN(p.Loss+p.BalancedLoss+p.FoldLoss[0]+p.Scores.Correctness+p.Scores.BalancedCorrectness) {
+			t.Errorf("a fold without rows: %+v", p)
+		}
+	}
+	if c.By(Accuracy) != Correctness || curveOf(t, trial(t, incremental.Options{}, nus, rows, 2)).By(Balanced) != BalancedLoss {
+		t.Error("the criterion does not follow the scored rows")
+	}
+}
+
+// Planes whose values overflow are never chosen: their loss is larger than any other.
+func TestOverflowIsNotChosen(t *testing.T) {
+	rows := randomRows(rand.New(rand.NewPCG(8, 1)), 80, 2, 2, 1)
+	for i := range rows {
+		rows[i].weight = 1
+	}
+	classes := moments(t, rows, 2).Classes()
+	good, err := moments(t, rows, 2).Solve(incremental.Options{Nu: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := *good
+	bad.Planes = slices.Clone(good.Planes)
+	bad.Planes[0].W, bad.Planes[0].Gamma = []float64{math.MaxFloat64, -math.MaxFloat64}, math.MaxFloat64
+	for i := range rows {
+		rows[i].x[0], rows[i].x[1] = rows[i].x[0]*1e3, rows[i].x[1]*1e3 // ∞ − ∞
+	}
+	for _, logistic := range []bool{false, true} {
+		trial := Refined(incremental.Options{}, []float64{1, 2}, classes, [][]*incremental.Model{{&bad, good}}, "newton", logistic)
+		trial.Add(trial.Score(0, blockOf(rows)))
+		c := curveOf(t, trial)
+		if p := c.Choose(Loss); p.Nu != 2 || c.points[0].Loss < 1e80 {
+			t.Errorf("logistic %t: ν = %v of %+v", logistic, p.Nu, c.points)
+		}
 	}
 }

@@ -239,6 +239,13 @@ func (p *Problem) comparison(kernel kernels.Kernel, fold []int32) (*comparison, 
 		if len(held) == 0 || slices.Max(missing) > 0 {
 			continue
 		}
+		var weighs float64
+		for _, i := range held {
+			weighs += weighted.Weight(i)
+		}
+		if !(weighs > 0) {
+			continue
+		}
 		of := part{rest: first.Pick(rest), weighted: weighted.Pick(rest), held: weighted.Pick(held)}
 		c.codes = append(c.codes, of.held.Codes...)
 		for i := range held {
@@ -285,6 +292,9 @@ func (c *comparison) mean(x []float64) (mean, deviation float64) {
 		share[c.codes[i]] += g
 	}
 	for i, g := range c.share {
+		if g == 0 {
+			continue // of a class that may have no share
+		}
 		d := g * (x[i] - sum[c.codes[i]]/share[c.codes[i]])
 		deviation += float64(d * d)
 	}
@@ -332,8 +342,12 @@ func (c *comparison) judge(ctx context.Context, of *Judged) (s scores, err error
 		of.Seconds += (f.seconds + time.Since(began).Seconds()) / float64(len(folds))
 		of.Mean += float64(len(f.rows.Columns)) / float64(len(folds))
 	}
-	curve, options := trial.Curve(), c.Planes
-	options.Nu = curve.Choose(tuning.For(c.Objective, true)).Nu
+	curve, err := trial.Curve()
+	if err != nil {
+		return s, err
+	}
+	options := c.Planes
+	options.Nu = curve.Choose(curve.By(c.Objective)).Nu
 	of.Nu = options.Nu
 	for _, f := range folds {
 		model, err := f.rest.Solve(options)
@@ -354,6 +368,9 @@ func (c *comparison) judge(ctx context.Context, of *Judged) (s scores, err error
 					e -= 2
 				}
 				loss += float64(e * e)
+			}
+			if loss-loss != 0 { // it cannot be compared
+				return s, errors.New("the decision values of held-out rows overflow")
 			}
 			s.right, s.loss = append(s.right, right), append(s.loss, loss/float64(planes))
 		}

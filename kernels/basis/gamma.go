@@ -126,7 +126,7 @@ func (s *search) choose(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.nus, s.by = []float64{s.Planes.Nu}, tuning.For(s.Objective, true)
+	s.nus = []float64{s.Planes.Nu}
 	if s.Planes.Nu == 0 {
 		s.nus = tuning.GridOf(s.Planes)
 	}
@@ -166,7 +166,6 @@ type search struct {
 	block  *incremental.Block
 	folds  [][]int
 	nus    []float64
-	by     tuning.Criterion
 	z      []float64 // the points
 	parts  []*incremental.Block
 	trials []Trial
@@ -199,13 +198,12 @@ func (s *search) try(ctx context.Context, gamma float64) error {
 	if err != nil {
 		return err
 	}
-	loss := point.Loss
-	if s.by == tuning.BalancedCorrectness {
-		loss = point.BalancedLoss
+	loss, correctness := point.Loss, point.Scores.Correctness
+	if s.Objective == tuning.Balanced {
+		loss, correctness = point.BalancedLoss, point.Scores.BalancedCorrectness
 	}
-	t := Trial{gamma, point.Nu, s.by.Of(&point), loss}
-	if t.Correctness-t.Correctness == 0 && t.Loss-t.Loss == 0 { // weights may overflow
-		s.trials = append(s.trials, t)
+	if !math.IsInf(loss, 0) {
+		s.trials = append(s.trials, Trial{gamma, point.Nu, correctness, loss})
 	}
 	return nil
 }
@@ -243,8 +241,14 @@ func (s *search) heldOut(ctx context.Context, in *Coordinates) (none tuning.Poin
 		}
 		trial.Add(trial.Score(i, lifted))
 	}
-	curve := trial.Curve()
-	return curve.Choose(s.by), nil
+	curve, err := trial.Curve()
+	if err != nil {
+		return none, err
+	}
+	if curve.Rows() == 0 {
+		return none, tuning.ErrRows
+	}
+	return curve.Choose(curve.By(s.Objective)), nil
 }
 
 // threeDigits rounds a number for display.

@@ -27,7 +27,6 @@ import (
 	"streamd/incremental/gram"
 	"streamd/incremental/newton"
 	"streamd/incremental/prequential"
-	"streamd/incremental/study"
 	"streamd/incremental/tuning"
 	"streamd/kernels/reduce"
 )
@@ -381,18 +380,26 @@ func testConfusion() *confusion.Matrix {
 func (f *fake) answers(t testing.TB) {
 	t.Helper()
 	f.served.Refinement = testRefinement()
-	folds := []float64{0.5, math.NaN(), 0.25} // a fold has no rows
-	curve := tuning.Curve{Rows: 42, Points: []tuning.Point{
-		{Nu: 0.5, Loss: 0.75, BalancedLoss: 0.875, FoldLoss: folds, Correctness: 0.75, BalancedCorrectness: 0.5},
-		{Nu: 1, Loss: 0.5, BalancedLoss: math.Inf(1), FoldLoss: folds, Correctness: 0.875, BalancedCorrectness: 0.75},
-	}}
-	unscored := curve
-	unscored.Options.Standardise, unscored.Rows = true, 0
-	f.served.Tuning = model.NewTuning(&study.Tuning{
-		Curves: []tuning.Curve{curve, unscored}, Ways: make([]study.Way, 2), Criterion: tuning.Correctness, Point: curve.Points[1],
-		Finals: []study.Final{{Nu: 1, Quality: study.Quality{Figures: confusion.Figures{Correctness: 0.875, BalancedCorrectness: 0.75}}}},
-	})
-	f.served.Tuning.Digest, f.served.Tuning.ChosenAt = "d1", testTime
+	curve := func(standardise bool, rows int64, figures ...[4]float64) model.TuningCurve {
+		c := model.TuningCurve{Method: "psvm", Standardise: standardise, Rows: rows}
+		for i := range figures {
+			p := model.TuningPoint{Nu: math.Ldexp(0.5, i), Loss: &figures[i][0]}
+			if !math.IsInf(figures[i][1], 0) {
+				p.BalancedLoss = &figures[i][1]
+			}
+			if rows > 0 {
+				p.Correctness, p.BalancedCorrectness = &figures[i][2], &figures[i][3]
+			}
+			c.Points = append(c.Points, p)
+		}
+		return c
+	}
+	figures := [][4]float64{{0.75, 0.875, 0.75, 0.5}, {0.5, math.Inf(1), 0.875, 0.75}}
+	f.served.Tuning = &model.Tuning{
+		Digest: "d1", ChosenAt: testTime, Folds: 2, Criterion: tuning.Correctness.String(), Nu: 1, Method: "psvm", Best: 0.875,
+		Curves: []model.TuningCurve{curve(false, 42, figures...), curve(true, 0, figures...)},
+		Finals: []model.TuningFinal{{Nu: 1, Method: "psvm", Correctness: 0.875, BalancedCorrectness: 0.75}},
+	}
 	f.calibrate(calibration.Sigmoid{A: -2, B: 0})
 	reliability := func(p ...float64) *model.Reliability {
 		r, err := calibration.Measure(p, []bool{false, true, true, true}, nil, 2)

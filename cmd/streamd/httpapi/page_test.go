@@ -19,7 +19,6 @@ import (
 	"streamd/incremental/confusion"
 	"streamd/incremental/decision"
 	"streamd/incremental/newton"
-	"streamd/incremental/study"
 	"streamd/incremental/tuning"
 )
 
@@ -540,17 +539,20 @@ func (f *fake) explain(k int) {
 		refined.Planes = append(refined.Planes, newton.Report{Class: p.Class, Objective: 1234.5 / float64(i+1), Gradient: 3.1e-9, Iterations: 7, SupportVectors: 4321, Gap: math.NaN(), LeaveOneOut: 0.25})
 		quality.Planes = append(quality.Planes, model.PlaneQuality{Class: p.Class, Before: reliability(2), After: reliability(0.9)})
 	}
-	curves := make([]tuning.Curve, 2)
+	curves := make([]model.TuningCurve, 2)
 	for i := range curves {
-		curves[i].Rows, curves[i].Options.Standardise = 20_000, i == 1
+		curves[i] = model.TuningCurve{Method: "psvm", Rows: 20_000, Standardise: i == 1}
 		for e, nu := range tuning.Grid() {
 			loss := 0.4 + 0.001*math.Pow(float64(e-25), 2) + 0.05*float64(i)
-			curves[i].Points = append(curves[i].Points, tuning.Point{Nu: nu, Loss: loss, Correctness: 1.3 - loss})
+			correctness := 1.3 - loss
+			curves[i].Points = append(curves[i].Points, model.TuningPoint{Nu: nu, Loss: &loss, Correctness: &correctness, BalancedCorrectness: new(float64)})
 		}
-		curves[i].Points[3].Correctness = math.NaN()
+		curves[i].Points[3].Correctness = nil
 	}
-	f.served.Quality, f.served.Tuning = quality, model.NewTuning(&study.Tuning{Curves: curves, Ways: make([]study.Way, 2), Criterion: tuning.Correctness, Point: curves[0].Points[25]})
-	f.served.Tuning.ChosenAt, f.served.Tuning.Folds = testTime, 10
+	best := curves[0].Points[25]
+	f.served.Quality, f.served.Tuning = quality, &model.Tuning{
+		ChosenAt: testTime, Folds: 10, Criterion: tuning.Correctness.String(), Nu: best.Nu, Method: "psvm", Best: *best.Correctness, Curves: curves,
+	}
 	f.served.Refinement = &model.Refinement{
 		Method: "full", Digest: f.served.Digest, MadeAt: testTime, Seconds: 1.75, Source: "sample",
 		Rows: 65_536, Live: 5_200_000, Planes: model.PlaneRefinements(refined),

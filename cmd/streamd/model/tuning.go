@@ -86,18 +86,14 @@ func NewTuning(of *study.Tuning) *Tuning {
 	t := &Tuning{
 		Criterion: of.Criterion.String(), Nu: of.Point.Nu, Method: method(of.Chosen),
 		Standardise: o.Standardise, Balanced: o.Balanced, Mu: MuOf(of.Ways[of.Chosen]), Best: of.Criterion.Of(&of.Point),
-	}
-	for _, loss := range of.Point.FoldLoss {
-		if !math.IsNaN(loss) { // NaN: the fold has no rows
-			t.Folds++
-		}
+		Folds: len(of.Point.FoldLoss),
 	}
 	for i, c := range of.Curves {
-		curve := TuningCurve{Method: method(i), Standardise: c.Options.Standardise, Balanced: c.Options.Balanced, Mu: MuOf(of.Ways[i]), Rows: c.Rows}
-		for _, p := range c.Points {
+		curve := TuningCurve{Method: method(i), Standardise: c.Options.Standardise, Balanced: c.Options.Balanced, Mu: MuOf(of.Ways[i]), Rows: c.Rows()}
+		for _, p := range c.Points() {
 			point := TuningPoint{Nu: p.Nu, Loss: number(p.Loss), BalancedLoss: number(p.BalancedLoss)}
-			if c.Rows > 0 {
-				point.Correctness, point.BalancedCorrectness = number(p.Correctness), number(p.BalancedCorrectness)
+			if of := p.Scores; of != nil {
+				point.Correctness, point.BalancedCorrectness = &of.Correctness, &of.BalancedCorrectness
 			}
 			curve.Points = append(curve.Points, point)
 		}

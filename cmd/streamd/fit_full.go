@@ -67,7 +67,7 @@ func (c *fitCmd) learnFull(ctx context.Context, f *fit, r *fitReport) error {
 	if err := f.weighs(); err != nil {
 		return err
 	}
-	r.Reduction = &basisReport{Method: c.Reduce, Sample: f.rows.Rows()}
+	r.Reduction = &basisReport{Method: c.Reduce, Sample: f.rows.Rows(), vectors: true}
 	full := &fullKernel{fit: f, flags: &c.kernelFlags}
 	full.kernel, err = c.kernel(len(f.rows.Columns), 1)
 	if err == nil && c.searched() {

@@ -168,6 +168,8 @@ type basisReport struct {
 	Compared *comparisonReport `json:"compared,omitempty"` // of auto
 	Stages   []model.Stage     `json:"stages,omitempty"`
 	Seconds  float64           `json:"seconds"` // with the bases of the folds
+
+	vectors bool // the points are the support vectors of a full kernel
 }
 
 func (r *basisReport) print(p *table, b *model.BasisJSON) {
@@ -179,8 +181,11 @@ func (r *basisReport) print(p *table, b *model.BasisJSON) {
 	how := fmt.Sprintf("by %s of %s", r.Method, counted(r.Sample, "row"))
 	if r.Method == "none" {
 		how = "all rows"
-		if len(b.Points) < r.Sample {
+		switch {
+		case r.vectors:
 			how = fmt.Sprintf("the support vectors of %s", counted(r.Sample, "row"))
+		case len(b.Points) < r.Sample:
+			how = fmt.Sprintf("of %s, without those that repeat others", counted(r.Sample, "row"))
 		}
 	}
 	p.row("basis", fmt.Sprintf("%s, %s%s, in %.3g s", describeBasis(b), how, scaled, r.Seconds))

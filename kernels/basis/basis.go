@@ -36,11 +36,13 @@ type Problem struct {
 
 	Planes    incremental.Options // options of the planes that judge γ, except Standardise; Nu 0: ν is chosen, too
 	Objective tuning.Objective    // figure that γ is chosen by
-	Gram      bool                // regularise by u'K(Z, Z)u instead of ‖u‖²: see New
-	Points    int                 // most coordinates
-	Reducer   reduce.Reducer      // nil: every row becomes a point
-	Seed      uint64
-	Workers   int // goroutines of the reducer; 0: GOMAXPROCS
+	// Gram regularises by u'K(Z, Z)u instead of ‖u‖²: see New. Coordinates that depend on others
+	// are then left out.
+	Gram    bool
+	Points  int            // most coordinates
+	Reducer reduce.Reducer // nil: every row becomes a point
+	Seed    uint64
+	Workers int // goroutines of the reducer; 0: GOMAXPROCS
 
 	Tried    func()             // unless nil, called after each γ
 	Progress func(reduce.Stage) // unless nil, called after each stage of the reducer
@@ -55,11 +57,7 @@ func (p *Problem) Choose(ctx context.Context, kernel kernels.Kernel) (*kernels.M
 	b := p.scaled()
 	result := &reduce.Result{Features: len(b.Columns)}
 	if p.Reducer == nil {
-		for i := range b.Rows() {
-			for _, c := range b.Columns {
-				result.Z = append(result.Z, c.At(i))
-			}
-		}
+		result.Z = points(b)
 	} else {
 		_, eigen := p.Reducer.(reduce.Eigen)
 		var err error
@@ -76,10 +74,24 @@ func (p *Problem) Choose(ctx context.Context, kernel kernels.Kernel) (*kernels.M
 		}
 	}
 	m, err := result.Map(kernel)
+	if err == nil && p.Gram {
+		m = independent(m)
+	}
 	if err == nil && p.Mean != nil {
 		m, err = m.Scaled(p.Mean, p.Sigma)
 	}
 	return m, result.Stages, err
+}
+
+// points returns the rows of a block, one after the other.
+func points(b *incremental.Block) []float64 {
+	z := make([]float64, 0, b.Rows()*len(b.Columns))
+	for i := range b.Rows() {
+		for _, c := range b.Columns {
+			z = append(z, c.At(i))
+		}
+	}
+	return z
 }
 
 // scaled returns the rows in the kernel's units.

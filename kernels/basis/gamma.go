@@ -14,6 +14,7 @@ import (
 	"streamd/incremental/sample"
 	"streamd/incremental/tuning"
 	"streamd/kernels"
+	"streamd/kernels/reduce"
 )
 
 // Trial is the result of one γ on held-out rows.
@@ -54,7 +55,7 @@ type Gamma struct {
 // checkerboard. So γ is searched on the first 4,000 rows in five folds. The candidates
 // are 4^i times the heuristic's γ, for i from −3 to 6, and then half and twice the best
 // of these. Every γ has the same points Z: up to 100 of these rows, evenly spaced in
-// their order. It is judged by proximal planes in the coordinates K(x, Z) (Fung 2003,
+// their order. Equal rows count once. It is judged by proximal planes in the coordinates K(x, Z) (Fung 2003,
 // 2.55), which cost one solve per fold, also where planes will be refined. A point may be
 // a row of the held-out fold; its class is not used. With Planes.Nu 0 each γ has the best
 // ν of tuning.GridOf.
@@ -130,11 +131,12 @@ func (s *search) choose(ctx context.Context) (float64, error) {
 	if s.Planes.Nu == 0 {
 		s.nus = tuning.GridOf(s.Planes)
 	}
-	points := min(s.Points, gammaPoints, s.block.Rows())
-	for i := range points {
-		for _, column := range s.block.Columns {
-			s.z = append(s.z, column.At(i*s.block.Rows()/points))
-		}
+	n := len(s.block.Columns)
+	candidates := reduce.Distinct(points(s.block), n)
+	distinct := len(candidates) / n
+	count := min(s.Points, gammaPoints, distinct)
+	for i := range count {
+		s.z = append(s.z, candidates[i*distinct/count*n:][:n]...)
 	}
 	for _, rows := range s.folds {
 		if len(rows) > 0 {
@@ -187,6 +189,9 @@ func (s *search) try(ctx context.Context, gamma float64) error {
 	z, err := kernels.NewMap(kernel, len(s.block.Columns), s.z)
 	if err != nil {
 		return err
+	}
+	if s.Gram {
+		z = independent(z)
 	}
 	point, err := s.heldOut(ctx, New(z, s.Gram))
 	if s.Tried != nil {

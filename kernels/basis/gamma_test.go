@@ -12,6 +12,7 @@ import (
 	"streamd/incremental/gram"
 	"streamd/incremental/tuning"
 	"streamd/kernels"
+	"streamd/kernels/reduce"
 )
 
 // board is points of a checkerboard of 4×4 squares on [0, 4]², in five folds.
@@ -191,13 +192,16 @@ func TestSearchFails(t *testing.T) {
 		oneFold.block.Codes[i] = 1
 	}
 	few := board(2, 1)
-	// Twice the same point: K(Z, Z) is singular at every γ.
+	// H alone is left, which is singular: the coordinates of a wide kernel are as good as equal.
 	singular := board(100, 1)
-	for _, c := range singular.block.Columns {
-		x, _ := gram.Values[float64](c)
-		x[50] = x[0]
+	singular.Planes.Nu = 1e300
+	for i := range singular.block.Codes {
+		for _, c := range singular.block.Columns {
+			x, _ := gram.Values[float64](c)
+			x[i] = float64(i & 1) // two points, and three unknowns
+		}
 	}
-	singular.Points, singular.Gram = 2, true
+	singular.Gram = true
 	for name, c := range map[string]struct {
 		problem *search
 		want    error
@@ -230,5 +234,111 @@ func BenchmarkSearch(b *testing.B) {
 				searched(b, p)
 			}
 		})
+	}
+}
+
+// repeated is points of the corners of a cube, each several times, with a class of their own.
+func repeated(rows int) *incremental.Block {
+	x := make([][]float64, 3)
+	b := &incremental.Block{Features: []string{"x", "y", "z"}, Classes: []string{"even", "odd"}}
+	for i := range rows {
+		corner := i * i % 8
+		for j := range x {
+			x[j] = append(x[j], float64(corner>>j&1))
+		}
+		b.Codes = append(b.Codes, int32(corner&1^corner>>1&1))
+	}
+	for _, column := range x {
+		b.Columns = append(b.Columns, gram.ColumnOf(column))
+	}
+	return b
+}
+
+// Rows that occur several times do not make K(Z, Z) singular: each point counts once in the
+// search for γ, and is one coordinate of the basis. Rows that occur once are points as they are.
+func TestEqualRows(t *testing.T) {
+	for name, c := range map[string]struct {
+		block  *incremental.Block
+		points int // of distinct rows
+	}{
+		"every row often": {repeated(400), 3}, // the squares modulo 8 are 0, 1 and 4
+		"one row twice":   {twice(scattered(150), 0, 75), 149},
+		"no row twice":    {scattered(150), 150},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Problem{Rows: c.block, Planes: incremental.Options{Nu: 10}, Points: 100, Gram: true}
+			var err error
+			if p.Mean, p.Sigma, err = Scale(c.block); err != nil {
+				t.Fatal(err)
+			}
+			g, err := p.Gamma(t.Context())
+			if err != nil || len(g.Trials) != 12 || g.Unjudged != nil {
+				t.Fatalf("%+v, %v", g, err)
+			}
+			// So narrow a kernel that no two points depend on each other.
+			kernel, err := kernels.Gaussian(1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for reducer, by := range map[string]reduce.Reducer{"none": nil, "random": reduce.Subset{Nu: 1}} {
+				if p.Reducer, p.Points = by, 1000; by == nil {
+					p.Points = c.block.Rows()
+				}
+				m, _, err := p.Choose(t.Context(), kernel)
+				if err != nil || m.Points() != c.points {
+					t.Errorf("%s: %d points, want %d; %v", reducer, m.Points(), c.points, err)
+					continue
+				}
+				in := New(m, true)
+				lifted := *c.block
+				lifted.Features, lifted.Columns = in.Names, kernels.NewMapper(m).Map(c.block.Columns)
+				if _, err := in.Moments(summed(t, in.Names, &lifted)).Solve(p.Planes); err != nil {
+					t.Errorf("%s: %v", reducer, err)
+				}
+			}
+		})
+	}
+}
+
+// twice puts a row in the place of another.
+func twice(b *incremental.Block, of, at int) *incremental.Block {
+	for _, c := range b.Columns {
+		x, _ := gram.Values[float64](c)
+		x[at] = x[of]
+	}
+	return b
+}
+
+// Coordinates that depend on others are left out, and the planes are the same functions: those
+// of a polynomial in two features with three dimensions, from 30 points.
+func TestDependentCoordinates(t *testing.T) {
+	kernel, err := kernels.Polynomial(1, 0, 2) // x², xy and y²
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := board(200, 1)
+	p.block.Features = []string{"x", "y"}
+	solve := func(points int) []float64 {
+		chosen := Problem{Rows: p.block.Slice(0, points), Points: points, Gram: true}
+		m, _, err := chosen.Choose(t.Context(), kernel)
+		if err != nil || m.Size() != 3 {
+			t.Fatalf("%d coordinates of %d points; %v", m.Size(), points, err)
+		}
+		in := New(m, true)
+		lifted := *p.block
+		lifted.Features, lifted.Columns = in.Names, kernels.NewMapper(m).Map(p.block.Columns)
+		model, err := in.Moments(summed(t, in.Names, &lifted)).Solve(incremental.Options{Nu: 0.1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := make([]float64, 200)
+		model.Classify(make([]int32, 200), values, lifted.Columns)
+		return values
+	}
+	few, many := solve(3), solve(30)
+	for i := range few {
+		if !(math.Abs(few[i]-many[i]) < 1e-9) {
+			t.Fatalf("row %d: %v with three points, %v with thirty", i, few[i], many[i])
+		}
 	}
 }

@@ -181,7 +181,7 @@ func (c ChunkingSynthetic) chunk(ctx context.Context, s *sample, result *Result,
 		if candidates == nil {
 			candidates = s.draw(random, chosen, c.Candidates)
 		} else if c.Fresh > 0 {
-			candidates = distinct(slices.Concat(candidates, s.draw(random, chosen, c.Fresh)), len(s.Columns))
+			candidates = Distinct(slices.Concat(candidates, s.draw(random, chosen, c.Fresh)), len(s.Columns))
 		}
 		full, err := s.classify(ctx, train, test, candidates, chunk.Nu, 1)
 		if err != nil {
@@ -216,7 +216,7 @@ func (c ChunkingSynthetic) chunk(ctx context.Context, s *sample, result *Result,
 		for _, step := range []*Step{&report.Classifier, &report.Approximation, &report.Reduced} {
 			step.divide(float64(c.Runs))
 		}
-		side.candidates = distinct(side.candidates, len(s.Columns))
+		side.candidates = Distinct(side.candidates, len(s.Columns))
 		side.start, side.best = mine[first].best, mine[best].reduced
 		s.report(result, report)
 	}
@@ -235,7 +235,7 @@ func (c ChunkingSynthetic) last(ctx context.Context, s *sample, result *Result, 
 			fresh = max(fresh, c.Candidates)
 		}
 		drawn := s.draw(s.random(1, side.rank, stage), s.live, fresh)
-		candidates := distinct(slices.Concat(side.candidates, drawn), len(s.Columns))
+		candidates := Distinct(slices.Concat(side.candidates, drawn), len(s.Columns))
 		full, err := s.classify(ctx, train, rows{}, candidates, c.Nu, s.workers)
 		if err != nil {
 			return err
@@ -308,11 +308,11 @@ func (c ChunkingSynthetic) reduce(ctx context.Context, s *sample, random *rand.R
 				r.best = next
 			}
 			if c.Unite {
-				r.z = distinct(append(r.z, next.z...), n)
+				r.z = Distinct(append(r.z, next.z...), n)
 			}
 		}
 		if !c.Unite {
-			r.z = distinct(r.best.z, n)
+			r.z = Distinct(r.best.z, n)
 		}
 	}
 	var err error

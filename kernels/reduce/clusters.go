@@ -76,7 +76,7 @@ func (r Clusters) Reduce(ctx context.Context, p *Problem) (*Result, error) {
 		}
 		z = append(z, c.z...)
 	}
-	return s.given(ctx, distinct(z, len(p.Columns)), r.Nu, unconverged)
+	return s.given(ctx, Distinct(z, len(p.Columns)), r.Nu, unconverged)
 }
 
 // groups are the groups of rows to cluster separately: the rows of each class, and

@@ -193,7 +193,7 @@ func (d Direct) start(ctx context.Context, s *sample, random *rand.Rand, points 
 	if _, err := c.run(ctx); err != nil {
 		return nil, err
 	}
-	return distinct(c.z, len(s.Columns)), nil
+	return Distinct(c.z, len(s.Columns)), nil
 }
 
 // A mover evaluates W(Z) and its gradient.

@@ -157,7 +157,7 @@ func TestReducers(t *testing.T) {
 				if m.Size() > p.Points || m.Size() != len(r.Planes[0].U) || m.Points() != r.Points || r.Features != 2 {
 					t.Fatalf("%d coordinates of %d points of %d features", m.Size(), r.Points, r.Features)
 				}
-				if len(distinct(r.Z, 2)) != len(r.Z) {
+				if len(Distinct(r.Z, 2)) != len(r.Z) {
 					t.Errorf("points occur more than once in %v", r.Z)
 				}
 				var planes []int

@@ -69,7 +69,7 @@ func (d Discriminant) Reduce(ctx context.Context, p *Problem) (*Result, error) {
 	for _, i := range which {
 		candidates = s.point(candidates, i)
 	}
-	candidates = distinct(candidates, n)
+	candidates = Distinct(candidates, n)
 	m, err := kernels.NewMap(p.Kernel, n, candidates)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (d Discriminant) Reduce(ctx context.Context, p *Problem) (*Result, error) {
 	if len(z) == 0 {
 		return nil, fmt.Errorf("%w: K(x, z) is the same number for all of them", ErrRows)
 	}
-	return s.given(ctx, distinct(z, n), d.Nu, 0)
+	return s.given(ctx, Distinct(z, n), d.Nu, 0)
 }
 
 // diagonal returns the mean of |K(x, x)| over the live rows, the scale of a kernel, and the largest.

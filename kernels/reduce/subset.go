@@ -31,7 +31,7 @@ func (r Subset) Reduce(ctx context.Context, p *Problem) (*Result, error) {
 		for k, count := range shares(sizes(classes), p.Points) {
 			z = append(z, s.draw(random, classes[k], count)...)
 		}
-		z = distinct(z, len(p.Columns))
+		z = Distinct(z, len(p.Columns))
 	}
 	return s.given(ctx, z, r.Nu, 0)
 }
@@ -79,8 +79,9 @@ func shuffled(random *rand.Rand, which []int) []int {
 	return some
 }
 
-// distinct drops points that have occurred before.
-func distinct(z []float64, n int) []float64 {
+// Distinct returns the points z, of n features each, without those that have occurred before.
+// K(Z, Z) of a point that occurs twice is singular (Wu, Schölkopf and Bakır 2006, section 5.6).
+func Distinct(z []float64, n int) []float64 {
 	seen := make(map[string]bool)
 	kept := z[:0:0]
 	for i := 0; i < len(z); i += n {

@@ -209,6 +209,37 @@ func TestGammaOfTheStream(t *testing.T) {
 	}
 }
 
+// Rows that occur often give a basis, too, and planes in its coordinates, with K(Z, Z) as the
+// regulariser: equal rows are one point.
+func TestBasisOfRepeatedRows(t *testing.T) {
+	const rows = 300
+	x, y, codes := make([]float32, rows), make([]float32, rows), make([]int32, rows)
+	for i := range rows {
+		x[i], y[i] = float32(i%4), float32(i/4%2)
+		codes[i] = int32((i%4 + i/4) & 1)
+	}
+	value, err := wire.Encode(nil, wire.Arrow, &incremental.Block{
+		Columns: []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}, Classes: []string{"-1", "1"}, Codes: codes,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := topic(t, 1)
+	produce(t, name, message{value: value, contentType: wire.Arrow.ContentType()})
+	for _, nu := range []string{"1", "auto"} {
+		d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{
+			"kernel.function": "gaussian", "kernel.reduce": "random", "kernel.basis": "50", "kernel.rows": "0", "kernel.regulariser": "kernel", "model.nu": nu,
+		})
+		d.waitForOffsets(1)
+		s := d.reduced()
+		made := d.epoch().InUse
+		d.stop()
+		if s.Basis.Map.Points() != 8 || len(made.Gammas) == 0 {
+			t.Errorf("ν %s: %d points of 8 distinct rows, γ of %+v", nu, s.Basis.Map.Points(), made.Gammas)
+		}
+	}
+}
+
 // After retirements and a new basis, the daemon serves bit for bit the model of a daemon
 // that has only seen the surviving blocks. Order, partitions, block units, retirements
 // and a restart make no difference.

@@ -367,7 +367,7 @@ func (d *Daemon) restore(o Options) (err error) {
 		Offsets: d.intake.Applied(),
 		MadeAt:  d.started.UTC(),
 	}
-	first.Fingerprint = model.Fingerprint(first)
+	first.Fingerprint = first.Identity().Fingerprint()
 	d.publisher.published.Store(&publication{served: first, replaced: make(chan struct{})})
 	d.log.Info().Str("file", path).Int("blocks", d.live.Blocks()).Int64("rows", d.live.Rows()).
 		Str("state_digest", d.live.Digest()).Msg("snapshot opened")

@@ -163,7 +163,7 @@ func (p *publisher) publish(next *model.Served, by *studyJob) {
 		p.receipts.serves(last.served, last.served, next.Moves)
 		return
 	}
-	next.Fingerprint = model.Fingerprint(next)
+	next.Fingerprint = next.Identity().Fingerprint()
 	p.published.Store(&publication{served: next, fixed: p.live.Target().Features, replaced: make(chan struct{})})
 	close(last.replaced)
 	p.receipts.serves(last.served, next, next.Moves)

@@ -71,7 +71,7 @@ func content(t *testing.T, s *model.Served) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("%s\n%v\n%s", planes(s), s.Model.Options, parts)
+	return fmt.Sprintf("%s\n%s\n%v\n%s", s.Fingerprint, planes(s), s.Model.Options, parts)
 }
 
 // weightedBlocks makes Arrow messages of weighted rows of three overlapping classes, with

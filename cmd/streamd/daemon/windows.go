@@ -294,7 +294,7 @@ func (d *Daemon) solveWindow(ctx context.Context, s *windowSums) *model.Served {
 	default:
 		out.Model, out.Knowledge = planes, model.NewKnowledge(ctx, planes)
 	}
-	out.Fingerprint = model.Fingerprint(out)
+	out.Fingerprint = out.Identity().Fingerprint()
 	return out
 }
 

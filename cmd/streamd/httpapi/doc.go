@@ -34,9 +34,11 @@
 //
 // # The model
 //
-// The answer's fingerprint is its strong ETag: equal fingerprints are equal bytes.
+// The answer's fingerprint is its ETag. It is a function of the sums, the settings and the planes
+// ([model.Identity.Fingerprint]), so every daemon that serves the same model has the same tag. The
+// tag is weak: made_at, offsets and reports in the answer can be others.
 // If-None-Match (a tag, a list or *) gives 304 when the client has the model already, also
-// for its parts /v1/tuning, /v1/quality and /v1/regions. With ?wait=30s (a Go duration, at
+// for /v1/regions. /v1/tuning and /v1/quality have tags of their own bytes. With ?wait=30s (a Go duration, at
 // most [MaxWait]) the answer waits for a model that If-None-Match does not name. It comes
 // at once when there is one, and else when the model changes or goes away. At the end of
 // the wait, and when the server stops, it is 304. Without a model it is 503 no_model with
@@ -150,7 +152,7 @@
 // # Compression
 //
 // Rows may come with Content-Encoding: gzip; the limits hold before and after. A long
-// answer is compressed for a client whose Accept-Encoding has gzip, and its ETag ends in
+// answer is compressed for a client whose Accept-Encoding has gzip, and its strong ETag ends in
 // -gzip. If-None-Match may name either tag.
 //
 // # Access

@@ -8,9 +8,23 @@ import (
 	"strings"
 )
 
-// notModified sets the answer's tag, and answers 304 if the client has that answer.
-func notModified(w http.ResponseWriter, r *http.Request, tag string) bool {
+// hasModel sets the fingerprint as a weak tag, and answers 304 if the client has an answer of that
+// fingerprint. The tag is weak because times, offsets and reports in the answer are no part of the
+// fingerprint.
+func hasModel(w http.ResponseWriter, r *http.Request, fingerprint string) bool {
+	w.Header().Set("ETag", weakPrefix+`"`+fingerprint+`"`)
+	return notModified(w, r, fingerprint)
+}
+
+// hasBytes is hasModel for the tag of the answer's bytes, which is strong.
+func hasBytes(w http.ResponseWriter, r *http.Request, tag string) bool {
 	w.Header().Set("ETag", `"`+tag+`"`)
+	return notModified(w, r, tag)
+}
+
+const weakPrefix = "W/"
+
+func notModified(w http.ResponseWriter, r *http.Request, tag string) bool {
 	w.Header().Set("Cache-Control", "no-cache")
 	if !parseTags(r.Header.Values("If-None-Match")).has(tag) {
 		return false
@@ -36,7 +50,7 @@ func parseTags(lines []string) tags {
 			t.any = true
 			return t
 		}
-		quoted, ok := strings.CutPrefix(strings.TrimPrefix(rest, "W/"), `"`)
+		quoted, ok := strings.CutPrefix(strings.TrimPrefix(rest, weakPrefix), `"`)
 		if !ok {
 			return t
 		}
@@ -53,7 +67,7 @@ func (t tags) has(fingerprint string) bool {
 	return t.any || slices.Contains(t.named, fingerprint)
 }
 
-// tagOf is the tag of a file, by its content.
+// tagOf is the strong tag of an answer, by its content.
 func tagOf(content []byte) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:8])

@@ -149,7 +149,7 @@ func (f *fake) Window(_ context.Context, w model.Window, nu float64) (*model.Ser
 		m.Options.Nu = nu
 		next.Model = &m
 	}
-	next.Fingerprint = model.Fingerprint(&next)
+	next.Fingerprint = next.Identity().Fingerprint()
 	return &next, nil
 }
 

@@ -14,7 +14,7 @@ import (
 
 // ModelAnswer is the body of GET /v1/model, for n features and k classes.
 type ModelAnswer struct {
-	Fingerprint string    `json:"fingerprint"`      // id of this answer: equal fingerprints are equal bytes
+	Fingerprint string    `json:"fingerprint"`      // id of the classifier and its sums, for every daemon that serves it; times, offsets, counts and reports are no part of it
 	Digest      string    `json:"state_digest"`     // SHA-256 of the summed state, hex
 	MadeAt      time.Time `json:"made_at,omitzero"` // time when the planes were made; absent from the model of a window, which is a function of its blocks
 	Features    []string  `json:"features"`         // names of the n features
@@ -61,26 +61,23 @@ type ModelAnswer struct {
 
 // modelAnswer renders s, which must have a model, and shares the model's memory.
 func modelAnswer(s *model.Served) ModelAnswer {
-	m, features := s.Model.WithoutMissing(), s.RowFeatures()
-	if s.Basis == nil {
-		features = m.Features
-	}
+	m, i := s.Model.WithoutMissing(), s.Identity()
 	a := ModelAnswer{
 		Fingerprint: s.Fingerprint,
 		Digest:      s.Digest,
 		MadeAt:      s.MadeAt.UTC(),
-		Features:    features,
-		Classes:     m.Classes,
+		Features:    i.Features,
+		Classes:     i.Classes,
 		ClassRows:   m.Rows,
-		Planes:      model.NewPlanesJSON(m.Planes),
-		Options:     model.NewOptionsJSON(m.Options),
-		Missing:     model.NewMissingJSON(s.Missing, features, s.Model),
+		Planes:      i.Planes,
+		Options:     i.Options,
+		Missing:     i.Missing,
 		Mean:        m.Mean,
-		Method:      s.Method(),
+		Method:      i.Method,
 		Knowledge:   s.Knowledge,
 		Refinement:  s.Refinement,
 		Tuning:      s.Tuning,
-		Calibration: model.NewCalibrationJSON(s.Calibration),
+		Calibration: i.Calibration,
 		Decision:    model.NewDecisionJSON(s.DecidesBy(), len(m.Classes), s.Absent.Decision),
 		Forgetting:  s.Forgetting,
 		Window:      s.Window,
@@ -93,6 +90,21 @@ func modelAnswer(s *model.Served) ModelAnswer {
 		a.Basis, a.BasisID, a.BasisStale = model.NewBasisJSON(b.Map, b.Regulariser), b.ID, b.Stale
 	}
 	return a
+}
+
+// Identity has the parts of the answer that the fingerprint is made of.
+func (a *ModelAnswer) Identity() *model.Identity {
+	i := &model.Identity{
+		Digest: a.Digest, Basis: a.BasisID, Features: a.Features, Classes: a.Classes, Options: a.Options, Missing: a.Missing,
+		Method: a.Method, Planes: a.Planes, Calibration: a.Calibration, Decision: a.Decision,
+	}
+	if a.Forgetting != nil {
+		i.Weighted = a.Forgetting.Digest
+	}
+	if a.Basis != nil {
+		i.Regulariser = string(a.Basis.Regulariser)
+	}
+	return i
 }
 
 // Classifier reads the classifier back. The answer may have been saved and edited: parts
@@ -131,17 +143,23 @@ func (a *ModelAnswer) Classifier() (*model.Classifier, error) {
 	return c, nil
 }
 
+// renderedModel is the answer of a served value.
+type renderedModel struct {
+	of *model.Served
+	*rendering
+}
+
 // render keeps the last rendering for the many clients that poll the same model.
 func (s *Server) render(served *model.Served) (*rendering, error) {
-	if last := s.rendered.Load(); last != nil && last.fingerprint == served.Fingerprint {
-		return last, nil
+	if last := s.rendered.Load(); last != nil && last.of == served {
+		return last.rendering, nil
 	}
 	body, err := json.Marshal(modelAnswer(served))
 	if err != nil {
 		return nil, fmt.Errorf("encode model %s: %w", served.Fingerprint, err)
 	}
-	rendered := newRendering(served.Fingerprint, "application/json", append(body, '\n'))
-	s.rendered.Store(rendered)
+	rendered := newRendering("application/json", append(body, '\n'))
+	s.rendered.Store(&renderedModel{served, rendered})
 	return rendered, nil
 }
 
@@ -162,7 +180,7 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	if served.Model == nil {
 		return noModel(served)
 	}
-	if notModified(w, r, served.Fingerprint) {
+	if hasModel(w, r, served.Fingerprint) {
 		return nil
 	}
 	rendered, err := s.render(served)

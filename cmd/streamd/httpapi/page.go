@@ -77,7 +77,7 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return errNoPath
 	}
-	if notModified(w, r, a.tag) {
+	if hasBytes(w, r, a.tag) {
 		return nil
 	}
 	write(w, http.StatusOK, a.contentType, a.content)

@@ -28,24 +28,30 @@ func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 		return absent(served, "picture of its regions", fmt.Sprintf("it is not one of two features and up to %d classes behind a kernel", plot.MostClasses))
 	}
 	if parseTags(r.Header.Values("If-None-Match")).has(served.Fingerprint) {
-		notModified(w, r, served.Fingerprint)
+		hasModel(w, r, served.Fingerprint)
 		return nil
 	}
-	picture, err := s.picture(r.Context(), served)
+	picture, err := s.draw(r.Context(), served)
 	if err != nil {
 		return err
 	}
-	if notModified(w, r, picture.fingerprint) {
+	if hasModel(w, r, picture.fingerprint) {
 		return nil
 	}
 	picture.write(w, http.StatusOK)
 	return nil
 }
 
-// picture draws the regions of the served model once, for all callers. One picture is
+// picture is the picture of a classifier.
+type picture struct {
+	fingerprint string
+	*rendering
+}
+
+// draw draws the regions of the served model once, for all callers. One picture is
 // drawn at a time, in a slot of the predictions. Callers that come meanwhile get that
 // picture, even if the model has changed since.
-func (s *Server) picture(ctx context.Context, served *model.Served) (*rendering, error) {
+func (s *Server) draw(ctx context.Context, served *model.Served) (*picture, error) {
 	if last := s.drawn.Load(); last != nil && last.fingerprint == served.Fingerprint {
 		return last, nil
 	}
@@ -60,7 +66,7 @@ func (s *Server) picture(ctx context.Context, served *model.Served) (*rendering,
 		if err := drawing.SVG(&svg); err != nil {
 			return nil, err
 		}
-		drawn := newRendering(served.Fingerprint, "image/svg+xml", svg.Bytes())
+		drawn := &picture{served.Fingerprint, newRendering("image/svg+xml", svg.Bytes())}
 		s.drawn.Store(drawn)
 		return drawn, nil
 	})
@@ -69,7 +75,7 @@ func (s *Server) picture(ctx context.Context, served *model.Served) (*rendering,
 		if result.Err != nil {
 			return nil, result.Err
 		}
-		return result.Val.(*rendering), nil
+		return result.Val.(*picture), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -43,7 +44,7 @@ func (s *Server) tuning(w http.ResponseWriter, r *http.Request) error {
 	if served.Model == nil || served.Tuning == nil {
 		return absent(served, "choice of ν", served.Absent.Tuning)
 	}
-	return report(w, r, served, served.Tuning)
+	return report(w, r, served.Tuning)
 }
 
 func (s *Server) quality(w http.ResponseWriter, r *http.Request) error {
@@ -51,7 +52,7 @@ func (s *Server) quality(w http.ResponseWriter, r *http.Request) error {
 	if served.Model == nil || served.Quality == nil {
 		return absent(served, "measured quality", served.Absent.Quality)
 	}
-	return report(w, r, served, served.Quality)
+	return report(w, r, served.Quality)
 }
 
 func (s *Server) prequential(w http.ResponseWriter, _ *http.Request) error {
@@ -118,12 +119,17 @@ func (s *Server) labelRequests(w http.ResponseWriter, r *http.Request) error {
 	return answerJSON(w, a)
 }
 
-// report answers with a part of the served model, under the model's tag.
-func report(w http.ResponseWriter, r *http.Request, served *model.Served, part any) error {
-	if notModified(w, r, served.Fingerprint) {
-		return nil
+// report answers with a report of the served model. Models of one fingerprint can differ in it, so
+// it has a tag of its own.
+func report(w http.ResponseWriter, r *http.Request, part any) error {
+	body, err := json.Marshal(part)
+	if err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
 	}
-	return answerJSON(w, part)
+	if !hasBytes(w, r, tagOf(body)) {
+		writeJSON(w, http.StatusOK, append(body, '\n'))
+	}
+	return nil
 }
 
 // absent is the error for a part that the served model does not have.

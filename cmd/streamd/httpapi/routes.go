@@ -48,7 +48,7 @@ var routes = []route{
 	{
 		method: "GET", path: "/v1/model", handle: (*Server).model, role: config.RoleRead,
 		summary: "The served model",
-		notes: "The ETag is the model's fingerprint: equal fingerprints are equal bytes. With `wait`, the answer comes once there is a model that If-None-Match does not name, or once the model goes away. At the end of the wait it is 304. " +
+		notes: "The ETag is the model's fingerprint: of its sums, settings and planes, without times and offsets. So it is weak, and alike for daemons that serve the same model. With `wait`, the answer comes once there is a model that If-None-Match does not name, or once the model goes away. At the end of the wait it is 304. " +
 			"Numbers have the fewest digits that read back to the same float64.\n\n" + windowNotes,
 		query: append([]described{modelWait}, windowQuery...), tagged: true,
 		replies: []reply{{200, "The model.", ModelAnswer{}, ""}},
@@ -307,7 +307,7 @@ var document []byte
 var documentTag = tagOf(document)
 
 func (s *Server) describe(w http.ResponseWriter, r *http.Request) error {
-	if !notModified(w, r, documentTag) {
+	if !hasBytes(w, r, documentTag) {
 		writeJSON(w, http.StatusOK, document)
 	}
 	return nil

@@ -62,14 +62,14 @@ type Server struct {
 	pages   *http.CrossOriginProtection
 
 	mux      http.Handler
-	scraped  http.Handler              // the metrics
-	rendered atomic.Pointer[rendering] // the model as JSON
-	slots    chan struct{}             // one per prediction that is being computed
-	polls    chan struct{}             // one per waiting poll
-	windows  chan struct{}             // one per window that is being solved
-	streams  chan struct{}             // one per client that follows the events
-	memory   *semaphore.Weighted       // config.Memory bytes
-	drawn    atomic.Pointer[rendering] // the model's regions
+	scraped  http.Handler                  // the metrics
+	rendered atomic.Pointer[renderedModel] // the model as JSON
+	slots    chan struct{}                 // one per prediction that is being computed
+	polls    chan struct{}                 // one per waiting poll
+	windows  chan struct{}                 // one per window that is being solved
+	streams  chan struct{}                 // one per client that follows the events
+	memory   *semaphore.Weighted           // config.Memory bytes
+	drawn    atomic.Pointer[picture]       // the model's regions
 	drawing  singleflight.Group
 	stopping chan struct{}
 	stop     func() // closes stopping

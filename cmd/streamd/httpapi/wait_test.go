@@ -36,7 +36,7 @@ func TestIfNoneMatch(t *testing.T) {
 		if w.Code != test.status {
 			t.Errorf("%q: status %d, want %d", test.headers, w.Code, test.status)
 		}
-		if tag := w.Header().Get("ETag"); tag != `"f1"` {
+		if tag := w.Header().Get("ETag"); tag != `W/"f1"` {
 			t.Errorf("%q: ETag %s", test.headers, tag)
 		}
 		if w.Code == 304 && w.Body.Len() > 0 {
@@ -97,12 +97,12 @@ func TestLongPoll(t *testing.T) {
 		after  time.Duration
 		want   string // ETag
 	}{
-		{name: "a model it does not know", tag: `"f0"`, status: 200, want: `"f1"`},
-		{name: "no tag", status: 200, want: `"f1"`},
-		{name: "no change", tag: `"f1"`, status: 304, after: wait, want: `"f1"`},
-		{name: "any", tag: `*`, status: 304, after: wait, want: `"f1"`},
+		{name: "a model it does not know", tag: `"f0"`, status: 200, want: `W/"f1"`},
+		{name: "no tag", status: 200, want: `W/"f1"`},
+		{name: "no change", tag: `"f1"`, status: 304, after: wait, want: `W/"f1"`},
+		{name: "any", tag: `*`, status: 304, after: wait, want: `W/"f1"`},
 		{
-			name: "a change", tag: `"f1"`, status: 200, after: 40 * time.Second, want: `"f2"`,
+			name: "a change", tag: `"f1"`, status: 200, after: 40 * time.Second, want: `W/"f2"`,
 			during: func(t *testing.T, f *fake, stop func()) {
 				time.Sleep(20 * time.Second)
 				f.serve(func(s *model.Served) {}) // the same model again does not end the wait
@@ -111,14 +111,14 @@ func TestLongPoll(t *testing.T) {
 			},
 		},
 		{
-			name: "to another model it knows", tag: `"f1", "f2"`, status: 304, after: wait, want: `"f2"`,
+			name: "to another model it knows", tag: `"f1", "f2"`, status: 304, after: wait, want: `W/"f2"`,
 			during: func(t *testing.T, f *fake, stop func()) {
 				time.Sleep(time.Second)
 				f.serve(func(s *model.Served) { s.Fingerprint = "f2" })
 			},
 		},
 		{
-			name: "the first model", before: func(s *model.Served) { s.Model = nil }, status: 200, after: time.Second, want: `"f2"`,
+			name: "the first model", before: func(s *model.Served) { s.Model = nil }, status: 200, after: time.Second, want: `W/"f2"`,
 			during: func(t *testing.T, f *fake, stop func()) {
 				time.Sleep(time.Second)
 				again := newFake().served.Model
@@ -134,7 +134,7 @@ func TestLongPoll(t *testing.T) {
 			},
 		},
 		{
-			name: "the end", tag: `"f1"`, status: 304, after: 2 * time.Second, want: `"f1"`,
+			name: "the end", tag: `"f1"`, status: 304, after: 2 * time.Second, want: `W/"f1"`,
 			during: func(t *testing.T, f *fake, stop func()) {
 				time.Sleep(2 * time.Second)
 				stop()

@@ -169,14 +169,14 @@ func (s *Server) windowModel(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if notModified(w, r, served.Fingerprint) {
+	if hasModel(w, r, served.Fingerprint) {
 		return nil
 	}
 	body, err := json.Marshal(modelAnswer(served))
 	if err != nil {
 		return fmt.Errorf("encode model %s: %w", served.Fingerprint, err)
 	}
-	newRendering(served.Fingerprint, "application/json", append(body, '\n')).write(w, http.StatusOK)
+	newRendering("application/json", append(body, '\n')).write(w, http.StatusOK)
 	return nil
 }
 

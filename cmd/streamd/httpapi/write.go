@@ -43,19 +43,18 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 // rendering is the body of an answer that many clients get. It is compressed once, for the
 // first client that can read gzip.
 type rendering struct {
-	fingerprint string // of the model
 	contentType string
 	body        []byte
 	zipped      func() []byte
 }
 
-func newRendering(fingerprint, contentType string, body []byte) *rendering {
-	return &rendering{fingerprint, contentType, body, sync.OnceValue(func() []byte { return zip(body) })}
+func newRendering(contentType string, body []byte) *rendering {
+	return &rendering{contentType, body, sync.OnceValue(func() []byte { return zip(body) })}
 }
 
 // write answers with a body, compressed if it is long and the client can read gzip.
 func write(w http.ResponseWriter, status int, contentType string, body []byte) {
-	newRendering("", contentType, body).write(w, status)
+	newRendering(contentType, body).write(w, status)
 }
 
 // write answers with the rendering. Compression ends before the first byte is written, so
@@ -97,7 +96,7 @@ func listed[T any](list []T) []T {
 
 const (
 	zipBytes  = 4 << 10 // shorter answers are not compressed
-	zippedTag = "-gzip" // suffix of a compressed answer's ETag: its bytes differ
+	zippedTag = "-gzip" // suffix of a compressed answer's strong ETag: its bytes differ
 	zipMemory = 1 << 20 // about the memory of a compressor
 )
 
@@ -158,7 +157,7 @@ func beginZip(w http.ResponseWriter) bool {
 	}
 	header := w.Header()
 	header.Set("Content-Encoding", "gzip")
-	if tag, ok := strings.CutSuffix(header.Get("ETag"), `"`); ok {
+	if tag, ok := strings.CutSuffix(header.Get("ETag"), `"`); ok && !strings.HasPrefix(tag, weakPrefix) {
 		header.Set("ETag", tag+zippedTag+`"`)
 	}
 	return true

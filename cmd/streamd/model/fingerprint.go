@@ -4,54 +4,188 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
+	"maps"
 	"math"
-	"strconv"
+	"slices"
 )
 
-// Fingerprint identifies a served value by its content.
-func Fingerprint(s *Served) string {
-	h := sha256.New()
-	text := func(parts ...string) {
-		for _, p := range parts {
-			binary.Write(h, binary.LittleEndian, int64(len(p)))
-			h.Write([]byte(p))
-		}
-	}
-	number := func(xs ...int64) {
-		binary.Write(h, binary.LittleEndian, xs)
-	}
-	text(s.Problem, s.Digest, s.BasisID(), strconv.FormatBool(s.Basis != nil && s.Basis.Stale))
-	number(s.Rows, int64(s.Blocks), s.MadeAt.UnixNano())
-	for _, o := range s.Offsets {
-		text(o.Topic)
-		number(int64(o.Partition), o.Next)
-	}
-	if s.Model != nil {
-		// The digest covers classes and features. Of the options only ν and scaling
-		// change while a process lives, and MadeAt is a time within that life. Of the
-		// rule its kind and threshold change, and the curves below.
-		number(int64(math.Float64bits(s.Model.Options.Nu)), int64(math.Float64bits(s.DecidesBy().Threshold())))
-		text(strconv.FormatBool(s.Model.Options.Standardise), string(s.DecidesBy().Kind()))
-		for _, p := range s.Model.Planes {
-			text(p.Class)
-			for _, w := range p.W {
-				number(int64(math.Float64bits(w)))
-			}
-			number(int64(math.Float64bits(p.Gamma)))
-		}
-	}
-	all := []any{s.Missing, s.Tuning, s.Refinement, s.Calibration, s.Quality, s.Absent}
+// Identity is everything that decides about a served classifier and its answers, in the written
+// forms of GET /v1/model. Clocks, offsets, counts of blocks and reports (tuning, refinement,
+// quality) are no part of it. So daemons with the same sums, settings and choices serve the same
+// fingerprint, after any history and any number of restarts.
+type Identity struct {
+	Digest      string           // state_digest
+	Weighted    string           // forgetting.digest; "": rows are not weighted by age
+	Basis       string           // basis_id; "": the planes are in the features
+	Regulariser string           // basis.regulariser; "" without a basis
+	Features    []string         // features; of the rows
+	Classes     []string         // classes
+	Options     OptionsJSON      // options
+	Missing     []MissingJSON    // missing
+	Method      string           // method
+	Planes      []PlaneJSON      // planes, without their condition numbers
+	Calibration *CalibrationJSON // calibration; nil: none
+	Decision    *DecisionJSON    // decision, without its reason; nil without a model
+}
+
+// Identity is the identity of a served value. Without a model it has the digests alone.
+func (s *Served) Identity() *Identity {
+	i := &Identity{Digest: s.Digest}
 	if s.Forgetting != nil {
-		all = append(all, s.Forgetting)
+		i.Weighted = s.Forgetting.Digest
 	}
-	if s.Window != nil {
-		all = append(all, s.Window)
+	if s.Model == nil {
+		return i
 	}
-	parts, err := json.Marshal(all)
-	if err != nil {
-		panic(err) // finite numbers and texts
+	if s.Basis != nil {
+		i.Basis, i.Regulariser = s.Basis.ID, string(s.Basis.Regulariser)
 	}
-	h.Write(parts)
-	return hex.EncodeToString(h.Sum(nil)[:16])
+	m := s.Model.WithoutMissing()
+	i.Features, i.Classes = m.Features, m.Classes
+	if s.Basis != nil {
+		i.Features = s.Basis.Features
+	}
+	i.Options = NewOptionsJSON(m.Options)
+	i.Missing = NewMissingJSON(s.Missing, i.Features, s.Model)
+	i.Method = s.Method()
+	i.Planes = NewPlanesJSON(m.Planes)
+	i.Calibration = NewCalibrationJSON(s.Calibration)
+	i.Decision = NewDecisionJSON(s.DecidesBy(), len(i.Classes), "")
+	return i
+}
+
+// Fingerprint is the first 16 bytes, in hex, of SHA-256 of the canonical encoding. A text is its
+// length in bytes (uvarint) and its bytes. A list is its length (uvarint) and its entries. A number
+// is a float64, little endian, with 0 for −0. The encoding is:
+//
+//	text "streamd model"
+//	text state_digest, text forgetting.digest, text basis_id, text basis.regulariser
+//	list of texts: features
+//	list of texts: classes
+//	number ν; byte: 1 if balanced, plus 2 if standardised
+//	list of class weights in the order of the labels' bytes: text class, number
+//	list of missing, in their order: text feature, text policy, text column,
+//	    list of numbers: the mean, or none
+//	text method
+//	list of planes: text class, list of numbers w, number γ
+//	text of the calibration's method, and for each plane
+//	    platt     number a, number b
+//	    isotonic  list of numbers values, list of numbers probabilities
+//	    softmax   list of numbers weights, number bias
+//	text of the decision's rule, list of numbers: the threshold, or none
+//	list of costs in their order: text class, text answer, number
+//
+// Names are those of GET /v1/model. A text that is absent there is empty, and so is a list. Without
+// a model all is empty or 0 but the digests. Of numbers there is nothing to round: JSON has
+// their shortest decimals, which read back as the same bits.
+func (i *Identity) Fingerprint() string {
+	var e encoder
+	e.text("streamd model")
+	e.text(i.Digest)
+	e.text(i.Weighted)
+	e.text(i.Basis)
+	e.text(i.Regulariser)
+	e.texts(i.Features)
+	e.texts(i.Classes)
+	e.number(i.Options.Nu)
+	var flags byte
+	if i.Options.Balanced {
+		flags |= 1
+	}
+	if i.Options.Standardise {
+		flags |= 2
+	}
+	e = append(e, flags)
+	e.count(len(i.Options.ClassWeights))
+	for _, class := range slices.Sorted(maps.Keys(i.Options.ClassWeights)) {
+		e.text(class)
+		e.number(i.Options.ClassWeights[class])
+	}
+	e.count(len(i.Missing))
+	for _, m := range i.Missing {
+		e.text(m.Feature)
+		e.text(string(m.Policy))
+		e.text(m.Column)
+		e.optional(m.Mean)
+	}
+	e.text(i.Method)
+	e.count(len(i.Planes))
+	for _, p := range i.Planes {
+		e.text(p.Class)
+		e.numbers(p.W)
+		e.number(p.Gamma)
+	}
+	e.calibration(i.Calibration)
+	d := i.Decision
+	if d == nil {
+		d = &DecisionJSON{}
+	}
+	e.text(string(d.Rule))
+	e.optional(d.Threshold)
+	e.count(len(d.Costs))
+	for _, c := range d.Costs {
+		e.text(c.Class)
+		e.text(c.Answer)
+		e.number(c.Cost)
+	}
+	sum := sha256.Sum256(e)
+	return hex.EncodeToString(sum[:16])
+}
+
+// encoder appends the parts of a canonical encoding.
+type encoder []byte
+
+func (e *encoder) count(n int) { *e = binary.AppendUvarint(*e, uint64(n)) }
+
+func (e *encoder) text(s string) {
+	e.count(len(s))
+	*e = append(*e, s...)
+}
+
+func (e *encoder) texts(list []string) {
+	e.count(len(list))
+	for _, s := range list {
+		e.text(s)
+	}
+}
+
+func (e *encoder) number(x float64) {
+	*e = binary.LittleEndian.AppendUint64(*e, math.Float64bits(x+0)) // −0 + 0 = 0
+}
+
+func (e *encoder) numbers(list []float64) {
+	e.count(len(list))
+	for _, x := range list {
+		e.number(x)
+	}
+}
+
+// optional is the list of a number that may be absent.
+func (e *encoder) optional(x *float64) {
+	if x == nil {
+		e.count(0)
+		return
+	}
+	e.numbers([]float64{*x})
+}
+
+func (e *encoder) calibration(c *CalibrationJSON) {
+	if c == nil {
+		e.text("")
+		return
+	}
+	e.text(string(c.Method))
+	for _, p := range c.Planes {
+		switch {
+		case p.A != nil && p.B != nil:
+			e.number(*p.A)
+			e.number(*p.B)
+		case p.Bias != nil:
+			e.numbers(p.Weights)
+			e.number(*p.Bias)
+		default:
+			e.numbers(p.Values)
+			e.numbers(p.Probabilities)
+		}
+	}
 }

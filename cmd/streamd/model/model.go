@@ -34,8 +34,8 @@ import (
 // Served is the model that the daemon serves, or the reason why there is none. It is
 // immutable.
 type Served struct {
-	// Fingerprint names this value: two values with the same fingerprint are
-	// equal in every field but Moves. Letters, digits, ".", "_" and "-" only.
+	// Fingerprint names the classifier and its sums: see Identity. Letters, digits, ".",
+	// "_" and "-" only.
 	Fingerprint string
 	// Model is nil when the live set makes none. Then Problem says why, for the
 	// client to read; otherwise Problem is empty.

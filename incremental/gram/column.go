@@ -179,6 +179,11 @@ var gatherers = [...]func(dst []float64, c Column, rows []int32, origin float64)
 	Uint8: gather[uint8], Uint16: gather[uint16], Uint32: gather[uint32], Uint64: gather[uint64],
 }
 
+// gatherColumn is the gather of the reference.
+func gatherColumn(dst []float64, c Column, rows []int32, origin float64) {
+	gatherers[c.kind](dst, c, rows, origin)
+}
+
 // elements is the memory that the column views, including the gaps between its elements.
 func elements[T Number](c Column) []T {
 	if c.n == 0 {

@@ -92,12 +92,14 @@ type variant struct {
 	// unweighted rows of columns that isFused accepts.
 	fused   func(sum *Sums, tile []float64, columns []Column, from, rows int, c []float64)
 	isFused func(columns []Column) bool
+	// gather writes the given rows of a column, less an origin, to the front of dst.
+	gather func(dst []float64, c Column, rows []int32, origin float64)
 	// deal, if any, is sumSorted for up to dealtClasses classes, and faster.
 	deal         func(k *Kernel, sums []Sums, columns []Column, codes []int32, weights []float64)
 	dealtClasses int
 }
 
-var reference = variant{name: "reference", accumulate: accumulate, pack: packColumns}
+var reference = variant{name: "reference", accumulate: accumulate, pack: packColumns, gather: gatherColumn}
 
 // NewReference returns a Kernel that computes in pure Go, by the specification, on any
 // processor. Tests and benchmarks compare with it.

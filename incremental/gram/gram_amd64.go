@@ -3,8 +3,6 @@
 package gram
 
 import (
-	"unsafe"
-
 	"golang.org/x/sys/cpu"
 )
 
@@ -17,6 +15,7 @@ var (
 			feature{"POPCNT", cpu.X86.HasPOPCNT}),
 		accumulate:   accumulateAVX2,
 		pack:         packersAVX2.pack,
+		gather:       gatherColumn,
 		deal:         dealAVX2.sum,
 		dealtClasses: 6,
 	}
@@ -27,6 +26,7 @@ var (
 			feature{"BMI2", cpu.X86.HasBMI2}, feature{"POPCNT", cpu.X86.HasPOPCNT}),
 		accumulate:   accumulateAVX512,
 		pack:         packersAVX512.pack,
+		gather:       gatherColumn,
 		fused:        fusedAVX512,
 		isFused:      isFused,
 		deal:         dealAVX512.sum,
@@ -61,15 +61,8 @@ func pick() *variant {
 	return best
 }
 
-// The kernels' blocks of columns are of register size. For wide blocks, panels of right
-// pass: the columns of a block of left stay in the first-level cache while the columns
-// of a panel stream by, and the panel stays in the second-level cache for the next
-// block. A panel of left fits the second-level cache, too.
 const (
 	blockAVX512 = 5
-	blockAVX2   = 3
-	panelRight  = 60 // a multiple of either block
-	panelLeft   = 240
 
 	// Up to this many columns are packed by the kernels that sum them, without panels.
 	// Fewer than a block, and more than these, are faster packed first.
@@ -78,11 +71,8 @@ const (
 )
 
 type (
-	triangle       = func(s, cross *float64, row int, left, right *float64, rows int)
-	rectangle      = func(cross *float64, row int, left, right *float64, rows, blocks int)
 	fusedTriangle  = func(s, cross *float64, row int, tile *float64, columns *byte, from int, origin *float64, rows int)
 	fusedRectangle = func(cross *float64, row int, left, right *float64, columns *byte, from int, origin *float64, rows int)
-	packer         = func(tile *float64, columns *byte, count, from int, origin *float64, groups int)
 )
 
 // The kernels for blocks of 1, 2, … columns of left.
@@ -113,27 +103,6 @@ func accumulateAVX2(s, cross, left, right []float64, n, rows int) {
 	accumulatePanels(trianglesAVX2, rectanglesAVX2, s, cross, left, right, n, rows)
 }
 
-// accumulatePanels takes each block of a panel of left along the columns of a panel of
-// right. There are as many kernels of either shape as a block has columns.
-func accumulatePanels(triangles []triangle, rectangles []rectangle, s, cross, left, right []float64, n, rows int) {
-	block := len(triangles)
-	for top := 0; top < n; top += panelLeft {
-		bottom := min(top+panelLeft, n)
-		for k := 0; k < bottom; k += panelRight {
-			end := k + panelRight
-			for j := max(top, k); j < bottom; j += block {
-				h := min(block, n-j)
-				if blocks := (min(end, j) - k) / block; blocks > 0 {
-					rectangles[h-1](&cross[PackedLen(j)+k], j+1, &left[j*tileStride], &right[k*tileStride], rows, blocks)
-				}
-				if j < end {
-					triangles[h-1](&s[j], &cross[PackedLen(j)+j], j+1, &left[j*tileStride], &right[j*tileStride], rows)
-				}
-			}
-		}
-	}
-}
-
 // fusedAVX512 packs and sums a stretch. The first block of columns is packed by its
 // triangle, and the others by their rectangles with the first block.
 func fusedAVX512(sum *Sums, tile []float64, columns []Column, from, rows int, c []float64) {
@@ -162,9 +131,6 @@ func isFused(columns []Column) bool {
 	return (kind == Float32 && n <= fusedFloat32 || kind == Float64 && n <= fusedFloat64) && alike(columns) == n
 }
 
-// packers are a variant's packers, by kind.
-type packers [Uint64 + 1]packer
-
 var packersAVX512 = packers{
 	Float32: packFloat32AVX512, Float64: packFloat64AVX512,
 	Int8: packInt8AVX512, Int16: packInt16AVX512, Int32: packInt32AVX512, Int64: packInt64AVX512,
@@ -176,37 +142,3 @@ var packersAVX2 = packers{
 	Int8: packInt8AVX2, Int16: packInt16AVX2, Int32: packInt32AVX2, Int64: packInt64AVX2,
 	Uint8: packUint8AVX2, Uint16: packUint16AVX2, Uint32: packUint32AVX2, Uint64: packUint64AVX2,
 }
-
-func (p *packers) pack(tile []float64, columns []Column, from, to int, c []float64) {
-	whole := (to - from) / lanes
-	for j := 0; j < len(columns); {
-		count := alike(columns[j:])
-		done := 0
-		if count == 0 {
-			count = 1
-		} else if whole > 0 {
-			kind := columns[j].kind
-			p[kind](&tile[j*tileStride], bytesOf(columns[j:]), count, from*kind.size(), &c[j], whole)
-			done = whole * lanes
-		}
-		if from+done < to {
-			for i := j; i < j+count; i++ {
-				columns[i].pack(tile[i*tileStride+done:], from+done, to, c[i])
-			}
-		}
-		j += count
-	}
-}
-
-// alike is the number of leading columns that are contiguous in memory and of the kind
-// of the first.
-func alike(columns []Column) int {
-	for j := range columns {
-		if columns[j].stride != 1 || columns[j].kind != columns[0].kind {
-			return j
-		}
-	}
-	return len(columns)
-}
-
-func bytesOf(columns []Column) *byte { return (*byte)(unsafe.Pointer(unsafe.SliceData(columns))) }

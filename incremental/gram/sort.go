@@ -19,7 +19,7 @@ func (k *Kernel) sumSorted(sums []Sums, columns []Column, codes []int32, weights
 			some := rows[:min(stretch, len(rows))]
 			rows = rows[len(some):]
 			for j := range columns {
-				gatherers[columns[j].kind](k.tile[j*tileStride:], columns[j], some, k.origin[j])
+				k.variant.gather(k.tile[j*tileStride:], columns[j], some, k.origin[j])
 			}
 			if weights != nil {
 				v := k.tile[n*tileStride:]

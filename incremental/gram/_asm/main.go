@@ -6,6 +6,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	. "github.com/mmcloughlin/avo/build"
@@ -70,6 +71,10 @@ func main() {
 		pack("AVX2", YMM, k.name, k.size, k.avx2)
 	}
 	Generate()
+	if err := writeNEON("../kernels_arm64.s", "../kernels_arm64.go"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 func function(name, signature, doc string, arguments ...any) {

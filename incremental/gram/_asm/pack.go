@@ -75,13 +75,15 @@ func vectorOf(x uint64) Mem {
 
 var vectors = map[string]bool{}
 
+const packDoc = `writes groups·8 elements from byte from on of count columns,
+each less its origin, to the columns of tile. count and groups are above 0.`
+
 // pack writes the routine that packs columns of one kind into a tile, with vectors from
 // the given register file.
 func pack(variant string, register func() VecVirtual, name string, size int, load load) {
 	function("pack"+name+variant,
 		"func(tile *float64, columns *byte, count, from int, origin *float64, groups int)",
-		`writes groups·8 elements from byte from on of count columns,
-each less its origin, to the columns of tile. count and groups are above 0.`)
+		packDoc)
 	tile, columns, count := pointer("tile"), pointer("columns"), pointer("count")
 	from, origin, end := pointer("from"), pointer("origin"), pointer("groups")
 	SHLQ(Imm(3), end)

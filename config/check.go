@@ -154,6 +154,12 @@ func (l *loader) checkFormat() {
 	if f.Weight != "" && f.Weight == f.Label {
 		l.fault("format.weight", "is also the name of the label")
 	}
+	if err := wire.CheckComment(f.CSVComment); err != nil {
+		l.fault("format.csv_comment", "%v", err)
+	}
+	if _, err := f.Notation(); err != nil && !l.bad["format.csv_decimal"] && !l.bad["format.csv_thousands"] {
+		l.fault("format.csv_thousands", "%v", err)
+	}
 	if most := l.config.Limits.Features; len(f.Features) > most && !l.bad["limits.features"] {
 		l.fault("format.features", "%d features, but limits.features is %d", len(f.Features), most)
 	}

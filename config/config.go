@@ -35,7 +35,12 @@
 // [Secret], which no formatting verb, no encoder and no [Config.WriteYAML] shows.
 package config
 
-import "time"
+import (
+	"errors"
+	"time"
+
+	"streamd/ingest/wire"
+)
 
 //go:generate go test -run=^(TestExample|TestBadFiles)$ . -update
 
@@ -122,7 +127,17 @@ type Format struct {
 
 	MissingFeatures map[string]Missing `key:"missing_features" choices:"reject|zero|mean|indicator" help:"Features whose missing values are treated otherwise, such as: age=indicator."`
 
-	CSVHeader CSVHeader `key:"csv_header" default:"auto" choices:"auto|present|absent" help:"Whether CSV messages begin with a line of column names."`
+	CSVHeader    CSVHeader    `key:"csv_header" default:"auto" choices:"auto|present|absent" help:"Whether CSV messages begin with a line of column names. auto: where their first line is the label's name or texts, not numbers."`
+	CSVComment   string       `key:"csv_comment" help:"Start of lines of CSV messages that are passed over, such as #. Empty: none are."`
+	CSVDecimal   CSVDecimal   `key:"csv_decimal" default:"point" choices:"point|comma" help:"Mark before the decimals of numbers in CSV messages. With comma, fields are separated by tabs, semicolons or bars."`
+	CSVThousands CSVThousands `key:"csv_thousands" default:"none" choices:"none|comma|point|blank|apostrophe" help:"Mark between the thousands of numbers in CSV messages, as in 1,234,567. Groups have three digits."`
+}
+
+// Notation says how numbers are written in CSV.
+func (f Format) Notation() (wire.Notation, error) {
+	thousands, err := wire.ParseThousands(string(f.CSVThousands))
+	n := wire.Notation{DecimalComma: f.CSVDecimal == CSVDecimalComma, Thousands: thousands}
+	return n, errors.Join(err, n.Check())
 }
 
 // Limits bounds the memory that producers can make the daemon take.

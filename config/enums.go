@@ -89,6 +89,20 @@ const (
 	CSVHeaderAbsent  CSVHeader = "absent"
 )
 
+// CSVDecimal is the mark before decimals in CSV.
+type CSVDecimal string
+
+const (
+	CSVDecimalPoint CSVDecimal = "point"
+	CSVDecimalComma CSVDecimal = "comma"
+)
+
+// CSVThousands is the mark between thousands in CSV: see wire.Thousands.
+type CSVThousands string
+
+// CSVThousandsNone is the default.
+const CSVThousandsNone CSVThousands = "none"
+
 // Switch is on, off, or the better of the two.
 type Switch string
 

@@ -137,7 +137,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
-	if err := data.warnOfIdentifiers(s); err != nil {
+	if err := data.warn(s); err != nil {
 		return err
 	}
 	var test *dataset // opened first, so that its errors come at once

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"streamd/cmd/streamd/model"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/wire"
 )
@@ -19,11 +20,35 @@ type columnFlags struct {
 	Label  string       `default:"label" placeholder:"NAME" help:"Column or field of the labels: its name, first, last, or its number from 1. Without a header, CSV has them in the first column by default. LIBSVM always has them first."`
 	Weight string       `placeholder:"NAME" help:"Column or field with the weights of the rows. Without it every row has weight 1."`
 	Ignore namePatterns `placeholder:"NAME,..." help:"Columns to pass over, of any type: names or patterns such as id or *_at. Columns without names are x1, x2, and so on."`
+	csvFlags
 }
 
 func (f *columnFlags) options(format string) wire.Options {
-	return wire.Options{Format: formatOf(format), Label: f.Label, Weight: f.Weight, Ignore: f.Ignore}
+	o := wire.Options{Format: formatOf(format), Label: f.Label, Weight: f.Weight, Ignore: f.Ignore}
+	f.csvFlags.choose(&o)
+	return o
 }
+
+// csvFlags say how a CSV file is written. They have the values of the configuration's format.csv_*.
+type csvFlags struct {
+	CSVHeader    string              `name:"csv-header" enum:"auto,present,absent" default:"auto" help:"Whether CSV begins with a line of column names: ${enum}. With auto it does where that line has the label's name, or texts and no numbers."`
+	CSVComment   commentText         `name:"csv-comment" placeholder:"TEXT" help:"Start of lines of CSV that are passed over, such as #."`
+	CSVDecimal   config.CSVDecimal   `name:"csv-decimal" enum:"point,comma" default:"point" help:"Mark before the decimals of numbers in CSV: ${enum}."`
+	CSVThousands config.CSVThousands `name:"csv-thousands" enum:"none,comma,point,blank,apostrophe" default:"none" help:"Mark between the thousands of numbers in CSV: ${enum}."`
+}
+
+// choose puts the flags, which have been checked, into options.
+func (f *csvFlags) choose(o *wire.Options) {
+	o.Comment = string(f.CSVComment)
+	o.Header, _ = wire.ParseHeader(cmp.Or(f.CSVHeader, "auto"))
+	o.Numbers, _ = config.Format{CSVDecimal: f.CSVDecimal, CSVThousands: cmp.Or(f.CSVThousands, config.CSVThousandsNone)}.Notation()
+}
+
+// commentText is the start of comments.
+type commentText string
+
+// Validate is called by kong.
+func (c commentText) Validate() error { return wire.CheckComment(string(c)) }
 
 // namePatterns are patterns of names of columns.
 type namePatterns []string
@@ -113,6 +138,7 @@ type dataset struct {
 	features  []string // names; x1, x2, … for data without names
 	format    wire.Format
 	blockRows int
+	doubt     string // how the file was taken that could mean something else; empty: none
 }
 
 const (
@@ -139,13 +165,26 @@ func openDataset(path string, options wire.Options) (*dataset, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &dataset{path: path, options: options, features: b.Features, format: reader.Format()}
+	d := &dataset{path: path, options: options, features: b.Features, format: reader.Format(), doubt: reader.Doubt()}
 	if d.features == nil {
 		d.features = incremental.DefaultFeatures(len(b.Columns))
 	}
 	d.options.Features = d.features
 	d.blockRows = max(1, min(maxBlockRows, maxBlockCells/max(1, len(d.features))))
 	return d, nil
+}
+
+// warn warns of what may be wrong with the file.
+func (d *dataset) warn(s *surroundings) error {
+	s.warnOfDoubt(d.path, d.doubt)
+	return d.warnOfIdentifiers(s)
+}
+
+// warnOfDoubt says how a file is taken that could mean something else.
+func (s *surroundings) warnOfDoubt(path, doubt string) {
+	if doubt != "" {
+		fmt.Fprintf(s.stderr, "streamd: warning: %s: %s\n", path, oneLine(doubt))
+	}
 }
 
 // warnOfIdentifiers names features whose values are integers that are all different among the

@@ -332,6 +332,7 @@ func (c *predictCmd) rows(s *surroundings, options wire.Options) (wire.Table, er
 	if err != nil {
 		return wire.Table{}, fmt.Errorf("read %s: %w", c.File, err)
 	}
+	s.warnOfDoubt(c.File, decoder.Doubt())
 	return rows, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -181,12 +182,14 @@ func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 		return a
 	})
 	defer stop()
+	var doubt sync.Once
 	err = pipeline(ctx, workers(),
 		func() (job, error) {
 			piece := <-free
 			if _, err := reader.Cut(piece); err != nil {
 				return job{}, err
 			}
+			doubt.Do(func() { s.warnOfDoubt(c.File, reader.Doubt()) })
 			return job{piece, r.empty()}, nil
 		},
 		func(worker int, j job) (*shipment, error) {

@@ -19,6 +19,7 @@ type builder struct {
 	format     Format // of the payload
 	unlabelled bool   // labels and weights are ignored
 	short      bool   // of memory: Limits.Numbers was met
+	doubt      string // how the first doubtful payload was taken
 
 	labels  *labels
 	codes   []int32
@@ -58,6 +59,13 @@ func (b *builder) finish(names []string, weights []float64, held int) error {
 
 // weighted is whether rows must have weights.
 func (b *builder) weighted() bool { return b.opts.Weight != "" && !b.unlabelled }
+
+// doubtf notes how a payload is taken that could mean something else. The first note stays.
+func (b *builder) doubtf(format string, args ...any) {
+	if b.doubt == "" {
+		b.doubt = fmt.Sprintf(format, args...)
+	}
+}
 
 func (b *builder) fail(row int, column, format string, args ...any) *Error {
 	return &Error{Format: b.format, Row: row, Column: column, Reason: fmt.Sprintf(format, args...), Memory: b.short}

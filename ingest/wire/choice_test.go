@@ -205,7 +205,7 @@ func TestNamelessColumnsAreChosen(t *testing.T) {
 func TestColumnsRefused(t *testing.T) {
 	const asJSON, asCSV, asLIBSVM = "application/json", "text/csv", "application/x-libsvm"
 	uv := []string{"u", "v"}
-	deep := strings.Repeat("[", 1000)
+	deep := strings.Repeat("[", 20_000)
 	for _, c := range []struct {
 		contentType, payload string
 		opts                 wire.Options
@@ -218,7 +218,7 @@ func TestColumnsRefused(t *testing.T) {
 		{asJSON, `{"label":1,"u":1,"v":2,"w":[1,}`, wire.Options{Features: uv, IgnoreUnknown: true}, 0, "", "want a value"},
 		{asJSON, `{"label":1,"u":1,"v":2,"w":{"a" 1}}`, wire.Options{Features: uv, IgnoreUnknown: true}, 0, "", "colon"},
 		{asJSON, `{"label":1,"u":1,"v":2,"w":[1}`, wire.Options{Features: uv, IgnoreUnknown: true}, 0, "w", "comma"},
-		{asJSON, `{"label":1,"u":1,"v":2,"w":01}`, wire.Options{Features: uv, IgnoreUnknown: true}, 0, "", "want a value"},
+		{asJSON, `{"label":1,"u":1,"v":2,"w":0:1}`, wire.Options{Features: uv, IgnoreUnknown: true}, 0, "", "want a comma"},
 		{asJSON, `{"label":1,"u":1,"v":2,"w":1e999,"x":}`, wire.Options{Features: uv, IgnoreUnknown: true}, 0, "", "want a value, but there is \"}\""},
 		{asJSON, `{"label":1,"u":1}`, wire.Options{Ignore: []string{"*"}}, 0, "", "no features"},
 		{asCSV, "label,u,v,w\n1,1,2,3\n", wire.Options{Features: uv}, -1, "w", "not ignored"},

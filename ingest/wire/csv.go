@@ -2,10 +2,8 @@ package wire
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 )
 
@@ -15,6 +13,7 @@ type csvReader struct {
 	plan    csvPlan
 	fields  [][]byte // of the first line
 	scratch []byte
+	number  []byte // a field in plain notation
 }
 
 // csvPlan gives the fields of a record their columns.
@@ -24,6 +23,9 @@ type csvPlan struct {
 	header     []byte // the header's line with its end; nil: no header
 	mode       HeaderMode
 	unlabelled bool
+
+	guessed    bool   // the header was taken for one by its looks
+	labelClass string // the class that such a header has in the label's place; empty: none
 
 	separator byte     // of fields
 	roles     []int    // per field its column, or one of the roles below
@@ -56,14 +58,26 @@ func (c *csvReader) decode(header HeaderMode) error {
 // rows.
 func (c *csvReader) makePlan(i int, mode HeaderMode) (start int, err error) {
 	b, p := c.text, &c.plan
-	if i = skipEmptyLines(b, i); i == len(b) {
+	if i = c.skipVoid(b, i); i == len(b) {
 		return 0, c.fail(-1, "", "there are no rows")
 	}
 	if p.header != nil && p.mode == mode && p.unlabelled == c.unlabelled && bytes.HasPrefix(b[i:], p.header) {
 		return i + len(p.header), nil
 	}
 	c.fields = c.fields[:0]
-	p.header, p.separator = nil, separatorOf(b[i:])
+	p.header = nil
+	first := i
+	if separator, n := separatorLine(b[i:]); n > 0 {
+		if bytes.IndexByte(separators, separator) < 0 {
+			return 0, c.failAt(i, -1, "", fmt.Sprintf("the line sep=%c names no separator of fields: want a comma, tab, semicolon or bar", separator))
+		}
+		if i = c.skipVoid(b, i+n); i == len(b) {
+			return 0, c.fail(-1, "", "there are no rows")
+		}
+		p.separator = separator
+	} else {
+		p.separator = c.separatorOf(b[i:])
+	}
 	end := i
 	for {
 		field, next, reason := csvField(b, end, p.separator, nil)
@@ -85,79 +99,41 @@ func (c *csvReader) makePlan(i int, mode HeaderMode) (start int, err error) {
 	}
 	p.names, p.roles, p.unlabelled = c.want.list, p.roles[:0], c.unlabelled
 	if !isHeader {
-		return i, c.planPositions(len(c.fields))
+		if err := c.planPositions(len(c.fields)); err != nil {
+			return 0, err
+		}
+		return i, nil
 	}
 	if err := c.planNames(); err != nil {
-		return 0, err
+		return 0, c.explained(err)
 	}
 	// Without its line end it could be the start of another header's line.
 	if n := lineEnd(b, end); n > 0 {
 		end += n
-		p.header, p.mode = bytes.Clone(b[i:end]), mode
+		p.header, p.mode = bytes.Clone(b[first:end]), mode
 	}
 	return end, nil
 }
 
-// hasHeader decides whether the first line is a header.
-func (c *csvReader) hasHeader(mode HeaderMode) (bool, error) {
-	if mode != HeaderAuto {
-		return mode == HeaderPresent, nil
+// explained adds to an error how the first line was taken, where that was decided by its looks.
+func (c *csvReader) explained(e *Error) *Error {
+	if e != nil && c.plan.guessed {
+		e.Reason += "; the first line was taken for a header: if it is a row, " + headerHint
 	}
-	for _, f := range c.fields {
-		if string(f) == c.opts.Label {
-			return true, nil
-		}
-	}
-	label, positional := csvPosition(c.opts.Label, len(c.fields))
-	if !positional || c.unlabelled && len(c.fields) == c.want.width {
-		label = -1 // no field is exempt
-	}
-	numbers, text := 0, -1
-	for k, f := range c.fields {
-		switch {
-		case k == label, len(f) == 0: // an empty field speaks for neither
-		case looksLikeValue(f):
-			numbers++
-		case text < 0:
-			text = k
-		}
-	}
-	if text >= 0 && numbers > 0 {
-		return false, c.failAt(0, -1, "", fmt.Sprintf("the first line is neither a row nor clearly a header: field %d, %s, is not a number, others are; "+
-			"say which field is the label if it is a row, or declare header=present or header=absent%s", text+1, quoted(c.fields[text]), c.separatorHint()))
-	}
-	return text >= 0, nil
-}
-
-// looksLikeValue is whether the text is a boolean, begins like a date, or is a number to
-// a float parser. Of the last, those that are no decimal numbers, such as nan, are bad
-// values rather than names.
-func looksLikeValue(field []byte) bool {
-	if _, ok := parseBoolean(field); ok || looksLikeTime(field) {
-		return true
-	}
-	_, err := strconv.ParseFloat(string(field), 64)
-	return err == nil || errors.Is(err, strconv.ErrRange)
-}
-
-// csvPosition is the field, out of n, that a label option means by position.
-func csvPosition(label string, n int) (int, bool) {
-	switch label {
-	case "label", "first":
-		return 0, true
-	case "last":
-		return n - 1, true
-	}
-	k, err := strconv.Atoi(label)
-	return k - 1, err == nil && k >= 1 && k <= n
+	return e
 }
 
 // planNames gives the fields roles by the header.
-func (c *csvReader) planNames() error {
+func (c *csvReader) planNames() *Error {
 	p := &c.plan
 	label, weight := -1, -1
+	place, byPlace := csvPlace(c.opts.Label, len(c.fields))
+	byPlace = byPlace || labelIsPlace(c.opts.Label)
 	for k, f := range c.fields {
 		switch name := string(f); {
+		case byPlace && name == c.opts.Label && k != place:
+			c.doubtf("the label is the column in the place %s, which is %s, not the one of that name", name, quoted(c.fields[min(place, len(c.fields)-1)]))
+		case byPlace && name == c.opts.Label:
 		case name == c.opts.Label && label >= 0, name == c.opts.Weight && weight >= 0:
 			return c.fail(-1, name, "the name is used twice")
 		case name == c.opts.Label:
@@ -166,9 +142,9 @@ func (c *csvReader) planNames() error {
 			weight = k
 		}
 	}
-	if k, ok := csvPosition(c.opts.Label, len(c.fields)); label < 0 && ok && c.opts.Label != "label" {
-		if _, feature := c.want.index[string(c.fields[k])]; !c.unlabelled || !feature {
-			label = k
+	if byPlace && place >= 0 && place < len(c.fields) {
+		if _, feature := c.want.index[string(c.fields[place])]; !c.unlabelled || !feature {
+			label = place
 		}
 	}
 	if label < 0 && !c.unlabelled {
@@ -202,11 +178,11 @@ func (c *csvReader) planNames() error {
 }
 
 // planPositions gives n fields without a header roles.
-func (c *csvReader) planPositions(n int) error {
+func (c *csvReader) planPositions(n int) *Error {
 	if c.weighted() {
 		return c.fail(-1, c.opts.Weight, "without a header there is no column of that name for the weight")
 	}
-	label, ok := csvPosition(c.opts.Label, n)
+	label, ok := c.placeOfLabel(n)
 	at, names, err := c.placeNameless(n)
 	switch {
 	case c.unlabelled && (err == nil || !ok || n == 1):
@@ -238,7 +214,7 @@ func (c *csvReader) planPositions(n int) error {
 	return c.planWidth(width)
 }
 
-func (c *csvReader) planWidth(n int) error {
+func (c *csvReader) planWidth(n int) *Error {
 	switch {
 	case n == 0:
 		return c.fail(-1, "", "there are no features: no comma, semicolon, tab or bar separates fields in the first line, %s", listed(c.fields))
@@ -266,9 +242,9 @@ func listed(fields [][]byte) string {
 // readRows reads the records from position i on by the plan.
 func (c *csvReader) readRows(i int) error {
 	b, p := c.text, &c.plan
-	separator := p.separator
+	separator, plain := p.separator, c.opts.Numbers.isPlain()
 	c.setWidth(p.width)
-	for i = skipEmptyLines(b, i); i < len(b); i = skipEmptyLines(b, i) {
+	for i = c.skipVoid(b, i); i < len(b); i = c.skipVoid(b, i) {
 		if reason := c.room(p.width); reason != "" {
 			return c.failAt(i, c.count, "", reason)
 		}
@@ -276,6 +252,9 @@ func (c *csvReader) readRows(i int) error {
 		for k, role := range p.roles {
 			start := i
 			field, end, reason := csvField(b, i, separator, &c.scratch)
+			if !plain && reason == "" && role != roleIgnored {
+				field, reason = c.opts.Numbers.plain(trimPadding(field), &c.number)
+			}
 			switch {
 			case reason != "" || role == roleIgnored:
 			case role >= 0:
@@ -293,7 +272,7 @@ func (c *csvReader) readRows(i int) error {
 				}
 			}
 			if reason != "" {
-				return c.failAt(start, c.count, c.columnOf(role), reason)
+				return c.rowError(start, role, reason)
 			}
 			i = end
 			more := i < len(b) && b[i] == separator
@@ -307,7 +286,18 @@ func (c *csvReader) readRows(i int) error {
 		i += lineEnd(b, i)
 		c.push(code, weight)
 	}
+	if err := c.checkGuess(); err != nil {
+		return err
+	}
 	return c.finishRows(p.names)
+}
+
+// rowError is an error in the field at a position, of a role.
+func (c *csvReader) rowError(at, role int, reason string) error {
+	if c.count > 0 || c.plan.guessed {
+		return c.explained(c.failAt(at, c.count, c.columnOf(role), reason))
+	}
+	return c.failAt(at, c.count, c.columnOf(role), reason+c.separatorHint())
 }
 
 // columnOf is the name of a role's column.
@@ -336,11 +326,16 @@ func (c *csvReader) widthReason(i, k int) string {
 }
 
 // separators of fields. The first one that the first line has separates them.
-var separators = []byte{',', '\t', ';', '|'}
+var separators, commaLast = []byte{',', '\t', ';', '|'}, []byte{'\t', ';', '|', ','}
 
-// separatorOf is the separator of a text that starts with the first line.
-func separatorOf(b []byte) byte {
-	best, inQuotes := len(separators), false
+// separatorOf is the separator of a text that starts with the first line. Where commas come
+// before decimals, they separate fields only if nothing else does.
+func (c *csvReader) separatorOf(b []byte) byte {
+	order := separators
+	if c.opts.Numbers.DecimalComma {
+		order = commaLast
+	}
+	best, inQuotes := len(order), false
 	for _, c := range b {
 		if best == 0 || c == '\n' && !inQuotes {
 			break
@@ -348,14 +343,14 @@ func separatorOf(b []byte) byte {
 		if c == '"' {
 			inQuotes = !inQuotes
 		}
-		if at := bytes.IndexByte(separators[:best], c); at >= 0 && !inQuotes {
+		if at := bytes.IndexByte(order[:best], c); at >= 0 && !inQuotes {
 			best = at
 		}
 	}
-	if best == len(separators) {
+	if best == len(order) {
 		best = 0
 	}
-	return separators[best]
+	return order[best]
 }
 
 // separatorHint explains a first line that has another separator beside commas.
@@ -453,12 +448,23 @@ func lineEnd(b []byte, i int) int {
 	return 0
 }
 
-func skipEmptyLines(b []byte, i int) int {
+// skipVoid passes over empty lines and comments from position i on.
+func (b *builder) skipVoid(text []byte, i int) int {
 	for {
-		n := lineEnd(b, i)
+		n := lineEnd(text, i)
 		if n == 0 {
-			return i
+			if n = b.comment(text[i:]); n == 0 {
+				return i
+			}
 		}
 		i += n
 	}
+}
+
+// comment is the length of the comment that a text begins with, with its line end, or 0.
+func (b *builder) comment(text []byte) int {
+	if b.opts.Comment == "" || len(text) < len(b.opts.Comment) || string(text[:len(b.opts.Comment)]) != b.opts.Comment {
+		return 0
+	}
+	return lineLength(text)
 }

@@ -36,8 +36,14 @@ func NewDecoder(opts Options) (*Decoder, error) {
 	if opts.Header > HeaderAbsent {
 		return nil, fmt.Errorf("decoder: unknown header mode %d", opts.Header)
 	}
+	if err := CheckComment(opts.Comment); err != nil {
+		return nil, fmt.Errorf("decoder: comments: %w", err)
+	}
+	if err := opts.Numbers.Check(); err != nil {
+		return nil, fmt.Errorf("decoder: numbers: %w", err)
+	}
 	if opts.Label == "" {
-		opts.Label = "label"
+		opts.Label = defaultLabel
 	}
 	if opts.Label == opts.Weight {
 		return nil, fmt.Errorf("decoder: %q is both the label and the weight", opts.Label)
@@ -85,6 +91,13 @@ func newDecoder(opts Options, want features) *Decoder {
 	d.arrow.builder = &d.builder
 	return d
 }
+
+// defaultLabel is the label's name where the options have none.
+const defaultLabel = "label"
+
+// Doubt says how the decoder took the first payload that could also mean something else, and which
+// setting decides it. It is empty where there was none.
+func (d *Decoder) Doubt() string { return d.doubt }
 
 // Decode makes a block of a payload. The content type may be empty if the
 // options name a format. The block's position is left unset. The error is an
@@ -164,8 +177,10 @@ func (d *Decoder) decodeAs(format Format, header HeaderMode, payload []byte) err
 		if header == HeaderAuto {
 			header = d.opts.Header
 		}
+		d.rows.endLines(true)
 		return d.csv.decode(header)
 	default:
+		d.rows.endLines(false)
 		return d.rows.decodeLIBSVM()
 	}
 }

@@ -24,20 +24,24 @@
 // The second form names its features. Rows without labels may also be arrays in an
 // array, [[0.5, 2], [1, 3]]: the numbers of all features in their order.
 //
-// CSV: RFC 4180; lines end in LF or CRLF, empty lines count for nothing, blanks
-// around an unquoted field are dropped. Commas separate fields if the first line has
-// one outside of quotes, else tabs, semicolons or bars (|): the first of these that it
-// has. Decimals have a point. The first line is a header when it has a field that is
-// the label's name, or when all fields but the label are something other than a number,
-// a boolean or a time. A first line in which some are and some are not is refused unless
-// the header is declared, because taking a row with "NA" in it for a header would lose
-// that row silently.
+// CSV: RFC 4180; lines end in LF, CRLF or, without exception, in CR. Empty lines count for
+// nothing, nor do those that begin with Options.Comment. Blanks around an unquoted field are
+// dropped. Commas separate fields if the first line has one outside of quotes, else tabs,
+// semicolons or bars (|): the first of these that it has. A line sep=; before all others names
+// the separator. Decimals have a point and thousands nothing, unless Options.Numbers says
+// otherwise.
+//
+// The first line of CSV is a header where the content type or Options.Header declares it, else
+// where it has the label's name, or texts and no numbers. A label that is a place (first, last or
+// a number) is no name. A line that could be both a header and a row is refused; one that is
+// probably one of them is taken so, and Decoder.Doubt tells. The rule is a table in
+// csv_header.go.
 //
 // LIBSVM: "label index:value …" per line, indices from 1 and ascending, absent
 // ones zero, "#" opens a comment. A label with a comma is refused: it would be
 // several, or a line of CSV taken for a label without features.
 //
-// A byte order mark before CSV or LIBSVM is passed over.
+// A byte order mark before JSON, CSV or LIBSVM is passed over.
 //
 // Parquet is a format of files (Reader), not of messages: its footer says where the rows
 // are, so that it fits no stream, and its pages cost more than Arrow's columns to read. Its
@@ -50,7 +54,8 @@
 // a pattern of Options.Ignore matches its name. With features, in the options or as the
 // first block has fixed them, any other column is unknown: an error, or ignored with
 // Options.IgnoreUnknown. An ignored column may be of any type, nested ones included, and
-// have any name, and nothing of it is decoded.
+// have any name, and nothing of it is decoded. In JSON its brackets, quotes and commas must be in
+// their places, whatever is between them.
 //
 // A payload without names is taken by position, and its columns have the names x1, x2, …
 // to patterns. Features with such names, in another order or with gaps, are taken by these

@@ -143,6 +143,9 @@ func (r *Reader) start() error {
 		}
 		in = bufio.NewReaderSize(rows, bufferBytes)
 	}
+	if quotes := r.format == CSV; (quotes || r.format == LIBSVM) && endsInCR(head, quotes) {
+		in = bufio.NewReaderSize(&crEnds{in: in, quotes: quotes}, bufferBytes)
+	}
 	r.text = textFile{in: in, limit: r.d.opts.Limits.Bytes}
 	r.arrow = arrowFile{in: in, d: r.d}
 	switch r.format {
@@ -153,8 +156,12 @@ func (r *Reader) start() error {
 		}
 		r.limitRows(r.rowsPerBlock, width)
 	case JSON:
-		i := skipSpace(head, 0)
-		if r.array = i < len(head) && head[i] == '['; r.array {
+		i := 0
+		if bytes.HasPrefix(head, byteOrderMark) {
+			i = len(byteOrderMark)
+		}
+		if i = skipSpace(head, i); i < len(head) && head[i] == '[' {
+			r.array = true
 			r.text.lines = bytes.Count(head[:i], []byte{'\n'})
 			_, err := in.Discard(i + 1)
 			return err
@@ -326,7 +333,8 @@ func Sniff(head []byte) Format {
 	if opensArrow(head) {
 		return Arrow
 	}
-	line := head[skipSpace(head, 0):]
+	line := bytes.TrimPrefix(head, byteOrderMark)
+	line = line[skipSpace(line, 0):]
 	if len(line) > 0 && (line[0] == '{' || line[0] == '[') {
 		return JSON
 	}
@@ -363,6 +371,10 @@ func (r *Reader) widest() (width int, err error) {
 
 // Format is the file's format.
 func (r *Reader) Format() Format { return r.format }
+
+// Doubt says how the file is read that could also mean something else, and which setting decides
+// it; empty: there is no doubt. It is known with the first block.
+func (r *Reader) Doubt() string { return r.d.Doubt() }
 
 // Progress is the number of bytes read so far, as they lie on disk, and the size of
 // the file. It may be called at any time from any goroutine.

@@ -145,16 +145,32 @@ func (r *Reader) first() error {
 		if end == 0 {
 			return io.EOF
 		}
-		if isRow {
-			r.d.rows.text = r.text.rest()[:end]
-			start, err := r.d.csv.makePlan(0, r.d.opts.Header)
-			if err != nil {
+		if !isRow {
+			r.text.skip(end)
+			continue
+		}
+		if _, n := separatorLine(r.text.rest()); n > 0 {
+			if end, err = r.behindSeparatorLine(n); err != nil {
 				return err
 			}
-			r.text.skip(start)
-			return nil
 		}
-		r.text.skip(end)
+		r.d.rows.text = r.text.rest()[:end]
+		start, err := r.d.csv.makePlan(0, r.d.opts.Header)
+		if err != nil {
+			return err
+		}
+		r.text.skip(start)
+		return nil
+	}
+}
+
+// behindSeparatorLine is the end of the first record behind the line sep=;, which has n bytes.
+func (r *Reader) behindSeparatorLine(n int) (end int, err error) {
+	for {
+		length, isRow, err := r.record(n)
+		if n += length; err != nil || isRow || length == 0 {
+			return n, err
+		}
 	}
 }
 
@@ -254,7 +270,7 @@ func (r *Reader) record(n int) (length int, isRow bool, err error) {
 		case LIBSVM:
 			length, isRow = libsvmRecord(text, f.eof)
 		case CSV:
-			length, isRow = csvRecord(text, f.eof)
+			length, isRow = r.csvRecord(text, f.eof)
 		default:
 			length, isRow = jsonRecord(text, r.array, f.eof)
 		}
@@ -284,7 +300,17 @@ func libsvmRecord(b []byte, eof bool) (length int, isRow bool) {
 }
 
 // csvRecord is libsvmRecord for lines that go on behind a line end in quotes.
-func csvRecord(b []byte, eof bool) (length int, isRow bool) {
+// A comment is a line, whatever is in it.
+func (r *Reader) csvRecord(b []byte, eof bool) (length int, isRow bool) {
+	if comment := r.d.opts.Comment; comment != "" && len(b) < len(comment) && !eof {
+		return 0, false
+	}
+	if n := r.d.comment(b); n > 0 {
+		if b[n-1] != '\n' && !eof {
+			return 0, false
+		}
+		return n, false
+	}
 	quotes := 0
 	for length == 0 || quotes%2 == 1 {
 		n := bytes.IndexByte(b[length:], '\n') + 1
@@ -298,7 +324,7 @@ func csvRecord(b []byte, eof bool) (length int, isRow bool) {
 		quotes += bytes.Count(b[length:length+n], []byte{'"'})
 		length += n
 	}
-	return length, skipEmptyLines(b[:length], 0) < length
+	return length, r.d.skipVoid(b[:length], 0) < length
 }
 
 // jsonRecord is the length of b up to the end of its first object; outside an
@@ -328,11 +354,11 @@ func jsonRecord(b []byte, array, eof bool) (length int, isRow bool) {
 			if depth < 0 && array {
 				return 0, false
 			}
-		case '\n':
+		case '\n', '\r':
 			if seen && depth <= 0 && !array {
 				return i + 1, true
 			}
-		case ' ', '\t', '\r':
+		case ' ', '\t':
 		default:
 			seen = true
 		}

@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"mime"
+	"slices"
 	"strings"
 )
 
@@ -71,6 +72,17 @@ const (
 	HeaderAbsent
 )
 
+var headerNames = []string{"auto", "present", "absent"}
+
+// ParseHeader reads a header mode: auto, present or absent.
+func ParseHeader(name string) (HeaderMode, error) {
+	i := slices.Index(headerNames, name)
+	if i < 0 {
+		return 0, fmt.Errorf("%q says nothing about a header: want auto, present or absent", name)
+	}
+	return HeaderMode(i), nil
+}
+
 // FormatOf reads a content type. False: it is none of the formats'. The header
 // mode is HeaderAuto unless the type is CSV's and declares otherwise.
 func FormatOf(contentType string) (Format, HeaderMode, bool) {
@@ -92,11 +104,8 @@ func FormatOf(contentType string) (Format, HeaderMode, bool) {
 		if f == CSV && rest != "" {
 			// Parameters that cannot be parsed are ignored like all others.
 			_, params, _ := mime.ParseMediaType(contentType)
-			switch strings.ToLower(params["header"]) {
-			case "present":
-				header = HeaderPresent
-			case "absent":
-				header = HeaderAbsent
+			if mode, err := ParseHeader(strings.ToLower(params["header"])); err == nil {
+				header = mode
 			}
 		}
 		return f, header, true

@@ -40,6 +40,9 @@ const (
 // decode reads a payload: one row, an array of rows, or a row per line.
 func (j *jsonReader) decode() error {
 	j.begin()
+	if bytes.HasPrefix(j.text, byteOrderMark) {
+		j.at = len(byteOrderMark)
+	}
 	if !j.is('[') {
 		return j.lines()
 	}
@@ -105,7 +108,7 @@ func (j *jsonReader) lines() error {
 			return err
 		}
 		behind := j.at
-		if !j.atEnd() && !slices.Contains(j.text[behind:j.at], '\n') {
+		if !j.atEnd() && !bytes.ContainsAny(j.text[behind:j.at], "\r\n") {
 			return j.failAt(j.at, j.count-1, "", "there is something behind the row on its line")
 		}
 	}
@@ -187,6 +190,8 @@ func (j *jsonReader) field(row *jsonRow) error {
 	j.at++
 	j.skipSpace()
 	switch at := j.at; {
+	case j.unlabelled && (string(key) == j.opts.Label || j.opts.Weight != "" && string(key) == j.opts.Weight):
+		return j.pass()
 	case string(key) == j.opts.Label:
 		reason = twice(&row.labelled)
 		if reason == "" {
@@ -200,7 +205,7 @@ func (j *jsonReader) field(row *jsonRow) error {
 		if reason == "" {
 			row.weight, reason = j.value()
 		}
-		if reason == "" && !j.unlabelled {
+		if reason == "" {
 			reason = badWeight(row.weight)
 		}
 		if reason != "" {
@@ -222,10 +227,7 @@ func (j *jsonReader) feature(key []byte, row *jsonRow) error {
 	at := j.at
 	place, reason := j.column(key, row)
 	if place == roleIgnored {
-		if j.at, reason = j.skip(at, 0); reason != "" {
-			return j.failAt(j.at, j.count, "", reason)
-		}
-		return nil
+		return j.pass()
 	}
 	var x float64
 	switch {
@@ -243,6 +245,16 @@ func (j *jsonReader) feature(key []byte, row *jsonRow) error {
 	} else {
 		j.row[place] = x
 	}
+	return nil
+}
+
+// pass passes over a value that is ignored.
+func (j *jsonReader) pass() error {
+	end, reason := j.skip(j.at, 0)
+	if reason != "" {
+		return j.failAt(end, j.count, "", reason)
+	}
+	j.at = end
 	return nil
 }
 
@@ -325,31 +337,43 @@ func (j *jsonReader) column(key []byte, row *jsonRow) (place int, reason string)
 }
 
 // maxDepth bounds the nesting of a value that is ignored.
-const maxDepth = 100
+const maxDepth = 10_000
 
-// skip passes over the value at position i, which ends before end.
+// skip passes over the value at position i, which ends before end. Its brackets, colons and
+// commas must be in their places, but its strings, numbers and words are not judged.
 func (j *jsonReader) skip(i, depth int) (end int, reason string) {
 	b := j.text
 	if i == len(b) || depth > maxDepth {
 		return i, "a value of an ignored field is cut off, or nested too deeply"
 	}
-	switch c := b[i]; {
-	case c == '"':
-		_, end, reason = j.string(i)
-		return end, reason
-	case c == '{' || c == '[':
+	switch b[i] {
+	case '"':
+		return skipString(b, i)
+	case '{', '[':
 		return j.skipNested(i, depth)
-	case c == '-' || c-'0' < 10:
-		if _, end, ok := number(b, i); ok && isJSONNumber(b[i:end]) {
-			return end, ""
+	}
+	for end = i; end < len(b) && !isSpace(b[end]) && bytes.IndexByte(jsonSigns, b[end]) < 0; end++ {
+	}
+	if end == i {
+		return i, "want a value, but there is " + jsonKind(b, i)
+	}
+	return end, ""
+}
+
+// jsonSigns end a number or a word.
+var jsonSigns = []byte(`{}[],:"`)
+
+// skipString is skip for a string.
+func skipString(b []byte, i int) (end int, reason string) {
+	for i++; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			return i + 1, ""
+		case '\\':
+			i++
 		}
 	}
-	for _, literal := range [...]string{"true", "false", "null", "NaN"} {
-		if len(b)-i >= len(literal) && string(b[i:i+len(literal)]) == literal {
-			return i + len(literal), ""
-		}
-	}
-	return i, "want a value, but there is " + jsonKind(b, i)
+	return len(b), "a string is not closed"
 }
 
 // skipNested is skip for an object or an array.
@@ -365,7 +389,10 @@ func (j *jsonReader) skipNested(i, depth int) (end int, reason string) {
 	}
 	for {
 		if object {
-			if _, i, reason = j.string(i); reason != "" {
+			if i == len(b) || b[i] != '"' {
+				return i, "there is " + jsonKind(b, i)
+			}
+			if i, reason = skipString(b, i); reason != "" {
 				return i, reason
 			}
 			if i = skipSpace(b, i); i == len(b) || b[i] != ':' {
@@ -509,14 +536,14 @@ func (j *jsonReader) label() (code int32, reason string) {
 	switch {
 	case len(rest) > 0 && rest[0] == '"':
 		s, end, reason := j.string(j.at)
-		if reason == "" && !j.unlabelled {
+		if reason == "" {
 			code, reason = j.labels.text(s)
 		}
 		j.at = end
 		return code, reason
 	case len(rest) > 0 && (rest[0] == '-' || rest[0]-'0' < 10):
 		x, end, reason := jsonNumber(j.text, j.at)
-		if j.at = end; reason != "" || j.unlabelled {
+		if j.at = end; reason != "" {
 			return 0, reason
 		}
 		if written := rest[:len(rest)-len(j.text[j.at:])]; math.Abs(x) >= 1<<53 && sharesFloat(string(written), x) {
@@ -525,15 +552,11 @@ func (j *jsonReader) label() (code int32, reason string) {
 		return j.labels.number(x)
 	}
 	if is, end, ok := jsonBoolean(j.text, j.at); ok {
-		if j.at = end; j.unlabelled {
-			return 0, ""
-		}
+		j.at = end
 		return j.labels.boolean(is)
 	}
 	if bytes.HasPrefix(rest, jsonNull) {
-		if j.at += len(jsonNull); j.unlabelled {
-			return 0, ""
-		}
+		j.at += len(jsonNull)
 		return j.labels.absent(labelIsNull)
 	}
 	return -1, "want a label, a string or a number, but there is " + jsonKind(j.text, j.at)

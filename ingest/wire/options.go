@@ -52,9 +52,9 @@ type Options struct {
 	Format Format
 
 	// Label is the name of the label's column or field, "label" by default. In
-	// CSV it may also be "first", "last" or a 1-based column number, unless a
-	// header has a column of that very name; without a header "label" means
-	// the first column. LIBSVM's label is always the first field.
+	// CSV "first", "last" and a 1-based column number are places, with or without a
+	// header; without a header "label" means the first column. LIBSVM's label is
+	// always the first field.
 	Label string
 
 	// KeepUnlabelled keeps rows without a label, as rows of the class
@@ -89,10 +89,27 @@ type Options struct {
 	// (Missing.Columns), or leave them out.
 	Missing Missing
 
-	// Header is for CSV whose content type does not declare a header.
-	Header HeaderMode
+	// Header is for CSV whose content type does not declare a header. Comment begins lines of
+	// CSV that are passed over; empty: none do. Numbers says how CSV writes numbers.
+	Header  HeaderMode
+	Comment string
+	Numbers Notation
 
 	Limits Limits
+}
+
+// CheckComment says why no comment of CSV can begin with a text.
+func CheckComment(text string) error {
+	const most = 8
+	for _, r := range text {
+		if r <= ' ' || r > '~' || r >= '0' && r <= '9' || strings.ContainsRune("\"'+-.,;|", r) || r|0x20 >= 'a' && r|0x20 <= 'z' {
+			return fmt.Errorf("%q does not begin comments: want signs that begin no field, such as #, %% or //", text)
+		}
+	}
+	if len(text) > most {
+		return fmt.Errorf("%q does not begin comments: want up to %d bytes", text, most)
+	}
+	return nil
 }
 
 // Error says why a payload is refused.

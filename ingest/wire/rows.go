@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"slices"
 
 	"streamd/incremental/gram"
@@ -15,8 +16,9 @@ type textRows struct {
 	text  []byte
 	row   []float64 // the current row
 	cols  [][]float64
-	count int // rows pushed
-	held  int // most bytes that cols had
+	count int    // rows pushed
+	ended []byte // the text with other line ends: see endLines
+	held  int    // most bytes that cols had
 }
 
 // keptBytes is how much memory is kept from one block to the next in any case.
@@ -113,6 +115,61 @@ func (t *textRows) finishRows(names []string) error {
 
 // byteOrderMark stands before the first line of some CSV and LIBSVM.
 var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// endLines makes the text one with line ends that are LF, where it has CR alone for that, as old
+// programs of the Macintosh write it.
+func (t *textRows) endLines(quotes bool) {
+	if !endsInCR(t.text, quotes) {
+		return
+	}
+	t.ended = append(t.ended[:0], t.text...)
+	(&crEnds{quotes: quotes}).replace(t.ended)
+	t.text = t.ended
+}
+
+// endsInCR is whether lines end in CR alone: there is one, and not a single LF, outside of quotes
+// where those hide line ends.
+func endsInCR(b []byte, quotes bool) bool {
+	if n := bytes.IndexByte(b, '\n'); n >= 0 && (!quotes || bytes.Count(b[:n], []byte{'"'})%2 == 0) {
+		return false
+	}
+	inQuotes, found := false, false
+	for i, c := range b {
+		switch {
+		case c == '"' && quotes:
+			inQuotes = !inQuotes
+		case c == '\n' && !inQuotes:
+			return false
+		case c == '\r' && !inQuotes && i < len(b)-1:
+			found = true
+		}
+	}
+	return found
+}
+
+// crEnds replaces the CRs of a text, which may come in parts, by LFs.
+type crEnds struct {
+	in               io.Reader
+	quotes, inQuotes bool // CRs in quotes stay
+}
+
+func (e *crEnds) replace(b []byte) {
+	for i, c := range b {
+		switch {
+		case c == '"' && e.quotes:
+			e.inQuotes = !e.inQuotes
+		case c == '\r' && !e.inQuotes:
+			b[i] = '\n'
+		}
+	}
+}
+
+// Read implements io.Reader.
+func (e *crEnds) Read(b []byte) (int, error) {
+	n, err := e.in.Read(b)
+	e.replace(b[:n])
+	return n, err
+}
 
 // lineLength is the length of b's first line, its LF included.
 func lineLength(b []byte) int {

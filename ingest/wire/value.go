@@ -18,7 +18,7 @@ func textValue(text []byte) (x float64, reason string) {
 	}
 	x, end, ok := number(text, 0)
 	switch {
-	case len(text) == 0:
+	case isMissing(text):
 		return 0, "the value is missing: send one, or say what missing values count as"
 	case ok && end == len(text) && !math.IsInf(x, 0):
 		return x, ""
@@ -32,7 +32,7 @@ func textValue(text []byte) (x float64, reason string) {
 		return 0, ""
 	}
 	if hasDecimalComma(text) {
-		return 0, quoted(text) + " is not a number: decimals are written with a point"
+		return 0, quoted(text) + " is not a number: decimals are written with a point, or in CSV with a comma if that is said (csv_decimal: comma)"
 	}
 	return 0, quoted(text) + " is not a number: send one, or ignore the column"
 }

@@ -107,6 +107,14 @@ func decodingOptions(cfg *config.Config) (wire.Options, error) {
 	if err := wire.CheckUnlabelledText(cfg.Format.Unlabelled); err != nil {
 		return wire.Options{}, fmt.Errorf("format.unlabelled: %w", err)
 	}
+	header, err := wire.ParseHeader(string(cfg.Format.CSVHeader))
+	if err != nil {
+		return wire.Options{}, err
+	}
+	numbers, err := cfg.Format.Notation()
+	if err != nil {
+		return wire.Options{}, err
+	}
 	return wire.Options{
 		Format:         format,
 		Label:          cfg.Format.Label,
@@ -114,7 +122,7 @@ func decodingOptions(cfg *config.Config) (wire.Options, error) {
 		Weight:  cfg.Format.Weight,
 		Missing: model.MissingOf(cfg.Format),
 		Ignore:  cfg.Format.Ignore, IgnoreUnknown: cfg.Format.IgnoresUnknown(),
-		Header: map[config.CSVHeader]wire.HeaderMode{config.CSVHeaderAuto: wire.HeaderAuto, config.CSVHeaderPresent: wire.HeaderPresent, config.CSVHeaderAbsent: wire.HeaderAbsent}[cfg.Format.CSVHeader],
+		Header: header, Comment: cfg.Format.CSVComment, Numbers: numbers,
 		Limits: wire.Limits{
 			Bytes: int(cfg.Kafka.MaxMessageBytes), Rows: cfg.Limits.Rows, Features: cfg.Limits.Features, Classes: cfg.Limits.Classes,
 		},

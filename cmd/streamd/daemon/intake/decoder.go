@@ -60,9 +60,10 @@ func (d *Decoder) Decode(r *kafka.Record) (*incremental.Block, error) {
 	return d.decoder.Decode(d.contentType(r), r.Value)
 }
 
-// contentType is a record's content type. It is mostly the previous record's.
+// contentType is a record's content type: of several headers the last, as everywhere in Kafka. It
+// is mostly the previous record's.
 func (d *Decoder) contentType(r *kafka.Record) string {
-	for _, h := range r.Headers {
+	for _, h := range slices.Backward(r.Headers) {
 		if h.Key == "content-type" {
 			if string(h.Value) != d.format {
 				d.format = string(h.Value)

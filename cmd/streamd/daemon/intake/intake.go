@@ -104,6 +104,8 @@ type pool struct {
 	inHand atomic.Int64 // bytes of results that have not been applied, beyond those of their payloads
 	room   atomic.Int64 // the limit of inHand, set by the loop
 
+	doubted sync.Once // for the line in the log
+
 	allowance allowance // of the judges
 	record    record    // of their judgements
 }

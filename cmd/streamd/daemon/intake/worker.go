@@ -128,6 +128,11 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 	if err != nil {
 		return err
 	}
+	if doubt := w.decoder.Doubt(); doubt != "" {
+		w.doubted.Do(func() {
+			w.Log.Warn().Int("partition", t.partition).Int64("offset", r.Offset).Msg("a message may mean something else: " + doubt)
+		})
+	}
 	z.rows = b.Rows()
 	if err := w.takeRoom(b, z, len(r.Value)); err != nil {
 		return err

@@ -75,7 +75,7 @@ func (x *Index) check(t *testing.T) {
 }
 
 // The sum of any window, at any time, is that of its blocks added one by one, with and without
-// room for sums.
+// room for sums, also where blocks have come and gone since the sums that are kept were planned.
 func TestWindowsOfRandomHistories(t *testing.T) {
 	whole, planned, known := 0, 0, 0
 	for seed := range uint64(60) {
@@ -92,6 +92,7 @@ func TestWindowsOfRandomHistories(t *testing.T) {
 		at := int64(r.IntN(1000)) - 500
 		spread := []int64{1, 4, 1000, 1 << 40}[r.IntN(4)]
 		ids := map[string]string{} // the blocks of plans, by window and ID
+		var late *Plan             // is kept after more changes
 		for step := range 150 {
 			switch {
 			case len(live) > 0 && r.IntN(3) == 0:
@@ -111,6 +112,10 @@ func TestWindowsOfRandomHistories(t *testing.T) {
 				live[id], summaries[id] = e, summaryOf(t, r)
 				x.Add(e.Line, e.Block)
 				x.Add(e.Line, e.Block) // is there
+			}
+			if late != nil && r.IntN(2) == 0 {
+				x.Keep(late)
+				late = nil
 			}
 			x.check(t)
 			if x.Len() != len(live) {
@@ -157,7 +162,11 @@ func TestWindowsOfRandomHistories(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				x.Keep(p)
+				if late == nil && p.Whole && r.IntN(2) == 0 {
+					late = p
+				} else {
+					x.Keep(p)
+				}
 				x.check(t)
 				if p.Blocks != len(names) {
 					t.Fatalf("seed %d: %d blocks, want %v", seed, p.Blocks, names)

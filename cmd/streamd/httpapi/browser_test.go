@@ -79,7 +79,18 @@ func (s screen) String() string {
 	return fmt.Sprintf("%d %s", s.width, map[bool]string{true: "dark", false: "light"}[s.dark])
 }
 
-var screens = []screen{{390, false}, {390, true}, {1400, false}, {1400, true}}
+// phone, tablet and desk are the widths that the page is made for.
+const phone, tablet, desk = 390, 1024, 1440
+
+// screens are those that a state is looked at on. The colours change no place of a text, so the
+// dark ones are for pictures.
+func screens() []screen {
+	all := []screen{{phone, false}, {desk, false}}
+	if *screenshots != "" {
+		all = append(all, screen{tablet, false}, screen{phone, true}, screen{desk, true})
+	}
+	return all
+}
 
 func openTab(t *testing.T, browser context.Context, s screen) *tab {
 	t.Helper()
@@ -148,6 +159,26 @@ func (w *tab) load(url string) {
 		w.t.Fatal(err)
 	}
 	w.until(`document.querySelector("main") !== null && ` + `document.querySelector('[aria-busy="true"]') === null`)
+}
+
+// open opens an address without waiting for scripts.
+func (w *tab) open(url string) {
+	w.t.Helper()
+	if err := chromedp.Do(w.ctx, chromedp.Navigate(url)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// untilShown waits for an element, without a script of the page.
+func (w *tab) untilShown(selector string) {
+	w.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !eval[bool](w, fmt.Sprintf(`document.readyState === "complete" && document.querySelector(%q) !== null`, selector)) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("there is no %s on %s", selector, eval[string](w, `location.href`))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // until waits for an expression to be true.
@@ -229,10 +260,10 @@ const layoutFaults = `(() => {
 })()`
 
 // check fails for texts that overlap and for a page that is wider than the window.
-func (w *tab) check() {
+func (w *tab) check(view string) {
 	w.t.Helper()
 	for _, f := range eval[[]string](w, layoutFaults) {
-		w.t.Error(f)
+		w.t.Errorf("%s: %s", view, f)
 	}
 }
 
@@ -251,22 +282,57 @@ func (w *tab) picture(name string) {
 	}
 }
 
-// Every state of the daemon is shown without a fault of layout and without an error, at
-// the widths of a phone and of a desk, in light and in dark colours.
+// texts that a state must show in a view.
+var statesShow = map[string]map[string][]string{
+	"2 classes":              {viewOverview: {"Yes ", "75.0 %", "always the largest class: 80.0 %", "660", "Nothing"}, viewQuality: {"class A", "predicted probability"}},
+	"10 classes":             {viewQuality: {"all classes", "0.0216 → 0.0126"}},
+	"300 classes":            {viewModel: {"1–24 of 300"}, viewQuality: {"1–24 of 300"}, viewStream: {"and 940 more partitions"}},
+	"kernel":                 {viewModel: {"gaussian(gamma=0.5)", "epoch"}},
+	"names that differ late": {viewModel: {"_building_10_mea", "_building_15_mea", "_orders_a"}, viewQuality: {"_orders_b"}},
+	"a burst an hour ago":    {viewOverview: {"Waiting for rows", "the last row came", "The last 24 hours", "93.8 %"}, viewPast: {"last 24 hours"}},
+	"an alarm":               {viewOverview: {"1 problem", "The share of wrong answers rose from 6.0 % to 96.0 %", "What to do:"}, viewPast: {"error up"}},
+	"a gap":                  {viewOverview: {"2 problems", "41200 records"}},
+	"everything refused":     {viewOverview: {"No what comes is refused", "The last 300 records were refused", "Column campaign is not a feature"}, viewStream: {"the payload cannot be decoded"}},
+	"receipts":               {viewReceipts: {"12 345", "witness.example/two", "12 blocks"}, viewBlocks: {"key"}},
+	"dead letters":           {viewStream: {"there would be too many classes", "1 234 561"}},
+	"broker away":            {viewOverview: {"No it is out of the consumer group", "connection refused"}},
+	"no model":               {viewOverview: {"Not yet", "the live rows are all of one class, ham"}, viewModel: {"There is no model yet"}},
+	"hostile names":          {viewModel: {"f1", "c11"}, viewQuality: {"c11"}},
+}
+
+// Every view of every state of the daemon is shown without a fault of layout and without an
+// error, at the widths of a phone and of a desk, and says what it must.
 func TestPageInBrowser(t *testing.T) {
 	chromium := browser(t)
-	for name, f := range pageExamples(t) {
+	examples := pageExamples(t)
+	for name := range statesShow {
+		if examples[name] == nil {
+			t.Errorf("there is no state %s", name)
+		}
+	}
+	for name, f := range examples {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(newServer(f))
 			defer server.Close()
-			for _, s := range screens {
+			for _, s := range screens() {
 				t.Run(s.String(), func(t *testing.T) {
 					w := openTab(t, chromium, s)
-					w.load(server.URL)
-					w.check()
-					w.picture(name + " " + s.String())
-					if eval[bool](w, `"hacked" in window || document.querySelector("[src=x]") !== null`) {
-						t.Error("a name became markup")
+					for _, view := range viewNames {
+						w.load(server.URL + "/?view=" + view)
+						if view == viewPast && !f.empty {
+							w.until(`document.querySelectorAll("#history canvas").length === 4`)
+						}
+						w.check(view)
+						w.picture(name + " " + view + " " + s.String())
+						text := w.text("body")
+						for _, want := range statesShow[name][view] {
+							if !strings.Contains(strings.ReplaceAll(text, "\u202f", " "), want) {
+								t.Errorf("the view %s lacks %q: %s", view, want, text)
+							}
+						}
+						if eval[bool](w, `"hacked" in window || document.querySelector("[src=x]") !== null`) {
+							t.Error("a name became markup")
+						}
 					}
 				})
 			}
@@ -274,7 +340,8 @@ func TestPageInBrowser(t *testing.T) {
 	}
 }
 
-// A caller signs in on the page, and retires a block with the token of another role.
+// A caller signs in on the page, goes through the list of blocks, and retires one with the token
+// of another role. The second one needs no token to be typed in.
 func TestRetireInBrowser(t *testing.T) {
 	chromium := browser(t)
 	f := newFake()
@@ -284,68 +351,175 @@ func TestRetireInBrowser(t *testing.T) {
 	slices.Sort(f.ids)
 	server := httptest.NewServer(New(Config{Access: guard(t, "")}, f, NewMetrics(), zerolog.Nop()))
 	defer server.Close()
-	w := openTab(t, chromium, screens[0])
+	w := openTab(t, chromium, screen{phone, false})
 	w.expected = "the server responded with a status of 40"
-	w.load(server.URL)
+	w.load(server.URL + "/?view=blocks")
 	w.enter("form.signin input", "nobody-0123456789abcdef")
 	w.click("form.signin button")
 	w.until(`document.querySelector(".note")?.innerText.includes("token")`)
 	w.enter("form.signin input", readToken)
 	w.click("form.signin button")
-	w.until(`document.querySelectorAll("#blocks tbody tr").length === 20 && document.querySelectorAll("#history canvas").length === 4`)
+	w.until(`document.querySelectorAll("#blocks tbody tr button").length === 20`)
 
 	ids := func() []string {
 		return eval[[]string](w, `[...document.querySelectorAll("#blocks tbody tr")].map((row) => row.cells[0].innerText)`)
 	}
-	for _, step := range []struct {
-		button   string
-		page     int
-		from, to int
-	}{{"next", 2, 20, 40}, {"next", 3, 40, 48}, {"back", 2, 20, 40}, {"first", 1, 0, 20}, {"next", 2, 20, 40}} {
-		w.click(`#blocks [data-go="` + step.button + `"]`)
-		w.until(fmt.Sprintf(`document.querySelector("#blocks .at").innerText.startsWith("page %d")`, step.page))
-		if got := ids(); !slices.Equal(got, f.ids[step.from:step.to]) {
-			t.Errorf("page %d: %q", step.page, got)
+	shows := func(from, to int) {
+		t.Helper()
+		w.until(fmt.Sprintf(`document.querySelector("#blocks tbody tr").cells[0].innerText === %q`, f.ids[from]))
+		if got := ids(); !slices.Equal(got, f.ids[from:to]) {
+			t.Errorf("blocks %d to %d: %q", from, to, got)
 		}
 	}
+	next := func() {
+		w.click(`#blocks .pager a:not([data-reload]):last-of-type, #blocks .pager a:nth-last-of-type(2)`)
+	}
+	shows(0, 20)
+	next()
+	shows(20, 40)
+	next()
+	shows(40, 48)
+	eval[string](w, `history.back(), ""`)
+	shows(20, 40)
 
-	victim := f.ids[22]
-	w.click("#blocks tbody tr:nth-child(3) button")
-	if got := w.text("dialog .id"); got != victim {
-		t.Fatalf("the dialog is about %s, not %s", got, victim)
+	victims := []string{f.ids[22], f.ids[23]}
+	for i, victim := range victims {
+		w.until(fmt.Sprintf(`document.querySelector("#blocks tbody tr:nth-child(3)").dataset.id === %q && document.querySelector("#blocks tbody tr:nth-child(3) button") !== null`, victim))
+		w.click("#blocks tbody tr:nth-child(3) button")
+		if got := w.text("dialog .id"); got != victim {
+			t.Fatalf("the dialog is about %s, not %s", got, victim)
+		}
+		if i == 0 {
+			w.picture("dialog")
+			w.click("dialog .danger") // with the token of the page, which may only read
+			w.until(`document.querySelector("dialog .problem").innerText.includes("role retire")`)
+			w.enter("dialog input", retireToken)
+		}
+		w.click("dialog .danger")
+		w.until(`document.querySelector("dialog .receipt").checkVisibility()`)
+		if slices.Contains(f.ids, victim) || len(f.ids) != 47-i {
+			t.Errorf("%d blocks are live", len(f.ids))
+		}
+		if got := w.text("dialog .receipt"); !strings.Contains(got, "before d1 state digest after d2") {
+			t.Errorf("the receipt says %s", got)
+		}
+		w.check("receipt")
+		w.picture("receipt")
+		w.click("dialog .receipt .close")
+		w.until(fmt.Sprintf(`document.querySelector("[data-id='%s']") === null`, victim))
 	}
-	w.picture("dialog")
-	w.click("dialog .danger") // with the token of the page, which may only read
-	w.until(`document.querySelector("dialog .problem").innerText.includes("role retire")`)
-	w.enter("dialog input", retireToken)
-	w.click("dialog .danger")
-	w.until(`document.querySelector("dialog .receipt").checkVisibility() && document.querySelectorAll("#blocks tbody tr").length === 20`)
-	if slices.Contains(f.ids, victim) || len(f.ids) != 47 {
-		t.Errorf("%d blocks are live", len(f.ids))
-	}
-	if got := w.text("dialog .receipt"); !strings.Contains(got, "before d1 state digest after d2") {
-		t.Errorf("the receipt says %s", got)
-	}
-	w.check()
-	w.picture("receipt")
-	w.click("dialog .receipt .close")
-	if got := ids(); !slices.Equal(got, f.ids[20:40]) {
-		t.Errorf("after the retirement: %q", got)
-	}
+	shows(20, 40)
 }
 
 // Without tokens nobody can show who it is, and the page says so.
 func TestNoRetirementWithoutTokens(t *testing.T) {
-	w := openTab(t, browser(t), screens[2])
+	w := openTab(t, browser(t), screen{desk, false})
 	server := httptest.NewServer(newServer(newFake()))
 	defer server.Close()
-	w.load(server.URL)
+	w.load(server.URL + "/?view=blocks")
 	if eval[int](w, `document.querySelectorAll("#blocks tbody tr").length`) != 3 || eval[int](w, `document.querySelectorAll("#blocks tbody button").length`) != 0 {
 		t.Error("blocks can be retired without a token")
 	}
 	if got := w.text("#blocks"); !strings.Contains(got, "http.tokens_file") {
 		t.Errorf("the section says %s", got)
 	}
+}
+
+// Without JavaScript every view can be reached, and shows its figures, its charts, its list of blocks
+// and a diagram for each class.
+func TestPageWithoutScripts(t *testing.T) {
+	f := newFake()
+	f.explain(3)
+	for i := range 30 {
+		f.ids = append(f.ids, fmt.Sprintf("orders/4/%02d", i))
+	}
+	server := httptest.NewServer(newServer(f))
+	defer server.Close()
+	w := openTab(t, browser(t), screen{phone, false})
+	if _, err := chromedp.Call(w.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
+		t.Fatal(err)
+	}
+	follow := func(selector, has string) {
+		t.Helper()
+		w.click(selector)
+		w.untilShown(has)
+		w.check(selector)
+	}
+	w.open(server.URL)
+	w.untilShown("#learning")
+	if n := eval[int](w, `document.querySelectorAll("#courses svg.course path.curve").length`); n < 4 {
+		t.Errorf("%d curves", n)
+	}
+	follow(`nav a[href="/?view=model"]`, "#model")
+	follow(`nav a[href="/?view=quality"]`, "#trust svg.diagram circle")
+	follow(`#trust a[href*="class=class+B"]`, "#trust a[aria-current][href*='class=class+B']")
+	follow(`nav a[href="/?view=stream"]`, "#partitions table")
+	follow(`nav a[href="/?view=blocks"]`, "#blocks [data-id='orders/4/00']")
+	follow(`#blocks .pager a`, "#blocks [data-id='orders/4/29']")
+	follow(`nav a[href="/?view=past"]`, "#history svg.course path.curve")
+	follow(`#history a[href$="span=days"]`, "#history a[aria-current][href$='span=days']")
+	follow(`nav a[href="/?view=receipts"]`, "#receipts pre")
+	follow(`nav a[href="/"]`, "#learning")
+}
+
+// A view is kept by a reload and by the refresh, with what is scrolled and focused. The banner stays
+// the same element, since screen readers tell what is new in it.
+func TestPlaceInBrowser(t *testing.T) {
+	f := newFake()
+	f.explain(30)
+	f.status.Problems = []Problem{{Kind: ProblemRefused, Text: "the last 300 records were refused"}}
+	server := httptest.NewServer(newServer(f))
+	defer server.Close()
+	w := openTab(t, browser(t), screen{phone, false})
+	w.load(server.URL)
+	eval[string](w, `window.banner = document.querySelector("#problems"), window.line = document.querySelector("#problems li"), ""`)
+	f.status.Problems[0].Text = "the last 301 records were refused"
+	w.until(`document.querySelector("#problems").innerText.includes("301")`)
+	if !eval[bool](w, `banner.isConnected && line.isConnected && banner.getAttribute("aria-live") === "off"`) {
+		t.Error("a number in the banner is news")
+	}
+	f.status.Problems = append(f.status.Problems, Problem{Kind: ProblemWitness, Text: "a witness does not cosign"})
+	w.until(`document.querySelector("#problems").innerText.includes("witness")`)
+	if !eval[bool](w, `banner.isConnected && line.isConnected && banner.getAttribute("aria-live") === "polite"`) {
+		t.Error("a problem in the banner is no news")
+	}
+
+	w.click(`nav a[href="/?view=quality"]`)
+	w.until(`document.querySelector("#heldout") !== null && location.search === "?view=quality"`)
+	eval[string](w, `document.querySelector("nav a[href='/?view=quality']").focus(), scrollTo(0, 700), document.querySelector("#heldout .scroll").scrollLeft = 50, ""`)
+	f.served.Quality.Rows = 4321 // the section changes
+	f.status.Problems = nil      // and the header
+	w.until(`document.querySelector("#heldout").innerText.includes("4\u202f321") && document.querySelector("header .pill.good") !== null`)
+	if got := eval[string](w, `[location.search, document.activeElement.getAttribute("href"), document.querySelector("#heldout .scroll").scrollLeft, Math.abs(scrollY - 700) < 100].join(" ")`); got != "?view=quality /?view=quality 50 true" {
+		t.Errorf("after a refresh the place is %s", got)
+	}
+	if err := chromedp.Do(w.ctx, chromedp.Reload()); err != nil {
+		t.Fatal(err)
+	}
+	w.until(`document.querySelector("#heldout") !== null && Math.abs(scrollY - 700) < 100`)
+	eval[string](w, `history.back(), ""`)
+	w.until(`document.querySelector("#glance") !== null && location.search === ""`)
+}
+
+// The place on the page of a caller with a token is the same after a reload.
+func TestPlaceWithToken(t *testing.T) {
+	f := newFake()
+	f.explain(30)
+	server := httptest.NewServer(New(Config{Access: guard(t, "")}, f, NewMetrics(), zerolog.Nop()))
+	defer server.Close()
+	w := openTab(t, browser(t), screen{phone, false})
+	w.expected = "the server responded with a status of 401"
+	w.load(server.URL)
+	w.enter("form.signin input", readToken)
+	w.click("form.signin button")
+	w.until(`document.querySelector("#glance") !== null`)
+	w.click(`nav a[href="/?view=quality"]`)
+	w.until(`document.querySelector("#heldout") !== null`)
+	eval[string](w, `scrollTo(0, 700), ""`)
+	if err := chromedp.Do(w.ctx, chromedp.Reload()); err != nil {
+		t.Fatal(err)
+	}
+	w.until(`document.querySelector("#heldout") !== null && Math.abs(scrollY - 700) < 100`)
 }
 
 // The form gives the answers of the API, and keeps what is typed while the page is
@@ -357,8 +531,15 @@ func TestPredictInBrowser(t *testing.T) {
 	rows := wire.Options{Missing: wire.Missing{Default: wire.MissingZero}}
 	server := httptest.NewServer(New(Config{Access: newServer(f).config.Access, Rows: rows}, f, NewMetrics(), zerolog.Nop()))
 	defer server.Close()
-	w := openTab(t, chromium, screens[1])
-	w.load(server.URL)
+	w := openTab(t, chromium, screen{phone, true})
+	w.load(server.URL + "/?view=model")
+	if got := eval[string](w, `[...document.querySelectorAll(".inputs input")].map((i) => i.value + i.placeholder).join(", ")`); got != "mean 1, mean 0.25" {
+		t.Errorf("the form begins with %s", got)
+	}
+	w.click("form.predict .fill")
+	if got := eval[string](w, `[...document.querySelectorAll(".inputs input")].map((i) => i.value).join(", ")`); got != "1, 0.25" {
+		t.Errorf("the mean row is %s", got)
+	}
 	w.enter(".inputs label:nth-child(1) input", "2")
 	w.enter(".inputs label:nth-child(2) input", "0.5")
 	w.click("form.predict button")
@@ -375,10 +556,10 @@ func TestPredictInBrowser(t *testing.T) {
 			t.Errorf("the answer lacks %q: %s", part, answer)
 		}
 	}
-	w.check()
+	w.check("")
 
-	f.status.LiveRows = 4321
-	w.until(`document.querySelector("#tiles").innerText.includes("4\u202f321")`)
+	f.serve(func(s *model.Served) { s.Blocks = 4321 })
+	w.until(`document.querySelector("#model").innerText.includes("4\u202f321")`)
 	if got := eval[string](w, `document.querySelector(".inputs input").value`); got != "2" || w.text(".answer") != answer {
 		t.Errorf("after a refresh the form has %s, and the answer is %s", got, w.text(".answer"))
 	}
@@ -426,18 +607,29 @@ func TestSwitchesInBrowser(t *testing.T) {
 	f.served.Model.Deviation = []float64{8, 0.5}
 	server := httptest.NewServer(newServer(f))
 	defer server.Close()
-	w := openTab(t, browser(t), screens[2])
-	w.load(server.URL)
+	w := openTab(t, browser(t), screen{desk, false})
+	w.load(server.URL + "/?view=model")
 	if got := w.text(".weights"); got != "len 8 caps −1" {
 		t.Errorf("the weights are %s", got)
 	}
-	w.click(".switch a")
+	w.click(".switch a:not([aria-current])")
 	w.until(`document.querySelector(".weights").innerText.includes("−2")`)
-	w.click(`#history [data-span="days"]`)
-	w.until(`document.querySelector('#history [data-span="days"]').getAttribute("aria-pressed") === "true"`)
+	f.serve(func(s *model.Served) { s.Blocks = 1234 })
+	w.until(`document.querySelector("#model").innerText.includes("1\u202f234")`)
+	if !eval[bool](w, `document.querySelector(".weights").innerText.includes("−2")`) {
+		t.Error("a refresh has moved the switch")
+	}
+	w.click(`nav a[href="/?view=past"]`)
+	w.until(`document.querySelectorAll("#history canvas").length === 4`)
+	w.click(`#history a[href$="span=days"]`)
+	w.until(`document.querySelector("#history")?.dataset.span === "days" && document.querySelectorAll("#history canvas").length === 4`)
 	f.status.LiveRows = 1234
-	w.until(`document.querySelector("#tiles").innerText.includes("1\u202f234")`)
-	if !eval[bool](w, `document.querySelector(".weights").innerText.includes("−2") && document.querySelector('#history [data-span="days"]').getAttribute("aria-pressed") === "true"`) {
-		t.Error("a refresh has moved a switch")
+	eval[string](w, `window.chart = document.querySelector("#history canvas"), window.seen = 0, document.addEventListener("refreshed", () => window.seen++), ""`)
+	w.until(`seen > 1`)
+	if !eval[bool](w, `chart.isConnected && location.search.includes("days")`) {
+		t.Error("a refresh has drawn the charts anew, or moved their span")
+	}
+	if got := w.text("#history"); strings.Contains(got, "at: –") {
+		t.Errorf("the legend says nothing: %s", got)
 	}
 }

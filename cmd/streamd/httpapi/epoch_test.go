@@ -94,7 +94,7 @@ func TestKernelModel(t *testing.T) {
 	if w.Code != 400 || !strings.Contains(w.Body.String(), "kernel's basis") {
 		t.Errorf("contributions: %d %s", w.Code, w.Body)
 	}
-	if page := do(s, "GET", "/", "").Body.String(); !strings.Contains(page, "gaussian(gamma=0.5)") || !strings.Contains(page, "b1") {
+	if page := viewOf(f, viewModel); !strings.Contains(page, "gaussian(gamma=0.5)") || !strings.Contains(page, "b1") {
 		t.Error("the page does not show the basis")
 	}
 }
@@ -127,7 +127,7 @@ func TestRegions(t *testing.T) {
 	if w := do(s, "GET", "/v1/regions", ""); w.Code != http.StatusNotFound {
 		t.Errorf("planes of features: %d %s", w.Code, w.Body)
 	}
-	if strings.Contains(do(s, "GET", "/", "").Body.String(), "/v1/regions") {
+	if strings.Contains(viewOf(f, viewModel), "/v1/regions") {
 		t.Error("the page shows regions of planes of features")
 	}
 	onBasis(t, f)
@@ -140,7 +140,11 @@ func TestRegions(t *testing.T) {
 			t.Errorf("the picture does not name %s", name)
 		}
 	}
-	page := do(s, "GET", "/", "").Body.String()
+	narrow := do(s, "GET", "/v1/regions?narrow=true", "")
+	if narrow.Code != http.StatusOK || !strings.Contains(narrow.Body.String(), `viewBox="0 0 400 `) || strings.Contains(w.Body.String(), `viewBox="0 0 400 `) {
+		t.Errorf("the picture for a phone: %d %.100s", narrow.Code, narrow.Body)
+	}
+	page := viewOf(f, viewModel)
 	if !strings.Contains(page, `src="/v1/regions?`) {
 		t.Error("the page does not show the regions")
 	}
@@ -152,7 +156,7 @@ func TestRegions(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.served.Basis.Map = m
-	if !strings.Contains(do(s, "GET", "/", "").Body.String(), "<dd>2, scaled</dd>") {
+	if !strings.Contains(viewOf(f, viewModel), "<dd>2, scaled</dd>") {
 		t.Error("the page does not say that features are scaled")
 	}
 }

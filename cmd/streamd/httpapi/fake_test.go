@@ -43,8 +43,9 @@ type fake struct {
 	panics   bool
 	slow     time.Duration // duration of a snapshot
 	epoch    *EpochAnswer
-	empty    bool   // there is no history yet
-	pruned   string // by the last Prune
+	empty    bool                            // there is no history yet
+	past     func(model.Span) *model.History // in the place of one with gaps
+	pruned   string                          // by the last Prune
 
 	prequential model.Prequential
 	events      []Event
@@ -209,8 +210,31 @@ func (f *fake) serve(change func(*model.Served)) {
 	f.replaced = make(chan struct{})
 }
 
+// burst is the history of a stream whose rows all came in one interval an hour ago, as the
+// daemon keeps it. Charts of lines would show nothing.
+func burst(span model.Span) *model.History {
+	seconds := map[model.Span]int64{model.SpanMinutes: 5, model.SpanHours: 240, model.SpanDays: 7200}[span]
+	h := &model.History{Span: span, Seconds: seconds, MemoryLimit: 256 << 20}
+	now := time.Now().Unix() / seconds * seconds
+	for i := range int64(360) {
+		at := now - (359-i)*seconds
+		rate, lag, memory := 0.0, int64(0), int64(80<<20)
+		var correctness, balanced *float64
+		if hour := now - 3600; at <= hour && hour < at+seconds {
+			rate, correctness, balanced = 3e6/float64(seconds), new(0.9375), new(0.875)
+		}
+		h.Times = append(h.Times, at)
+		h.RowsPerSecond, h.Correctness, h.BalancedCorrectness = append(h.RowsPerSecond, &rate), append(h.Correctness, correctness), append(h.BalancedCorrectness, balanced)
+		h.Lag, h.Memory = append(h.Lag, &lag), append(h.Memory, &memory)
+	}
+	return h
+}
+
 // History has gaps: a restart, rows that nobody judges, a lag that is not known.
 func (f *fake) History(span model.Span) *model.History {
+	if f.past != nil {
+		return f.past(span)
+	}
 	h := &model.History{Span: span, Seconds: 5, MemoryLimit: 256 << 20}
 	if f.empty {
 		h.Times, h.RowsPerSecond, h.Correctness, h.BalancedCorrectness = []int64{}, []*float64{}, []*float64{}, []*float64{}

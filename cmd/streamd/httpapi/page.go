@@ -2,29 +2,31 @@ package httpapi
 
 import (
 	"bytes"
-	"cmp"
+	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"html/template"
-	"math"
 	"net/http"
+	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"streamd/cmd/streamd/model"
-	"streamd/cmd/streamd/plot"
-	"streamd/incremental/decision"
 )
 
-// The page is rendered here, and its figures need no script. page.js fetches it again every
-// two seconds and swaps the sections that have changed. A caller who may not read gets
-// signin.html. There page.js takes a token, which access.js keeps in the tab's
-// sessionStorage and sends with every fetch.
+// The page has several views, each of which answers one question. Views and their lists are
+// chosen by the query, so that links do it and a reload stays where it was. All is rendered here
+// and needs no script, but for the form that classifies rows and the retirement of blocks.
+// page.js fetches the page again every two seconds and swaps the sections that have changed. A
+// caller who may not read gets signin.html. There page.js takes a token, which access.js keeps
+// in the tab's sessionStorage and sends with every fetch.
 //
-// A section with data-keep is filled by a script of its own. history.js draws with uPlot
-// (MIT licence), whose files are those of its package uplot, version 1.6.32:
+// A section with data-keep stays until the value of data-keep changes. history.js draws with
+// uPlot (MIT licence), whose files are those of its package uplot, version 1.6.32:
 // dist/uPlot.iife.min.js, dist/uPlot.min.css and LICENSE. A test has their checksums.
 
 //go:embed assets
@@ -36,11 +38,14 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"s":         plural,
 	"ago":       func(t, now time.Time) string { return roughly(now.Sub(t)) + " ago" },
 	"roughly":   func(seconds float64) string { return roughly(time.Duration(min(seconds, 1e9) * float64(time.Second))) },
-	"clock":     func(t time.Time) string { return t.UTC().Format("2 Jan 15:04:05") },
-	"percent":   func(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) + " %" },
+	"clock":     clock,
+	"percent":   percent,
 	"weight":    weight,
-	"num":       func(x float64) string { return strings.ReplaceAll(strconv.FormatFloat(x+0, 'g', 5, 64), "-", "−") }, // -0 + 0 is 0
-}).ParseFS(assetFiles, "assets/page.html", "assets/signin.html"))
+	"num":       number,
+	"seconds":   seconds,
+	"rate":      rowsPerSecond,
+	"text":      keyText,
+}).ParseFS(assetFiles, "assets/*.html"))
 
 // assets are the page's other files with their ETags.
 var assets = func() map[string]asset {
@@ -84,29 +89,23 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// pageView is the content of the template.
+// pageView is the content of the templates.
 type pageView struct {
-	Now      time.Time
-	Status   Status
-	Served   *model.Served
-	Stream   *model.Prequential
-	Planes   []planeView
-	features int // that a plane has weights for
-	// Scaled says that weights are shown times the deviation of their feature. CanScale
-	// says that they can be.
-	Scaled, CanScale bool
-	Tuning           *tuningView // nil without a choice of ν
-	Trust            []trustView // empty without measured quality
-	Sizes            *sizesView  // nil without a basis, or measured quality
-	// NotShown is the number of planes beyond maxPlanes.
-	NotShown   int
-	Rate       *int64    // rows a second in the last minute; nil: it is not known
-	Form       *formView // nil without a model
-	Keys       bool      // blocks are named by keys
-	Retires    bool      // a caller can show who it is, and retire blocks
-	Partitions []partitionView
-	MorePart   int   // partitions beyond maxPartitions
-	Lag        int64 // −1: it is not known
+	Now    time.Time
+	Name   string // of the view
+	Title  string // of the view
+	Status Status
+	Served *model.Served
+	names  names
+
+	Problems []problemView
+	Glance   *glanceView // of the overview
+	Model    *modelView  // of the view model
+	Quality  *qualityView
+	Stream   *streamView
+	Blocks   *blocksView
+	Past     *pastView
+	Receipts *receiptsView
 }
 
 // Limits that keep the page small for any model and any topic.
@@ -115,22 +114,102 @@ const (
 	maxPartitions = 64
 	strongest     = 3
 	maxListed     = 24 // weights of a single plane
+	maxProblems   = 12
 )
+
+// The views, in the order of the navigation.
+const (
+	viewOverview = "overview"
+	viewModel    = "model"
+	viewQuality  = "quality"
+	viewStream   = "stream"
+	viewBlocks   = "blocks"
+	viewPast     = "past"
+	viewReceipts = "receipts"
+)
+
+var viewNames = []string{viewOverview, viewModel, viewQuality, viewStream, viewBlocks, viewPast, viewReceipts}
+
+var viewTitles = map[string]string{
+	viewOverview: "Overview", viewModel: "Model", viewQuality: "Quality", viewStream: "Stream",
+	viewBlocks: "Blocks", viewPast: "Past", viewReceipts: "Receipts",
+}
 
 const weightsAsImportance, weightsAsTheyAre = "importance", "own"
 
-var pageWeights = &parameter[string]{
-	name: "weights", kind: oneOf(weightsAsImportance, weightsAsTheyAre), otherwise: weightsAsImportance,
-	meaning: "Weights on the page: `importance` multiplies them by the standard deviation of their feature, `own` leaves them in the feature's own units.",
-}
+const listLive, listArchived = "live", "archived"
+
+var (
+	pageShown = &parameter[string]{
+		name: "view", kind: oneOf(viewNames...), otherwise: viewOverview,
+		meaning: "View of the page.",
+	}
+	pageWeights = &parameter[string]{
+		name: "weights", kind: oneOf(weightsAsImportance, weightsAsTheyAre), otherwise: weightsAsImportance,
+		meaning: "Weights on the page: `importance` multiplies them by the standard deviation of their feature, `own` leaves them in the feature's own units.",
+	}
+	pageFrom = &parameter[int]{
+		name: "from", kind: wholeNumber, otherwise: 1,
+		meaning: "Number of the first class or plane that the page lists, from 1.",
+	}
+	pageClass = &parameter[string]{
+		name: "class", kind: anyText,
+		meaning: "Class whose reliability the page draws; that of the whole model if empty.",
+	}
+	pageSpan = &parameter[string]{
+		name: "span", kind: oneOf(string(model.SpanMinutes), string(model.SpanHours), string(model.SpanDays)),
+		meaning: "Span of the page's charts; if absent, the shortest one in which rows were read.",
+	}
+	pageList = &parameter[string]{
+		name: "list", kind: oneOf(listLive, listArchived), otherwise: listLive,
+		meaning: "Blocks that the page lists.",
+	}
+	pageAfter = &parameter[string]{
+		name: "after", kind: anyText,
+		meaning: "The page lists the blocks behind this id.",
+	}
+)
+
+var pageQuery = []described{pageShown, pageWeights, pageFrom, pageClass, pageSpan, pageList, pageAfter}
 
 func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
+	v := s.newPageView(pageShown.of(r))
+	switch v.Name {
+	case viewOverview:
+		events, _, _ := s.service.Events("")
+		v.Glance = newGlanceView(v, s.service.Prequential(), s.service.History, events)
+	case viewModel:
+		v.Model = newModelView(v.Served, pageWeights.of(r) == weightsAsImportance, pageFrom.of(r)-1)
+	case viewQuality:
+		v.Quality = newQualityView(v.Served, s.service.Prequential(), pageClass.of(r), pageFrom.of(r)-1)
+	case viewStream:
+		v.Stream = newStreamView(&v.Status, lastRate(s.service.History(model.SpanMinutes)))
+	case viewBlocks:
+		blocks, err := s.newBlocksView(r.Context(), &v.Status, pageList.of(r) == listArchived, pageAfter.of(r))
+		if err != nil {
+			return err
+		}
+		v.Blocks = blocks
+	case viewPast:
+		events, _, _ := s.service.Events("")
+		v.Past = newPastView(s.service.History, s.service.Prequential(), model.Span(pageSpan.of(r)), events)
+	case viewReceipts:
+		receipts, err := s.newReceiptsView(r.Context())
+		if err != nil {
+			return err
+		}
+		v.Receipts = receipts
+	}
+	v.names = v.collectNames()
+	return writePage(w, http.StatusOK, "page.html", v)
+}
+
+// newPageView has what all views show.
+func (s *Server) newPageView(name string) *pageView {
 	served, _ := s.service.Served()
-	view := newPageView(served, s.service.Status(), time.Now(), pageWeights.of(r) == weightsAsImportance)
-	view.Retires = s.config.Access.TakesTokens() || s.config.Access.TLS() != nil
-	view.Stream = s.service.Prequential()
-	view.Rate = lastRate(s.service.History(model.SpanMinutes))
-	return writePage(w, http.StatusOK, "page.html", view)
+	v := &pageView{Now: time.Now(), Name: name, Title: viewTitles[name], Served: served, Status: s.service.Status()}
+	v.Problems = newProblemViews(&v.Status)
+	return v
 }
 
 // signIn answers with a page that asks for a token, and says why the token of the request
@@ -156,115 +235,120 @@ func writePage(w http.ResponseWriter, status int, template string, view any) err
 	return nil
 }
 
-// newPageView shows a served value. With scaled, weights are shown times the deviations of
-// their features, if these are known.
-func newPageView(served *model.Served, status Status, now time.Time, scaled bool) pageView {
-	v := pageView{Now: now, Status: status, Served: served, Lag: status.Lag()}
-	v.CanScale = served.Model != nil && served.Model.Deviation != nil
-	v.Scaled = scaled && v.CanScale
-	for _, p := range status.Partitions {
-		if len(v.Partitions) < maxPartitions {
-			v.Partitions = append(v.Partitions, partitionView{p})
+// Views are the entries of the navigation.
+func (v *pageView) Views() (all []linkView) {
+	for _, name := range viewNames {
+		link := linkView{Text: viewTitles[name], Href: "/?view=" + name, Here: name == v.Name}
+		if name == viewOverview {
+			link.Href = "/"
 		}
+		all = append(all, link)
 	}
-	v.MorePart = len(status.Partitions) - len(v.Partitions)
-	v.Keys = status.Keys
-	if served.Model != nil {
-		v.Form = newFormView(served)
-	}
-	if served.Model != nil && served.Tuning != nil {
-		in := "features"
-		if served.Basis != nil {
-			in = "coordinates"
-		}
-		v.Tuning = newTuningView(served.Tuning, in)
-	}
-	if served.Model != nil && served.Quality != nil {
-		v.Trust, v.Sizes = newTrustViews(served.Quality), newSizesView(served.Quality, served.Tuning)
-	}
-	if served.Model != nil {
-		m := served.Model.WithoutMissing()
-		v.features = len(m.Features)
-		shown := min(len(m.Planes), maxPlanes)
-		v.NotShown = len(m.Planes) - shown
-		listed := strongest
-		if len(m.Planes) == 1 {
-			listed = maxListed
-		}
-		for i, p := range m.Planes[:shown] {
-			weights := p.W
-			if v.Scaled {
-				weights = scaledWeights(p.W, m.Deviation)
-			}
-			v.Planes = append(v.Planes, planeView{
-				Class:     p.Class,
-				Rows:      m.Rows[i], // meaningful where each class has a plane
-				Gamma:     p.Gamma,
-				Condition: known(p.Condition),
-				Used:      p.Features(),
-				Bars:      plot.Bars(weights),
-				Strongest: strongestWeights(m.Features, weights, listed),
-			})
-		}
-	}
-	return v
+	return all
 }
 
-// lastRate is the mean rate of the last minute in rows a second; nil: it is not known.
-func lastRate(h *model.History) *int64 {
-	var sum float64
-	var n int
-	for _, rate := range h.RowsPerSecond[max(0, len(h.RowsPerSecond)-int(60/h.Seconds)):] {
-		if rate != nil {
-			sum += *rate
-			n++
-		}
+// linkView is an entry of a list of links, one of which is for what is shown.
+type linkView struct {
+	Text, Href string
+	Here       bool
+}
+
+// Is is a name as the page shows it.
+func (v *pageView) Is(name string) nameView { return v.names.of(name) }
+
+// collectNames chooses what is shown of the long names of the view.
+func (v *pageView) collectNames() names {
+	n := names{}
+	if v.Model != nil {
+		n.add(v.Model.classes())
+		n.add(v.Model.features())
 	}
-	if n == 0 {
-		return nil
+	if v.Quality != nil {
+		n.add(v.Quality.classes())
 	}
-	return new(int64(math.Round(sum / float64(n))))
+	if v.Blocks != nil {
+		n.add(v.Blocks.ids())
+	}
+	return n
 }
 
 // Health is the state of the daemon in a few words. The class is that of the style sheet.
-func (v pageView) Health() (h struct{ Class, Text string }) {
+func (v *pageView) Health() (h struct{ Class, Text string }) {
+	n := len(v.Status.Problems)
+	what := fmt.Sprintf("%d problem%s", n, plural(n))
 	switch {
 	case v.Status.NotReady != "":
 		h.Class, h.Text = "bad", "not ready"
-	case len(v.Status.Problems) > 0 && v.Status.Problems[0].Level() == LevelFailure:
-		h.Class, h.Text = "bad", "ready, with failures"
-	case len(v.Status.Problems) > 0:
-		h.Class, h.Text = "warn", "ready, with problems"
+	case n > 0 && v.Status.Problems[0].Level() == LevelFailure:
+		h.Class, h.Text = "bad", "ready, with "+what
+	case n > 0:
+		h.Class, h.Text = "warn", "ready, with "+what
 	default:
 		h.Class, h.Text = "good", "ready"
 	}
 	return h
 }
 
-// Refined are the refined planes that the page has room for.
-func (v pageView) Refined() []model.PlaneRefinement {
-	planes := v.Served.Refinement.Planes
-	return planes[:min(len(planes), maxPlanes)]
+// problemView is a line of the banner.
+type problemView struct {
+	Key    string // tells it from others
+	Class  string // bad or warn
+	Text   string
+	Detail string // "": there are no names
+	Action string // what to do; "": nothing
+	When   string
 }
 
-// Decides is the rule that decides labels.
-func (v pageView) Decides() decidesView {
-	rule := v.Served.DecidesBy()
-	d := decidesView{Kind: rule.Kind()}
-	if len(v.Served.Model.Classes) == 2 {
-		d.Threshold = rule.Threshold()
-		d.Never, d.Always = d.Threshold == math.MaxFloat64, d.Threshold == -math.MaxFloat64
+// newProblemViews lists why the daemon is not ready, and its problems.
+func newProblemViews(s *Status) (all []problemView) {
+	if s.NotReady != "" {
+		all = append(all, problemView{Key: "ready", Class: "bad", Text: "Not ready: " + s.NotReady})
 	}
-	return d
+	for _, p := range s.Problems {
+		v := problemView{Key: string(p.Kind) + " " + p.Subject, Class: "warn", Text: sentence(p.Text), Detail: sentence(p.Detail), Action: p.Action}
+		if p.Level() == LevelFailure {
+			v.Class = "bad"
+		}
+		if !p.Since.IsZero() {
+			v.When = "since " + clock(p.Since)
+		}
+		if !p.Last.IsZero() {
+			v.When += ", last " + clock(p.Last)
+		}
+		all = append(all, v)
+	}
+	return all
 }
 
-// Drawable says whether the regions have a picture.
-func (v pageView) Drawable() bool { return drawable(v.Served) }
+// sentence begins a text with a capital letter.
+func sentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	if size == 0 {
+		return ""
+	}
+	return string(unicode.ToUpper(first)) + text[size:]
+}
 
-// Unlisted is the number of features of the one plane that are not listed by name though
-// their weight is not 0, and Unused of those whose weight is 0.
-func (v pageView) Unlisted() int { return v.Planes[0].Used - len(v.Planes[0].Strongest) }
-func (v pageView) Unused() int   { return v.features - v.Planes[0].Used }
+// Shown are the lines that the banner has room for, and Hidden is the number of others.
+func (v *pageView) Shown() []problemView { return v.Problems[:min(len(v.Problems), maxProblems)] }
+func (v *pageView) Hidden() int          { return max(0, len(v.Problems)-maxProblems) }
+
+// streamView says what became of what was read.
+type streamView struct {
+	Lag        int64    // −1: it is not known
+	Rate       *float64 // rows a second in the last minute; nil: it is not known
+	Partitions []partitionView
+	More       int // partitions beyond maxPartitions
+}
+
+func newStreamView(s *Status, rate *float64) *streamView {
+	v := &streamView{Lag: s.Lag(), Rate: rate}
+	for _, p := range s.Partitions[:min(len(s.Partitions), maxPartitions)] {
+		v.Partitions = append(v.Partitions, partitionView{p})
+	}
+	v.More = len(s.Partitions) - len(v.Partitions)
+	return v
+}
 
 type partitionView struct{ model.Partition }
 
@@ -277,121 +361,119 @@ func (p partitionView) Percent() int {
 	return int(min(100, max(0, 100*float64(p.Next-p.LogStart)/float64(size))))
 }
 
-// decidesView is a rule that decides labels. With two classes a row is of the plane's class
-// from the threshold on, never or always.
-type decidesView struct {
-	Kind          decision.Kind
-	Threshold     float64
-	Never, Always bool
+// blocksView is a part of the list of live or archived blocks.
+type blocksView struct {
+	Blocks   []BlockInfo
+	After    string // where the part begins
+	Next     string // where the next part begins; "": it is the last one
+	Archived bool
+	Keys     bool   // blocks are named by keys
+	Retires  bool   // a caller can show who it is, and retire blocks
+	Problem  string // why there is no list
 }
 
-type planeView struct {
-	Class     string
-	Rows      int64
-	Gamma     float64
-	Condition *float64 // nil: there is none
-	Used      int      // features with a weight other than 0
-	Bars      template.HTML
-	Strongest []weightView
-}
+const (
+	blocksShown = 20
+	blocksWait  = time.Second // for a loop that is busy
+)
 
-type weightView struct {
-	Feature string
-	W       float64
-	// X and Width place the weight's bar in a box of 200 with 0 in the middle.
-	X, Width float64
-}
-
-// Negative says whether the weight is below 0.
-func (w weightView) Negative() bool { return math.Signbit(w.W) }
-
-// scaledWeights multiplies weights by the deviations of their features: a weight's share
-// of the value of a row that is one deviation from the mean.
-func scaledWeights(w, deviation []float64) []float64 {
-	scaled := make([]float64, len(w))
-	for j := range w {
-		scaled[j] = w[j] * deviation[j]
+func (s *Server) newBlocksView(ctx context.Context, status *Status, archived bool, after string) (*blocksView, error) {
+	v := &blocksView{After: after, Archived: archived, Keys: status.Keys}
+	v.Retires = s.config.Access.TakesTokens() || s.config.Access.TLS() != nil
+	ctx, cancel := context.WithTimeout(ctx, blocksWait)
+	defer cancel()
+	var err error
+	v.Blocks, v.Next, err = s.service.Blocks(ctx, archived, after, blocksShown)
+	switch {
+	case errors.Is(err, ErrBadID):
+		return nil, err
+	case errors.Is(err, context.DeadlineExceeded):
+		v.Problem = "the daemon is busy; reload"
+	case errors.Is(err, ErrUnavailable):
+		v.Problem = err.Error()
+	case err != nil:
+		return nil, err
 	}
-	return scaled
+	return v, nil
 }
 
-// known is x, or nil for a number that is not finite.
-func known(x float64) *float64 {
-	if x-x != 0 {
-		return nil
-	}
-	return &x
-}
-
-// strongestWeights lists up to most features whose weight is not 0. They have their own order
-// when all fit, else those with the largest weights come first.
-func strongestWeights(features []string, w []float64, most int) []weightView {
-	largest := 0.0
-	var order []int
-	for j, w := range w {
-		if w != 0 {
-			order = append(order, j)
-			largest = max(largest, math.Abs(w))
-		}
-	}
-	if len(order) > most {
-		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(math.Abs(w[j]), math.Abs(w[i])) })
-		order = order[:most]
-	}
-	views := make([]weightView, len(order))
-	for i, j := range order {
-		v := weightView{Feature: features[j], W: w[j], X: 100, Width: math.Abs(w[j]) / largest * 100}
-		if v.Negative() {
-			v.X -= v.Width
-		}
-		views[i] = v
-	}
-	return views
-}
-
-// plural is the ending of a noun for n things.
-func plural(n int) string {
-	if n == 1 {
+// Kept identifies the list for page.js. One without blocks is not kept, so that the first ones appear.
+func (v *blocksView) Kept() string {
+	if len(v.Blocks) == 0 {
 		return ""
 	}
-	return "s"
+	return fmt.Sprintf("blocks %v %v %v %s", v.Keys, v.Retires, v.Archived, v.After)
 }
 
-// thousands writes n in groups of three digits.
-func thousands[N int | int64](n N) string {
-	digits := strconv.FormatInt(int64(n), 10)
-	first := len(digits) % 3
-	if n < 0 {
-		first = (1 + (len(digits)-1)%3) % 3 // the sign stands before the groups
+// Lists are the links to the live and the archived blocks.
+func (v *blocksView) Lists() []linkView {
+	return []linkView{{"live", "/?view=blocks", !v.Archived}, {"archived", "/?view=blocks&list=archived", v.Archived}}
+}
+
+// href is the address of a part of the list.
+func (v *blocksView) href(after string) string {
+	q := url.Values{"view": {viewBlocks}}
+	if v.Archived {
+		q.Set("list", listArchived)
 	}
-	var grouped strings.Builder
-	for i, d := range digits {
-		if i > 0 && i%3 == first && digits[i-1] != '-' {
-			grouped.WriteRune('\u202f') // narrow no-break space
+	if after != "" {
+		q.Set("after", after)
+	}
+	return "/?" + q.Encode()
+}
+
+// First, Following and Same are the addresses of parts of the list.
+func (v *blocksView) First() string     { return v.href("") }
+func (v *blocksView) Following() string { return v.href(v.Next) }
+func (v *blocksView) Same() string      { return v.href(v.After) }
+
+// keyText is a key as text.
+func keyText(key []byte) string { return strings.ToValidUTF8(string(key), "\uFFFD") }
+
+func (v *blocksView) ids() (all []string) {
+	for _, b := range v.Blocks {
+		all = append(all, b.ID)
+		if b.Key != nil {
+			all = append(all, keyText(b.Key))
 		}
-		grouped.WriteRune(d)
 	}
-	return grouped.String()
+	return all
 }
 
-// weight writes a sum of weights, which is a number of rows where these are 1.
-func weight(x float64) string {
-	if math.Abs(x) < 1e15 && (x == math.Trunc(x) || math.Abs(x) >= 1000) {
-		return thousands(int64(math.Round(x)))
-	}
-	return strconv.FormatFloat(x, 'g', 4, 64)
+// receiptsView is the log of receipts.
+type receiptsView struct {
+	Checkpoint  string // "": there is none
+	Problem     string // why
+	Retirements []Event
 }
 
-// roughly writes a duration in one unit.
-func roughly(d time.Duration) string {
-	d = max(0, d)
+func (s *Server) newReceiptsView(ctx context.Context) (*receiptsView, error) {
+	events, _, _ := s.service.Events("")
+	v := &receiptsView{Retirements: latest(events, maxPast, EventRetirement, EventReceipt)}
+	ctx, cancel := context.WithTimeout(ctx, blocksWait)
+	defer cancel()
+	signed, err := s.service.Checkpoint(ctx)
 	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", int(d.Hours()))
+	case errors.Is(err, ErrNoReceipt), errors.Is(err, ErrUnavailable):
+		v.Problem = err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		v.Problem = "the daemon is busy; reload"
+	case err != nil:
+		return nil, err
 	}
-	return fmt.Sprintf("%d d", int(d.Hours())/24)
+	v.Checkpoint = string(signed)
+	return v, nil
+}
+
+// latest are the last events of some types, the newest first.
+func latest(events []Event, most int, types ...EventType) (some []Event) {
+	for _, e := range slices.Backward(events) {
+		if len(some) == most {
+			break
+		}
+		if len(types) == 0 || slices.Contains(types, e.Type) {
+			some = append(some, e)
+		}
+	}
+	return some
 }

@@ -23,16 +23,17 @@ type formView struct {
 	Key      string // identifies the features
 	Linear   bool   // features have contributions of their own
 	Features int
-	Inputs   []inputView // fields; empty: Rows are written in a text
-	Rows     string      // the mean row, as an example
+	Inputs   []inputView // fields; empty: rows are written in a text
+	Mean     string      // the mean row in JSON, where there are no fields
 }
 
 type inputView struct {
-	Feature, Value string
-	Optional       bool // a row may lack the value
+	Feature, Mean string
+	Optional      bool // a row may lack the value
 }
 
-// newFormView makes a form whose values are those of the mean row, if that is known.
+// newFormView makes an empty form that shows the mean row, if that is known: nobody has that
+// row, so it is no row to begin with.
 func newFormView(served *model.Served) *formView {
 	columns, mean := served.RowFeatures(), served.Model.Mean
 	if served.Basis != nil {
@@ -50,7 +51,7 @@ func newFormView(served *model.Served) *formView {
 	}
 	values := make([]json.Number, len(features))
 	for j, name := range features {
-		values[j] = json.Number(strconv.FormatFloat(formMean(served, name, columns, mean), 'g', 5, 64))
+		values[j] = json.Number(strconv.FormatFloat(formMean(served, name, columns, mean), 'g', 4, 64))
 	}
 	if len(features) <= maxInputs {
 		for j, name := range features {
@@ -62,7 +63,7 @@ func newFormView(served *model.Served) *formView {
 	if err != nil {
 		panic(err) // numbers
 	}
-	v.Rows = string(row)
+	v.Mean = string(row)
 	return v
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"net/url"
 	"slices"
 
 	"streamd/cmd/streamd/model"
@@ -138,12 +139,39 @@ const (
 	maxConfused = 12 // classes of a confusion matrix
 	maxMistakes = 10 // pairs of classes where there is no matrix
 	heats       = 5  // shades of a confusion matrix
+	maxAlarms   = 5
 )
 
-// Judged are the figures of the classes: all of them in the model's order, or of many
-// those with the least recall first. A class without rows comes last.
-func (v pageView) Judged() []model.ClassAnswers {
-	classes := v.Served.Quality.Classes
+// qualityView is how good answers are: for rows as they came, and for held-out rows.
+type qualityView struct {
+	Stream *model.Prequential
+	On     *model.Quality // nil: not measured
+	Absent string         // why
+	Judged []model.ClassAnswers
+	Range  rangeView  // of the classes
+	Trust  *trustView // nil: not measured
+}
+
+// newQualityView draws the reliability for a class, or for all, and lists classes from a number on.
+func newQualityView(served *model.Served, stream *model.Prequential, class string, from int) *qualityView {
+	v := &qualityView{Stream: stream, Absent: served.Absent.Quality}
+	if served.Model == nil || served.Quality == nil {
+		return v
+	}
+	v.On = served.Quality
+	q := "/?view=quality"
+	if class != "" {
+		q += "&class=" + url.QueryEscape(class)
+	}
+	v.Range = newRange(len(v.On.Classes), from, maxJudged, q)
+	v.Judged = inOrder(v.On.Classes)[v.Range.from:v.Range.to]
+	v.Trust = newTrustView(v.On, class, v.Judged)
+	return v
+}
+
+// inOrder has the classes in the model's order, or of many those with the least recall first. A
+// class without rows comes last.
+func inOrder(classes []model.ClassAnswers) []model.ClassAnswers {
 	if len(classes) <= maxJudged {
 		return classes
 	}
@@ -157,11 +185,58 @@ func (v pageView) Judged() []model.ClassAnswers {
 	slices.SortStableFunc(classes, func(a, b model.ClassAnswers) int {
 		return cmp.Or(cmp.Compare(recall(a), recall(b)), cmp.Compare(b.Weight, a.Weight))
 	})
-	return classes[:maxJudged]
+	return classes
 }
 
-// NotJudged is the number of classes that Judged leaves out.
-func (v pageView) NotJudged() int { return max(0, len(v.Served.Quality.Classes)-maxJudged) }
+// Sorted says whether the classes with the least recall come first.
+func (v *qualityView) Sorted() bool { return len(v.On.Classes) > maxJudged }
+
+// Baseline is the correctness of the answer that is always the largest class.
+func (v *qualityView) Baseline() string { return baselineOf(&v.On.Answers) }
+
+// StreamBaseline is the same of the latest judged rows, and FadingBaseline of all with fading weights.
+func (v *qualityView) StreamBaseline() string { return baselineOf(&v.Stream.Window.Answers) }
+func (v *qualityView) FadingBaseline() string { return baselineOf(&v.Stream.Fading.Answers) }
+
+func baselineOf(a *model.Answers) string {
+	if share, ok := largestShare(a); ok {
+		return percent(share)
+	}
+	return "–"
+}
+
+// largestShare is the share of the largest class.
+func largestShare(a *model.Answers) (share float64, ok bool) {
+	for _, c := range a.Classes {
+		share = max(share, c.Weight)
+	}
+	if !(a.Weight > 0) {
+		return 0, false
+	}
+	return share / a.Weight, true
+}
+
+// Alarms are the latest ones of the drift detectors.
+func (v *qualityView) Alarms() []model.Alarm {
+	return v.Stream.Drift.Alarms[:min(len(v.Stream.Drift.Alarms), maxAlarms)]
+}
+
+func (v *qualityView) classes() (all []string) {
+	for _, c := range v.Judged {
+		all = append(all, c.Class)
+	}
+	if v.Trust != nil {
+		for _, f := range v.Trust.Figures {
+			all = append(all, f.Class)
+		}
+	}
+	if w := v.Stream.Window; w != nil && len(w.Classes) <= maxConfused {
+		for _, c := range w.Classes {
+			all = append(all, c.Class)
+		}
+	}
+	return all
+}
 
 // confusedView is a row of the confusion matrix.
 type confusedView struct {
@@ -179,8 +254,8 @@ type cellView struct {
 
 // Confused is the confusion matrix of held-out rows, and StreamConfused that of the latest
 // judged ones.
-func (v pageView) Confused() []confusedView       { return confusedOf(&v.Served.Quality.Answers) }
-func (v pageView) StreamConfused() []confusedView { return confusedOf(&v.Stream.Window.Answers) }
+func (v *qualityView) Confused() []confusedView       { return confusedOf(&v.On.Answers) }
+func (v *qualityView) StreamConfused() []confusedView { return confusedOf(&v.Stream.Window.Answers) }
 
 // confusedOf is the confusion matrix of few classes, without those rows of unknown classes.
 func confusedOf(q *model.Answers) (rows []confusedView) {
@@ -206,43 +281,64 @@ func confusedOf(q *model.Answers) (rows []confusedView) {
 }
 
 // Mistakes are the most frequent ones of many classes.
-func (v pageView) Mistakes() []model.Mistake {
-	q := v.Served.Quality
-	if len(q.Classes) <= maxConfused {
+func (v *qualityView) Mistakes() []model.Mistake {
+	if len(v.On.Classes) <= maxConfused {
 		return nil
 	}
-	return q.Mistakes[:min(len(q.Mistakes), maxMistakes)]
+	return v.On.Mistakes[:min(len(v.On.Mistakes), maxMistakes)]
 }
 
-// trustView is a reliability diagram: the observed share over the predicted probability.
-// They agree on the diagonal.
+// trustView is a reliability diagram, the observed share over the predicted probability, with
+// the figures of the model as a whole and of planes, and links that choose one for the diagram.
 type trustView struct {
-	Class   string // "": the model as a whole
-	Before  *model.Reliability
-	After   *model.Reliability
+	Of      reliabilityView
 	Picture template.HTML
+	Figures []reliabilityView
+	Unknown bool // the class that was asked for has no plane
 }
 
-// newTrustViews shows the model as a whole and the first of its planes. A single plane is
-// the model as a whole.
-func newTrustViews(q *model.Quality) []trustView {
-	var views []trustView
-	if len(q.Planes) > 1 {
-		views = append(views, trustView{Before: q.Before, After: q.After})
-	}
-	for _, p := range q.Planes[:min(len(q.Planes), maxDiagrams)] {
-		views = append(views, trustView{Class: p.Class, Before: p.Before, After: p.After})
-	}
-	for i, v := range views {
-		views[i].Picture = plot.Diagram(append(bubbles(v.Before, true), bubbles(v.After, false)...))
-	}
-	return views
+// reliabilityView is the reliability of the probabilities of a class, or of all together.
+type reliabilityView struct {
+	Class         string // "": the model as a whole
+	Href          string // address that draws it
+	Here          bool   // it is drawn
+	Before, After *model.Reliability
 }
 
-const (
-	maxDiagrams = 11 // of planes, beside that of the whole
-	maxMarks    = 50 // bins drawn at most
-)
+// newTrustView draws the figures of a class, or of the whole for "". A single plane is the
+// model as a whole. It lists the planes of some classes.
+func newTrustView(q *model.Quality, class string, listed []model.ClassAnswers) *trustView {
+	v := &trustView{}
+	if len(q.Planes) == 1 {
+		p := q.Planes[0]
+		v.Figures = []reliabilityView{{Class: p.Class, Here: true, Before: p.Before, After: p.After}}
+		v.Of = v.Figures[0]
+	} else {
+		v.Of = reliabilityView{Before: q.Before, After: q.After, Href: "/?view=quality#trust", Here: true}
+		v.Unknown = class != ""
+		v.Figures = []reliabilityView{v.Of}
+		shown := map[string]bool{}
+		for _, c := range listed {
+			shown[c.Class] = true
+		}
+		for _, p := range q.Planes {
+			f := reliabilityView{Class: p.Class, Before: p.Before, After: p.After, Here: p.Class == class, Href: "/?view=quality&class=" + url.QueryEscape(p.Class) + "#trust"}
+			if f.Here {
+				v.Of, v.Unknown, v.Figures[0].Here = f, false, false
+			}
+			if shown[p.Class] || f.Here {
+				v.Figures = append(v.Figures, f)
+			}
+		}
+	}
+	if v.Of.Before == nil && v.Of.After == nil {
+		return v
+	}
+	v.Picture = plot.Diagram(append(bubbles(v.Of.Before, true), bubbles(v.Of.After, false)...))
+	return v
+}
+
+const maxMarks = 50 // bins drawn at most
 
 // bubbles are the bins as circles whose areas grow with their weights.
 func bubbles(r *model.Reliability, before bool) (some []plot.Bubble) {

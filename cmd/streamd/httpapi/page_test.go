@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/xml"
 	"fmt"
+	"html"
 	"io"
 	"math"
 	"regexp"
@@ -22,6 +23,32 @@ import (
 	"streamd/incremental/tuning"
 )
 
+// viewOf is a view of the page.
+func viewOf(f *fake, name string, more ...string) string {
+	target := "/?view=" + name
+	for _, q := range more {
+		target += "&" + q
+	}
+	return do(newServer(f), "GET", target, "").Body.String()
+}
+
+// sectionOf is a section of a view, "" if there is none.
+func sectionOf(f *fake, view, id string, more ...string) string {
+	_, section, found := strings.Cut(viewOf(f, view, more...), `<section id="`+id+`"`)
+	if !found {
+		return ""
+	}
+	section, _, _ = strings.Cut(section, "</section>")
+	return section
+}
+
+var markup = regexp.MustCompile(`title="[^"]*"|<[^>]*>`)
+
+// textOf is what can be read of a page, with single blanks.
+func textOf(page string) string {
+	return strings.Join(strings.Fields(html.UnescapeString(markup.ReplaceAllString(page, " "))), " ")
+}
+
 func TestPageEscapes(t *testing.T) {
 	const hostile = `"><script>alert(1)</script>'&`
 	f := newFake()
@@ -31,7 +58,10 @@ func TestPageEscapes(t *testing.T) {
 	f.status.NotReady = hostile + "r"
 	f.status.Version = hostile + "v"
 	f.status.Partitions[0].Topic = hostile + "t"
-	page := do(newServer(f), "GET", "/", "").Body.String()
+	page := ""
+	for _, view := range viewNames {
+		page += viewOf(f, view)
+	}
 	if strings.Contains(page, "<script>") || strings.Contains(page, `"><`+"script") {
 		t.Errorf("the page carries markup from outside:\n%s", page)
 	}
@@ -51,10 +81,8 @@ func TestPageOfKnowledge(t *testing.T) {
 			Name: fmt.Sprintf("<b>%d", i), Class: "spam", Weight: 1, Slack: 0.125, Support: slices.Repeat([]string{"x >= 2"}, 9),
 		})
 	}
-	page := do(newServer(f), "GET", "/", "").Body.String()
-	_, section, found := strings.Cut(page, `<section id="knowledge">`)
-	section, _, _ = strings.Cut(section, "</section>")
-	if !found || !strings.Contains(page, "proximal, with rules") || strings.Count(section, "0.125") != 50 || strings.Count(section, "x &gt;= 2") < 50*6 {
+	page, section := viewOf(f, viewModel), sectionOf(f, viewModel, "knowledge")
+	if section == "" || !strings.Contains(page, "proximal, with rules") || strings.Count(section, "0.125") != 50 || strings.Count(section, "x &gt;= 2") < 50*6 {
 		t.Errorf("the page lacks rules: %s", section)
 	}
 	if strings.Contains(section, "<b>") || !strings.Contains(section, "of 60 rules the first 50") {
@@ -65,18 +93,14 @@ func TestPageOfKnowledge(t *testing.T) {
 // The page counts archived blocks and those that the control topic retires, if there are any.
 func TestPageOfBlocksThatAreNotLive(t *testing.T) {
 	f := newFake()
-	tile := func() string {
-		_, rest, _ := strings.Cut(do(newServer(f), "GET", "/", "").Body.String(), "<h2>Live rows</h2>")
-		tile, _, _ := strings.Cut(rest, "</div>")
-		return tile
-	}
+	counts := func() string { return textOf(sectionOf(f, viewOverview, "counts")) }
 	f.status.Archived, f.status.Withdrawn = 1234, 1
-	if text := tile(); !strings.Contains(text, "; 1 234 archived blocks; 1 block retired by the control topic</small>") {
-		t.Errorf("the tile is %s", text)
+	if text := counts(); !strings.Contains(text, "; 1 234 archived blocks; 1 block retired by the control topic ") {
+		t.Errorf("the counts are %s", text)
 	}
 	f.status.Archived, f.status.Withdrawn = 0, 0
-	if text := tile(); strings.Contains(text, "archived") || strings.Contains(text, "control topic") {
-		t.Errorf("without such blocks the tile is %s", text)
+	if text := counts(); text == "" || strings.Contains(text, "archived") || strings.Contains(text, "control topic") {
+		t.Errorf("without such blocks the counts are %s", text)
 	}
 }
 
@@ -85,11 +109,7 @@ func TestPageOfUnlabelledRows(t *testing.T) {
 	f := newFake()
 	f.served.Refinement = testRefinement()
 	f.served.Refinement.Rows, f.served.Refinement.Unlabelled = 421, 345
-	section := func() string {
-		_, rest, _ := strings.Cut(do(newServer(f), "GET", "/", "").Body.String(), `<section id="refinement">`)
-		section, _, _ := strings.Cut(rest, "</section>")
-		return section
-	}
+	section := func() string { return sectionOf(f, viewModel, "refinement") }
 	const want = ", from the sample, 345 without a label"
 	if text := section(); !strings.Contains(text, want) {
 		t.Errorf("%q is not in %s", want, text)
@@ -108,11 +128,11 @@ func TestPageHeader(t *testing.T) {
 		problems []Problem
 		want     string
 	}{
-		{"", nil, `<span class="pill good">ready</span>`},
-		{"", []Problem{{Kind: ProblemWitness, Text: "p"}}, `<span class="pill warn">ready, with problems</span>`},
-		{"starting", nil, `<span class="pill bad">not ready</span>`},
-		{"", []Problem{{Kind: ProblemSave, Text: "p"}, {Kind: ProblemWitness, Text: "q"}}, `<span class="pill bad">ready, with failures</span>`},
-		{"starting", []Problem{{Kind: ProblemWitness, Text: "p"}}, `<span class="pill bad">not ready</span>`},
+		{"", nil, `<a class="pill good" href="/">ready</a>`},
+		{"", []Problem{{Kind: ProblemWitness, Text: "p"}}, `<a class="pill warn" href="/">ready, with 1 problem</a>`},
+		{"starting", nil, `<a class="pill bad" href="/">not ready</a>`},
+		{"", []Problem{{Kind: ProblemSave, Text: "p"}, {Kind: ProblemWitness, Text: "q"}}, `<a class="pill bad" href="/">ready, with 2 problems</a>`},
+		{"starting", []Problem{{Kind: ProblemWitness, Text: "p"}}, `<a class="pill bad" href="/">not ready</a>`},
 	} {
 		f.status.NotReady, f.status.Problems = c.notReady, c.problems
 		page := do(newServer(f), "GET", "/", "").Body.String()
@@ -147,14 +167,15 @@ func TestPageOfWeights(t *testing.T) {
 		for _, m := range regexp.MustCompile(`</bdi>.*<span class="n">(.*)</span>`).FindAllStringSubmatch(weights, -1) {
 			found = append(found, m[1])
 		}
-		return fmt.Sprintf("%v, switch: %v", found, strings.Contains(w.Body.String(), `"/?weights=`))
+		return fmt.Sprintf("%v, switch: %v", found, strings.Contains(w.Body.String(), `&amp;weights=own"`))
 	}
-	if got := order("/"); got != "[1 −2], switch: false" {
+	if got := order("/?view=model"); got != "[1 −2], switch: false" {
 		t.Errorf("without deviations: %s", got)
 	}
 	f.served.Model.Deviation = []float64{8, 0.5}
 	for target, want := range map[string]string{
-		"/": "[8 −1], switch: true", "/?weights=importance": "[8 −1], switch: true", "/?weights=own": "[1 −2], switch: true", "/?weights=x": "400",
+		"/?view=model": "[8 −1], switch: true", "/?view=model&weights=importance": "[8 −1], switch: true",
+		"/?view=model&weights=own": "[1 −2], switch: true", "/?view=model&weights=x": "400",
 	} {
 		if got := order(target); got != want {
 			t.Errorf("%s: %s, want %s", target, got, want)
@@ -166,12 +187,7 @@ func TestPageOfWeights(t *testing.T) {
 // classes the worst ones come first, with the most frequent mistakes.
 func TestPageOfClasses(t *testing.T) {
 	f := newFake()
-	trust := func() string {
-		_, section, _ := strings.Cut(do(newServer(f), "GET", "/", "").Body.String(), `<section id="trust">`)
-		section, _, _ = strings.Cut(section, "Across: the predicted")
-		section = regexp.MustCompile(`title="[^"]*"|<[^>]*>`).ReplaceAllString(strings.ReplaceAll(section, "</th><th", "</th> <th"), " ")
-		return strings.ReplaceAll(strings.Join(strings.Fields(section), " "), "\u202f", " ")
-	}
+	trust := func() string { return textOf(sectionOf(f, viewQuality, "heldout")) }
 	f.explain(2)
 	few := trust()
 	for _, want := range []string{
@@ -184,23 +200,23 @@ func TestPageOfClasses(t *testing.T) {
 	}
 	f.explain(300)
 	many := trust()
-	for _, want := range []string{"276 more are not listed", "The most frequent mistakes. class label weight of the rows class B class C 5 000"} {
+	for _, want := range []string{"1–24 of 300", "The most frequent mistakes class label weight of the rows class B class C 5 000"} {
 		if !strings.Contains(many, want) {
 			t.Errorf("300 classes: no %q in %s", want, many)
 		}
 	}
-	if strings.Contains(many, "Confusion matrix") || strings.Contains(few, "not listed") || strings.Contains(few, "most frequent") {
+	if strings.Contains(many, "Confusion matrix") || strings.Contains(few, " of 2 Later") || strings.Contains(few, "most frequent") {
 		t.Error("a matrix of many classes, or a selection of few")
 	}
-	view := pageView{Served: f.served}
 	last := 0.0
-	for _, c := range view.Judged() {
+	judged := inOrder(f.served.Quality.Classes)
+	for _, c := range judged {
 		if *c.Recall < last {
 			t.Errorf("class %s of recall %g comes behind one of %g", c.Class, *c.Recall, last)
 		}
 		last = *c.Recall
 	}
-	if judged := view.Judged(); *judged[0].Recall != 0 || *judged[1].Recall != 0.5 || judged[1].Weight != 10_000 {
+	if *judged[0].Recall != 0 || *judged[1].Recall != 0.5 || judged[1].Weight != 10_000 {
 		t.Errorf("the worst classes are %+v", judged[:2])
 	}
 }
@@ -210,12 +226,7 @@ func TestPageOfClasses(t *testing.T) {
 func TestPageOfSizes(t *testing.T) {
 	f := newFake()
 	sizes := func() string {
-		_, section, found := strings.Cut(do(newServer(f), "GET", "/", "").Body.String(), `<section id="sizes">`)
-		if !found {
-			return ""
-		}
-		_, section, _ = strings.Cut(section, `</ul>`)
-		section, _, _ = strings.Cut(section, "</section>")
+		_, section, _ := strings.Cut(sectionOf(f, viewModel, "sizes"), `</ul>`)
 		return strings.Join(strings.Fields(regexp.MustCompile(`</?[^>]*>`).ReplaceAllString(section, " ")), " ")
 	}
 	if got := sizes(); got != "" {
@@ -245,8 +256,7 @@ func TestPageOfSizes(t *testing.T) {
 func TestPageOfRules(t *testing.T) {
 	f := newFake()
 	model := func() string {
-		_, section, _ := strings.Cut(do(newServer(f), "GET", "/", "").Body.String(), `<section id="model">`)
-		section, _, _ = strings.Cut(section, "</section>")
+		section := sectionOf(f, viewModel, "model")
 		return strings.Join(strings.Fields(regexp.MustCompile(`</?[^>]*>`).ReplaceAllString(section, "")), " ")
 	}
 	for _, c := range []struct {
@@ -269,16 +279,15 @@ func TestPageOfRules(t *testing.T) {
 	}
 }
 
-// The form has a field for each of few features, an example row for more, and nothing to
-// begin with for many.
+// The form has a field for each of few features, which shows the mean, and the mean row for more.
 func TestFormView(t *testing.T) {
 	for n, want := range map[int]string{
-		2:   "2 features, fields: [{x1 -2.5 false} {x2 -1.5 false}], example: ",
-		41:  `41 features, fields: [], example: {"features":[-2.5,-1.5,-0.5,0.`,
-		300: "300 features, fields: [], example: ",
+		2:   "2 features, fields: [{x1 -2.5 false} {x2 -1.5 false}], mean: ",
+		41:  `41 features, fields: [], mean: {"features":[-2.5,-1.5,-0.5,0.`,
+		300: "300 features, fields: [], mean: ",
 	} {
 		v := newFormView(&model.Served{Model: wideModel(2, n)})
-		if got := fmt.Sprintf("%d features, fields: %v, example: %.30s", v.Features, v.Inputs, v.Rows); got != want {
+		if got := fmt.Sprintf("%d features, fields: %v, mean: %.30s", v.Features, v.Inputs, v.Mean); got != want {
 			t.Errorf("%s\nnot %s", got, want)
 		}
 	}
@@ -293,14 +302,13 @@ func TestPageWithoutALag(t *testing.T) {
 		partitions []model.Partition
 		want       string
 	}{
-		{true, known, "<b>58</b><small>records in 1 partition</small>"},
-		{true, f.status.Partitions, `<b class="none">unknown</b><small>not all`},
-		{false, known, `<b class="none">unknown</b><small>not in the consumer group</small>`},
+		{true, known, "Is it behind? 58 records wait in 1 partition"},
+		{true, f.status.Partitions, `Is it behind? Not known not all partitions have been read yet`},
+		{false, known, `Is it behind? Not known not in the consumer group`},
 	} {
 		f.status.InGroup, f.status.Partitions = c.in, c.partitions
-		page := do(newServer(f), "GET", "/", "").Body.String()
-		if _, tile, _ := strings.Cut(page, "<h2>Lag</h2>"); !strings.HasPrefix(tile, c.want) {
-			t.Errorf("the lag is %.60s, not %s", tile, c.want)
+		if text := textOf(sectionOf(f, viewOverview, "glance")); !strings.Contains(text, c.want) {
+			t.Errorf("no %q in %s", c.want, text)
 		}
 	}
 }
@@ -320,12 +328,12 @@ func TestLastRate(t *testing.T) {
 		of   *model.History
 		want string
 	}{
-		{rates(), "nil"}, {rates(-1, -1), "nil"}, {rates(7), "7"}, {rates(-1, 1, 4, -1), "3"},
-		{rates(1e6, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), "1"},
+		{rates(), "nil"}, {rates(-1, -1), "nil"}, {rates(7), "7"}, {rates(-1, 1, 4, -1), "2.5"},
+		{rates(1e6, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), "1"}, {rates(1, 0, 0, 0, 0, 0, 0, 0, 0, 0), "0.1"},
 	} {
 		got := "nil"
 		if rate := lastRate(c.of); rate != nil {
-			got = strconv.FormatInt(*rate, 10)
+			got = strconv.FormatFloat(*rate, 'g', -1, 64)
 		}
 		if got != c.want {
 			t.Errorf("%s rows/s, want %s", got, c.want)
@@ -336,12 +344,26 @@ func TestLastRate(t *testing.T) {
 // The correctness on new rows is unknown before the first of them.
 func TestPageOfJudgements(t *testing.T) {
 	f := newFake()
-	for _, want := range []string{`<b>75.0 %</b><small>balanced 75.0 %, of the last 20 judged</small>`, `<b class="none">none judged yet</b>`} {
-		page := do(newServer(f), "GET", "/", "").Body.String()
-		if _, tile, _ := strings.Cut(page, "<h2>Right about new rows</h2>"); !strings.HasPrefix(tile, want) {
-			t.Errorf("the page says %.80s, not %s", tile, want)
+	drift := f.prequential.Drift
+	for _, c := range []struct {
+		stream model.Prequential
+		want   string
+	}{
+		{f.prequential, "Is it right? 75.0 % of the last 20 new rows, 8 m always the largest class: 80.0 %, no worse balanced 75.0 %"},
+		{model.Prequential{}, "Is it right? Not known yet no row has been judged since the start Is it"},
+		{model.Prequential{Drift: drift}, "Is it right? Not known yet no row has been judged since the start 80.0 % were right before it, since the last change"},
+	} {
+		f.prequential = c.stream
+		text := regexp.MustCompile(`, [0-9]+ [a-z]+ ago`).ReplaceAllString(textOf(sectionOf(f, viewOverview, "glance")), ", 8 m")
+		if !strings.Contains(text, c.want) {
+			t.Errorf("no %q in %s", c.want, text)
 		}
-		f.prequential = model.Prequential{}
+	}
+	f.explain(2)
+	want := "Is it right? 63.3 % of held-out rows; no new row has been judged since the start always the largest class: 66.7 %, no worse balanced 47.5 %"
+	f.prequential = model.Prequential{}
+	if text := textOf(sectionOf(f, viewOverview, "glance")); !strings.Contains(text, want) {
+		t.Errorf("no %q in %s", want, text)
 	}
 }
 
@@ -351,8 +373,7 @@ func TestPageOfAlarms(t *testing.T) {
 	f := newFake()
 	drift := f.prequential.Drift
 	drift.Alarms = append(drift.Alarms, model.Alarm{Time: testTime, Detector: model.DetectorError, Before: 0.3, After: 0.125, Rows: 32})
-	_, section, _ := strings.Cut(do(newServer(f), "GET", "/", "").Body.String(), `<section id="stream">`)
-	section, _, _ = strings.Cut(section, "</section>")
+	section := sectionOf(f, viewQuality, "drift")
 	for _, want := range []string{
 		"<dd>error: 2 up, 1 down; loss: 1 up</dd>",
 		`<td>loss up</td><td class="n">0.5</td><td class="n">0.75</td>`,
@@ -379,26 +400,40 @@ func TestPageKeepsItsPolicy(t *testing.T) {
 		t.Errorf("policy %q", policy)
 	}
 	page := w.Body.String()
+	for _, view := range viewNames {
+		page += viewOf(newFake(), view)
+	}
 	for _, inline := range []string{"style=", "<style", "onclick=", "onload=", "javascript:", "http://", "https://"} {
 		if strings.Contains(page, inline) {
 			t.Errorf("the page has %q", inline)
 		}
 	}
 	links := 0
-	for _, link := range regexp.MustCompile(`(?:href|src)="([^"]*)"`).FindAllStringSubmatch(page, -1) {
+	tried := map[string]bool{}
+	for _, link := range regexp.MustCompile(`(?:href|src)="([^"#]*)["#]`).FindAllStringSubmatch(page, -1) {
+		if tried[link[1]] {
+			continue
+		}
+		tried[link[1]] = true
 		links++
-		if w := do(s, "GET", link[1], ""); w.Code != 200 {
+		if w := do(s, "GET", html.UnescapeString(link[1]), ""); w.Code != 200 {
 			t.Errorf("the page's link %s: status %d", link[1], w.Code)
 		}
 	}
-	if links < 6 {
+	if links < 20 {
 		t.Errorf("only %d links were tried", links)
 	}
 }
 
 func TestPageIsWellFormed(t *testing.T) {
+	for _, view := range viewNames {
+		testWellFormed(t, view)
+	}
+}
+
+func testWellFormed(t *testing.T, view string) {
 	for name, f := range pageExamples(t) {
-		page := do(newServer(f), "GET", "/", "").Body.String()
+		page, name := viewOf(f, view), name+" "+view
 		d := xml.NewDecoder(strings.NewReader(page))
 		d.Strict = false
 		d.AutoClose, d.Entity = xml.HTMLAutoClose, xml.HTMLEntity
@@ -416,7 +451,7 @@ func TestPageIsWellFormed(t *testing.T) {
 				elements++
 			}
 		}
-		if elements < 60 {
+		if elements < 40 {
 			t.Errorf("%s: only %d elements", name, elements)
 		}
 		if len(page) > 256<<10 {
@@ -464,7 +499,7 @@ func TestThousands(t *testing.T) {
 }
 
 func TestWeight(t *testing.T) {
-	for x, want := range map[float64]string{0: "0", 7: "7", 0.25: "0.25", 999.5: "999.5", 12.3456: "12.35", 832740.4: "832 740", 1e9: "1 000 000 000", 1e-9: "1e-09", 1e20: "1e+20"} {
+	for x, want := range map[float64]string{0: "0", 7: "7", 0.25: "0.25", 999.5: "999.5", 12.3456: "12.35", 832740.4: "832 740", 1e9: "1 000 000 000", 1e-9: "1·10⁻⁹", 1e20: "1·10²⁰"} {
 		if got := strings.ReplaceAll(weight(x), "\u202f", " "); got != want {
 			t.Errorf("weight(%g) = %q, want %q", x, got, want)
 		}
@@ -489,7 +524,7 @@ func TestRowCountsMissing(t *testing.T) {
 	}
 	f := newFake()
 	f.status.Rows.Pending--
-	if page := do(newServer(f), "GET", "/", "").Body.String(); !strings.Contains(page, "unaccounted for") {
+	if page := viewOf(f, viewStream); !strings.Contains(page, "unaccounted for") {
 		t.Error("the page does not say that a row is missing")
 	}
 }
@@ -589,6 +624,13 @@ func hostileName(end string) string {
 	return markup + "\u202e" + strings.Repeat("שלום ", 20) + strings.Repeat("W", 300-len(end)) + end
 }
 
+// noLag has read everything.
+func (f *fake) noLag() {
+	for i := range f.status.Partitions {
+		f.status.Partitions[i].Next = f.status.Partitions[i].HighWatermark
+	}
+}
+
 // pageExamples are the states that the page must show well.
 func pageExamples(t *testing.T) map[string]*fake {
 	example := func(change func(*fake)) *fake {
@@ -661,6 +703,58 @@ func pageExamples(t *testing.T) map[string]*fake {
 			f.status.LastSolve, f.status.LastSnapshot = time.Time{}, time.Time{}
 			f.status.Partitions = nil
 		}),
+		"names that differ late": example(func(f *fake) {
+			f.served.Model = wideModel(3, 24)
+			f.explain(3)
+			for j := range f.served.Model.Features {
+				f.served.Model.Features[j] = fmt.Sprintf("sensor_temperature_celsius_of_building_%d_mean", j)
+			}
+			for c := range f.served.Model.Classes {
+				name := "customers_of_the_year_2026_by_their_number_of_orders_" + string(rune('a'+c))
+				f.served.Model.Classes[c], f.served.Model.Planes[c].Class = name, name
+				f.served.Refinement.Planes[c].Class, f.served.Quality.Planes[c].Class, f.served.Quality.Classes[c].Class = name, name, name
+				f.served.Model.Planes[c].Gamma = -2.6374e-17
+			}
+		}),
+		"a burst an hour ago": example(func(f *fake) {
+			f.served.Model = wideModel(2, 10)
+			f.past = burst
+			f.noLag()
+		}),
+		"an alarm": example(func(f *fake) {
+			f.served.Model = wideModel(2, 10)
+			f.prequential.Drift.Alarms = []model.Alarm{{Time: testTime, Detector: model.DetectorError, Before: 0.06, After: 0.96, Rows: 640}}
+			f.status.Problems = []Problem{{
+				Kind: ProblemDrift, Subject: "error", Since: testTime, Last: testTime, Count: 1, Text: "the share of wrong answers rose from 6.0 % to 96.0 %",
+				Action: "see what has changed in the stream, and retire the blocks of before if they no longer hold",
+			}}
+			f.events = append(f.events, Event{ID: "p-1", Time: testTime, Type: EventAlarm, Text: "the share of wrong answers rose from 6.0 % to 96.0 %"})
+			f.noLag()
+		}),
+		"a gap": example(func(f *fake) {
+			f.served.Model = wideModel(2, 10)
+			f.status.Problems = []Problem{
+				{Kind: ProblemGap, Subject: "orders/2", Since: testTime, Last: testTime, Count: 41_200, Text: "41200 records of orders/2 were gone from the log before they were read", Action: "give the topic a longer retention"},
+				{Kind: ProblemJob, Subject: "study", Since: testTime, Last: testTime, Count: 3, Text: "the study has failed 3 times; the last good result is served"},
+			}
+		}),
+		"everything refused": example(func(f *fake) {
+			f.served.Model = wideModel(2, 10)
+			f.past = burst
+			f.status.DeadLetters = 300
+			f.status.Refused = []model.Refusal{{Reason: "format", Meaning: "the payload cannot be decoded", Records: 300}}
+			f.status.Problems = []Problem{{
+				Kind: ProblemRefused, Since: testTime, Last: testTime.Add(time.Hour), Count: 300, Text: "the last 300 records were refused",
+				Detail: "column campaign is not a feature", Action: "add it to format.features, or to format.ignore",
+			}}
+			f.noLag()
+		}),
+		"receipts": example(func(f *fake) {
+			f.served.Model = wideModel(2, 10)
+			f.status.Keys, f.status.Receipts = true, 12_345
+			f.status.Witnesses = []Witness{{Name: "witness.example/one", Cosigned: 12_345}, {Name: "witness.example/two", Cosigned: 12_000, Failures: 7}}
+			f.events = append(f.events, Event{ID: "p-1", Time: testTime, Type: EventRetirement, Text: "12 blocks with 1344 rows were retired by a request"})
+		}),
 		"hostile names": example(func(f *fake) {
 			m := wideModel(12, 12)
 			f.served.Model = m
@@ -685,21 +779,36 @@ func pageExamples(t *testing.T) map[string]*fake {
 	}
 }
 
-// A single plane is shown once, under its class: it is the model as a whole.
-func TestTrustViews(t *testing.T) {
-	q := &model.Quality{Before: &model.Reliability{}, Planes: []model.PlaneQuality{{Class: "a"}, {Class: "b"}, {Class: "c"}}}
-	for planes, want := range map[int]string{1: "a", 3: " a b c"} {
-		few := *q
-		few.Planes = q.Planes[:planes]
-		var classes []string
-		for _, v := range newTrustViews(&few) {
-			classes = append(classes, v.Class)
+// A single plane is the model as a whole. Of several, a link chooses the one that is drawn.
+func TestTrustView(t *testing.T) {
+	q := &model.Quality{Before: &model.Reliability{Bins: []model.Bin{{}}}, Planes: []model.PlaneQuality{{Class: "a"}, {Class: "b&c", Before: q1}, {Class: "d"}}}
+	listed := []model.ClassAnswers{{Class: "a"}, {Class: "b&c"}}
+	show := func(v *trustView) string {
+		text := fmt.Sprintf("%q drawn: %v, unknown: %v;", v.Of.Class, v.Picture != "", v.Unknown)
+		for _, f := range v.Figures {
+			text += fmt.Sprintf(" %s[%s]%v", f.Class, f.Href, f.Here)
 		}
-		if got := strings.Join(classes, " "); got != want {
-			t.Errorf("%d planes: diagrams of %q, not %q", planes, got, want)
+		return text
+	}
+	const all = " [/?view=quality#trust]%v a[/?view=quality&class=a#trust]false b&c[/?view=quality&class=b%%26c#trust]%v"
+	for class, want := range map[string]string{
+		"":    `"" drawn: true, unknown: false;` + fmt.Sprintf(all, true, false),
+		"b&c": `"b&c" drawn: true, unknown: false;` + fmt.Sprintf(all, false, true),
+		"d":   `"d" drawn: false, unknown: false;` + fmt.Sprintf(all, false, false) + " d[/?view=quality&class=d#trust]true",
+		"e":   `"" drawn: true, unknown: true;` + fmt.Sprintf(all, true, false),
+	} {
+		if got := show(newTrustView(q, class, listed)); got != want {
+			t.Errorf("class %q: %s\nwant %s", class, got, want)
 		}
 	}
+	one := *q
+	one.Planes = q.Planes[1:2]
+	if got, want := show(newTrustView(&one, "", listed)), `"b&c" drawn: true, unknown: false; b&c[]true`; got != want {
+		t.Errorf("one plane: %s, want %s", got, want)
+	}
 }
+
+var q1 = &model.Reliability{Bins: []model.Bin{{Weight: 1}}}
 
 // The page says which coordinates are in use and how far the next ones are. Without a
 // kernel it does not mention coordinates.
@@ -707,8 +816,7 @@ func TestPageShowsEpochs(t *testing.T) {
 	page := func(e *EpochAnswer) string {
 		f := newFake()
 		f.status.Epoch = e
-		text := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(do(newServer(f), "GET", "/", "").Body.String(), " ")
-		return strings.Join(strings.Fields(text), " ")
+		return textOf(viewOf(f, viewModel))
 	}
 	busy := rebuilding()
 	idle := &EpochAnswer{Epoch: 3, InUse: busy.InUse}
@@ -736,5 +844,190 @@ func TestPageShowsEpochs(t *testing.T) {
 				t.Errorf("%s: the page has %q: %s", name, other, text)
 			}
 		}
+	}
+}
+
+// What is shown of long names that stand beside each other differs, and is short.
+func TestNames(t *testing.T) {
+	long := strings.Repeat("x", 100)
+	together := []string{
+		"age", long + "a" + long, long + "b" + long, "a" + long, "b" + long, long + "1", long + "2",
+		"\u202eשלום" + long + "é1", "\u202eשלום" + long + "é2", strings.Repeat("👩‍🚀", 30) + "a", strings.Repeat("👩‍🚀", 30) + "b",
+	}
+	for j := range 24 {
+		together = append(together, fmt.Sprintf("sensor_temperature_celsius_of_building_%d_mean", j))
+	}
+	n := names{}
+	n.add(together)
+	seen := map[string]bool{}
+	for _, name := range together {
+		v := n.of(name)
+		if seen[v.Shown] || v.Whole != name || len([]rune(v.Shown)) > longName {
+			t.Errorf("%q is shown as %q", name, v.Shown)
+		}
+		seen[v.Shown] = true
+	}
+	if got := n.of("age").Shown; got != "age" {
+		t.Errorf("a short name is shown as %q", got)
+	}
+	if got := n.of("another " + long).Shown; len([]rune(got)) != longName {
+		t.Errorf("a name that was not added is shown as %q", got)
+	}
+	// Two names that are the same but for what both leave out are shown whole.
+	a, b := strings.Repeat("a", 25)+"1"+long, strings.Repeat("a", 25)+"2"+long
+	n = names{a: "", b: ""}
+	n.add([]string{a, b})
+	if n.of(a).Shown == n.of(b).Shown {
+		t.Errorf("two names are shown as %q", n.of(a).Shown)
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for x, want := range map[float64]string{
+		0: "0", math.Copysign(0, -1): "0", 1: "1", -2.5: "−2.5", 0.00077941: "0.0007794", 12.3456: "12.35", 1234.5: "1234", -12345.6: "−12 346",
+		9.99996: "10", 0.1: "0.1", -2.6374e-17: "−2.637·10⁻¹⁷", 1e300: "1·10³⁰⁰", math.MaxFloat64: "1.798·10³⁰⁸", math.SmallestNonzeroFloat64: "4.941·10⁻³²⁴",
+		math.Inf(-1): "−Inf",
+	} {
+		if got := strings.ReplaceAll(number(x), "\u202f", " "); got != want {
+			t.Errorf("number(%g) = %q, want %q", x, got, want)
+		}
+	}
+	if got := numberIn(-2.6374e-17, 1); got != "0" {
+		t.Errorf("what rounding leaves of 0 is %s", got)
+	}
+	if got := numberIn(-2.6374e-17, 1e-17); got != "−2.637·10⁻¹⁷" {
+		t.Errorf("a small number among small ones is %s", got)
+	}
+	for s, want := range map[float64]string{0: "under 1 ms", 0.00077941: "1 ms", 0.25: "250 ms", 1.25: "1.25 s", 99.96: "100 s", 150: "2 min"} {
+		if got := seconds(s); got != want {
+			t.Errorf("seconds(%g) = %q, want %q", s, got, want)
+		}
+	}
+}
+
+// The first screen tells a stream that stands from one that is refused, and from one that waits.
+func TestPageAtAGlance(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*fake)
+		want   []string
+	}{
+		{"learning", func(*fake) {}, []string{"Is it learning? Yes ", "What needs you? Nothing no problem is known"}},
+		{"out of the group", func(f *fake) { f.status.InGroup = false }, []string{"Is it learning? No it is out of the consumer group"}},
+		{"a burst an hour ago", func(f *fake) { f.past = burst; f.noLag() }, []string{"Is it learning? Waiting for rows the last row came", "Is it behind? No 0 records wait"}},
+		{"it stands", func(f *fake) { f.past = burst }, []string{"Is it learning? No row in a minute records wait to be read; the last row came", "Is it behind? 60 records"}},
+		{"all refused", func(f *fake) {
+			f.past = burst
+			f.status.Problems = []Problem{{Kind: ProblemRefused, Text: "the last 300 records were refused", Action: "name the column"}}
+		}, []string{"Is it learning? No what comes is refused; the last row came", "What needs you? 1 problem", "Is it behind? 60 records wait"}},
+		{"no model", func(f *fake) { f.served.Model, f.served.Problem = nil, "the rows are of one class" }, []string{"Is it learning? Not yet there is no model: the rows are of one class"}},
+		{"falling lag", func(f *fake) { f.past = lagging(-100) }, []string{"at this pace read in about 3 s"}},
+		{"growing lag", func(f *fake) { f.past = lagging(100) }, []string{"growing by 20 a second"}},
+		{"a failure", func(f *fake) {
+			f.status.Problems = []Problem{{Kind: ProblemSave, Text: "the disk is full"}, {Kind: ProblemDrift, Text: "error up"}}
+		}, []string{"What needs you? 2 problems"}},
+	} {
+		f := newFake()
+		f.status.InGroup, f.status.Partitions = true, []model.Partition{{Topic: "orders", Next: 40, HighWatermark: 100}}
+		c.change(f)
+		text := textOf(sectionOf(f, viewOverview, "glance"))
+		for _, want := range c.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: no %q in %s", c.name, want, text)
+			}
+		}
+	}
+}
+
+// lagging is a history in which the lag changes by so much every five seconds.
+func lagging(by int64) func(model.Span) *model.History {
+	return func(span model.Span) *model.History {
+		h := burst(span)
+		for i := range h.Lag {
+			h.Lag[i] = new(100_000 + by*int64(i))
+			h.RowsPerSecond[i] = new(10.0)
+		}
+		return h
+	}
+}
+
+// The charts show a value without neighbours, in the span in which there is one.
+func TestPageOfABurst(t *testing.T) {
+	f := newFake()
+	f.past = burst
+	for view, id := range map[string]string{viewOverview: "courses", viewPast: "history"} {
+		section := sectionOf(f, view, id)
+		if !strings.Contains(section, "last 24 hours") || strings.Count(section, `class="dot d0"`) != 1 || strings.Count(section, `class="curve c0"`) != 3 {
+			t.Errorf("%s: %s", view, section)
+		}
+	}
+	if section := sectionOf(f, viewPast, "history", "span=minutes"); !strings.Contains(section, "No row was read in the last 30 minutes.") {
+		t.Errorf("of half an hour the page says %s", section)
+	}
+}
+
+// Any class of a model of many can be reached, and its diagram drawn.
+func TestPageOfManyClasses(t *testing.T) {
+	f := newFake()
+	f.served.Model = wideModel(300, 4)
+	f.explain(300)
+	for i := range 300 {
+		name := fmt.Sprintf("class & %03d", i)
+		f.served.Model.Classes[i], f.served.Model.Planes[i].Class = name, name
+		f.served.Quality.Classes[i].Class, f.served.Quality.Planes[i].Class = name, name
+	}
+	s := newServer(f)
+	for _, of := range []struct{ view, section string }{{viewModel, "model"}, {viewQuality, "heldout"}} {
+		seen := map[string]bool{}
+		pages := 0
+		for at := "/?view=" + of.view; at != ""; pages++ {
+			page := do(s, "GET", at, "").Body.String()
+			for _, m := range regexp.MustCompile(`class &amp; [0-9]{3}`).FindAllString(page, -1) {
+				seen[m] = true
+			}
+			later := regexp.MustCompile(`href="([^"]*)">Later`).FindStringSubmatch(page)
+			if at = ""; later != nil {
+				at = html.UnescapeString(later[1])
+			}
+			if pages > 20 {
+				t.Fatal("the list has no end")
+			}
+		}
+		if pages != 13 || len(seen) != 300 {
+			t.Errorf("%s: %d classes on %d pages", of.view, len(seen), pages)
+		}
+	}
+	page := viewOf(f, viewQuality, "class=class+%26+123")
+	_, caption, _ := strings.Cut(page, "<figcaption>")
+	if !strings.Contains(caption[:200], "class &amp; 123") {
+		t.Errorf("the diagram is of %.200s", caption)
+	}
+	for _, view := range []string{viewModel, viewQuality} {
+		if page := viewOf(f, view, "from=999999"); !strings.Contains(page, "289–300 of 300") {
+			t.Errorf("%s: behind the end the list is not at its end", view)
+		}
+	}
+}
+
+// The list of blocks does not wait for a daemon that is busy.
+func TestPageOfBlocks(t *testing.T) {
+	f := newFake()
+	for i := range 30 {
+		f.ids = append(f.ids, fmt.Sprintf("orders/4/%02d", i))
+	}
+	first := sectionOf(f, viewBlocks, "blocks")
+	if strings.Count(first, "<tr data-id=") != blocksShown || !strings.Contains(first, `href="/?after=orders%2F4%2F16&amp;view=blocks">Next`) {
+		t.Errorf("the list begins with %s", first)
+	}
+	if last := sectionOf(f, viewBlocks, "blocks", "after=orders%2F4%2F16"); strings.Count(last, "<tr data-id=") != 13 || strings.Contains(last, ">Next") || !strings.Contains(last, `href="/?view=blocks">First`) {
+		t.Errorf("it ends with %s", last)
+	}
+	f.err = fmt.Errorf("list blocks: %w", ErrUnavailable)
+	if got := textOf(sectionOf(f, viewBlocks, "blocks")); !strings.Contains(got, "list blocks: not available now") {
+		t.Errorf("without a list the page says %s", got)
+	}
+	f.err = nil
+	if w := do(newServer(f), "GET", "/?view=blocks&after=bad", ""); w.Code != 400 {
+		t.Errorf("a bad id: status %d", w.Code)
 	}
 }

@@ -21,6 +21,11 @@ var regionsModel = &parameter[string]{
 	meaning: "Ignored. A page that puts the fingerprint here fetches the picture again when the model changes.",
 }
 
+var regionsNarrow = &parameter[bool]{
+	name: "narrow", kind: trueOrFalse,
+	meaning: "Whether the picture is for a phone: the legend is below the plot.",
+}
+
 // regions answers with the served classifier's regions, one per class, as SVG.
 func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
@@ -31,7 +36,7 @@ func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 		hasModel(w, r, served.Fingerprint)
 		return nil
 	}
-	picture, err := s.draw(r.Context(), served)
+	picture, err := s.draw(r.Context(), served, regionsNarrow.of(r))
 	if err != nil {
 		return err
 	}
@@ -48,26 +53,30 @@ type picture struct {
 	*rendering
 }
 
-// draw draws the regions of the served model once, for all callers. One picture is
-// drawn at a time, in a slot of the predictions. Callers that come meanwhile get that
+// draw draws the regions of the served model once, for all callers. One picture of each shape
+// is drawn at a time, in a slot of the predictions. Callers that come meanwhile get that
 // picture, even if the model has changed since.
-func (s *Server) draw(ctx context.Context, served *model.Served) (*picture, error) {
-	if last := s.drawn.Load(); last != nil && last.fingerprint == served.Fingerprint {
+func (s *Server) draw(ctx context.Context, served *model.Served, narrow bool) (*picture, error) {
+	cached, shape := &s.drawn[0], "wide"
+	if narrow {
+		cached, shape = &s.drawn[1], "narrow"
+	}
+	if last := cached.Load(); last != nil && last.fingerprint == served.Fingerprint {
 		return last, nil
 	}
-	drawing := s.drawing.DoChan("", func() (any, error) {
+	drawing := s.drawing.DoChan(shape, func() (any, error) {
 		// The other callers still wait when the first one goes away.
 		if err := takeSlot(context.WithoutCancel(ctx), s.slots); err != nil {
 			return nil, err
 		}
 		defer func() { <-s.slots }()
 		var svg bytes.Buffer
-		drawing := plot.Regions{Classifier: served.Classifier()}
+		drawing := plot.Regions{Classifier: served.Classifier(), Narrow: narrow}
 		if err := drawing.SVG(&svg); err != nil {
 			return nil, err
 		}
 		drawn := &picture{served.Fingerprint, newRendering("image/svg+xml", svg.Bytes())}
-		s.drawn.Store(drawn)
+		cached.Store(drawn)
 		return drawn, nil
 	})
 	select {

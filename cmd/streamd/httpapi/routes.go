@@ -136,7 +136,7 @@ var routes = []route{
 	{
 		method: "GET", path: "/v1/regions", handle: (*Server).regions, role: config.RoleRead,
 		summary: "A picture of the class regions of a kernel classifier of two features",
-		query:   []described{regionsModel}, tagged: true,
+		query:   []described{regionsModel, regionsNarrow}, tagged: true,
 		replies: []reply{{200, "The picture.", nil, "image/svg+xml"}},
 		codes:   []Code{CodeNotFound, CodeNoModel, CodeUnavailable},
 	},
@@ -246,7 +246,8 @@ var routes = []route{
 	{
 		method: "GET", path: "/{$}", handle: (*Server).page, role: config.RoleRead, signsIn: true,
 		summary: "The status page",
-		query:   []described{pageWeights},
+		notes:   "A view for each subject. Its links and its reload need no script.",
+		query:   pageQuery,
 		replies: []reply{
 			{200, "The page.", nil, "text/html"},
 			{401, "A page that asks for a token.", nil, "text/html"},

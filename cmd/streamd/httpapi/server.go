@@ -69,7 +69,7 @@ type Server struct {
 	windows  chan struct{}                 // one per window that is being solved
 	streams  chan struct{}                 // one per client that follows the events
 	memory   *semaphore.Weighted           // config.Memory bytes
-	drawn    atomic.Pointer[picture]       // the model's regions
+	drawn    [2]atomic.Pointer[picture]    // the model's regions, wide and narrow
 	drawing  singleflight.Group
 	stopping chan struct{}
 	stop     func() // closes stopping

@@ -18,7 +18,7 @@ import (
 // The sizes of the charts, for the view boxes of their elements.
 const (
 	CurvesWidth, CurvesHeight = 360, 220
-	DiagramSize               = 184
+	DiagramSize               = 320
 	BarsWidth, BarsHeight     = 640, 48
 )
 
@@ -132,7 +132,7 @@ type Bubble struct {
 
 // Diagram draws bubbles around the diagonal of the unit square.
 func Diagram(bubbles []Bubble) template.HTML {
-	p := newChart()
+	p := newCurves("predicted probability", "share that came true", ticks)
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1, 0, 1
 	points := &plotter.Scatter{XYs: make(XYs, len(bubbles))}
 	for i, b := range bubbles {
@@ -147,7 +147,7 @@ func Diagram(bubbles []Bubble) template.HTML {
 		return draw.GlyphStyle{Color: style, Radius: radius, Shape: draw.CircleGlyph{}}
 	}
 	p.Add(overlay{line(XYs{{X: 0, Y: 0}, {X: 1, Y: 1}}, class("axis"), 1)}, overlay{points})
-	return contents(p, DiagramSize, DiagramSize, 12)
+	return contents(p, DiagramSize, DiagramSize, 14)
 }
 
 // Bars draws weights as bars from a line in the middle, the largest in full height.

@@ -79,9 +79,13 @@ func TestDiagram(t *testing.T) {
 	if math.Abs(middle.X-(low.X+high.X)/2) > 0.1 || math.Abs(middle.Y-(3*low.Y+high.Y)/4) > 0.1 {
 		t.Errorf("bubbles at %v, %v and %v", low, middle, high)
 	}
-	diagonal := chart.classed("axis")[2].points
+	axes := chart.classed("axis")
+	diagonal := axes[len(axes)-1].points
 	if diagonal[0] != low || diagonal[1] != high {
 		t.Errorf("the diagonal goes from %v to %v", diagonal[0], diagonal[1])
+	}
+	if want := "predicted probability 0.0 0.2 0.4 0.6 0.8 1.0 share that came true 0.0 0.2 0.4 0.6 0.8 1.0"; strings.Join(chart.texts, " ") != want {
+		t.Errorf("the axes say %q", chart.texts)
 	}
 	text := string(Diagram([]Bubble{{Weight: 1}, {Before: true}}))
 	for _, want := range []string{`r="10" class="mark"/>`, `r="2" class="mark before"/>`} {

@@ -63,10 +63,13 @@ func newPlot(title, x, y string) *gonum.Plot {
 	return p
 }
 
-// ticks marks multiples of a round number, seven at most. Gonum's own ticks do not
-// end on an axis of the smallest numbers.
-func ticks(low, high float64) (some []gonum.Tick) {
-	rough := (high - low) / 6
+// ticks marks multiples of a round number, seven at most.
+func ticks(low, high float64) []gonum.Tick { return marks(low, high, 6) }
+
+// marks marks multiples of a round number, one more than so many steps at most. Gonum's own
+// ticks do not end on an axis of the smallest numbers.
+func marks(low, high float64, steps int) (some []gonum.Tick) {
+	rough := (high - low) / float64(steps)
 	step := math.Pow(10, math.Floor(math.Log10(rough)))
 	for _, f := range []float64{1, 2, 5, 10} {
 		if f*step >= rough {
@@ -79,7 +82,7 @@ func ticks(low, high float64) (some []gonum.Tick) {
 		format, digits = 'g', 8
 	}
 	first := math.Ceil(low / step)
-	for i := range 7 {
+	for i := range steps + 1 {
 		if at := (first + float64(i)) * step; at >= low && at <= high {
 			some = append(some, gonum.Tick{Value: at, Label: strconv.FormatFloat(at+0, format, digits, 64)})
 		}

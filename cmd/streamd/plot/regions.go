@@ -37,6 +37,8 @@ type Regions struct {
 	Rows *incremental.Block
 	// Sets are outlined.
 	Sets []Set
+	// Narrow makes an SVG for a phone: the legend is below the plot.
+	Narrow bool
 }
 
 // ErrNoRows is returned for a picture of planes in the features without rows.
@@ -48,15 +50,35 @@ const (
 	legendLine                  = 20
 	mostLegendLines             = 24 // of classes
 	mostLegendLetters           = 16
+	narrowWidth, narrowTitle    = 400, 48 // pixels, letters
 )
 
 // SVG writes the picture as SVG.
 func (p *Regions) SVG(w io.Writer) error {
+	if p.Narrow {
+		return p.narrow(w)
+	}
 	c := newSVG(regionsWidth, regionsHeight)
 	if err := p.draw(draw.New(c)); err != nil {
 		return err
 	}
 	_, err := c.WriteTo(w)
+	return err
+}
+
+// narrow draws the plot above its legend.
+func (p *Regions) narrow(w io.Writer) error {
+	plot, legend, err := p.plot()
+	if err != nil {
+		return err
+	}
+	plot.Title.Text, plot.Title.TextStyle.Font.Size = shortened(plot.Title.Text, narrowTitle), labelSize
+	const left, gap = 44, 12
+	below := legend.Rectangle(draw.New(newSVG(narrowWidth, narrowWidth))).Size().Y + 2*gap
+	c := newSVG(narrowWidth, narrowWidth+below)
+	plot.Draw(draw.Crop(draw.New(c), 6, -10, below, -8))
+	legend.Draw(draw.Crop(draw.New(c), left, 0, gap, -narrowWidth-gap))
+	_, err = c.WriteTo(w)
 	return err
 }
 

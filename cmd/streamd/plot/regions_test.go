@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -338,6 +339,27 @@ func TestLongNamesLeaveRoom(t *testing.T) {
 	for _, text := range got.texts {
 		if n := len([]rune(text)); n > mostLetters {
 			t.Errorf("a text of %d letters", n)
+		}
+	}
+}
+
+// A picture for a phone has its legend below, at a size that can be read on one.
+func TestNarrowPicture(t *testing.T) {
+	for _, k := range []int{2, 30} {
+		p := &Regions{Classifier: randomClassifier(t, 1, k), Narrow: true}
+		var b bytes.Buffer
+		if err := p.SVG(&b); err != nil {
+			t.Fatal(err)
+		}
+		picture := parse(t, b.String())
+		var width, height float64
+		if _, err := fmt.Sscanf(b.String(), `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g"`, &width, &height); err != nil || width != narrowWidth || height < narrowWidth+15*float64(min(k, mostLegendLines)) {
+			t.Errorf("%d classes: a picture of %g × %g, %v", k, width, height, err)
+		}
+		for _, text := range []string{"class 0", "class 1", "basis point", "x", "a < b & c"} {
+			if !slices.Contains(picture.texts, text) {
+				t.Errorf("%d classes: no %q in %q", k, text, picture.texts)
+			}
 		}
 	}
 }

@@ -1,4 +1,5 @@
-// Draws the course of correctness, rows a second, lag and memory.
+// Draws the course of correctness, rows a second, lag and memory in the place of the server's
+// pictures, with values under the pointer.
 import { get } from "./access.js";
 
 const refreshMs = { minutes: 5000, hours: 60000, days: 60000 };
@@ -22,7 +23,6 @@ const figures = {
 };
 
 let section = null; // of the page
-let span = "minutes";
 let course = null; // the last answer
 let fetchedAt = 0;
 let plots = []; // {plot, box}
@@ -56,12 +56,26 @@ function options(figure, width) {
       { ...axis, size: 56, space: 28, values: (u, splits) => splits.map((x) => x === null ? "" : figure.tick(x)) },
     ],
     series: [
-      { label: "at", value: (u, t) => t === null ? "–" : `${clock(t, 86400)} ${clock(t, 1)}` },
-      ...figure.series.map(([label, name]) => ({
-        label, stroke: color(name), width: 1.6, value: (u, x) => x === null ? "–" : figure.value(x),
+      { label: "at", value: (u, t, of, i) => `${clock(course.times[i ?? latest()], 86400)} ${clock(course.times[i ?? latest()], 1)}` },
+      ...figure.series.map(([label, name, values]) => ({
+        label, stroke: color(name), width: 1.6, points: { size: 5, fill: color(name), filter: alone },
+        value: (u, x, of, i) => { const y = values(course)[i ?? latest()]; return y === null ? "–" : figure.value(y); },
       })),
     ],
   };
+}
+
+// latest is the interval whose values stand below the charts while the pointer is elsewhere: the
+// last one in which something was judged, or else the last one.
+const latest = () => {
+  const judged = course.correctness.findLastIndex((x) => x !== null);
+  return judged < 0 ? course.times.length - 1 : judged;
+};
+
+// alone are the values without a neighbour. A line does not show them, so they are drawn as points.
+function alone(u, series) {
+  const y = u.data[series];
+  return [...y.keys()].filter((i) => y[i] !== null && (y[i - 1] ?? null) === null && (y[i + 1] ?? null) === null);
 }
 
 const values = (figure) => [course.times, ...figure.series.map(([, , of]) => of(course))];
@@ -71,35 +85,30 @@ function build() {
   plots = [];
   for (const box of section.querySelectorAll("figure[data-course]")) {
     const figure = figures[box.dataset.course];
+    box.querySelector("svg.course, .empty")?.remove();
     const plot = new uPlot(options(figure, box.clientWidth), values(figure), box);
     plots.push({ plot, box, figure });
   }
 }
 
 function draw() {
-  const none = course.times.length === 0;
-  section.querySelector(".empty").hidden = !none;
-  section.querySelector(".courses").hidden = none;
-  section.querySelector(".limit").textContent = mebibytes(course.memory_limit / 2 ** 20);
-  for (const button of section.querySelectorAll("button")) button.setAttribute("aria-pressed", String(button.dataset.span === span));
-  if (none) return;
+  if (course.times.length === 0) return;
   if (plots.length === 0) build();
   else for (const { plot, figure } of plots) plot.setData(values(figure));
 }
 
 async function update() {
-  const asked = span;
+  const of = section;
+  const span = of.dataset.span;
   fetchedAt = Date.now();
   try {
-    const answer = await get(`/v1/history?span=${asked}`);
+    const answer = await get(`/v1/history?span=${span}`);
     if (!answer.ok) return;
     const body = await answer.json();
-    if (asked !== span || !section) return; // another one was asked for meanwhile
+    if (of !== section) return; // another one is shown meanwhile
     course = body;
     draw();
-  } catch { /* the page is shown as stale until the daemon answers again */ } finally {
-    section?.setAttribute("aria-busy", "false");
-  }
+  } catch { /* the page is shown as stale until the daemon answers again */ }
 }
 
 const sizes = new ResizeObserver(() => {
@@ -111,20 +120,15 @@ const sizes = new ResizeObserver(() => {
 function attach() {
   const now = document.getElementById("history");
   if (now !== section) {
+    for (const { plot } of plots) plot.destroy();
     section = now;
     plots = [];
     sizes.disconnect();
     if (!section) return;
     sizes.observe(section);
-    section.addEventListener("click", (event) => {
-      const button = event.target.closest("button[data-span]");
-      if (!button || button.dataset.span === span) return;
-      span = button.dataset.span;
-      update();
-    });
     fetchedAt = 0;
   }
-  if (section && Date.now() - fetchedAt >= refreshMs[span]) update();
+  if (section && Date.now() - fetchedAt >= refreshMs[section.dataset.span]) update();
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (course && plots.length > 0) build(); });

@@ -8,12 +8,26 @@ const shownClasses = 10;
 const quantities = { value: "value x′w − γ", probability: "log odds", cost: "value by cost" };
 
 const percent = (x) => `${(100 * x).toFixed(1)} %`;
-const number = (x) => x.toPrecision(5).replace(/\.?0+(e|$)/, "$1").replace("-", "−");
+const raised = (n) => String(n).replace(/[-0-9]/g, (c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c]));
+
+// number writes four digits, as the server does. Below a share of the scale of its neighbours it
+// is what rounding has left of 0.
+function number(x, scale = 0) {
+  if (x === 0 || Math.abs(x) < 1e-12 * scale) return "0";
+  const size = Math.abs(x);
+  if (size >= 1e-4 && size < 1e7) return String(+x.toPrecision(size >= 1e4 ? 7 : 4)).replace("-", "−");
+  const [digits, exponent] = x.toExponential(3).split("e");
+  return `${String(+digits).replace("-", "−")}·10${raised(+exponent)}`;
+}
+
+const largest = (values) => Math.max(...values.map(Math.abs));
 
 function name(text) {
   const bdi = document.createElement("bdi");
   bdi.className = "name";
-  bdi.title = bdi.textContent = text;
+  bdi.title = text;
+  const letters = [...text];
+  bdi.textContent = letters.length > 40 ? `${letters.slice(0, 20).join("")}…${letters.slice(-19).join("")}` : text;
   return bdi;
 }
 
@@ -59,11 +73,11 @@ function one(answer) {
   if (p) parts.push(table(["class", "probability"], firsts(p, shownClasses).map((i) => [name(answer.classes[i]), percent(p[i])])));
   const values = answer.values[0];
   const planes = firsts(values, shownClasses);
-  parts.push(table(["plane of class", quantities[answer.decision] ?? "value"], planes.map((i) => [name(answer.planes[i]), number(values[i])])));
+  parts.push(table(["plane of class", quantities[answer.decision] ?? "value"], planes.map((i) => [name(answer.planes[i]), number(values[i], largest(values))])));
   const contributions = answer.contributions?.rows?.[0];
   if (contributions) {
-    const largest = Object.entries(contributions[planes[0]]).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
-    parts.push(table(["feature", "share of x′w − γ of the first plane, counted from the mean row"], largest.map(([feature, x]) => [name(feature), number(x)])));
+    const top = Object.entries(contributions[planes[0]]).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
+    parts.push(table(["feature", "share of x′w − γ of the first plane, counted from the mean row"], top.map(([feature, x]) => [name(feature), number(x, Math.abs(top[0][1]))])));
   }
   return parts;
 }
@@ -99,6 +113,12 @@ async function predict(form) {
     out.replaceChildren();
   }
 }
+
+// The mean row, for who has no other.
+document.addEventListener("click", (event) => {
+  if (!event.target.matches("form.predict .fill")) return;
+  for (const field of event.target.form.querySelectorAll("[data-mean]")) field.value = field.dataset.mean;
+});
 
 document.addEventListener("submit", (event) => {
   if (!event.target.matches("form.predict")) return;

@@ -1,0 +1,360 @@
+package httpapi
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"streamd/cmd/streamd/model"
+	"streamd/cmd/streamd/plot"
+)
+
+// glanceView is the first screen. It answers in this order: is it learning, is it right, is it
+// behind, what does it need.
+type glanceView struct {
+	Answers []answerView
+	Courses []courseView
+	Span    string // that the courses are of
+	Events  []Event
+}
+
+// answerView is the answer to a question.
+type answerView struct {
+	ID, Question string
+	Class        string // good, warn, bad, or idle for one that is not known
+	Text         string
+	Notes        []string
+	Bar          *barView
+}
+
+// barView is a share beside its baseline, as widths of a box of 100.
+type barView struct{ Share, Baseline float64 }
+
+const (
+	maxRecent = 10 // events of the first screen
+	maxPast   = 50 // events of the past
+)
+
+// newGlanceView looks at the latest figures. Of the spans of the history it takes the shortest in
+// which rows were read.
+func newGlanceView(v *pageView, stream *model.Prequential, history func(model.Span) *model.History, events []Event) *glanceView {
+	minutes := history(model.SpanMinutes)
+	h := busiest(minutes, history)
+	g := &glanceView{Span: spanNames[h.Span], Events: latest(events, maxRecent)}
+	g.Answers = []answerView{
+		learning(v, lastRate(minutes), h),
+		right(v, stream, h),
+		behind(&v.Status, minutes),
+		needs(v.Problems),
+	}
+	baseline := math.NaN()
+	if stream.Window != nil {
+		if share, ok := largestShare(&stream.Window.Answers); ok {
+			baseline = share
+		}
+	}
+	g.Courses = newCourses(h, baseline)
+	return g
+}
+
+var spanNames = map[model.Span]string{
+	model.SpanMinutes: "last 30 minutes", model.SpanHours: "last 24 hours", model.SpanDays: "last 30 days",
+}
+
+// busiest is the history of the shortest span in which rows were read, or that of the minutes.
+func busiest(minutes *model.History, history func(model.Span) *model.History) *model.History {
+	for _, span := range []model.Span{model.SpanMinutes, model.SpanHours, model.SpanDays} {
+		h := minutes
+		if span != model.SpanMinutes {
+			h = history(span)
+		}
+		if _, ok := lastRead(h); ok {
+			return h
+		}
+	}
+	return minutes
+}
+
+// lastRead is the end of the last interval in which rows were read.
+func lastRead(h *model.History) (at time.Time, ok bool) {
+	return lastOf(h, func(i int) bool { return h.RowsPerSecond[i] != nil && *h.RowsPerSecond[i] > 0 })
+}
+
+// lastJudged is the end of the last interval in which rows were judged.
+func lastJudged(h *model.History) (at time.Time, ok bool) {
+	return lastOf(h, func(i int) bool { return h.Correctness[i] != nil })
+}
+
+func lastOf(h *model.History, is func(i int) bool) (at time.Time, ok bool) {
+	for i := len(h.Times) - 1; i >= 0; i-- {
+		if is(i) {
+			return time.Unix(h.Times[i]+h.Seconds, 0), true
+		}
+	}
+	return at, false
+}
+
+// lastRate is the mean rate of the last minute in rows a second; nil: it is not known.
+func lastRate(h *model.History) *float64 {
+	var sum float64
+	var n int
+	for _, rate := range h.RowsPerSecond[max(0, len(h.RowsPerSecond)-int(60/h.Seconds)):] {
+		if rate != nil {
+			sum += *rate
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return new(sum / float64(n))
+}
+
+// rowsPerSecond writes a rate.
+func rowsPerSecond(rate float64) string {
+	if rate < 10 {
+		return strconv.FormatFloat(rate, 'g', 2, 64) + " rows/s"
+	}
+	return thousands(int64(math.Round(rate))) + " rows/s"
+}
+
+func learning(v *pageView, rate *float64, h *model.History) answerView {
+	a := answerView{ID: "learning", Question: "Is it learning?"}
+	s := &v.Status
+	at, read := lastRead(h)
+	since := "no row has been read yet"
+	if read {
+		since = "the last row came " + roughly(v.Now.Sub(at)) + " ago"
+	}
+	lag := s.Lag()
+	switch {
+	case !s.InGroup:
+		a.Class, a.Text = "bad", "No"
+		a.Notes = append(a.Notes, "it is out of the consumer group, so nothing is read")
+	case has(s.Problems, ProblemRefused) && (rate == nil || *rate == 0):
+		a.Class, a.Text = "bad", "No"
+		a.Notes = append(a.Notes, "what comes is refused; "+since)
+	case v.Served.Model == nil:
+		a.Class, a.Text = "warn", "Not yet"
+	case rate != nil && *rate > 0:
+		a.Class, a.Text = "good", "Yes"
+		a.Notes = append(a.Notes, rowsPerSecond(*rate)+" in the last minute")
+	case lag > 0:
+		a.Class, a.Text = "warn", "No row in a minute"
+		a.Notes = append(a.Notes, "records wait to be read; "+since)
+	default:
+		a.Class, a.Text = "idle", "Waiting for rows"
+		a.Notes = append(a.Notes, since)
+	}
+	if v.Served.Model == nil {
+		a.Notes = append(a.Notes, "there is no model: "+v.Served.Problem)
+	}
+	live := fmt.Sprintf("%s live rows in %s block%s", thousands(s.LiveRows), thousands(s.LiveBlocks), plural(s.LiveBlocks))
+	a.Notes = append(a.Notes, live)
+	if v.Served.Model != nil && !s.LastSolve.IsZero() {
+		a.Notes = append(a.Notes, "last solve "+roughly(v.Now.Sub(s.LastSolve))+" ago")
+	}
+	return a
+}
+
+// has says whether there is a problem of a kind.
+func has(problems []Problem, kind ProblemKind) bool {
+	return slices.ContainsFunc(problems, func(p Problem) bool { return p.Kind == kind })
+}
+
+// right tells how many answers are right: of new rows, or else of held-out ones.
+func right(v *pageView, stream *model.Prequential, h *model.History) answerView {
+	a := answerView{ID: "right", Question: "Is it right?", Class: "idle", Text: "Not known yet"}
+	var of *model.Answers
+	var what string
+	switch q := v.Served.Quality; {
+	case stream.Window != nil && stream.Window.Weight > 0:
+		of = &stream.Window.Answers
+		what = "of the last " + weight(of.Weight) + " new rows"
+		if at, ok := lastJudged(h); ok && v.Now.Sub(at) > 2*time.Minute {
+			what += ", " + roughly(v.Now.Sub(at)) + " ago"
+		}
+	case v.Served.Model != nil && q != nil && q.Weight > 0:
+		of = &q.Answers
+		what = "of held-out rows; no new row has been judged since the start"
+	default:
+		a.Notes = []string{"no row has been judged since the start"}
+		if d := stream.Drift; d != nil && d.Error.Share != nil {
+			a.Notes = append(a.Notes, percent(1-*d.Error.Share)+" were right before it, since the last change")
+		}
+		return a
+	}
+	a.Text = percent(of.Correctness)
+	a.Notes = []string{what}
+	a.Class = "good"
+	if baseline, ok := largestShare(of); ok {
+		a.Bar = &barView{100 * of.Correctness, 100 * baseline}
+		a.Notes = append(a.Notes, "always the largest class: "+percent(baseline))
+		if of.Correctness <= baseline && len(of.Classes) > 1 {
+			a.Class = "warn"
+			a.Notes[1] += ", no worse"
+		}
+	}
+	a.Notes = append(a.Notes, "balanced "+percent(of.BalancedCorrectness))
+	return a
+}
+
+// behind tells how many records wait, and for how long at the present pace.
+func behind(s *Status, minutes *model.History) answerView {
+	a := answerView{ID: "behind", Question: "Is it behind?"}
+	lag := s.Lag()
+	in := fmt.Sprintf("in %s partition%s", thousands(len(s.Partitions)), plural(len(s.Partitions)))
+	switch {
+	case lag < 0:
+		a.Class, a.Text = "idle", "Not known"
+		if s.InGroup {
+			a.Notes = []string{"not all partitions have been read yet"}
+		} else {
+			a.Class, a.Notes = "bad", []string{"not in the consumer group"}
+		}
+	case lag == 0:
+		a.Class, a.Text, a.Notes = "good", "No", []string{"0 records wait " + in}
+	default:
+		a.Class, a.Text = "warn", thousands(lag)+" record"+plural(int(min(lag, 2)))
+		a.Notes = []string{"wait " + in}
+		change, over := lagChange(minutes)
+		switch {
+		case over == 0:
+		case change < 0:
+			a.Notes = append(a.Notes, "at this pace read in about "+roughly(time.Duration(min(float64(lag)/-change*over, 1e9)*float64(time.Second))))
+		case change > 0:
+			a.Notes = append(a.Notes, "growing by "+number(math.Ceil(change/over))+" a second")
+		default:
+			a.Notes = append(a.Notes, "no fewer than a minute ago")
+		}
+		if change <= 0 && lag <= fewWait {
+			a.Class = "good" // the records that have just come
+		}
+	}
+	return a
+}
+
+// fewWait is a lag that is no news: records that have just come.
+const fewWait = 1000
+
+// lagChange is the change of the lag over some seconds, a minute at most; 0 s: it is not known.
+func lagChange(h *model.History) (change, seconds float64) {
+	first, last := -1, -1
+	for i := max(0, len(h.Lag)-int(60/h.Seconds)-1); i < len(h.Lag); i++ {
+		if h.Lag[i] != nil {
+			if first < 0 {
+				first = i
+			}
+			last = i
+		}
+	}
+	if first == last {
+		return 0, 0
+	}
+	return float64(*h.Lag[last] - *h.Lag[first]), float64(h.Times[last] - h.Times[first])
+}
+
+func needs(problems []problemView) answerView {
+	a := answerView{ID: "needs", Question: "What needs you?", Class: "good", Text: "Nothing", Notes: []string{"no problem is known"}}
+	if n := len(problems); n > 0 {
+		a.Class, a.Text = problems[0].Class, fmt.Sprintf("%d problem%s", n, plural(n))
+		a.Notes = []string{"the list above says what to do"}
+		if n == 1 {
+			a.Notes = []string{"see above"}
+		}
+	}
+	return a
+}
+
+// courseView is a figure over time.
+type courseView struct {
+	ID      string // of history.js
+	Title   string
+	Now     string        // the latest value
+	Picture template.HTML // empty where nothing was measured
+}
+
+// newCourses draws the figures of a history. baseline is the correctness of the largest class,
+// NaN if it is not known.
+func newCourses(h *model.History, baseline float64) []courseView {
+	rows := courseView{ID: "rows", Title: "Rows read a second"}
+	correct := courseView{ID: "correctness", Title: "Right about new rows"}
+	lag := courseView{ID: "lag", Title: "Lag, records"}
+	memory := courseView{ID: "memory", Title: "Memory, MiB"}
+	none := math.NaN()
+	draw := func(c *courseView, low, level float64, show, mark func(float64) string, values []float64) {
+		last := len(values) - 1
+		for c == &correct && last >= 0 && math.IsNaN(values[last]) {
+			last-- // what was last judged stays so
+		}
+		if last >= 0 && !math.IsNaN(values[last]) {
+			c.Now = show(values[last])
+		}
+		if slices.ContainsFunc(values, func(x float64) bool { return x == x }) {
+			course := plot.Course{Times: h.Times, Series: [][]float64{values}, Level: level, Low: low, Mark: mark}
+			c.Picture = course.Draw()
+		}
+	}
+	share := func(x float64) string { return number(100*x) + " %" }
+	draw(&correct, none, baseline, percent, share, floats(h.Correctness))
+	draw(&rows, 0, none, number, compact, floats(h.RowsPerSecond))
+	draw(&lag, 0, none, number, compact, floats(h.Lag))
+	inUse := floats(h.Memory)
+	for i := range inUse {
+		inUse[i] /= 1 << 20
+	}
+	draw(&memory, 0, none, func(x float64) string {
+		now := mebibytes(int64(x * (1 << 20)))
+		if h.MemoryLimit > 0 {
+			now += " of " + mebibytes(h.MemoryLimit)
+		}
+		return now
+	}, compact, inUse)
+	return []courseView{correct, rows, lag, memory}
+}
+
+// floats has NaN in the place of a figure that was not measured.
+func floats[N int64 | float64](figures []*N) []float64 {
+	values := make([]float64, len(figures))
+	for i, x := range figures {
+		values[i] = math.NaN()
+		if x != nil {
+			values[i] = float64(*x)
+		}
+	}
+	return values
+}
+
+// pastView is the course of the figures, and what has happened.
+type pastView struct {
+	Span    model.Span
+	Spans   []linkView
+	Over    string // the span in words
+	Empty   string // why there is nothing to draw
+	Courses []courseView
+	Alarms  []model.Alarm
+	Events  []Event
+}
+
+func newPastView(history func(model.Span) *model.History, stream *model.Prequential, span model.Span, events []Event) *pastView {
+	var h *model.History
+	if span == "" {
+		h = busiest(history(model.SpanMinutes), history)
+	} else {
+		h = history(span)
+	}
+	v := &pastView{Span: h.Span, Over: spanNames[h.Span], Courses: newCourses(h, math.NaN()), Events: latest(events, maxPast)}
+	for _, s := range []model.Span{model.SpanMinutes, model.SpanHours, model.SpanDays} {
+		v.Spans = append(v.Spans, linkView{spanNames[s], "/?view=past&span=" + string(s), s == h.Span})
+	}
+	if _, ok := lastRead(h); !ok {
+		v.Empty = "No row was read in the " + v.Over + "."
+	}
+	if stream.Drift != nil {
+		v.Alarms = stream.Drift.Alarms
+	}
+	return v
+}

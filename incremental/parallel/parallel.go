@@ -2,6 +2,8 @@
 package parallel
 
 import (
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 )
@@ -11,7 +13,7 @@ import (
 //
 // For returns the error of the lowest i. Since calls begin in order, a plain loop would
 // have ended with the same error. Results do not depend on the timing of goroutines if
-// each call writes only to a place of its own.
+// each call writes only to a place of its own. A panic of a call is one of For.
 func For(workers, n int, do func(i int) error) error {
 	var (
 		next   atomic.Int64
@@ -31,11 +33,65 @@ func For(workers, n int, do func(i int) error) error {
 			}
 		}
 	}
-	var others sync.WaitGroup
-	for range min(workers, n) - 1 {
-		others.Go(work)
+	var all Group
+	caught := func() {
+		if !all.Catch(work) {
+			next.Store(int64(n))
+		}
 	}
-	work()
-	others.Wait()
+	for range min(workers, n) - 1 {
+		all.Go(caught)
+	}
+	caught()
+	all.Wait()
 	return first
+}
+
+// Group is goroutines whose panics go on in the goroutine that waits for them. Elsewhere nobody
+// could catch them. The zero value is ready for use.
+type Group struct {
+	wait  sync.WaitGroup
+	mutex sync.Mutex
+	first *Panic
+}
+
+// A Panic is a panic of another goroutine.
+type Panic struct {
+	Value any
+	Stack []byte // of the goroutine
+}
+
+// String is that of the value, with the stack.
+func (p *Panic) String() string { return fmt.Sprintf("%v\n\n%s", p.Value, p.Stack) }
+
+// Go runs f on another goroutine.
+func (g *Group) Go(f func()) { g.wait.Go(func() { g.Catch(f) }) }
+
+// Catch runs f, and returns false if it panics: then Wait panics.
+func (g *Group) Catch(f func()) (ok bool) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		p, is := r.(*Panic) // of a group within
+		if !is {
+			p = &Panic{r, debug.Stack()}
+		}
+		g.mutex.Lock()
+		defer g.mutex.Unlock()
+		if g.first == nil {
+			g.first = p
+		}
+	}()
+	f()
+	return true
+}
+
+// Wait waits for all goroutines. It panics with the *Panic of the first that has panicked.
+func (g *Group) Wait() {
+	g.wait.Wait()
+	if g.first != nil {
+		panic(g.first)
+	}
 }

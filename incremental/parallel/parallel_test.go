@@ -3,6 +3,7 @@ package parallel
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,4 +55,44 @@ func TestForIsParallel(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// A panic on any goroutine is one of the caller of For, with the stack of where it was.
+func TestPanicsReachTheCaller(t *testing.T) {
+	for workers := 1; workers <= 4; workers++ {
+		for at := range 6 {
+			p := func() (p *Panic) {
+				defer func() { p, _ = recover().(*Panic) }()
+				For(workers, 6, func(i int) error {
+					if i == at {
+						explode(i)
+					}
+					return nil
+				})
+				return nil
+			}()
+			if p == nil || p.Value != at || !strings.Contains(p.String(), "explode") {
+				t.Errorf("%d workers, panic in call %d: %v", workers, at, p)
+			}
+		}
+	}
+}
+
+//go:noinline
+func explode(i int) { panic(i) }
+
+// A group within a group keeps the first stack.
+func TestPanicOfANestedGroup(t *testing.T) {
+	defer func() {
+		if p, ok := recover().(*Panic); !ok || p.Value != 7 {
+			t.Errorf("%v", p)
+		}
+	}()
+	var outer Group
+	outer.Go(func() {
+		var inner Group
+		inner.Go(func() { explode(7) })
+		inner.Wait()
+	})
+	outer.Wait()
 }

@@ -2,7 +2,8 @@ package kafka
 
 import (
 	"context"
-	"sync"
+
+	"streamd/incremental/parallel"
 )
 
 // A delivery is one step of a partition: a batch, or a position found in the log with the
@@ -27,9 +28,8 @@ const maxQueued = 4
 // until both have ended. The first error ends both. Steps in the queue are dropped then.
 func pump(ctx context.Context, fetch func(context.Context, chan<- delivery) error, deliver func(context.Context, delivery) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	queue := make(chan delivery, maxQueued)
-	var fetching sync.WaitGroup
+	var fetching parallel.Group
 	fetching.Go(func() {
 		defer close(queue)
 		if err := fetch(ctx, queue); err != nil {
@@ -38,7 +38,10 @@ func pump(ctx context.Context, fetch func(context.Context, chan<- delivery) erro
 			cancel(err)
 		}
 	})
-	defer fetching.Wait()
+	defer func() { // deliver may panic, and so may Wait
+		cancel(nil)
+		fetching.Wait()
+	}()
 	for step := range queue {
 		if ctx.Err() == nil {
 			if err := deliver(ctx, step); err != nil {

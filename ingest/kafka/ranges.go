@@ -8,12 +8,12 @@ import (
 	"math"
 	"slices"
 	"sort"
-	"sync"
 	"sync/atomic"
 
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
 
+	"streamd/incremental/parallel"
 	"streamd/ingest/kafka/protocol"
 )
 
@@ -151,15 +151,19 @@ func (r *RangeReader) Read(ctx context.Context, ranges []Range, deliver func(con
 	defer fail(nil)
 	next := make(chan int)
 	lost := make([][]Lost, len(parts))
-	var reading sync.WaitGroup
+	var reading parallel.Group
 	for range min(r.cfg.Partitions, len(parts)) {
 		reading.Go(func() {
 			for i := range next {
-				p := r.newReading(parts[i], deliver)
-				if err := pump(ctx, p.fetchAll, p.deliver); err != nil {
-					fail(fmt.Errorf("read %s/%d again: %w", r.cfg.Topic, p.id, err))
+				if !reading.Catch(func() {
+					p := r.newReading(parts[i], deliver)
+					if err := pump(ctx, p.fetchAll, p.deliver); err != nil {
+						fail(fmt.Errorf("read %s/%d again: %w", r.cfg.Topic, p.id, err))
+					}
+					lost[i] = p.lost
+				}) {
+					fail(errPanicked) // Wait panics, too
 				}
-				lost[i] = p.lost
 			}
 		})
 	}
@@ -176,6 +180,8 @@ func (r *RangeReader) Read(ctx context.Context, ranges []Range, deliver func(con
 	}
 	return slices.Concat(lost...), nil
 }
+
+var errPanicked = errors.New("a reader has panicked")
 
 // normalise sorts ranges and joins those that touch. It panics on an empty one.
 func normalise(ranges []Range) []Range {

@@ -32,7 +32,7 @@ type reduction struct {
 // reductionDue reports whether a basis should be chosen without a request.
 func (r *rebuilding) reductionDue(now time.Time) bool {
 	k, use := &r.cfg.Kernel, r.live.InUse()
-	if now.Before(r.again) || !r.live.Parted() || r.live.Lacking() > 0 {
+	if now.Before(r.again) || r.rests(taskReduce, now) || !r.live.Parted() || r.live.Lacking() > 0 {
 		return false
 	}
 	if r.forgetDue(use.Stale(), k.OnRetire, now) {
@@ -70,7 +70,7 @@ func (r *rebuilding) beginReduction(now time.Time) {
 	if r.cfg.Model.Standardise == config.SwitchOn {
 		sums = r.live.Features().Total().Moments()
 	}
-	work.job = r.begin(true, func(ctx context.Context) func() {
+	work.job = r.begin(taskReduce, true, func(ctx context.Context) func() {
 		chosen, err := r.reduce(ctx, work, snap, sums, made)
 		made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
 		return func() {
@@ -85,7 +85,7 @@ func (r *rebuilding) beginReduction(now time.Time) {
 			}
 			r.useBasis(chosen, made, err)
 		}
-	})
+	}, func(error) { r.endFailed(work) })
 }
 
 // beginPruning begins to choose a part of the basis in use, by K(Z, Z) and the sums of all live
@@ -103,7 +103,7 @@ func (r *rebuilding) beginPruning(how reduce.Pruning, points int, now time.Time)
 	}
 	sums, options := r.live.InUse().Total().Clone(), r.options
 	options.Standardise = false
-	work.job = r.begin(true, func(ctx context.Context) func() {
+	work.job = r.begin(taskReduce, true, func(ctx context.Context) func() {
 		chosen := use.Map
 		rank, err := how.Rank(ctx, use.Map, use.Moments(sums), options, points)
 		if err == nil {
@@ -126,7 +126,15 @@ func (r *rebuilding) beginPruning(how reduce.Pruning, points int, now time.Time)
 			}
 			r.useBasis(chosen, made, err)
 		}
-	})
+	}, func(error) { r.endFailed(work) })
+}
+
+// endFailed ends a reduction that has failed. The basis in use stays, and another try is due.
+func (r *rebuilding) endFailed(work *reduction) {
+	if r.reducing == work {
+		r.reducing, r.churn = nil, -1
+		r.live.Chosen()
+	}
 }
 
 // describe names a basis in its report.

@@ -15,7 +15,12 @@ import (
 )
 
 // Compare implements httpapi.Service.
-func (d *Daemon) Compare(ctx context.Context, a, b model.Window, nu float64) (*model.Comparison, error) {
+func (d *Daemon) Compare(ctx context.Context, a, b model.Window, nu float64) (c *model.Comparison, err error) {
+	err = d.asked(taskWindow, func() error { c, err = d.compareWindows(ctx, a, b, nu); return err })
+	return c, err
+}
+
+func (d *Daemon) compareWindows(ctx context.Context, a, b model.Window, nu float64) (*model.Comparison, error) {
 	var sums [2]*windowSums
 	for i, w := range []model.Window{a, b} {
 		s, err := d.sumWindow(ctx, w, nu, false)
@@ -161,7 +166,12 @@ func finite(x float64) *float64 {
 }
 
 // Steps implements httpapi.Service.
-func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps, error) {
+func (d *Daemon) Steps(ctx context.Context, q httpapi.StepsQuery) (s *model.Steps, err error) {
+	err = d.asked(taskWindow, func() error { s, err = d.steps(ctx, q); return err })
+	return s, err
+}
+
+func (d *Daemon) steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps, error) {
 	whole := model.Window{From: q.From, To: q.To}
 	all, err := d.sumWindow(ctx, whole, q.Nu, false)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -14,8 +13,6 @@ import (
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
-	"streamd/cmd/streamd/daemon/problems"
-	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/decision"
@@ -31,11 +28,9 @@ type core struct {
 	rules   string           // digest of the file model.knowledge; "": there is none
 	prices  []decision.Price // of wrong answers
 	memory  *memory.Budget
-	metrics *httpapi.Metrics
 	store   *snapshot.Store
 	archive *archive.Archive
 
-	problems *problems.Board
 	*jobs
 	stopping chan struct{} // closed: nothing more is read
 	stop     context.CancelCauseFunc
@@ -125,112 +120,4 @@ func (c *core) logged(id string) string {
 	h := hmac.New(sha256.New, c.logSalt[:])
 	h.Write([]byte(id))
 	return "key#" + hex.EncodeToString(h.Sum(nil)[:8])
-}
-
-// jobs are the work beside the loop, and the only way into it.
-type jobs struct {
-	calls      chan func()     // functions that the loop calls between two deliveries
-	loopDone   chan struct{}   // closed when the loop has ended
-	background context.Context // context of the jobs; ends with the loop
-	running    sync.WaitGroup  // jobs that the end of the loop waits for
-}
-
-func newJobs() *jobs {
-	return &jobs{calls: make(chan func()), loopDone: make(chan struct{}), background: context.Background()}
-}
-
-// A job begins in the loop with copies, runs beside the loop, and ends in the loop.
-//
-//	begun    run is under way
-//	run      done is closed, and the loop has been asked to end the job
-//	ended    end has been called, by the loop or by await
-//
-// A job whose loop has ended stays in state run.
-type job struct {
-	cancel context.CancelFunc // of the context of run
-	done   chan struct{}
-	end    func() // nil once the job has ended
-}
-
-// begin begins a job. run returns the function that ends it in the loop. A job that is not
-// awaited may outlive the loop.
-func (j *jobs) begin(awaited bool, run func(ctx context.Context) (end func())) *job {
-	ctx, cancel := context.WithCancel(j.background)
-	x := &job{cancel: cancel, done: make(chan struct{})}
-	work := func() {
-		x.end = run(ctx)
-		close(x.done)
-		select {
-		case j.calls <- x.await:
-		case <-j.background.Done():
-			cancel()
-		}
-	}
-	if awaited {
-		j.running.Go(work)
-	} else {
-		go work()
-	}
-	return x
-}
-
-// await waits until the job has run, and ends it. Only the loop calls it.
-func (x *job) await() {
-	<-x.done
-	if end := x.end; end != nil {
-		x.end = nil
-		end()
-		x.cancel()
-	}
-}
-
-// inLoop runs f in the loop, between two deliveries, and returns its result. If ctx ends
-// first, f may still run and its result is dropped.
-func inLoop[T any](ctx context.Context, j *jobs, f func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	done := make(chan answer, 1)
-	var none T
-	select {
-	case j.calls <- func() {
-		value, err := f()
-		done <- answer{value, err}
-	}:
-	case <-j.loopDone:
-		return none, errStopping
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	}
-	select {
-	case a := <-done:
-		return a.value, a.err
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	}
-}
-
-// keptInLoop is inLoop for a result that must be given back to the loop. If ctx ends before the
-// loop begins f, f never runs. Once f has begun, keptInLoop waits for its result.
-func keptInLoop[T any](ctx context.Context, j *jobs, f func() (T, error)) (value T, err error) {
-	done := make(chan struct{})
-	select {
-	case j.calls <- func() {
-		defer close(done)
-		value, err = f()
-	}: // calls has no buffer, so the loop has begun f
-		<-done
-		return value, err
-	case <-j.loopDone:
-		return value, errStopping
-	case <-ctx.Done():
-		return value, context.Cause(ctx)
-	}
-}
-
-// call is inLoop for functions without a result.
-func (j *jobs) call(ctx context.Context, f func() error) error {
-	_, err := inLoop(ctx, j, func() (struct{}, error) { return struct{}{}, f() })
-	return err
 }

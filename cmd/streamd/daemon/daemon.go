@@ -13,7 +13,8 @@
 //	live/          the ledger, the exact sums of every space, the row sample
 //	memory/        limits.memory is divided, and the live set is priced
 //	archive/       live blocks come from the log again
-//	core.go        state that the parts of the loop share; jobs, and the way into the loop
+//	core.go        state that the parts of the loop share
+//	jobs.go        work beside the loop, its failures, and the way into the loop
 //	loop.go        one goroutine does one thing after the other
 //	receipts.go    blocks that leave or come back have a leaf in the log of receipts
 //	witnessing.go  witnesses cosign that log; package witness calls them
@@ -236,8 +237,8 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	cfg := o.Config
 	now := time.Now()
 	c := &core{
-		cfg: cfg, log: o.Log, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics(),
-		jobs: newJobs(), stopping: make(chan struct{}),
+		cfg: cfg, log: o.Log, options: modelOptions(cfg.Model),
+		jobs: newJobs(o.Log, httpapi.NewMetrics()), stopping: make(chan struct{}),
 	}
 	if c.prices, err = model.Prices(cfg.Model.Costs); err != nil {
 		return nil, fmt.Errorf("model.costs: %w", err)
@@ -461,7 +462,7 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	var recording sync.WaitGroup
 	recordingCtx, stopRecording := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopRecording()
-	recording.Go(func() { d.recorder.run(recordingCtx, d) })
+	recording.Go(func() { d.keep(recordingCtx, taskHistory, func() { d.recorder.run(recordingCtx, d) }) })
 
 	defer context.AfterFunc(consuming, func() {
 		time.AfterFunc(d.cfg.ShutdownTimeout, func() {
@@ -475,9 +476,9 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	d.commit(applying, next)                           // committed when the consumer joins the group
 	unfollow := d.withdrawing.follow(consuming, stop)  // before anything is read that must not come back
 	asking, endAsking := context.WithCancel(consuming) // a consumer that fails ends it, too
-	unwitness := d.witnessing.follow(asking)
+	unwitness := d.witnessing.follow(asking, d.jobs)
 	var retention sync.WaitGroup
-	retention.Go(func() { d.retention.follow(asking) })
+	retention.Go(func() { d.keep(asking, taskRetention, func() { d.retention.follow(asking) }) })
 	failed := d.consumer.Run(consuming)
 	unfollow()
 	endAsking()

@@ -208,6 +208,12 @@ func load(t testing.TB, flags map[string]string) *config.Config {
 
 func start(t testing.TB, topic, file string, flags map[string]string) *instance {
 	t.Helper()
+	return startWith(t, topic, file, flags, func(*Daemon) {})
+}
+
+// startWith is start that prepares the daemon before it runs.
+func startWith(t testing.TB, topic, file string, flags map[string]string, prepare func(*Daemon)) *instance {
+	t.Helper()
 	given := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0],
 		"kafka.topic":   topic,
@@ -221,6 +227,7 @@ func start(t testing.TB, topic, file string, flags map[string]string) *instance 
 	if err != nil {
 		t.Fatal(err)
 	}
+	prepare(d)
 	ctx, cancel := context.WithCancel(context.Background())
 	i := &instance{Daemon: d, t: t, cancel: cancel, done: make(chan error, 1)}
 	go func() { i.done <- d.Run(ctx) }()

@@ -45,7 +45,7 @@ func (f *filling) whenDue(now time.Time) {
 		f.fail(err)
 		return
 	}
-	if f.reading != nil || f.live.Lacking() == 0 || now.Sub(f.last) < max(betweenFilling, share*f.took) {
+	if f.reading != nil || f.rests(taskFill, now) || f.live.Lacking() == 0 || now.Sub(f.last) < max(betweenFilling, share*f.took) {
 		return
 	}
 	f.last = now
@@ -64,7 +64,7 @@ func (f *filling) whenDue(now time.Time) {
 		return
 	}
 	blocks := f.live.Moment(wanted)
-	f.reading = f.begin(true, func(ctx context.Context) func() { return f.read(ctx, blocks) })
+	f.reading = f.begin(taskFill, true, func(ctx context.Context) func() { return f.read(ctx, blocks) }, func(error) { f.reading = nil })
 }
 
 // read reads blocks again and has the loop offer their parts.

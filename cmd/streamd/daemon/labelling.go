@@ -41,7 +41,7 @@ func (d *Daemon) LabelRequests(ctx context.Context, count int) (*httpapi.LabelRe
 	if err != nil || snap == nil {
 		return a, err
 	}
-	return a, requestLabels(ctx, a, snap, sigma, count)
+	return a, d.asked(taskLabels, func() error { return requestLabels(ctx, a, snap, sigma, count) })
 }
 
 // requestLabels puts the rows to label into an answer. sigma is the standard deviation of

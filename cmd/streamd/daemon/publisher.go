@@ -39,7 +39,7 @@ type publisher struct {
 
 // whenDue begins a solve when it is due.
 func (p *publisher) whenDue(now time.Time) {
-	if p.changed && p.solving == nil && now.Sub(p.lastSolve) >= max(p.cfg.Model.SolveInterval, p.pause(p.copyTook, now)) {
+	if p.changed && p.solving == nil && !p.rests(taskSolve, now) && now.Sub(p.lastSolve) >= max(p.cfg.Model.SolveInterval, p.pause(p.copyTook, now)) {
 		p.solve(time.Now()) // the time of a save is not part of the solve's
 	}
 }
@@ -84,7 +84,7 @@ func (p *publisher) solve(now time.Time) {
 	p.copyTook = time.Since(now)
 	p.solvedOnce = true
 	of, fixed, features := p.study, p.live.Target().Features, p.live.Features().Names()
-	p.solving = p.begin(false, func(ctx context.Context) func() {
+	p.solving = p.begin(taskSolve, false, func(ctx context.Context) func() {
 		from := time.Now()
 		planes, hat, err := moments.SolveWithHat(options)
 		p.metrics.SolveSeconds.Observe(time.Since(from).Seconds())
@@ -99,7 +99,7 @@ func (p *publisher) solve(now time.Time) {
 		}
 		adopt(next, of)
 		return func() { p.endSolve(next, of, in, fixed) }
-	})
+	}, func(error) { p.solving, p.changed, p.solvedOnce = nil, true, false })
 }
 
 // awaitedSolve is how long a retirement on request waits for a solve.

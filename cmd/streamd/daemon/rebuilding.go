@@ -111,7 +111,7 @@ func (r *rebuilding) build(now time.Time) {
 		r.switchEpoch()
 		return
 	}
-	if r.reading != nil || now.Before(r.again) {
+	if r.reading != nil || now.Before(r.again) || r.rests(taskRebuild, now) {
 		return
 	}
 	if next.Waits() {
@@ -123,19 +123,20 @@ func (r *rebuilding) build(now time.Time) {
 	wanted := slices.DeleteFunc(r.live.Page(retire.Lowest, math.MaxInt), func(e retire.Entry) bool {
 		return !next.Wants(e.ID)
 	})
+	failed := func(error) { r.reading = nil }
 	if at := r.live.Part(); at != nil {
 		blocks := r.live.MomentInUse(wanted)
-		r.reading = r.begin(true, func(ctx context.Context) func() {
+		r.reading = r.begin(taskRebuild, true, func(ctx context.Context) func() {
 			err := r.takeParts(ctx, next, blocks, at)
 			return func() { r.endReadInto(ctx, next, nil, err) }
-		})
+		}, failed)
 		return
 	}
 	blocks := r.live.Moment(wanted)
-	r.reading = r.begin(true, func(ctx context.Context) func() {
+	r.reading = r.begin(taskRebuild, true, func(ctx context.Context) func() {
 		unread, err := r.readInto(ctx, next, blocks)
 		return func() { r.endReadInto(ctx, next, unread, err) }
-	})
+	}, failed)
 }
 
 // skipUnread retires the blocks that the log does not return.

@@ -82,12 +82,16 @@ func (r *recorder) sample(now time.Time, of httpapi.Service) {
 }
 
 func (r *recorder) save() {
-	r.mu.Lock()
-	record := r.rings.AppendBinary(nil)
-	r.mu.Unlock()
+	record := r.encoded()
 	if err := r.store.SaveHistory(record); err != nil {
 		r.log.Warn().Err(err).Msg("the history of the status page could not be saved")
 	}
+}
+
+func (r *recorder) encoded() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rings.AppendBinary(nil)
 }
 
 // memoryInUse is the bytes that the Go runtime has from the system.

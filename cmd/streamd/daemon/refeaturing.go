@@ -160,7 +160,7 @@ func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err err
 
 // whenDue begins a pass, or the end of the change.
 func (r *refeaturing) whenDue(now time.Time) {
-	if r == nil || r.ending.Load() || r.reading != nil || now.Before(r.again) {
+	if r == nil || r.ending.Load() || r.reading != nil || now.Before(r.again) || r.rests(taskFeatures, now) {
 		return
 	}
 	lacking, err := r.compare()
@@ -178,10 +178,10 @@ func (r *refeaturing) whenDue(now time.Time) {
 		r.finish()
 	default:
 		blocks := r.live.Moment(lacking)
-		r.reading = r.begin(true, func(ctx context.Context) func() {
+		r.reading = r.begin(taskFeatures, true, func(ctx context.Context) func() {
 			unread, err := r.read(ctx, r.call, blocks)
 			return func() { r.endRead(ctx, now, unread, err) }
-		})
+		}, func(err error) { r.reading, r.problem = nil, err.Error() })
 	}
 }
 

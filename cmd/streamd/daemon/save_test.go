@@ -28,7 +28,7 @@ func roomy(cfg *config.Config) *memory.Budget { return memory.New(cfg, 8<<30) }
 // coreOf returns the shared parts of a loop that does not run.
 func coreOf(cfg *config.Config, l *live.Set, store *snapshot.Store) *core {
 	return &core{
-		cfg: cfg, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics(), jobs: newJobs(), live: l, store: store,
+		cfg: cfg, options: modelOptions(cfg.Model), jobs: newJobs(zerolog.Nop(), httpapi.NewMetrics()), live: l, store: store,
 		intake: intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)}),
 	}
 }

@@ -156,7 +156,7 @@ func (s *saver) beginSave() {
 	if err == nil {
 		prepared, err = s.store.Prepare(*c)
 	}
-	s.job = s.begin(true, func(context.Context) func() {
+	s.job = s.beginWriting(func(context.Context) func() {
 		var info snapshot.SaveInfo
 		if err == nil {
 			info, err = prepared.Save()
@@ -240,7 +240,7 @@ func (s *saver) beginCompaction(now time.Time, ended func(snapshot.SaveInfo, err
 	since := s.live.Uncompacted()
 	s.state, s.lastCompaction = compacting, now
 	s.live.Compacting(now)
-	s.job = s.begin(true, func(ctx context.Context) func() {
+	s.job = s.beginWriting(func(ctx context.Context) func() {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		go func() { // a stop does not wait for the compaction

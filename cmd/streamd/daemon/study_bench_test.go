@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
@@ -61,7 +63,7 @@ func BenchmarkStudy(b *testing.B) {
 		b.Run(fmt.Sprint(flags), func(b *testing.B) {
 			flags["kafka.topic"] = "none"
 			cfg := load(b, flags)
-			c := &core{cfg: cfg, options: modelOptions(cfg.Model), metrics: httpapi.NewMetrics(), memory: memory.New(cfg, 4<<30)}
+			c := &core{cfg: cfg, options: modelOptions(cfg.Model), jobs: newJobs(zerolog.Nop(), httpapi.NewMetrics()), memory: memory.New(cfg, 4<<30)}
 			for b.Loop() {
 				s := &studyJob{
 					core: c, options: c.options, served: &model.Served{Rows: state.Rows()},

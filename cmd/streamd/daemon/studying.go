@@ -125,7 +125,7 @@ func (y *studying) whenDue(now time.Time) {
 	if p := y.publisher; p.study != nil && y.live.Rows() == 0 { // its results apply to rows that are no longer live
 		p.study, p.changed = nil, true
 	}
-	if y.now != nil || y.publisher.solving != nil {
+	if y.now != nil || y.publisher.solving != nil || y.rests(taskStudy, now) {
 		return
 	}
 	if y.state == due || y.isDue(y.publisher.study, y.live.Rows(), y.live.Lacking(), now) {
@@ -193,12 +193,12 @@ func (y *studying) beginStudy(now time.Time) {
 	}
 	y.copyTook = time.Since(now)
 	y.now, y.state, y.asked, y.publisher.studying = s, running, nil, true
-	y.running = y.begin(false, func(ctx context.Context) func() {
+	y.running = y.begin(taskStudy, false, func(ctx context.Context) func() {
 		s.make(ctx)
 		s.sums, s.sample = study.Problem{}, nil // its copies are dropped, the rest is kept until the next study
 		s.took = time.Since(now)
 		return func() { y.endStudy(s) }
-	})
+	}, func(err error) { y.endFailed(s, err) })
 }
 
 // copySums copies the sums and the sample, weighted if blocks have weights.
@@ -288,6 +288,18 @@ func (y *studying) endStudy(s *studyJob) {
 	}
 	p.lastSolve = y.ended
 	p.publish(s.served, s)
+	s.reply()
+}
+
+// endFailed ends a study that has failed. Another one is due, and the results of the last one are
+// served until then.
+func (y *studying) endFailed(s *studyJob, err error) {
+	y.now, y.state, y.ended, y.publisher.studying = nil, resting, time.Now(), false
+	if y.live.Rows() > 0 {
+		y.state = due
+	}
+	y.publisher.changed = true // solved planes need not wait for it any more
+	s.refining = err
 	s.reply()
 }
 

@@ -120,7 +120,7 @@ func (w *watching) whenDue(now time.Time) {
 		w.raise(model.Alarm{Detector: model.DetectorError, Before: c.Before, After: c.After, Rows: c.New})
 	}
 	p := w.publisher.published.Load()
-	if p.served == w.compared || p.served.Model == nil || p.fixed != w.live.Target().Features || w.publisher.solving != nil {
+	if w.rests(taskCompare, now) || p.served == w.compared || p.served.Model == nil || p.fixed != w.live.Target().Features || w.publisher.solving != nil {
 		return
 	}
 	if now.Sub(w.ended) >= max(compareEvery, w.pause(w.took, now)) {
@@ -170,7 +170,7 @@ func (w *watching) compare(served *model.Served) {
 	}
 	total := in.Moments(w.live.InUse().Total())
 	w.took = time.Since(began)
-	w.publisher.solving = w.begin(false, func(ctx context.Context) func() {
+	w.publisher.solving = w.begin(taskCompare, false, func(ctx context.Context) func() {
 		report, err := w.compareLosses(ctx, served.Model, in, total, newest)
 		return func() {
 			w.publisher.solving, w.ended = nil, time.Now()
@@ -180,7 +180,7 @@ func (w *watching) compare(served *model.Served) {
 				w.measured(report)
 			}
 		}
-	})
+	}, func(error) { w.publisher.solving, w.ended, w.compared = nil, time.Now(), nil })
 }
 
 // compareLosses compares the loss of a model on the newest blocks with that on the rest of all

@@ -120,7 +120,9 @@ func (d *Daemon) Window(ctx context.Context, w model.Window, nu float64) (*model
 		return nil, err
 	}
 	if s.served == nil {
-		s.served = d.solveWindow(ctx, s)
+		if err := d.asked(taskWindow, func() error { s.served = d.solveWindow(ctx, s); return nil }); err != nil {
+			return nil, err
+		}
 		d.windows.put(s.key, s.served)
 	}
 	return s.served, ctx.Err()
@@ -218,7 +220,11 @@ func (d *Daemon) sumWindow(ctx context.Context, w model.Window, nu float64, cach
 			}
 			continue
 		}
-		sum, err := cut.Sum(ctx)
+		var sum *incremental.State
+		err = d.asked(taskWindow, func() (err error) { // the cut has to end
+			sum, err = cut.Sum(ctx)
+			return err
+		})
 		err = d.call(context.WithoutCancel(ctx), func() error { return d.live.EndCut(cut, err) })
 		if errors.Is(err, live.ErrMoved) {
 			continue

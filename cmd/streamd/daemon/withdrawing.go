@@ -251,7 +251,7 @@ func (w *withdrawing) readingConditions() (all []httpapi.Problem) {
 
 // whenDue begins a pass over the log for the blocks that are due.
 func (w *withdrawing) whenDue(now time.Time) {
-	if !w.caughtUp || w.reading != nil || now.Before(w.again) {
+	if !w.caughtUp || w.reading != nil || now.Before(w.again) || w.rests(taskWithdraw, now) {
 		return
 	}
 	maps.DeleteFunc(w.unread, func(id string, e retire.Entry) bool {
@@ -264,7 +264,7 @@ func (w *withdrawing) whenDue(now time.Time) {
 	}
 	w.again = now.Add(betweenWithdrawn)
 	blocks := w.live.Moment(due)
-	w.reading = w.begin(true, func(ctx context.Context) func() { return w.read(ctx, blocks) })
+	w.reading = w.begin(taskWithdraw, true, func(ctx context.Context) func() { return w.read(ctx, blocks) }, func(error) { w.reading = nil })
 }
 
 // read reads blocks again and has the loop give them back to the sums.

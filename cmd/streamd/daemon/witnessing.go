@@ -164,10 +164,10 @@ func (e *witnessedForkError) Error() string {
 }
 
 // follow asks the witnesses until ctx ends. The caller waits for the end.
-func (w *witnessing) follow(ctx context.Context) (end func()) {
+func (w *witnessing) follow(ctx context.Context, j *jobs) (end func()) {
 	var all sync.WaitGroup
 	for _, f := range w.followers {
-		all.Go(func() { w.run(ctx, f) })
+		all.Go(func() { j.keep(ctx, taskWitness, func() { w.run(ctx, f) }) })
 	}
 	return all.Wait
 }
@@ -237,7 +237,19 @@ func (w *witnessing) ask(ctx context.Context, f *follower, head snapshot.LogHead
 func (w *witnessing) add(f *follower, head snapshot.LogHead, c receipt.Cosignature) error {
 	w.saving.Lock()
 	defer w.saving.Unlock()
+	if err := w.store.SaveCosigned(w.cosign(head, c)); err != nil {
+		return err
+	}
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	f.size = head.Size
+	return nil
+}
+
+// cosign adds a cosignature to those of a head, and returns all that are kept.
+func (w *witnessing) cosign(head snapshot.LogHead, c receipt.Cosignature) []snapshot.LogHead {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	all := slices.Clone(w.cosigned)
 	at := slices.IndexFunc(all, func(x cosigned) bool { return x.Size == head.Size })
 	if at < 0 {
@@ -250,18 +262,11 @@ func (w *witnessing) add(f *follower, head snapshot.LogHead, c receipt.Cosignatu
 	slices.SortFunc(all, func(a, b cosigned) int { return cmp.Compare(a.Size, b.Size) })
 	all = dropCosigned(all, 2*len(w.followers))
 	w.cosigned = all
-	w.mu.Unlock()
 	heads := make([]snapshot.LogHead, len(all))
 	for i := range all {
 		heads[i] = all[i].LogHead
 	}
-	if err := w.store.SaveCosigned(heads); err != nil {
-		return err
-	}
-	w.mu.Lock()
-	f.size = head.Size
-	w.mu.Unlock()
-	return nil
+	return heads
 }
 
 // dropCosigned drops the checkpoints that are not needed any more. They come by ascending size. A

@@ -26,6 +26,7 @@ type Metrics struct {
 	RecordsAhead    prometheus.Counter
 	BlocksRefused   prometheus.Counter
 	ArchiveDropped  prometheus.Counter
+	JobFailures     *prometheus.CounterVec // by job
 
 	requests *prometheus.HistogramVec
 	registry *prometheus.Registry
@@ -50,12 +51,14 @@ func NewMetrics() *Metrics {
 			Help: "Blocks since the start that retire.keep retired on arrival, since their event time was too old."}),
 		ArchiveDropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "streamd_archive_dropped_total",
 			Help: "Blocks since the start that the archive (retire.archive) has dropped because it was full."}),
+		JobFailures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "streamd_job_failures_total",
+			Help: "Failures since the start of work beside the loop, by job, that are bugs: it is tried again, and what it made before is served."}, []string{"job"}),
 		requests: prometheus.NewHistogramVec(histogram("http_request_seconds",
 			"Time to answer a request; waiting polls have a route of their own.", 1e-4, 10), // to 26 s
 			[]string{"route", "code"}),
 		registry: prometheus.NewRegistry(),
 	}
-	m.registry.MustRegister(m.SolveSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.RecordsAhead, m.BlocksRefused, m.ArchiveDropped, m.requests,
+	m.registry.MustRegister(m.SolveSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.RecordsAhead, m.BlocksRefused, m.ArchiveDropped, m.JobFailures, m.requests,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

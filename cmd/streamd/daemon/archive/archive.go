@@ -44,6 +44,7 @@ import (
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/parallel"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 	"streamd/retire"
@@ -194,11 +195,13 @@ func (a *Archive) Pass(ctx context.Context, blocks *live.Blocks, verify bool, vi
 		slices.SortFunc(l.entries, func(a, b retire.Entry) int { return cmp.Compare(a.Position.Offset, b.Position.Offset) })
 	}
 
-	var workers sync.WaitGroup
+	var workers parallel.Group
 	for _, w := range decoding {
 		workers.Go(func() {
 			for do := range p.work {
-				do(w)
+				if !workers.Catch(func() { do(w) }) {
+					fail(errPanicked)
+				}
 			}
 		})
 	}
@@ -226,6 +229,9 @@ func (a *Archive) Pass(ctx context.Context, blocks *live.Blocks, verify bool, vi
 	}
 	return p.stillLive(ctx)
 }
+
+// errPanicked ends a pass of which a worker has panicked.
+var errPanicked = errors.New("a worker has panicked")
 
 // pass is a pass under way.
 type pass struct {

@@ -299,6 +299,7 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 	if m.Calibration != nil {
 		t.row("calibration", string(m.Calibration.Method))
 	}
+	t.sampled(m.Sample)
 	t.decision(m.Decision, m.Planes)
 	for _, o := range m.Offsets {
 		t.row("seen", fmt.Sprintf("%s/%d before offset %d", o.Topic, o.Partition, o.Next))
@@ -314,6 +315,13 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 		t.kernelPlanes(b, m.Planes)
 	} else {
 		t.planes(m.Features, m.Planes)
+	}
+}
+
+// sampled says that rows were missing from the sample.
+func (t *table) sampled(s *model.Sampled) {
+	if s != nil && !s.Complete {
+		t.row("sample", "lacked rows of "+counted(s.Lacking, "block")+", which the log may no longer have")
 	}
 }
 

@@ -277,7 +277,7 @@ func (r *receiptReport) showStated(t *table) {
 
 // showScope groups the places by what became of the blocks there.
 func (r *receiptReport) showScope(t *table) {
-	for _, status := range [][2]string{{"done", "gone from"}, {"pending", "leaves later"}, {"kept", "kept in"}, {"not_ours", "not ours"}} {
+	for _, status := range [][2]string{{"done", "gone from"}, {"partial", "gone from, where rows of other blocks are missing,"}, {"pending", "leaves later"}, {"kept", "kept in"}, {"not_ours", "not ours"}} {
 		var places []string
 		for _, place := range slices.Sorted(maps.Keys(r.Scope)) {
 			if r.Scope[place] != status[0] {

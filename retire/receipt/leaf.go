@@ -83,10 +83,11 @@ const (
 	Pending               // it leaves later, without a request
 	NotOurs               // it is out of reach
 	Kept                  // it stays until a request
+	Partial               // it has left, and rows of other live blocks are missing there
 	statuses
 )
 
-var statusNames = [statuses]string{"none", "done", "pending", "not_ours", "kept"}
+var statusNames = [statuses]string{"none", "done", "pending", "not_ours", "kept", "partial"}
 
 // Scope has the status of every place.
 type Scope [places]Status

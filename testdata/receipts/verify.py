@@ -129,7 +129,7 @@ def check_inclusion(leaf, index, size, path, root):
 
 KINDS = ["", "retired", "deleted", "expired", "replaced", "lost", "withdrawn", "restored", "served", "purged", "returned"]
 PLACES = ["state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive"]
-STATUS = ["none", "done", "pending", "not_ours", "kept"]
+STATUS = ["none", "done", "pending", "not_ours", "kept", "partial"]
 HASHES = ["digest_before", "root_before", "digest_after", "root_after", "items", "settings", "request"]
 
 

@@ -3,18 +3,23 @@ package daemon
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/ingest/wire"
 	"streamd/retire"
+	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
 
@@ -239,6 +244,105 @@ func TestSampleOfBlocksThatTheLogHasForgotten(t *testing.T) {
 	again, _ := d.rowsAndFolds()
 	if sampleText(again) == sampleText(view) || again.Block.Rows() != 20 {
 		t.Errorf("%d rows", again.Block.Rows())
+	}
+	d.stop()
+}
+
+// Where the log no longer has rows that the sample needs, choices made from rows can be others than
+// those of a daemon that never saw the retired blocks. Model, quality, page, metrics and receipt
+// say so, until the blocks without rows are retired, too.
+func TestSampleThatLacksRowsIsToldOf(t *testing.T) {
+	const blocks, rows, gone, staying = 30, 20, 4, 10
+	name, folder := topic(t, 1), t.TempDir()
+	r := rand.New(rand.NewPCG(35, 1))
+	var messages []message
+	for range blocks {
+		text := "x1,x2,label\n"
+		for range rows {
+			label := r.IntN(2)
+			text += fmt.Sprintf("%v,%v,%d\n", float64(label)+r.NormFloat64(), r.NormFloat64(), label)
+		}
+		messages = append(messages, message{value: []byte(text), contentType: "text/csv"})
+	}
+	produce(t, name, messages...)
+	flags := withReceipts(folder, map[string]string{"blocks.unit": "message", "sample.rows": "100", "model.refine": "line", "model.refine_interval": "50ms"})
+	d := start(t, name, filepath.Join(folder, "streamd.db"), flags)
+	d.waitForOffsetsRead(blocks)
+	var sampled func() model.Sampled
+	sampled = func() model.Sampled {
+		t.Helper()
+		var answer httpapi.ModelAnswer
+		var quality model.Quality
+		before, _ := d.Served()
+		for path, into := range map[string]any{"/v1/model": &answer, "/v1/quality": &quality} {
+			if status, body := d.ask("GET", path); status != 200 || json.Unmarshal([]byte(body), into) != nil {
+				t.Fatalf("%s: %d: %s", path, status, body)
+			}
+		}
+		if now, _ := d.Served(); now != before {
+			return sampled()
+		}
+		if answer.Sample == nil || quality.Sample == nil || *answer.Sample != *quality.Sample || answer.Refinement.Complete != answer.Sample.Complete {
+			t.Fatalf("the sample is %+v in the model, whose refinement has %v, and %+v in its quality", answer.Sample, answer.Refinement.Complete, quality.Sample)
+		}
+		return *answer.Sample
+	}
+	// told says whether the page, the metrics and the status have the problem.
+	told := func() bool {
+		t.Helper()
+		_, metrics := d.ask("GET", "/metrics")
+		_, page := d.ask("GET", "/")
+		const text = "live blocks, and the log does not return all of them"
+		inMetrics := strings.Contains(metrics, `streamd_problems{kind="sample",level="warning"} 1`)
+		if onPage, inStatus := strings.Contains(page, text), strings.Contains(d.problems(), text); onPage != inMetrics || inStatus != inMetrics {
+			t.Fatalf("the problem is on the page: %v, in the status: %v, in the metrics: %v", onPage, inStatus, inMetrics)
+		}
+		return inMetrics
+	}
+	d.settled()
+	if got := sampled(); got != (model.Sampled{Complete: true}) || told() {
+		t.Fatalf("%+v while the log has all rows; %s", got, d.problems())
+	}
+	deleteRecords(t, name, gone)
+	retire := func(offset int) receipt.Scope {
+		t.Helper()
+		d.retire(incremental.Position{Topic: name, Offset: int64(offset)}.String())
+		head, err := d.store.LogHead()
+		for i := head.Size - 1; i >= 0 && err == nil; i-- {
+			var record receipt.Record
+			if record, err = d.store.Receipt(i); err != nil {
+				break
+			}
+			var l *receipt.Leaf
+			if l, err = receipt.DecodeLeaf(record.Leaf); err == nil && l.Kind == receipt.Retired {
+				return l.Scope
+			}
+		}
+		t.Fatalf("there is no receipt: %v", err)
+		panic("unreachable")
+	}
+	if scope := retire(gone); scope[receipt.Sample] != receipt.Done {
+		t.Errorf("the sample of the first receipt is %v", scope.Names())
+	}
+	for i := gone + 1; i < gone+blocks-staying; i++ {
+		retire(i)
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if got := sampled(); got.Lacking == gone && told() {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("%+v; %s", got, d.problems())
+		}
+	}
+	if scope := retire(blocks - 1); scope[receipt.Sample] != receipt.Partial {
+		t.Errorf("the sample of a receipt is %v while it lacks rows", scope.Names())
+	}
+	for i := range gone {
+		retire(i)
+	}
+	d.settled()
+	if got := sampled(); got != (model.Sampled{Complete: true}) || told() {
+		t.Errorf("%+v without the blocks that lacked rows; %s", got, d.problems())
 	}
 	d.stop()
 }

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"time"
 
 	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/retire"
@@ -65,6 +67,19 @@ func (f *filling) whenDue(now time.Time) {
 	}
 	blocks := f.live.Moment(wanted)
 	f.reading = f.begin(taskFill, true, func(ctx context.Context) func() { return f.read(ctx, blocks) }, func(error) { f.reading = nil })
+}
+
+// condition is the problem that the log does not return rows that the sample lacks, or nil.
+func (f *filling) condition() *httpapi.Problem {
+	lacking := f.live.Lacking()
+	if lacking == 0 || len(f.unread) == 0 {
+		return nil
+	}
+	return &httpapi.Problem{
+		Kind: httpapi.ProblemSample, Subject: "sample", Count: int64(lacking),
+		Text:   fmt.Sprintf("the row sample lacks rows of %d live blocks, and the log does not return all of them unchanged: ν, calibration, the rule of labels, quality and refined planes are of the other rows, so a daemon that never saw the retired blocks may choose others", lacking),
+		Action: "retire the blocks that the log no longer has, or produce them again",
+	}
 }
 
 // read reads blocks again and has the loop offer their parts.

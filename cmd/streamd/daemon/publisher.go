@@ -250,6 +250,7 @@ func adopt(next *model.Served, s *studyJob) {
 		return
 	}
 	from := s.served
+	next.Sample = from.Sample
 	next.Tuning, next.Absent.Tuning = from.Tuning, from.Absent.Tuning
 	next.Absent.Refinement = from.Absent.Refinement
 	if from.Model == nil || !slices.Equal(from.Model.Classes, next.Model.Classes) {

@@ -393,6 +393,16 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 			Text: fmt.Sprintf("the basis in use was chosen from blocks that have been retired since, and no other can be chosen: the row sample lacks rows of %d blocks that the log does not return unchanged", n),
 		})
 	}
+	if p := d.filling.condition(); p != nil {
+		add(*p)
+	}
+	if r := served.Refinement; r != nil && r.Source == string(config.RowsLog) && !r.Complete {
+		add(httpapi.Problem{
+			Kind: httpapi.ProblemSample, Subject: "refinement",
+			Text:   "the planes are refined without rows of live blocks that the log does not return unchanged, so a daemon that never saw the retired blocks may serve others",
+			Action: "retire the blocks that the log no longer has, or produce them again",
+		})
+	}
 	if e := d.live.Next(); e != nil && e.Waits() {
 		add(httpapi.Problem{
 			Kind: httpapi.ProblemBasis, Subject: "rebuild", Count: int64(e.Missing()),

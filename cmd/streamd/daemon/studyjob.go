@@ -38,6 +38,7 @@ func (s *studyJob) make(ctx context.Context) {
 		}
 		view := s.in.View(inFeatures)
 		s.lacking, complete = view.Lacking, view.Complete()
+		out.Sample = &model.Sampled{Complete: complete, Lacking: s.lacking}
 		rows = study.NewSample(view, s.sums.Whole.Totals(), s.sums.Folds)
 		if y.RefinesBy().Unlabelled() {
 			rows.AddUnlabelled(s.in.View(&s.sample.Unlabelled().View), s.sums.Whole.Unlabelled())
@@ -178,7 +179,7 @@ func (s *studyJob) judge(ctx context.Context, y *study.Study, rows *study.Sample
 	}
 	q := &model.Quality{
 		Digest: out.Digest, MeasuredAt: out.MadeAt, Source: string(config.RowsSample), Method: out.Method(),
-		Rows: of.Rows, Folds: of.Folds, Before: model.NewReliability(before.All),
+		Rows: of.Rows, Sample: out.Sample, Folds: of.Folds, Before: model.NewReliability(before.All),
 		Answers: model.NewAnswers(decided.Rule.Kind(), out.Model.Classes, of.Matrix, of.AUC),
 	}
 	for i, p := range out.Model.Planes {

@@ -37,6 +37,7 @@ type ModelAnswer struct {
 	// Mean of each feature or coordinate over the live rows. Contributions count from
 	// it.
 	Mean        []float64              `json:"mean"`
+	Sample      *model.Sampled         `json:"sample"`      // sample that the choices below were made by; null if rows played no part
 	Method      string                 `json:"method"`      // method of the planes: psvm, or that of the refinement
 	Knowledge   *model.Knowledge       `json:"knowledge"`   // the rules beside the rows; null if there are none
 	Refinement  *model.Refinement      `json:"refinement"`  // report of the refinement; null if the planes are not refined
@@ -73,6 +74,7 @@ func modelAnswer(s *model.Served) ModelAnswer {
 		Options:     i.Options,
 		Missing:     i.Missing,
 		Mean:        m.Mean,
+		Sample:      s.Sample,
 		Method:      i.Method,
 		Knowledge:   s.Knowledge,
 		Refinement:  s.Refinement,

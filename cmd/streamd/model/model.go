@@ -61,6 +61,9 @@ type Served struct {
 	// blocks of the window alone, and there are no offsets and no time.
 	Window *Windowed
 
+	// Sample is that of the study that the parts below come from. Nil: there was none.
+	Sample *Sampled
+
 	// A part that is missing is nil, and Absent says why.
 	Tuning      *Tuning             // the choice of ν
 	Knowledge   *Knowledge          // the rules; nil: there are none

@@ -14,6 +14,7 @@ type Quality struct {
 	MeasuredAt time.Time `json:"measured_at"`  // time of the measurement
 	Source     string    `json:"source"`       // source of the rows: sample or log
 	Rows       int64     `json:"rows"`         // rows held out and judged
+	Sample     *Sampled  `json:"sample"`       // whether the sample had all of its rows
 	// Number of folds of whole blocks that were held out in turn: those of model.folds
 	// that have rows in the sample and leave rows of every class to the others.
 	Folds  int    `json:"folds"`

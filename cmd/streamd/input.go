@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync/atomic"
 
+	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -25,8 +26,23 @@ type columnFlags struct {
 
 func (f *columnFlags) options(format string) wire.Options {
 	o := wire.Options{Format: formatOf(format), Label: f.Label, Weight: f.Weight, Ignore: f.Ignore}
+	o.Limits.Pages, o.Limits.Classes = mostPage(), classesOfFile
 	f.csvFlags.choose(&o)
 	return o
+}
+
+// classesOfFile bounds the classes of a file.
+const classesOfFile = 10_000
+
+// mostPage bounds a page of Parquet by the memory: a file's pages are as large as its writer
+// likes, but those of DuckDB have 100 MB.
+func mostPage() int {
+	const least = 64 << 20
+	limit, err := memory.Limit(new(config.Config))
+	if err != nil {
+		return least
+	}
+	return int(max(least, limit/4))
 }
 
 // csvFlags say how a CSV file is written. They have the values of the configuration's format.csv_*.

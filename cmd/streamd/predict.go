@@ -314,21 +314,14 @@ func (c *predictCmd) rows(s *surroundings, options wire.Options) (wire.Table, er
 	if err != nil {
 		return wire.Table{}, fmt.Errorf("read %s: %w", c.File, err)
 	}
-	text, format, err := wire.Payload(text, options.Limits)
-	if err != nil {
-		return wire.Table{}, fmt.Errorf("read %s: %w", c.File, err)
-	}
-	if format != 0 {
-		options.Format = format
-	}
-	if options.Format == 0 {
+	if options.Format == 0 && !wire.HasOwnFormat(text) {
 		return wire.Table{}, usagef("--format must name the format of standard input: csv, libsvm, json or arrow")
 	}
 	decoder, err := wire.NewDecoder(options)
 	if err != nil {
 		return wire.Table{}, err
 	}
-	rows, err := decoder.DecodeUnlabelled("", text)
+	rows, err := decoder.DecodeFile(text)
 	if err != nil {
 		return wire.Table{}, fmt.Errorf("read %s: %w", c.File, err)
 	}

@@ -176,7 +176,7 @@ func (a *arrowReader) finish() error {
 	var weights []float64
 	for k := range p.fields {
 		field := &p.fields[k]
-		if field.role == roleLabel || field.role == roleIgnored || field.role == roleWeight && a.unlabelled {
+		if field.role == roleLabel || field.role == roleIgnored {
 			continue
 		}
 		kind, size := field.stored()

@@ -211,11 +211,10 @@ func (r *batchReader) skipArrays(field *arrowField) error {
 	return nil
 }
 
-// values reads the numbers of field k, a feature or the weight. Weights that are ignored
-// have none.
+// values reads the numbers of field k, a feature or the weight.
 func (r *batchReader) values(k int) ([]byte, error) {
 	field := &r.a.plan.fields[k]
-	if field.converted || field.role == roleWeight && r.a.unlabelled {
+	if field.converted {
 		return r.converted(k)
 	}
 	nulls, ok := r.node(r.rows)

@@ -19,7 +19,7 @@ func (r *batchReader) labels(field *arrowField) (err error) {
 	if typ.layout == layoutNull {
 		return r.nullLabels(field)
 	}
-	if *l, err = r.scalars(typ, r.rows, field.name); err != nil || a.unlabelled {
+	if *l, err = r.scalars(typ, r.rows, field.name); err != nil {
 		return err
 	}
 	if bad, reason := a.labelCodes(l, field.encoded); reason != "" {
@@ -32,9 +32,6 @@ func (r *batchReader) labels(field *arrowField) (err error) {
 func (r *batchReader) nullLabels(field *arrowField) error {
 	if _, ok := r.node(r.rows); !ok {
 		return r.a.fail(-1, field.name, "an array's length or null count is malformed")
-	}
-	if r.a.unlabelled {
-		return nil
 	}
 	code, reason := r.a.labels.absent(labelIsNull)
 	if reason != "" {

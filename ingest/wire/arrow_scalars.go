@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/bits"
 	"strconv"
+
+	"streamd/incremental"
 )
 
 // A string view, and the longest string that lies within it, in bytes.
@@ -63,13 +65,16 @@ func (s *scalars) string(i int) (text []byte, ok bool) {
 		text, from = s.more[k], uint64(binary.LittleEndian.Uint32(view[12:]))
 		to = from + n
 	}
+	if s.typ.layout == layoutFixed {
+		return s.data[s.typ.size*i : s.typ.size*(i+1)], true
+	}
 	if from > to || to > uint64(len(text)) {
 		return nil, false
 	}
 	return text[from:to], true
 }
 
-// instant is element i of an array of times.
+// instant is element i of an array of times, or of durations since 1970.
 func (s *scalars) instant(i int) instant {
 	if s.typ.size == 4 {
 		return instant{seconds: secondsPerDay * int64(int32(binary.LittleEndian.Uint32(s.data[4*i:])))}
@@ -89,6 +94,9 @@ func (s *scalars) spelling(i int, scratch *[]byte) (text []byte, reason string) 
 	switch s.typ.layout {
 	case layoutDecimal:
 		*scratch = appendDecimal((*scratch)[:0], s.data[s.typ.size*i:][:s.typ.size], s.typ.scale)
+		return *scratch, ""
+	case layoutDuration:
+		*scratch = incremental.AppendNumberLabel((*scratch)[:0], s.instant(i).value())
 		return *scratch, ""
 	case layoutTime:
 		if *scratch, ok = s.instant(i).appendLabel((*scratch)[:0]); !ok {
@@ -111,7 +119,7 @@ func (s *scalars) value(i int, scratch *[]byte) (x float64, reason string) {
 		return one[0], ""
 	case layoutBits:
 		return float64(s.data[i/8] >> (i % 8) & 1), ""
-	case layoutTime:
+	case layoutTime, layoutDuration:
 		return s.instant(i).value(), ""
 	}
 	text, reason := s.spelling(i, scratch)
@@ -153,7 +161,7 @@ func (r *batchReader) scalars(typ arrayType, rows int, column string) (s scalars
 	}
 	size := 0
 	switch typ.layout {
-	case layoutNumbers, layoutHalf, layoutTime, layoutDecimal:
+	case layoutNumbers, layoutHalf, layoutTime, layoutDuration, layoutDecimal, layoutFixed:
 		size = rows * typ.size
 	case layoutBits:
 		size = (rows + 7) / 8
@@ -204,7 +212,7 @@ func (r *batchReader) converted(k int) ([]byte, error) {
 		typ = field.index
 	}
 	s, err := r.scalars(typ, r.rows, field.name)
-	if err != nil || field.role == roleWeight && a.unlabelled {
+	if err != nil {
 		return nil, err
 	}
 	entries := &s
@@ -252,7 +260,7 @@ func (r *batchReader) isGap(s, entries *scalars, field *arrowField, i int) bool 
 		}
 	}
 	switch entries.typ.layout {
-	case layoutText, layoutLargeText, layoutView:
+	case layoutText, layoutLargeText, layoutView, layoutFixed:
 		text, ok := entries.string(i)
 		return ok && isMissing(trimPadding(text))
 	}

@@ -8,31 +8,37 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/apache/arrow-go/v18/arrow"
+
 	"streamd/incremental/gram"
 )
 
 // The types of format/Schema.fbs that are understood.
 const (
-	typeNull          = 1
-	typeInt           = 2
-	typeFloat         = 3
-	typeUtf8          = 5
-	typeBool          = 6
-	typeDecimal       = 7
-	typeDate          = 8
-	typeTimestamp     = 10
-	typeList          = 12
-	typeFixedSizeList = 16
-	typeLargeUtf8     = 20
-	typeLargeList     = 21
-	typeUtf8View      = 24
+	typeNull            = 1
+	typeInt             = 2
+	typeFloat           = 3
+	typeBinary          = 4
+	typeUtf8            = 5
+	typeBool            = 6
+	typeDecimal         = 7
+	typeDate            = 8
+	typeTimestamp       = 10
+	typeList            = 12
+	typeFixedSizeBinary = 15
+	typeFixedSizeList   = 16
+	typeDuration        = 18
+	typeLargeBinary     = 19
+	typeLargeUtf8       = 20
+	typeLargeList       = 21
+	typeBinaryView      = 23
+	typeUtf8View        = 24
 )
 
 // otherTypes name the rest, for errors.
 var otherTypes = map[int]string{
-	4: "binary", 9: "time", 11: "interval",
-	13: "struct", 14: "union", 15: "fixed_size_binary", 17: "map", 18: "duration", 19: "large_binary",
-	22: "run_end_encoded", 23: "binary_view", 25: "list_view", 26: "large_list_view",
+	9: "time", 11: "interval", 13: "struct", 14: "union", 17: "map",
+	22: "run_end_encoded", 25: "list_view", 26: "large_list_view",
 }
 
 const (
@@ -54,9 +60,11 @@ const (
 	layoutBits
 	layoutDecimal
 	layoutTime
+	layoutDuration
 	layoutText      // 32-bit offsets
 	layoutLargeText // 64-bit offsets
 	layoutView
+	layoutFixed // texts of one length
 	layoutList
 )
 
@@ -64,12 +72,12 @@ const (
 type arrayType struct {
 	layout layout
 	kind   gram.Kind // of layoutNumbers
-	size   int       // bytes of a number or list length, by layout
+	size   int       // bytes of a number or text, or list length, by layout
 	name   string    // for errors
 
 	offset    int   // bytes of the offsets of lists that may differ in length
 	scale     int   // of layoutDecimal: digits behind the point
-	perSecond int64 // of layoutTime in 8 bytes; 4 bytes count days
+	perSecond int64 // of times and durations in 8 bytes; times of 4 bytes count days
 }
 
 // arrowPlan gives the fields of a schema their columns. A stream of blocks of one
@@ -175,7 +183,7 @@ func (a *arrowReader) schema(schema table) error {
 			return a.fail(-1, "", "the schema is malformed")
 		}
 		switch {
-		case field.name == a.opts.Label:
+		case field.name == a.opts.Label && !a.unlabelled:
 			if label >= 0 {
 				return a.fail(-1, field.name, "the name is used twice")
 			}
@@ -183,7 +191,7 @@ func (a *arrowReader) schema(schema table) error {
 			if !field.takesLabels() && (field.typ.layout != layoutNull || field.encoded) {
 				return a.fail(-1, field.name, "labels of type %s are not supported", field.typ.name)
 			}
-		case field.name == a.opts.Weight && field.name != "":
+		case field.name == a.opts.Weight && field.name != "" && !a.unlabelled:
 			if weight >= 0 {
 				return a.fail(-1, field.name, "the name is used twice")
 			}
@@ -191,7 +199,7 @@ func (a *arrowReader) schema(schema table) error {
 			if !field.takesLabels() {
 				return a.fail(-1, field.name, "weights of type %s are not supported", field.typ.name)
 			}
-		case a.ignoresField(&field, apart):
+		case a.passesOver(field.name, field.typ.layout == layoutList, field.listed, apart):
 			field.role, p.ignores = roleIgnored, true
 			var err error
 			if field.arrays, err = a.arraysOf(f.element(start, k), nil, arrays, 0); err != nil {
@@ -238,19 +246,23 @@ func (f *arrowField) isUnnamed() bool {
 	return f.typ.layout == layoutList && f.listed == nil && f.name == listFeatures
 }
 
-// ignoresField is whether a field that is neither the label nor the weight is passed over.
-// A list has the features unless these have fields of their own.
-func (a *arrowReader) ignoresField(field *arrowField, apart bool) bool {
-	if _, known := a.want.index[field.name]; known {
+// passesOver is whether a column is not read: one that is ignored, and the label and the weight of
+// rows whose labels are of no interest. A list has the features unless these have columns of their
+// own (apart), or it has names for its elements (listed).
+func (b *builder) passesOver(name string, isList bool, listed [][]byte, apart bool) bool {
+	if name == b.opts.Label || name == b.opts.Weight && name != "" {
+		return b.unlabelled
+	}
+	if _, known := b.want.index[name]; known {
 		return false
 	}
-	fixed := a.want.list != nil
-	if fixed && field.typ.layout == layoutList {
-		if fixed = apart; field.listed == nil && field.name != listFeatures {
-			fixed = !slices.ContainsFunc(a.want.list, func(name string) bool { return strings.HasPrefix(name, field.name+"[") })
+	fixed := b.want.list != nil
+	if fixed && isList {
+		if fixed = apart; listed == nil && name != listFeatures {
+			fixed = !slices.ContainsFunc(b.want.list, func(feature string) bool { return strings.HasPrefix(feature, name+"[") })
 		}
 	}
-	return a.ignores([]byte(field.name), fixed)
+	return b.ignores([]byte(name), fixed)
 }
 
 // deepest bounds the nesting of a field that is ignored.
@@ -485,12 +497,27 @@ func typeOf(f *flatbuffer, field table) arrayType {
 		if unit := f.u16(f.field(t, 0)); unit <= 3 {
 			return arrayType{layout: layoutTime, size: 8, perSecond: int64(powers[3*unit]), name: "timestamp"}
 		}
+	case typeDuration:
+		if unit := durationUnit(f, t); unit <= arrow.Nanosecond {
+			return arrayType{layout: layoutDuration, size: 8, perSecond: int64(powers[3*unit]), name: "duration"}
+		}
 	case typeUtf8:
 		return arrayType{layout: layoutText, name: "utf8"}
 	case typeLargeUtf8:
 		return arrayType{layout: layoutLargeText, name: "large_utf8"}
 	case typeUtf8View:
 		return arrayType{layout: layoutView, name: "utf8_view"}
+	case typeBinary:
+		return arrayType{layout: layoutText, name: "binary"}
+	case typeLargeBinary:
+		return arrayType{layout: layoutLargeText, name: "large_binary"}
+	case typeBinaryView:
+		return arrayType{layout: layoutView, name: "binary_view"}
+	case typeFixedSizeBinary:
+		if size := f.i32(f.field(t, 0)); size > 0 && size <= maxFixed {
+			return arrayType{layout: layoutFixed, size: size, name: "fixed_size_binary"}
+		}
+		return arrayType{name: "fixed_size_binary"}
 	case typeList:
 		return arrayType{layout: layoutList, offset: 4, name: "list"}
 	case typeLargeList:
@@ -503,6 +530,17 @@ func typeOf(f *flatbuffer, field table) arrayType {
 		return arrayType{name: name}
 	}
 	return arrayType{name: fmt.Sprintf("number %d in Arrow's Schema.fbs", id)}
+}
+
+// maxFixed bounds the bytes of a text of fixed length. Labels and numbers are shorter.
+const maxFixed = 1 << 10
+
+// durationUnit is the unit of a duration: milliseconds by default.
+func durationUnit(f *flatbuffer, t table) arrow.TimeUnit {
+	if unit := f.field(t, 0); unit != absent {
+		return arrow.TimeUnit(f.u16(unit))
+	}
+	return arrow.Millisecond
 }
 
 // maxScale bounds the digits behind a decimal's point, and the zeros before it. Decimals

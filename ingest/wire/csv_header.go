@@ -168,7 +168,7 @@ func (c *csvReader) hasHeader(mode HeaderMode) (bool, error) {
 }
 
 // headerHint says what settles whether there is a header.
-const headerHint = "declare header=present or header=absent (csv_header)"
+const headerHint = "declare header=present or header=absent (csv_header, --csv-header)"
 
 // ignoredByPlace is whether field k is ignored without a header, whose label is in the place.
 func (c *csvReader) ignoredByPlace(k, label int) bool {

@@ -71,6 +71,7 @@
 //	kind      feature             label                  spellings in a text
 //	number    itself              its shortest decimal   1, +1, 1.0, 1e0
 //	boolean   1 or 0              true or false          true True TRUE, false False FALSE
+//	duration  seconds             as of a number         none
 //	time      seconds since 1970  2024-01-31, or         2024-01-31, 2024-01-31 13:45,
 //	                              2024-01-31T13:45:00Z   2024-01-31T13:45:00.5+01:00
 //	list      its elements        refused
@@ -81,16 +82,19 @@
 //	kind      Arrow, Parquet                     JSON           CSV, LIBSVM
 //	number    integer, float, decimal            1.5, "1.5"     1.5
 //	boolean   boolean                            true, "True"   true
+//	duration  duration                           5.5            5.5
 //	time      date, time stamp                   "2024-01-31"   2024-01-31
 //	list      list, large_list, fixed_size_list  [0.5, 2]       a column per element
 //	other     texts: utf8, large_utf8, utf8_view "red"          red
 //
-// Arrow's other types, such as times of day, durations, binary and structs, are refused.
-// An entry of a dictionary means the same as in
-// a plain column. A text stands for the value that it spells, whether the format knows
-// texts (Arrow, JSON) or not (CSV, LIBSVM). So the number 1, the text "1.0" and the field
-// 1 of CSV are one feature and one class, as are true and "True", and a date and its
-// midnight in UTC.
+// Bytes without a type (binary, large_binary, binary_view, fixed_size_binary, and Parquet's without
+// a logical type) are texts, as old writers have them. Parquet knows durations by the Arrow schema
+// that its writers add. Arrow's other types, such as times of day and structs, are refused.
+//
+// An entry of a dictionary means the same as in a plain column. A text stands for the value that
+// it spells, whether the format knows texts (Arrow, JSON) or not (CSV, LIBSVM). So the number 1,
+// the text "1.0" and the field 1 of CSV are one feature and one class, as are true and "True", and
+// a date and its midnight in UTC.
 //
 // A list of numbers is a feature for each of its elements: those of emb are emb[0], emb[1],
 // … All rows have lists of one length. CSV has a column for each element, under its name.

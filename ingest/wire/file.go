@@ -3,7 +3,6 @@ package wire
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -137,11 +136,23 @@ func (r *Reader) start() error {
 		if _, err := r.file.ReadAt(raw, 0); err != nil || !IsParquet(raw) {
 			return errors.New("the file is compressed Parquet, of which no part can be read alone: decompress it first")
 		}
-		rows, err := ParquetStream(countingFile{r.file, &r.read}, r.d.opts.Limits, r.rowsPerBlock)
+		rows, err := r.d.newParquetStream(countingFile{r.file, &r.read}, r.rowsPerBlock)
 		if err != nil {
 			return err
 		}
 		in = bufio.NewReaderSize(rows, bufferBytes)
+	}
+	if bytes.HasPrefix(head, []byte(arrowFileMagic)) {
+		raw := make([]byte, len(arrowFileMagic))
+		if _, err := r.file.ReadAt(raw, 0); err == nil && string(raw) == arrowFileMagic {
+			messages, err := arrowFileStream(countingFile{r.file, &r.read}, r.size, r.d.opts.Limits)
+			if err != nil {
+				return err
+			}
+			in = bufio.NewReaderSize(messages, bufferBytes)
+		} else if _, err := in.Discard(arrowFileHead); err != nil {
+			return err // it is compressed: nearly all writers make it a stream behind the head
+		}
 	}
 	if quotes := r.format == CSV; (quotes || r.format == LIBSVM) && endsInCR(head, quotes) {
 		in = bufio.NewReaderSize(&crEnds{in: in, quotes: quotes}, bufferBytes)
@@ -169,12 +180,6 @@ func (r *Reader) start() error {
 	case Arrow:
 		r.d.begin(Arrow, nil)
 		r.d.arrow.begin()
-		if bytes.HasPrefix(head, []byte(arrowFileMagic)) {
-			// The file format is the stream format between two magic words,
-			// the first padded to eight bytes, with an index behind.
-			_, err := in.Discard(8)
-			return err
-		}
 	}
 	return nil
 }
@@ -248,6 +253,8 @@ var otherFiles = []struct{ opening, name string }{
 	{"\x89HDF\r\n", "HDF5"},
 	{"SQLite format 3\x00", "an SQLite database"},
 	{"Obj\x01", "Avro"},
+	{"FEA1", "Feather in its first version: write it as Arrow, which its second version is"},
+	{"ORC", "ORC"},
 	{"\x93NUMPY", "a NumPy array"},
 	{"\x80\x04\x95", "a pickle of Python"},
 	{"\x80\x05\x95", "a pickle of Python"},
@@ -256,6 +263,12 @@ var otherFiles = []struct{ opening, name string }{
 
 // otherFormat is the name of a format that is not read, by its first bytes, or "".
 func otherFormat(head []byte) string {
+	switch {
+	case isEncryptedParquet(head):
+		return "encrypted Parquet, for which there is no key here: decrypt it first"
+	case opensOldArrow(head):
+		return "Arrow " + arrowBefore15
+	}
 	for _, other := range otherFiles {
 		if bytes.HasPrefix(head, []byte(other.opening)) {
 			return other.name
@@ -270,7 +283,7 @@ func formatOfFile(path string, head []byte, configured Format) (Format, error) {
 	if name := otherFormat(head); name != "" {
 		return 0, fmt.Errorf("the file is %s: want CSV, JSON, LIBSVM, Arrow or Parquet, plain or compressed by gzip or Zstandard", name)
 	}
-	if IsParquet(head) || opensArrow(head) || bytes.HasPrefix(head, []byte(arrowFileMagic)) {
+	if HasOwnFormat(head) {
 		return Arrow, nil
 	}
 	name := strings.ToLower(path)
@@ -295,35 +308,48 @@ func formatOfFile(path string, head []byte, configured Format) (Format, error) {
 	return Sniff(head), nil
 }
 
-// Payload returns the text of a file, already decompressed, as a payload of its format: of
-// Arrow, or of format 0 for text. Parquet and Arrow's file format become an Arrow stream.
-func Payload(text []byte, limits Limits) (payload []byte, format Format, err error) {
-	if IsParquet(text) {
-		rows, err := ParquetStream(bytes.NewReader(text), limits, math.MaxInt)
+// HasOwnFormat is whether a file, already decompressed, has a format that its first bytes tell, so
+// that nobody needs to name one.
+func HasOwnFormat(text []byte) bool {
+	return IsParquet(text) || opensArrow(text) || bytes.HasPrefix(text, []byte(arrowFileMagic)) || otherFormat(text) != ""
+}
+
+// DecodeFile is DecodeUnlabelled for the whole of a file, already decompressed, in any of the
+// formats of files. A text has the options' format.
+func (d *Decoder) DecodeFile(text []byte) (Table, error) {
+	d.unlabelled, d.format = true, 0
+	stream, err := d.streamOf(text)
+	if err != nil {
+		return Table{}, err
+	}
+	if stream != nil {
+		limit := d.opts.Limits.Bytes
+		text, err = io.ReadAll(io.LimitReader(stream, int64(limit)+1))
+		if err == nil && len(text) > limit {
+			err = fmt.Errorf("the rows of the file take more than %d bytes", limit)
+		}
 		if err != nil {
-			return nil, 0, err
-		}
-		limit := limits.withDefaults().Bytes
-		payload, err = io.ReadAll(io.LimitReader(rows, int64(limit)+1))
-		if err == nil && len(payload) > limit {
-			err = fmt.Errorf("the rows of the Parquet file take more than %d bytes", limit)
-		}
-		return payload, Arrow, err
-	}
-	if name := otherFormat(text); name != "" {
-		return nil, 0, fmt.Errorf("this is %s", name)
-	}
-	// A stream between two magic words, the first padded to eight bytes. Before the
-	// second are an index of the stream and the index's length.
-	if n := len(text) - len(arrowFileMagic) - 4; bytes.HasPrefix(text, []byte(arrowFileMagic)) && n > 8 {
-		if index := int64(binary.LittleEndian.Uint32(text[n:])); index < int64(n)-8 {
-			return text[8 : n-int(index)], Arrow, nil
+			return Table{}, err
 		}
 	}
 	if opensArrow(text) {
-		format = Arrow
+		return d.DecodeUnlabelled(Arrow.ContentType(), text)
 	}
-	return text, format, nil
+	return d.DecodeUnlabelled("", text)
+}
+
+// streamOf is a file of Parquet or Arrow as an Arrow stream; nil: it is another one.
+func (d *Decoder) streamOf(text []byte) (io.Reader, error) {
+	switch {
+	case IsParquet(text):
+		return d.newParquetStream(bytes.NewReader(text), math.MaxInt)
+	case bytes.HasPrefix(text, []byte(arrowFileMagic)):
+		return arrowFileStream(bytes.NewReader(text), int64(len(text)), d.opts.Limits)
+	}
+	if name := otherFormat(text); name != "" {
+		return nil, fmt.Errorf("this is %s", name)
+	}
+	return nil, nil
 }
 
 // Sniff guesses the format of a payload from its first line: an Arrow stream by its first

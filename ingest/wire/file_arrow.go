@@ -58,7 +58,7 @@ func (f *arrowFile) readBatch() error {
 			return f.truncated(err)
 		}
 		if !opensArrow(head[:]) {
-			return a.fail(-1, "", "this is not an Arrow IPC stream, or it is corrupt")
+			return a.fail(-1, "", "this is not an Arrow IPC stream, or it is corrupt; if it is a compressed Arrow file, decompress it first")
 		}
 		n := int64(binary.LittleEndian.Uint32(head[4:]))
 		if n == 0 {

@@ -14,6 +14,7 @@ type Limits struct {
 	Features int // default 4096
 	Classes  int // default 1000
 	Numbers  int // bytes of memory for the decoded numbers; default four times Bytes
+	Pages    int // bytes of a page of Parquet, compressed or not; default Bytes
 }
 
 func (l Limits) withDefaults() Limits {
@@ -28,12 +29,15 @@ func (l Limits) withDefaults() Limits {
 	if l.Numbers == 0 {
 		l.Numbers = 4 * l.Bytes
 	}
+	if l.Pages == 0 {
+		l.Pages = l.Bytes
+	}
 	return l
 }
 
 func (l Limits) check() error {
 	switch {
-	case min(l.Bytes, l.Rows, l.Features, l.Classes, l.Numbers) < 0:
+	case min(l.Bytes, l.Rows, l.Features, l.Classes, l.Numbers, l.Pages) < 0:
 		return fmt.Errorf("limits %+v: negative", l)
 	case max(l.Rows, l.Classes) > math.MaxInt32: // row indices and codes are int32 on the way
 		return fmt.Errorf("limits %+v: more than 2³¹−1 rows or classes", l)

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/big"
@@ -17,7 +18,7 @@ import (
 
 // leaf reads a leaf of the schema, one column chunk after the other.
 type leaf interface {
-	begin(chunk file.ColumnChunkReader) error
+	begin(chunk file.ColumnChunkReader, levels int64) error
 	// take appends so many rows of the chunk to a column, and takes their bytes off a
 	// budget.
 	take(rows int, to array.Builder, budget *int) error
@@ -26,7 +27,7 @@ type leaf interface {
 // noLeaf is a column that is not read.
 type noLeaf struct{}
 
-func (noLeaf) begin(file.ColumnChunkReader) error { return nil }
+func (noLeaf) begin(file.ColumnChunkReader, int64) error { return nil }
 
 func (noLeaf) take(rows int, to array.Builder, _ *int) error {
 	to.AppendNulls(rows)
@@ -43,9 +44,8 @@ type levels struct {
 // typedLeaf is a leaf of a physical type.
 type typedLeaf[T any] struct {
 	levels
-	chunk interface {
-		ReadBatch(n int64, values []T, definitions, repetitions []int16) (levels int64, read int, err error)
-	}
+	chunk  typedChunk[T]
+	left   int64 // levels of the chunk that have not been read
 	append func(to array.Builder, x T) (bytes int, err error)
 
 	values                   []T
@@ -54,17 +54,21 @@ type typedLeaf[T any] struct {
 	used, read               int // of the values
 }
 
-func (l *typedLeaf[T]) begin(chunk file.ColumnChunkReader) error {
+// typedChunk is a column chunk's reader.
+type typedChunk[T any] interface {
+	file.ColumnChunkReader
+	ReadBatchInPage(n int64, values []T, definitions, repetitions []int16) (levels int64, read int, err error)
+}
+
+func (l *typedLeaf[T]) begin(chunk file.ColumnChunkReader, levels int64) error {
 	if l.at < l.end {
 		return errors.New("a row group has more values than rows")
 	}
-	typed, ok := chunk.(interface {
-		ReadBatch(int64, []T, []int16, []int16) (int64, int, error)
-	})
+	typed, ok := chunk.(typedChunk[T])
 	if !ok {
 		return errors.New("a column chunk has another type than the schema")
 	}
-	l.chunk = typed
+	l.chunk, l.left = typed, levels
 	return nil
 }
 
@@ -77,13 +81,36 @@ func (l *typedLeaf[T]) more() (bool, error) {
 	if l.values == nil {
 		l.values, l.definitions, l.repetitions = make([]T, most), make([]int16, most), make([]int16, most)
 	}
-	// Levels that the column does not have are not written.
-	n, read, err := l.chunk.ReadBatch(most, l.values, l.definitions, l.repetitions)
-	if err != nil {
+	if more, err := l.moreInChunk(); !more {
 		return false, err
 	}
+	// Levels that the column does not have are not written.
+	n, read, err := l.chunk.ReadBatchInPage(most, l.values, l.definitions, l.repetitions)
+	switch {
+	case err != nil:
+		return false, err
+	case n == 0:
+		// The library's own loops over pages would ask for ever.
+		return false, errors.New("a page has fewer values than it says")
+	}
 	l.at, l.end, l.used, l.read = 0, int(n), 0, read
-	return n > 0, nil
+	l.left -= n
+	return true, nil
+}
+
+// moreInChunk goes on to the next page with values. The library reports an empty page like the
+// end of the chunk, so that the number of levels in the footer tells them apart.
+func (l *typedLeaf[T]) moreInChunk() (bool, error) {
+	const mostEmpty = 1 << 12 // pages one behind the other
+	for range mostEmpty {
+		if l.chunk.HasNext() {
+			return true, nil
+		}
+		if err := l.chunk.Err(); err != nil || l.left <= 0 {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // next appends the element of the next level.
@@ -142,7 +169,7 @@ func (l *typedLeaf[T]) take(rows int, to array.Builder, budget *int) error {
 }
 
 // newLeaf makes the reader of leaf i of a schema, and the type of its top-level column.
-func newLeaf(root *schema.Schema, i int) (leaf, arrow.DataType) {
+func newLeaf(root *schema.Schema, i int, durations map[string]arrow.TimeUnit) (leaf, arrow.DataType) {
 	column := root.Column(i)
 	at := levels{value: column.MaxDefinitionLevel()}
 	if path := column.ColumnPath(); column.MaxRepetitionLevel() > 0 || len(path) > 1 {
@@ -158,6 +185,9 @@ func newLeaf(root *schema.Schema, i int) (leaf, arrow.DataType) {
 		at.isList, at.list = true, at.element-1
 	}
 	l, typ := typedLeafOf(column, at)
+	if unit, ok := durations[column.ColumnPath()[0]]; ok && !at.isList && typ.ID() == arrow.INT64 {
+		typ = &arrow.DurationType{Unit: unit}
+	}
 	if _, none := l.(noLeaf); !none && at.isList {
 		typ = arrow.ListOf(typ)
 	}
@@ -178,11 +208,12 @@ func typedLeafOf(column *schema.Column, at levels) (leaf, arrow.DataType) {
 	case parquet.Types.Int64:
 		return integers[int64](column.LogicalType(), at, arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Uint64)
 	case parquet.Types.Int96: // the time stamps of Impala and of old Spark
+		var scratch []byte
 		return &typedLeaf[parquet.Int96]{levels: at, append: func(to array.Builder, x parquet.Int96) (int, error) {
-			stamp, err := x.ToTimestamp()
-			to.(*array.TimestampBuilder).Append(stamp)
-			return 8, err
-		}}, arrow.FixedWidthTypes.Timestamp_ns
+			scratch = appendInt96(scratch[:0], x)
+			to.(*array.StringBuilder).BinaryBuilder.Append(scratch)
+			return 8 + len(scratch), nil
+		}}, arrow.BinaryTypes.String
 	case parquet.Types.Float:
 		return &typedLeaf[float32]{levels: at, append: func(to array.Builder, x float32) (int, error) {
 			to.(*array.Float32Builder).Append(x)
@@ -237,6 +268,8 @@ func integers[T int32 | int64](logical schema.LogicalType, at levels, signed, un
 			to.Append(arrow.Date32(x))
 		case *array.TimestampBuilder:
 			to.Append(arrow.Timestamp(x))
+		case *array.DurationBuilder:
+			to.Append(arrow.Duration(x))
 		case *array.Decimal128Builder:
 			to.Append(decimal128.FromI64(int64(x)))
 		}
@@ -245,7 +278,22 @@ func integers[T int32 | int64](logical schema.LogicalType, at levels, signed, un
 	return l, typ
 }
 
-// bytesOf makes the reader of a column of byte strings.
+// appendInt96 appends the text of a time stamp of a day, by its Julian number, and nanoseconds. No
+// type of Arrow has both its range and its precision. What is in no year that has four digits is a
+// text that is no time.
+func appendInt96(dst []byte, x parquet.Int96) []byte {
+	const day1970 = 2440588
+	nanos, day := int64(binary.LittleEndian.Uint64(x[:8])), int64(int32(binary.LittleEndian.Uint32(x[8:])))
+	t := instantOf(nanos, 1e9)
+	t.seconds += secondsPerDay * (day - day1970)
+	if text, ok := t.appendLabel(dst); ok {
+		return text
+	}
+	return fmt.Appendf(dst, "%d ns behind the Julian day %d", nanos, day)
+}
+
+// bytesOf makes the reader of a column of byte strings. Those without a logical type are texts
+// more often than not: old writers do not say which are.
 func bytesOf[T ~[]byte](logical schema.LogicalType, at levels) (leaf, arrow.DataType) {
 	var typ arrow.DataType
 	switch logical := logical.(type) {
@@ -255,13 +303,17 @@ func bytesOf[T ~[]byte](logical schema.LogicalType, at levels) (leaf, arrow.Data
 		typ = &arrow.Decimal256Type{Precision: logical.Precision(), Scale: logical.Scale()}
 	case schema.Float16LogicalType:
 		typ = arrow.FixedWidthTypes.Float16
+	case schema.NoLogicalType, nil:
+		typ = arrow.BinaryTypes.Binary
 	default:
-		return noLeaf{}, arrow.BinaryTypes.Binary
+		return noLeaf{}, arrow.StructOf()
 	}
 	return &typedLeaf[T]{levels: at, append: func(to array.Builder, x T) (int, error) {
 		switch to := to.(type) {
 		case *array.StringBuilder:
 			to.BinaryBuilder.Append(x)
+		case *array.BinaryBuilder:
+			to.Append(x)
 		case *array.Decimal256Builder:
 			to.Append(decimal256.FromBigInt(bigEndian(x)))
 		case *array.Float16Builder:

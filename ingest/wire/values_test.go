@@ -228,7 +228,6 @@ func TestArrowValuesRefused(t *testing.T) {
 		{"null decimal", &arrow.Decimal128Type{Precision: 5, Scale: 1}, `[null, "1"]`, 0, "null"},
 		{"category", encoded, `["1", "red"]`, 1, `"red" is not a number`},
 		{"null category", encoded, `["1", null]`, 1, "null"},
-		{"duration", arrow.FixedWidthTypes.Duration_s, `[1, 2]`, -1, "type duration is not supported"},
 		{"time", arrow.FixedWidthTypes.Time32s, `["12:00:00", "13:00:00"]`, -1, "type time is not supported"},
 		{"lists of two lengths", arrow.ListOf(arrow.PrimitiveTypes.Float32), `[[1, 2], [3]]`, 1, "the list has 1 numbers, want 2"},
 		{"empty list", arrow.ListOf(arrow.PrimitiveTypes.Int8), `[[], []]`, 0, "the list is empty"},
@@ -239,7 +238,8 @@ func TestArrowValuesRefused(t *testing.T) {
 		{"list of texts", arrow.ListOf(text), `[["1"], ["2"]]`, -1, "type list of utf8 is not supported"},
 		{"list of lists", arrow.ListOf(arrow.ListOf(text)), `[[["1"]], [["2"]]]`, -1, "type list of list is not supported"},
 		{"struct", arrow.StructOf(arrow.Field{Name: "a", Type: text}), `[{"a": "1"}, {"a": "2"}]`, -1, "type struct is not supported"},
-		{"binary", arrow.BinaryTypes.Binary, `["AAAA", "AAAA"]`, -1, "type binary is not supported"},
+		{"binary", arrow.BinaryTypes.Binary, `["MQ==", "AAAA"]`, 1, `"\x00\x00\x00" is not a number`},
+		{"fixed_size_binary", &arrow.FixedSizeBinaryType{ByteWidth: 3}, `["MS41", "AAAA"]`, 1, `"\x00\x00\x00" is not a number`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			labels, _, err := array.FromJSON(memory.DefaultAllocator, text, strings.NewReader(`["a", "b"]`))

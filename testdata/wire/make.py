@@ -1,4 +1,4 @@
-"""Writes the Arrow streams that ingest/wire's tests read: pip install pyarrow; python make.py
+"""Writes the Arrow streams that ingest/wire's tests read: pip install pyarrow polars; python make.py
 
 All hold the same four rows, unless the name says how they differ:
 
@@ -9,7 +9,9 @@ All hold the same four rows, unless the name says how they differ:
     c       4     100
 """
 import json
+import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 LABEL = pa.array(["a", "b", "a", "c"])
 U = [1, -2, 3, 4]
@@ -71,3 +73,12 @@ write("pandas_index", None, batches=[frame])
 write("unnamed", [LABEL] + uv() + [pa.array([0, 1, 2, 3])], ["label", "u", "v", ""])
 with pa.OSFile("file.arrow", "wb") as f, pa.ipc.new_file(f, batch().schema) as w:
     w.write_batch(batch())
+
+# Durations, which Parquet has as numbers, beside the Arrow schema of their writer.
+durations = pa.table({"label": LABEL} | {unit: pa.array([-1500, 0, 1, 2**40], pa.duration(unit)) for unit in ["s", "ms", "us", "ns"]})
+with pa.ipc.new_stream("durations.arrow", durations.schema) as w:
+    w.write_table(durations)
+pq.write_table(durations, "durations.parquet")
+
+# polars puts the schema into a file without the length of its message.
+pl.DataFrame({"label": ["a", "b", "a", "c"], "u": U, "v": V}).write_ipc("polars.arrow")

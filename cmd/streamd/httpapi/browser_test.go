@@ -391,7 +391,8 @@ func TestRetireInBrowser(t *testing.T) {
 		}
 		if i == 0 {
 			w.picture("dialog")
-			w.click("dialog .danger") // with the token of the page, which may only read
+			w.enter("dialog input", readToken)
+			w.click("dialog .danger")
 			w.until(`document.querySelector("dialog .problem").innerText.includes("role retire")`)
 			w.enter("dialog input", retireToken)
 		}
@@ -409,6 +410,25 @@ func TestRetireInBrowser(t *testing.T) {
 		w.until(fmt.Sprintf(`document.querySelector("[data-id='%s']") === null`, victim))
 	}
 	shows(20, 40)
+}
+
+// Who reads the page with a token that may retire is asked for no other.
+func TestRetireWithTheTokenOfThePage(t *testing.T) {
+	f := newFake()
+	server := httptest.NewServer(New(Config{Access: guard(t, "read")}, f, NewMetrics(), zerolog.Nop()))
+	defer server.Close()
+	w := openTab(t, browser(t), screen{phone, false})
+	w.load(server.URL + "/?view=blocks")
+	w.until(`document.querySelector("#blocks tbody button") !== null`)
+	eval[string](w, fmt.Sprintf(`sessionStorage.setItem("streamd.token", %q), ""`, retireToken))
+	w.until(`document.querySelector("dialog input") === null`)
+	w.until(`document.querySelector("#blocks tbody button") !== null`)
+	w.click("#blocks tbody button")
+	w.click("dialog .danger")
+	w.until(`document.querySelector("dialog .receipt").checkVisibility()`)
+	if len(f.ids) != 2 {
+		t.Errorf("live blocks: %q", f.ids)
+	}
 }
 
 // Without tokens nobody can show who it is, and the page says so.

@@ -15,7 +15,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/model"
+	"streamd/config"
 )
 
 // The page has several views, each of which answers one question. Views and their lists are
@@ -367,9 +369,11 @@ type blocksView struct {
 	After    string // where the part begins
 	Next     string // where the next part begins; "": it is the last one
 	Archived bool
-	Keys     bool   // blocks are named by keys
-	Retires  bool   // a caller can show who it is, and retire blocks
-	Problem  string // why there is no list
+	Keys     bool // blocks are named by keys
+	// Retires says that the reader can retire blocks: it may already, or it can show a token that
+	// may, which Asks says.
+	Retires, Asks bool
+	Problem       string // why there is no list
 }
 
 const (
@@ -379,7 +383,10 @@ const (
 
 func (s *Server) newBlocksView(ctx context.Context, status *Status, archived bool, after string) (*blocksView, error) {
 	v := &blocksView{After: after, Archived: archived, Keys: status.Keys}
-	v.Retires = s.config.Access.TakesTokens() || s.config.Access.TLS() != nil
+	caller := access.CallerOf(ctx)
+	may := caller.Name != "" && caller.Roles.Has(config.RoleRetire)
+	v.Asks = !may && s.config.Access.TakesTokens()
+	v.Retires = may || v.Asks
 	ctx, cancel := context.WithTimeout(ctx, blocksWait)
 	defer cancel()
 	var err error
@@ -402,7 +409,7 @@ func (v *blocksView) Kept() string {
 	if len(v.Blocks) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("blocks %v %v %v %s", v.Keys, v.Retires, v.Archived, v.After)
+	return fmt.Sprintf("blocks %v %v %v %v %s", v.Keys, v.Retires, v.Asks, v.Archived, v.After)
 }
 
 // Lists are the links to the live and the archived blocks.

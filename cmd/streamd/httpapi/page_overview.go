@@ -277,6 +277,9 @@ type courseView struct {
 	Picture template.HTML // empty where nothing was measured
 }
 
+// latestIntervals are those whose figures are of now. The last one may have just begun.
+const latestIntervals = 3
+
 // newCourses draws the figures of a history. baseline is the correctness of the largest class,
 // NaN if it is not known.
 func newCourses(h *model.History, baseline float64) []courseView {
@@ -286,11 +289,14 @@ func newCourses(h *model.History, baseline float64) []courseView {
 	memory := courseView{ID: "memory", Title: "Memory, MiB"}
 	none := math.NaN()
 	draw := func(c *courseView, low, level float64, show, mark func(float64) string, values []float64) {
-		last := len(values) - 1
-		for c == &correct && last >= 0 && math.IsNaN(values[last]) {
-			last-- // what was last judged stays so
+		last, oldest := len(values)-1, max(0, len(values)-latestIntervals)
+		if c == &correct {
+			oldest = 0 // what was last judged stays so
 		}
-		if last >= 0 && !math.IsNaN(values[last]) {
+		for last > oldest && math.IsNaN(values[last]) {
+			last--
+		}
+		if last >= oldest && !math.IsNaN(values[last]) {
 			c.Now = show(values[last])
 		}
 		if slices.ContainsFunc(values, func(x float64) bool { return x == x }) {

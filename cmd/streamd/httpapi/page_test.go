@@ -3,10 +3,13 @@ package httpapi
 import (
 	"crypto/sha256"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"html"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,6 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/access/accesstest"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -603,7 +610,11 @@ func wideModel(k, n int) *incremental.Model {
 		m.Deviation = append(m.Deviation, math.Pow(10, float64(j%5)-2)*float64(min(1, n-1-j)))
 	}
 	for c := range k {
-		m.Classes = append(m.Classes, "class "+string(rune('A'+c%26)))
+		name := "class " + string(rune('A'+c%26))
+		if c >= 26 {
+			name += strconv.Itoa(c / 26)
+		}
+		m.Classes = append(m.Classes, name)
 		m.Rows = append(m.Rows, int64(1_234_567/(c+1)))
 		if k == 2 && c == 0 {
 			continue
@@ -1005,6 +1016,42 @@ func TestPageOfManyClasses(t *testing.T) {
 	for _, view := range []string{viewModel, viewQuality} {
 		if page := viewOf(f, view, "from=999999"); !strings.Contains(page, "289–300 of 300") {
 			t.Errorf("%s: behind the end the list is not at its end", view)
+		}
+	}
+}
+
+// A button retires a block for callers who may, and for those who can show a token that may. Nobody
+// else has one: it would not work.
+func TestPageOffersRetirement(t *testing.T) {
+	tokens, none := guard(t, config.Roles("read")), newServer(newFake()).config.Access
+	servers := accesstest.NewAuthority(t)
+	cert, key := servers.Issue(t, "streamd")
+	dir := t.TempDir()
+	files := config.HTTPTLS{CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key")}
+	if err := errors.Join(os.WriteFile(files.CertFile, cert, 0o600), os.WriteFile(files.KeyFile, key, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	encrypted, err := access.New(config.HTTP{TLS: files, Anonymous: "read", Hosts: []string{"example.com"}}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name          string
+		access        *access.Guard
+		header        string
+		retires, asks bool
+	}{
+		{"no tokens", none, "X: y", false, false},
+		{"encrypted, without tokens", encrypted, "X: y", false, false},
+		{"anonymous", tokens, "X: y", true, true},
+		{"a reader", tokens, "Authorization: Bearer " + readToken, true, true},
+		{"one who retires", tokens, "Authorization: Bearer " + retireToken, true, false},
+	} {
+		s := New(Config{Access: c.access}, newFake(), NewMetrics(), zerolog.Nop())
+		page := do(s, "GET", "/?view=blocks", "", c.header).Body.String()
+		retires, asks := strings.Contains(page, `data-retires="yes"`), strings.Contains(page, `name="token"`)
+		if !strings.Contains(page, "orders/3/7") || retires != c.retires || asks != c.asks {
+			t.Errorf("%s: retires %v, asks for a token %v", c.name, retires, asks)
 		}
 	}
 }

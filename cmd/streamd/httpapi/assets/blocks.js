@@ -2,7 +2,7 @@
 import { get, problemOf } from "./access.js";
 
 let section = null; // of the page
-let kept = ""; // the token that was typed in last; the page forgets it when it is left
+let kept = ""; // the token that was typed in last, until the page is left
 
 const time = (text) => text.replace("T", " ").replace(/\.\d+/, "").replace("Z", "");
 
@@ -11,7 +11,7 @@ function ask(row) {
   const form = dialog.querySelector("form");
   form.reset();
   form.dataset.id = row.dataset.id;
-  form.elements.token.value = kept;
+  if (form.elements.token) form.elements.token.value = kept;
   dialog.querySelector(".id").textContent = row.dataset.id;
   dialog.querySelector(".rows").textContent = row.dataset.rows;
   dialog.querySelector(".problem").textContent = "";
@@ -24,7 +24,7 @@ async function retire(form) {
   const dialog = form.closest("dialog");
   const problem = dialog.querySelector(".problem");
   const button = form.querySelector(".danger");
-  const token = form.elements.token.value.trim();
+  const token = form.elements.token?.value.trim();
   button.disabled = true;
   problem.textContent = "";
   try {

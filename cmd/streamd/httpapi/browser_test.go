@@ -259,6 +259,78 @@ const layoutFaults = `(() => {
 	return faults.slice(0, 10);
 })()`
 
+// faintTexts lists texts whose contrast with what is behind them is below that of WCAG 2 AA: 4.5, or 3
+// for large ones. Graphics and what is disabled are left out.
+const faintTexts = `(() => {
+	const channels = (color) => {
+		const c = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+		c.fillStyle = color; c.fillRect(0, 0, 1, 1);
+		return c.getImageData(0, 0, 1, 1).data;
+	};
+	const known = new Map();
+	const rgba = (color) => { if (!known.has(color)) known.set(color, [...channels(color)]); return known.get(color); };
+	const luminance = (rgb) => {
+		const [r, g, b] = rgb.map((v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+	};
+	const behind = (e) => {
+		const layers = [];
+		for (; e; e = e.parentElement) {
+			const color = getComputedStyle(e).backgroundColor;
+			if (!/, 0\)$|transparent/.test(color)) layers.push(color);
+		}
+		const c = document.createElement("canvas").getContext("2d");
+		c.fillStyle = "#fff"; c.fillRect(0, 0, 1, 1);
+		for (const color of layers.reverse()) { c.fillStyle = color; c.fillRect(0, 0, 1, 1); }
+		return [...c.getImageData(0, 0, 1, 1).data].slice(0, 3);
+	};
+	const faults = [];
+	let looked = 0;
+	const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+	while (texts.nextNode()) {
+		const of = texts.currentNode.parentElement;
+		if (!texts.currentNode.data.trim() || of.matches("script, style, noscript") || of.closest("svg, :disabled, .unseen") || !of.checkVisibility()) continue;
+		const style = getComputedStyle(of), size = parseFloat(style.fontSize);
+		const a = luminance(rgba(style.color).slice(0, 3)), b = luminance(behind(of));
+		const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+		const large = size >= 24 || size >= 18.66 && style.fontWeight >= 700;
+		looked++;
+		if (contrast < (large ? 3 : 4.5)) faults.push(contrast.toFixed(2) + " for “" + texts.currentNode.data.trim().slice(0, 40) + "”");
+	}
+	if (looked < 15) faults.push("only " + looked + " texts were looked at");
+	return faults;
+})()`
+
+// Texts can be read in light and in dark colours, the page has its landmarks, and whatever is focused
+// shows that it is.
+func TestPageIsAccessible(t *testing.T) {
+	chromium := browser(t)
+	f := pageExamples(t)["a gap"]
+	f.explain(10)
+	f.status.Problems = append(f.status.Problems, Problem{Kind: ProblemSave, Since: testTime, Text: "the snapshot cannot be saved", Action: "make room"})
+	SortProblems(f.status.Problems)
+	server := httptest.NewServer(newServer(f))
+	defer server.Close()
+	for _, dark := range []bool{false, true} {
+		w := openTab(t, chromium, screen{desk, dark})
+		for _, view := range viewNames {
+			w.load(server.URL + "/?view=" + view)
+			for _, fault := range eval[[]string](w, faintTexts) {
+				t.Errorf("dark: %v, %s: contrast %s", dark, view, fault)
+			}
+			const structure = `[document.querySelectorAll("body > header, body > nav[aria-label], body > main, body > footer").length, document.querySelectorAll("h1").length,
+				document.querySelectorAll("[aria-live]:not(#problems)").length, [...document.querySelectorAll("input, textarea")].filter((i) => !i.labels.length).length,
+				[...document.querySelectorAll("svg:not([aria-hidden]):not([aria-label])")].length, [...document.querySelectorAll("img:not([alt])")].length].join(" ")`
+			if got := eval[string](w, structure); got != "4 1 0 0 0 0" {
+				t.Errorf("%s: landmarks, headings, live regions, inputs without a label, pictures without a text: %s", view, got)
+			}
+		}
+		if got := eval[string](w, `(() => { const a = document.querySelector("nav a"); a.focus({ focusVisible: true }); return getComputedStyle(a).outlineStyle + " " + getComputedStyle(a).outlineWidth; })()`); got != "solid 2px" {
+			t.Errorf("the focus is shown as %s", got)
+		}
+	}
+}
+
 // check fails for texts that overlap and for a page that is wider than the window.
 func (w *tab) check(view string) {
 	w.t.Helper()
@@ -362,7 +434,7 @@ func TestRetireInBrowser(t *testing.T) {
 	w.until(`document.querySelectorAll("#blocks tbody tr button").length === 20`)
 
 	ids := func() []string {
-		return eval[[]string](w, `[...document.querySelectorAll("#blocks tbody tr")].map((row) => row.cells[0].innerText)`)
+		return eval[[]string](w, `[...document.querySelectorAll("#blocks tbody tr")].map((row) => row.dataset.id)`)
 	}
 	shows := func(from, to int) {
 		t.Helper()

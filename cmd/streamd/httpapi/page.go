@@ -47,6 +47,7 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"seconds":   seconds,
 	"rate":      rowsPerSecond,
 	"text":      keyText,
+	"tight":     tight,
 }).ParseFS(assetFiles, "assets/*.html"))
 
 // assets are the page's other files with their ETags.

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -62,6 +63,12 @@ func seconds(s float64) string {
 	}
 	return roughly(time.Duration(min(s, 1e9) * float64(time.Second)))
 }
+
+// unit is the blank before a unit.
+var unit = regexp.MustCompile(`([0-9]) (%|(?:ms|s|min|h|d|MiB|rows/s)\b)`)
+
+// tight keeps numbers and their units on one line.
+func tight(text string) string { return unit.ReplaceAllString(text, "$1\u00a0$2") }
 
 func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) + " %" }
 

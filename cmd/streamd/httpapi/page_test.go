@@ -916,6 +916,17 @@ func TestNumber(t *testing.T) {
 	}
 }
 
+// A number stays beside its unit.
+func TestTight(t *testing.T) {
+	for text, want := range map[string]string{
+		"80.0 %, no worse": "80.0~%, no worse", "59 min ago": "59~min ago", "3 seconds": "3 seconds", "2 d": "2~d", "7 hams, 5 MiB": "7 hams, 5~MiB",
+	} {
+		if got := strings.ReplaceAll(tight(text), "\u00a0", "~"); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // The first screen tells a stream that stands from one that is refused, and from one that waits.
 func TestPageAtAGlance(t *testing.T) {
 	for _, c := range []struct {

@@ -318,7 +318,7 @@ func (t trial) mean(division int, of func(score) float64) float64 {
 // run cross-validates on several divisions of a set. The trials are in the order of the methods.
 // The scores are the same for any number of workers.
 func (v validation) run(ctx context.Context, s *set, c *Config) ([]trial, error) {
-	divisions, err := divideOften(s, c, c.Divisions)
+	divisions, err := divideOften(s, c, c.Seeds)
 	if err != nil {
 		return nil, err
 	}
@@ -346,9 +346,9 @@ func (v validation) run(ctx context.Context, s *set, c *Config) ([]trial, error)
 	})
 }
 
-// divideOften makes the divisions of the settings, at most so many.
+// divideOften makes a division for each seed, at most so many.
 func divideOften(s *set, c *Config, most int) ([][]fold, error) {
-	divisions := make([][]fold, min(c.Divisions, most))
+	divisions := make([][]fold, min(c.Seeds, most))
 	for d := range divisions {
 		var err error
 		if divisions[d], err = divide(s, c.Seed+uint64(d)); err != nil {

@@ -219,7 +219,7 @@ func TestTooFewRows(t *testing.T) {
 func TestOneNu(t *testing.T) {
 	s := randomSet(rand.New(rand.NewPCG(4, 4)), 120, 2, 2)
 	y := validation{methods: []method{psvm, ssvm}, nus: exponents{low: -16, high: 2}, one: true}
-	c := &Config{Seed: 3, Divisions: 2}
+	c := &Config{Seed: 3, Seeds: 2}
 	trials, err := y.run(context.Background(), s, c)
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func writeDivisions(t *testing.T, folder, name string, m int) {
 // Every method of the tables learns rings from few points, whatever the number of workers. What is
 // too far behind is a fault.
 func TestDirectTable(t *testing.T) {
-	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 1}
+	c := &Config{Data: t.TempDir(), Seed: 1, Seeds: 1}
 	writeLabelled(t, c.Data, "rings", randomRings(rand.New(rand.NewPCG(52, 1)), 180))
 	writeDivisions(t, c.Data, "rings.splits.json.gz", 180)
 	table := directTable{methods: []directMethod{
@@ -59,7 +59,7 @@ func TestDirectTable(t *testing.T) {
 
 // Ten machines are told from each other by the largest value, and distinct points are counted.
 func TestDirectDigits(t *testing.T) {
-	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 1}
+	c := &Config{Data: t.TempDir(), Seed: 1, Seeds: 1}
 	r := rand.New(rand.NewPCG(53, 1))
 	for _, name := range []string{"usps-train", "usps-test"} {
 		s := &set{features: []string{"a", "b"}, classes: []string{"0", "1", "2"}, columns: [][]float64{nil, nil}}
@@ -84,7 +84,7 @@ func TestDirectDigits(t *testing.T) {
 
 // The published settings are checked by the number of rows that they select.
 func TestSelectionTable(t *testing.T) {
-	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 1}
+	c := &Config{Data: t.TempDir(), Seed: 1, Seeds: 1}
 	writeLabelled(t, c.Data, "rings", randomRings(rand.New(rand.NewPCG(54, 1)), 180))
 	writeDivisions(t, c.Data, "rings.splits-regenerated.json.gz", 180)
 	table := selectionTable{[]selectionSet{{
@@ -107,7 +107,7 @@ func TestSelectionTable(t *testing.T) {
 
 // Divisions that do not fit the set are refused.
 func TestDivisionsThatAreRefused(t *testing.T) {
-	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 1}
+	c := &Config{Data: t.TempDir(), Seed: 1, Seeds: 1}
 	writeLabelled(t, c.Data, "rings", randomRings(rand.New(rand.NewPCG(55, 1)), 30))
 	table := directTable{methods: []directMethod{{name: "SVM"}}, sets: []directSet{{benchmark{"Rings", "rings", false}, 1, 1, []float64{0}, 1}}}
 	for text, want := range map[string]string{

@@ -50,8 +50,10 @@ type benchmark struct {
 // outcome is what a method comes to on a division.
 type outcome struct{ train, test, used, seconds float64 }
 
-// outcomes calls do for each division of a benchmark, in parallel, and returns the means of its
-// outcomes as results, one for each method.
+// outcomes calls do for each division of a benchmark with seeds of its own, in parallel, and
+// returns the means of its outcomes as results, one for each method. The standard error has the
+// differences of the divisions, too, which are the paper's as well: it is an upper bound of what
+// other seeds may change.
 func (b *benchmark) outcomes(ctx context.Context, c *Config, do func(ctx context.Context, train, test *set, seed uint64) ([]outcome, error)) ([]Result, error) {
 	s, absent, err := c.open(b.file)
 	if err != nil {
@@ -84,10 +86,11 @@ func (b *benchmark) outcomes(ctx context.Context, c *Config, do func(ctx context
 		return nil, fmt.Errorf("%s has no divisions", splits)
 	}
 	c.progress(b.name)
-	all := make([][]outcome, len(divisions))
+	all := make([][]outcome, max(1, c.Seeds)*len(divisions))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(c.workers())
-	for k, d := range divisions {
+	for k := range all {
+		d := divisions[k%len(divisions)]
 		group.Go(func() (err error) {
 			all[k], err = do(ctx, s.pick(d.Train), s.pick(d.Test), c.Seed+uint64(k))
 			return err
@@ -99,20 +102,24 @@ func (b *benchmark) outcomes(ctx context.Context, c *Config, do func(ctx context
 	var results []Result
 	for i := range all[0] {
 		var mean outcome
+		var tests []float64
 		for _, of := range all {
+			tests = append(tests, of[i].test)
 			share := 1 / float64(len(all))
 			mean.train += share * of[i].train
 			mean.test += share * of[i].test
 			mean.used += share * of[i].used
-			mean.seconds += of[i].seconds
+			mean.seconds += of[i].seconds * share * float64(len(divisions))
 		}
 		remark := ""
 		if b.made {
 			remark = "the published divisions are lost; these have their sizes."
 		}
+		_, deviation := meanAndError(tests)
 		results = append(results, Result{
 			DataSet: b.name, Remark: remark, Rows: len(divisions[0].Train), Features: len(s.features),
 			Train: &mean.train, Test: &mean.test, Used: &mean.used, Seconds: mean.seconds,
+			Seeds: len(all), StandardError: &deviation,
 		})
 	}
 	return results, nil

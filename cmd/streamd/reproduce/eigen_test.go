@@ -38,7 +38,7 @@ func writeImages(t *testing.T, folder, name string, m int, seed uint64) {
 // Images are told apart in a subspace, the same for any number of workers, and too bad a figure is a
 // fault.
 func TestEigenTable(t *testing.T) {
-	c := &Config{Data: t.TempDir(), Seed: 1, Divisions: 1}
+	c := &Config{Data: t.TempDir(), Seed: 1, Seeds: 1}
 	table := eigenTable{[]int{3, 8}, []eigenRow{
 		{"d = 7", powerOf(7), 40, 0.08, []float64{0, 0}, []float64{1, 2}, nil}, {"γ = 0.2", widthOf(0.2), 60, 0.1, []float64{0, 50}, []float64{3, 4}, nil},
 		{"d = 7", powerOf(7), 40, 0.08, []float64{0, 0}, nil, [][]float64{{0, 0, 45}, {0, 0, 0}}},

@@ -449,8 +449,9 @@ rules:
 `,
 		centre: 100, scale: 100, gamma: 11, nu: 100, mu: 1,
 	}
+	// The thesis chose γ for each figure. Both shares of the grid come out to the digit.
 	plain := known
-	plain.figure, plain.method, plain.rules = "Figure 3.8", "16 points", ""
+	plain.figure, plain.method, plain.rules, plain.gamma = "Figure 3.8", "16 points", "", 8
 	return []knownSurface{plain, known}
 }
 
@@ -465,7 +466,7 @@ func knownBoardTable(ctx context.Context, _ *Config) ([]Result, error) {
 		r := k.result(by)
 		r.Test = grid.share(by)
 		r.Remark = fmt.Sprintf("%s: %.0f of the %d places are right", k.method, *r.Test*float64(grid.rows()), grid.rows())
-		[]figures{{test: 89.66, within: 0.5, known: -4.4}, {test: 98.50, within: 0.05}}[i].compare(&r)
+		[]figures{{test: 89.66, within: 0.05}, {test: 98.50, within: 0.05}}[i].compare(&r)
 		results = append(results, r)
 	}
 	return results, nil

@@ -109,10 +109,36 @@ func (t trial) summarise(r *Result) {
 	}
 	r.Programs = t.all(func(s score) float64 { return float64(s.programs) })
 	r.Train, r.Test, r.Nu, r.Seconds, r.TotalSeconds = &train, &test, median(nus), training, total
+	r.Seeds = len(t)
 	if len(t) > 1 {
-		deviation := math.Sqrt(squares / (n - 1))
-		r.Deviation = &deviation
+		r.StandardError = new(math.Sqrt(squares / (n - 1) / n))
 	}
+}
+
+// ahead returns the mean difference of the test correctness from that of another method in the
+// same divisions, with its standard error.
+func (t trial) ahead(other trial) (mean, deviation float64) {
+	var each []float64
+	for d := range t {
+		test := func(s score) float64 { return s.test }
+		each = append(each, t.mean(d, test)-other.mean(d, test))
+	}
+	return meanAndError(each)
+}
+
+// meanAndError returns the mean and its standard error, 0 of a single value.
+func meanAndError(values []float64) (mean, deviation float64) {
+	n := float64(len(values))
+	for _, v := range values {
+		mean += v / n
+	}
+	for _, v := range values {
+		deviation += (v - mean) * (v - mean)
+	}
+	if n == 1 {
+		return mean, 0
+	}
+	return mean, math.Sqrt(deviation / (n - 1) / n)
 }
 
 // all returns the mean of a figure over all folds.

@@ -175,8 +175,8 @@ func (t sparseTable) run(ctx context.Context, c *Config) ([]Result, error) {
 			of[i] = s.result(e.name, e.remark, name, trials[i], e.published[i], sparseMethods[0], trials[0])
 		}
 		sparse, minimal, features := &of[0], &of[1], &of[2]
-		if lost := *sparse.Test - *minimal.Test; lost > mostLost {
-			minimal.Broken = fmt.Sprintf("the correctness is %.1f points below that of %s; at most %.0f is allowed", 100*lost, sparse.Method, 100*mostLost)
+		if ahead, deviation := trials[1].ahead(trials[0]); ahead < -mostLost-certainty*deviation {
+			minimal.Broken = fmt.Sprintf("the correctness is %.1f ± %.1f points below that of %s; at most %.0f is allowed", -100*ahead, 100*deviation, sparse.Method, 100*mostLost)
 		}
 		sets++
 		fewer += 1 - *minimal.SupportVectors / *sparse.SupportVectors
@@ -217,7 +217,7 @@ func (t sparseTable) trials(ctx context.Context, c *Config, s *set) ([]trial, er
 	if err := s.standardise(); err != nil {
 		return nil, err
 	}
-	divisions, err := divideOften(s, c, c.Divisions)
+	divisions, err := divideOften(s, c, c.Seeds)
 	if err != nil {
 		return nil, err
 	}

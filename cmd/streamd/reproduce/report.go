@@ -32,9 +32,10 @@ type Result struct {
 	PaperTest  *float64 `json:"paper_test,omitempty"`
 	// Difference is Test − PaperTest, or that of Train if there is no test.
 	Difference *float64 `json:"difference,omitempty"`
-	// Deviation is the standard deviation of Test between divisions into folds. The figure of
-	// the paper's one division has the same uncertainty.
-	Deviation *float64 `json:"deviation,omitempty"`
+	// StandardError is that of Difference, from one seed to the next. The paper's figure is that of
+	// one seed as a rule, whose standard error is √Seeds times this one.
+	StandardError *float64 `json:"standard_error,omitempty"`
+	Seeds         int      `json:"seeds,omitempty"` // that the figures are means over
 	// P is the p-value of the paired t-test of the folds' test correctness against the method
 	// Against, the median of the divisions.
 	P       *float64 `json:"p,omitempty"`
@@ -58,9 +59,11 @@ type Result struct {
 	PaperSeconds float64 `json:"paper_seconds,omitempty"` // training, on the paper's machine
 
 	// Known is a difference that the remark explains; 0: none. Tolerance bounds the distance of
-	// Difference from it.
+	// the difference from it. The mean of a few seeds may be certainty standard errors farther
+	// away, in which the difference itself may still lie.
 	Known     float64 `json:"known_difference,omitempty"`
 	Tolerance float64 `json:"tolerance,omitempty"`
+	Better    bool    `json:"may_be_better,omitempty"` // by more than the tolerance
 	Remark    string  `json:"remark,omitempty"`
 	// Broken is a statement on the figures that ought to hold and does not, with the figures.
 	Broken string `json:"broken,omitempty"`
@@ -77,8 +80,11 @@ func (r *Result) Fault() string {
 		if r.Known != 0 {
 			allowed = fmt.Sprintf("%+.1f ± %.1f is known", 100*r.Known, 100*r.Tolerance)
 		}
-		return fmt.Sprintf("%s: %s: %s: %+.1f points beside the published figure, where %s",
-			r.Table, r.DataSet, r.Method, 100**r.Difference, allowed)
+		if r.StandardError != nil {
+			allowed += fmt.Sprintf(", and %d standard errors", certainty)
+		}
+		return fmt.Sprintf("%s: %s: %s: %s points beside the published figure, where %s",
+			r.Table, r.DataSet, r.Method, strings.TrimSpace(r.difference()), allowed)
 	case r.Broken != "":
 		return fmt.Sprintf("%s: %s: %s: %s", r.Table, r.DataSet, r.Method, r.Broken)
 	}
@@ -86,14 +92,38 @@ func (r *Result) Fault() string {
 }
 
 func (r *Result) off() bool {
-	return r.Tolerance > 0 && r.Difference != nil && math.Abs(*r.Difference-r.Known) > r.Tolerance
+	if r.Tolerance == 0 || r.Difference == nil {
+		return false
+	}
+	off := *r.Difference - r.Known
+	return (math.Abs(off) > r.allowed(r.Tolerance)) && !(r.Better && off > 0)
+}
+
+// certainty is the number of standard errors that a figure has to be on the wrong side by, before
+// a check fails. A reader's seeds then fail about as often as once in a thousand figures.
+const certainty = 3
+
+// allowed is a tolerance with what the difference may have by chance.
+func (r *Result) allowed(tolerance float64) float64 {
+	if r.StandardError != nil {
+		tolerance += certainty * *r.StandardError
+	}
+	return tolerance
+}
+
+// difference writes the difference with its standard error, in points.
+func (r *Result) difference() string {
+	text := fmt.Sprintf("%+5.1f", 100**r.Difference)
+	if r.StandardError != nil {
+		text += fmt.Sprintf(" ± %.1f", 100**r.StandardError)
+	}
+	return text
 }
 
 // Report has the results of tables.
 type Report struct {
-	Seed      uint64   `json:"seed"`
-	Divisions int      `json:"divisions"`
-	Results   []Result `json:"results"`
+	Seed    uint64   `json:"seed"` // the first one
+	Results []Result `json:"results"`
 }
 
 // Print writes a table for people.
@@ -128,14 +158,14 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 		}
 		difference := ""
 		if x.Difference != nil {
-			difference = fmt.Sprintf("%+5.1f", 100**x.Difference)
-			if x.Deviation != nil {
-				difference += fmt.Sprintf(" ± %.1f", 100**x.Deviation)
+			difference = x.difference()
+			if x.StandardError != nil {
+				remark(fmt.Sprintf("± is the standard error of the mean of %d seeds.", x.Seeds))
 			}
 			switch {
 			case x.off():
 				difference += " (!)"
-				remark("(!) is farther from the paper, or from a known difference, than the tolerance.")
+				remark(fmt.Sprintf("(!) is farther from the paper, or from a known difference, than the tolerance and %d standard errors.", certainty))
 			case x.Known != 0:
 				difference += " (*)"
 				remark("(*) is a known difference from the paper, larger than the tolerance.")

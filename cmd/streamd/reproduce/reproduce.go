@@ -16,11 +16,13 @@ import (
 
 // Config has the data and the settings of cross-validation.
 type Config struct {
-	Data      string // folder, for tables of sets that are not made
-	Seed      uint64
-	Divisions int // divisions into folds, at least 1; figures are their means
-	Workers   int // goroutines; 0 means GOMAXPROCS
-	DayRows   int // points of a day of figure 2.7; 0 means a million
+	Data string // folder, for tables of sets that are not made
+	Seed uint64
+	// Seeds is the number of seeds from Seed on: of divisions into folds, made data and random
+	// starts. Figures are their means. 0 means the table's own number.
+	Seeds   int
+	Workers int // goroutines; 0 means GOMAXPROCS
+	DayRows int // points of a day of figure 2.7; 0 means a million
 	// Windows, if not nil, returns the planes of the windows of figure 2.7, the first window
 	// first, as a daemon has made them that has read the points from Kafka. They are compared with
 	// those of this package.
@@ -51,9 +53,13 @@ type Table struct {
 	Name  string
 	Title string
 	Notes []string // lines on how it was reproduced
+	seeds int      // default number of seeds, such that a core takes less than a minute; 0: usualSeeds
 	run   func(ctx context.Context, c *Config) ([]Result, error)
 	draw  func(ctx context.Context, w io.Writer, c *Config) error // nil: there is no picture
 }
+
+// usualSeeds is the default number of seeds.
+const usualSeeds = 10
 
 // Drawn reports whether there is a picture.
 func (t *Table) Drawn() bool { return t.draw != nil }
@@ -84,7 +90,11 @@ func Find(name string) (*Table, error) {
 // Run reproduces a table. A data set that is missing has a result that says so. Every other
 // failure is an error.
 func (t *Table) Run(ctx context.Context, c *Config) ([]Result, error) {
-	results, err := t.run(ctx, c)
+	own := *c
+	if own.Seeds == 0 {
+		own.Seeds = cmp.Or(t.seeds, usualSeeds)
+	}
+	results, err := t.run(ctx, &own)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.Name, err)
 	}

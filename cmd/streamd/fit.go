@@ -52,7 +52,7 @@ type fitCmd struct {
 	EpsilonSV    *float64           `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
 	BlockRows    *int               `placeholder:"ROWS" help:"Learn the same as a daemon that reads the file from streamd replay file with as many --block-rows. Then folds have whole blocks, and nu, the refinement and a kernel go by the rows of the --sample."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
-	Refine       config.Refine      `enum:"none,line,full,logistic,auto,hinge,sparse,minimal,features,nlp,unlabelled" default:"none" placeholder:"HOW" help:"Refine the planes on the rows. By Newton's method and the squared errors of the rows within the margin or wrong: line moves and stretches planes, without the weights of --balanced, full turns them, too. logistic moves the planes of all classes together, by the logistic loss. auto, with --nu auto: the best of none, full and logistic. Each of a few dozen steps reads the file. By programs of all rows, in memory: hinge, the SVM with the hinge loss; sparse, the 1-norm SVM, with few features; minimal with few support vectors; features with fewest features; nlp like sparse, by a Newton method for tens of thousands of features; unlabelled, VS3VM, from rows without a label, too. nu is chosen on the rows of the --sample."`
+	Refine       config.Refine      `enum:"none,line,full,logistic,auto,hinge,sparse,minimal,features,nlp,unlabelled" default:"none" placeholder:"HOW" help:"Refine the planes on the rows. By Newton's method and the squared errors of the rows within the margin or wrong: line moves and stretches planes, without the weights of --balanced, full turns them, too. logistic moves the planes of all classes together, by the logistic loss. auto, with --nu auto: the best of none, full and logistic. Each of a few dozen steps reads the file. By programs of all rows, in memory: hinge, the SVM with the hinge loss; sparse, the 1-norm SVM, with few features; minimal with few support vectors; features with fewest features; nlp like sparse, by a Newton method for tens of thousands of features; unlabelled, VS3VM, from rows without a label, too. Of more than 4096 features no sums are made: nlp, sparse, hinge, full and kernels take them, and nlp keeps the zeros of a file out of memory. nu is chosen on the rows of the --sample."`
 	knowledgeFlags
 	kernelFlags
 	decisionFlags
@@ -161,6 +161,9 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.alone() {
 		f.options.Nu = 1 // of planes whose place those of the rules take
 	}
+	if err := c.checkWide(f); err != nil {
+		return err
+	}
 	if c.BlockRows != nil {
 		f.replay(*c.BlockRows, c.sampled())
 	}
@@ -190,8 +193,8 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 		}
 		f.rows = f.blocks.chosen(f.sums.whole, f.method.Unlabelled())
 	}
-	if c.full() {
-		return c.learnFull(ctx, f, r)
+	if c.full() || f.wide() && c.Kernel == "" {
+		return c.learnRows(ctx, f, r)
 	}
 	if c.Kernel != "" {
 		// Features are scaled on their way into the kernel, coordinates are not.
@@ -308,12 +311,13 @@ type fit struct {
 	method    study.Refiner // of the refinement
 	knowledge *knowledge    // nil: there are no rules, which take the method's place
 
-	scaled bool                 // features get to the kernel scaled
+	scaled bool                 // features get to the kernel, or to rows in memory, scaled
 	rows   *rowSample           // the sample; nil: there is none
 	in     *basis.Coordinates   // nil: the features
 	foldIn []*basis.Coordinates // of a kernel, for the models without each fold
 
 	sums       *sums
+	uncounted  bool // sums have no features
 	model      *incremental.Model
 	foldModels []*incremental.Model // without each fold; nil: it has no rows
 	held       *study.HeldOut       // values of rows by foldModels; nil: they are to be found

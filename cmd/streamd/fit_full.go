@@ -19,17 +19,38 @@ import (
 	"streamd/kernels/svm"
 )
 
+// byRows learns planes from rows in memory, without sums of them: those of a full kernel, or of a
+// machine in more features than sums are made of.
+type byRows struct {
+	*fit
+	machine svm.Machine
+	kernel  *kernels.Kernel // of a full kernel; nil: planes are in the features
+	done    atomic.Int64    // fits
+}
+
 // mostFull is the most rows of a full kernel. Its time grows with their square, and with ν auto
 // ten classes and ten folds of so many rows take half a gigabyte.
 const mostFull = 50_000
 
-// fullNus are the ν that are tried for a full kernel: 2^-5, 2^-3, … 2^15.
-func fullNus() (nus []float64) {
-	for exponent := -5; exponent <= 15; exponent += 2 {
+// nus are the ν that are tried: 2^-5, 2^-3, … 2^15, and 2^-10, 2^-8, … 2^6 where the size of a
+// plane is its 1-norm.
+func (b *byRows) nus() (nus []float64) {
+	low, high := -5, 15
+	switch b.machine.(type) {
+	case svm.NewtonLP, svm.Sparse:
+		low, high = -10, 6
+	}
+	for exponent := low; exponent <= high; exponent += 2 {
 		nus = append(nus, math.Ldexp(1, exponent))
 	}
 	return nus
 }
+
+// Limits of rows in memory: rows of planes in features, and numbers of those that are not sparse.
+const (
+	mostRead  = 1 << 20
+	mostDense = 1 << 28
+)
 
 // full says whether planes are those of the support vector machine of a full kernel. No sums of
 // its coordinates, one for each row, are made.
@@ -37,29 +58,64 @@ func (c *fitCmd) full() bool {
 	return c.Kernel != "" && c.Reduce == "none" && c.Refine == config.RefineHinge && c.Regulariser != config.RegulariserIdentity
 }
 
-// fullKernel learns planes of a full kernel.
-type fullKernel struct {
-	*fit
-	flags  *kernelFlags
-	kernel kernels.Kernel
-	done   atomic.Int64 // fits
+// mostNeeded is the most features of rows that sums are made of.
+const mostNeeded = 4096
+
+// wide says whether there are too many features for sums of them.
+func (f *fit) wide() bool { return len(f.data.features) > mostNeeded }
+
+// checkWide refuses what needs sums of the features, where there are too many.
+func (c *fitCmd) checkWide(f *fit) error {
+	if !f.wide() {
+		return nil
+	}
+	var reason string
+	switch {
+	case c.BlockRows != nil:
+		reason = "--block-rows, as in a daemon, needs sums"
+	case c.Knowledge != "":
+		reason = "--knowledge needs sums"
+	case c.Kernel != "" && (c.LOO || c.EpsilonSV != nil), c.Kernel != "" && len(f.options.Mean) == 0:
+		return nil // whose sums are those of the coordinates
+	case c.LOO || c.EpsilonSV != nil:
+		reason = "--loo and --epsilon-sv need sums"
+	case len(f.options.Mean) > 0:
+		reason = "--missing mean needs sums"
+	case c.Standardise == config.SwitchAuto || c.Balanced == config.SwitchAuto:
+		reason = "auto for --standardise and --balanced needs sums"
+	case !c.sumless():
+		reason = fmt.Sprintf("the planes of --method %s and --refine %s need sums", c.Method, c.Refine)
+	default:
+		return nil
+	}
+	return fmt.Errorf("learn from %s: it has %d features, and %s, of %d at most; --refine nlp, sparse, hinge or full and --kernel need none", f.data.path, len(f.data.features), reason, mostNeeded)
 }
 
-// learnFull makes the model of a full kernel, and the models without each fold, whose values of
-// the fold's rows also choose ν.
-func (c *fitCmd) learnFull(ctx context.Context, f *fit, r *fitReport) error {
+// sumless says whether planes are those of a machine that learns from rows alone.
+func (c *fitCmd) sumless() bool {
+	return c.Kernel == "" && slices.Contains([]config.Refine{config.RefineNLP, config.RefineSparse, config.RefineHinge, config.RefineFull}, c.Refine)
+}
+
+// learnRows makes the model of all rows, and the models without each fold, whose values of the
+// fold's rows also choose ν.
+func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
 	began := time.Now()
 	from := f.data.path
-	f.scaled, f.options.Standardise = f.options.Standardise, false
-	err := f.sample(ctx, mostFull+1)
+	f.scaled, f.options.Standardise = f.options.Standardise, c.Kernel == "" && f.options.Standardise
+	most := mostFull
+	if c.Kernel == "" {
+		most = mostRead
+	}
+	err := f.sample(ctx, most+1)
 	if err == nil {
+		f.uncounted = f.wide()
 		f.sums, err = f.sum(ctx, nil, false)
 	}
 	if err != nil {
 		return err
 	}
-	if f.rows.Rows() > mostFull {
-		return fmt.Errorf("learn from %s: a full kernel takes at most %d rows; take another --reduce", from, mostFull)
+	if f.rows.Rows() > most {
+		return fmt.Errorf("learn from %s: it has more than %d rows, the most for planes that need no sums", from, most)
 	}
 	if len(f.rows.Classes) < 2 {
 		return fmt.Errorf("learn from %s: %w", from, incremental.ErrClasses)
@@ -67,18 +123,29 @@ func (c *fitCmd) learnFull(ctx context.Context, f *fit, r *fitReport) error {
 	if err := f.weighs(); err != nil {
 		return err
 	}
-	r.Reduction = &basisReport{Method: c.Reduce, Sample: f.rows.Rows(), vectors: true}
-	full := &fullKernel{fit: f, flags: &c.kernelFlags}
-	full.kernel, err = c.kernel(len(f.rows.Columns), 1)
-	if err == nil && c.searched() {
-		full.kernel, err = f.searchGamma(ctx, &c.kernelFlags, c.Nu.auto, r.Reduction)
+	full := &byRows{fit: f}
+	if c.Kernel != "" {
+		r.Reduction = &basisReport{Method: c.Reduce, Sample: f.rows.Rows(), vectors: true}
+		kernel, err := c.kernel(len(f.rows.Columns), 1)
+		if err == nil && c.searched() {
+			kernel, err = f.searchGamma(ctx, &c.kernelFlags, c.Nu.auto, r.Reduction)
+		}
+		if err != nil {
+			return fmt.Errorf("choose gamma for %s: %w", from, err)
+		}
+		full.kernel, full.machine = &kernel, svm.SMO{Kernel: kernel}
+	} else if machine, ok := svm.Named(string(c.Refine)); ok {
+		full.machine = machine
+	} else {
+		full.machine = svm.Squared{}
 	}
-	if err != nil {
-		return fmt.Errorf("choose gamma for %s: %w", from, err)
+	_, sparse := full.machine.(svm.NewtonLP)
+	if n := int64(len(f.rows.Columns)) * int64(f.rows.Rows()); n > mostDense && !sparse {
+		return fmt.Errorf("learn from %s: %d rows of %d features do not fit into %d GiB; --refine nlp keeps zeros of LIBSVM files out of memory", from, f.rows.Rows(), len(f.rows.Columns), mostDense*8>>30)
 	}
 	nus := []float64{f.options.Nu}
 	if c.Nu.auto {
-		nus = fullNus()
+		nus = full.nus()
 	}
 	stop := f.s.report("learning", func() string {
 		return fmt.Sprintf("%d of %d fits", full.done.Load(), len(nus)*f.folds+1)
@@ -108,20 +175,31 @@ func (c *fitCmd) learnFull(ctx context.Context, f *fit, r *fitReport) error {
 		return err
 	}
 	f.refining = study.Always
-	r.Reduction.Seconds = time.Since(began).Seconds()
+	if r.Reduction != nil {
+		r.Reduction.Seconds = time.Since(began).Seconds()
+	}
 	return nil
+}
+
+// scale returns the means and the deviations that features are scaled by without a fold, nil if
+// they are not.
+func (b *byRows) scale(without int) (mean, sigma []float64, err error) {
+	if !b.scaled {
+		return nil, nil, nil
+	}
+	return basis.Scale(b.rows.without(without).Block)
 }
 
 // withoutFolds learns without each fold, for each ν: a list of fits for each fold, which is nil
 // where the fold has no rows.
-func (k *fullKernel) withoutFolds(ctx context.Context, nus []float64) ([][]*svm.FullFit, error) {
-	fits := make([][]*svm.FullFit, k.folds)
+func (b *byRows) withoutFolds(ctx context.Context, nus []float64) ([][]*svm.Fit, error) {
+	fits := make([][]*svm.Fit, b.folds)
 	for fold := range fits {
 		var err error
-		if !slices.Contains(k.rows.fold, int32(fold)) {
+		if !slices.Contains(b.rows.fold, int32(fold)) {
 			continue
 		}
-		if fits[fold], err = k.learn(ctx, fold, nus); err != nil {
+		if fits[fold], err = b.learn(ctx, fold, nus); err != nil {
 			return nil, err
 		}
 	}
@@ -130,33 +208,33 @@ func (k *fullKernel) withoutFolds(ctx context.Context, nus []float64) ([][]*svm.
 
 // learn learns without a fold, or from all rows for none. Without a fold the values are those of
 // the fold's rows alone.
-func (k *fullKernel) learn(ctx context.Context, without int, nus []float64) (fits []*svm.FullFit, err error) {
-	p, err := k.problem(k.flags, without)
+func (b *byRows) learn(ctx context.Context, without int, nus []float64) (fits []*svm.Fit, err error) {
+	mean, sigma, err := b.scale(without)
 	if err == nil {
-		rows := basis.Scaled(k.rows.Block, p.Mean, p.Sigma)
-		err = svm.SMO{Kernel: k.kernel}.Classify(ctx, rows, func(i int) bool { return without != none && int(k.rows.fold[i]) == without },
-			k.options, nus, func(fit *svm.FullFit) error {
+		rows := basis.Scaled(b.rows.Block, mean, sigma)
+		err = svm.Classify(ctx, b.machine, rows, func(i int) bool { return without != none && int(b.rows.fold[i]) == without },
+			b.options, nus, func(fit *svm.Fit) error {
 				if without != none {
-					k.forget(fit, without)
+					b.forget(fit, without)
 				}
 				fits = append(fits, fit)
-				k.done.Add(1)
+				b.done.Add(1)
 				return nil
 			})
 	}
 	switch {
 	case err != nil && without != none:
-		err = fmt.Errorf("learn from %s without fold %d of %d: %w", k.data.path, without+1, k.folds, err)
+		err = fmt.Errorf("learn from %s without fold %d of %d: %w", b.data.path, without+1, b.folds, err)
 	case err != nil:
-		err = fmt.Errorf("learn from %s: %w", k.data.path, err)
+		err = fmt.Errorf("learn from %s: %w", b.data.path, err)
 	}
 	return fits, err
 }
 
 // forget leaves in a fit without a fold what is needed of it.
-func (k *fullKernel) forget(fit *svm.FullFit, fold int) {
+func (b *byRows) forget(fit *svm.Fit, fold int) {
 	var held []float64
-	for i, of := range k.rows.fold {
+	for i, of := range b.rows.fold {
 		if int(of) == fold {
 			held = append(held, fit.Values[i*len(fit.Planes):][:len(fit.Planes)]...)
 		}
@@ -168,20 +246,20 @@ func (k *fullKernel) forget(fit *svm.FullFit, fold int) {
 }
 
 // choose chooses the ν whose planes classify most held-out rows right, the smallest of several.
-func (k *fullKernel) choose(nus []float64, fits [][]*svm.FullFit) (*tuningReport, int, error) {
-	r := &tuningReport{Criterion: tuning.For(k.objective, true).String(), Method: k.method.String(), Balanced: k.options.Balanced}
+func (b *byRows) choose(nus []float64, fits [][]*svm.Fit) (*tuningReport, int, error) {
+	r := &tuningReport{Criterion: tuning.For(b.objective, true).String(), Method: b.method.String(), Balanced: b.options.Balanced}
 	best := -1
 	for i, nu := range nus {
-		next := make([]int, k.folds) // numbers of the folds' rows
-		right, weight := make([]float64, len(k.rows.Classes)), make([]float64, len(k.rows.Classes))
-		for row, code := range k.rows.Codes {
-			if of := fits[k.rows.fold[row]]; of != nil {
-				weight[code] += k.rows.Weight(row)
-				at := &next[k.rows.fold[row]]
+		next := make([]int, b.folds) // numbers of the folds' rows
+		right, weight := make([]float64, len(b.rows.Classes)), make([]float64, len(b.rows.Classes))
+		for row, code := range b.rows.Codes {
+			if of := fits[b.rows.fold[row]]; of != nil {
+				weight[code] += b.rows.Weight(row)
+				at := &next[b.rows.fold[row]]
 				label := of[i].Classes[incremental.Decide(values(of[i], *at))]
 				*at++
-				if label == k.rows.Classes[code] {
-					right[code] += k.rows.Weight(row)
+				if label == b.rows.Classes[code] {
+					right[code] += b.rows.Weight(row)
 				}
 			}
 		}
@@ -196,7 +274,7 @@ func (k *fullKernel) choose(nus []float64, fits [][]*svm.FullFit) (*tuningReport
 		}
 		correctness, balanced := rights/weights, recalls/seen
 		r.Points = append(r.Points, model.TuningPoint{Nu: nu, Correctness: &correctness, BalancedCorrectness: &balanced})
-		if of := k.objective.Of(correctness, balanced); best < 0 || of > r.Best {
+		if of := b.objective.Of(correctness, balanced); best < 0 || of > r.Best {
 			r.Best, r.Nu, best = of, nu, i
 		}
 	}
@@ -205,38 +283,44 @@ func (k *fullKernel) choose(nus []float64, fits [][]*svm.FullFit) (*tuningReport
 			r.Folds++
 		}
 	}
-	r.Curves = []model.TuningCurve{{Method: r.Method, Balanced: r.Balanced, Rows: int64(k.rows.Rows()), Points: r.Points}}
+	r.Curves = []model.TuningCurve{{Method: r.Method, Balanced: r.Balanced, Rows: int64(b.rows.Rows()), Points: r.Points}}
 	return r, best, nil
 }
 
 // values are those of one of the rows.
-func values(fit *svm.FullFit, row int) []float64 {
+func values(fit *svm.Fit, row int) []float64 {
 	planes := len(fit.Planes)
 	return fit.Values[row*planes:][:planes]
 }
 
 // hold keeps the models without each fold, and the values of its rows by them.
-func (k *fullKernel) hold(ctx context.Context, nu int, fits [][]*svm.FullFit) (err error) {
-	k.foldModels, k.foldIn = make([]*incremental.Model, k.folds), make([]*basis.Coordinates, k.folds)
-	if k.folds == 0 {
+func (b *byRows) hold(ctx context.Context, nu int, fits [][]*svm.Fit) (err error) {
+	if b.foldModels = make([]*incremental.Model, b.folds); b.folds == 0 {
 		return nil
 	}
-	planes := len(k.model.Planes)
-	held, of := make([]float64, k.rows.Rows()*planes), make([]int, k.rows.Rows())
-	next := make([]int, k.folds)
-	for row, fold := range k.rows.fold {
+	if b.kernel != nil {
+		b.foldIn = make([]*basis.Coordinates, b.folds)
+	}
+	planes := len(b.model.Planes)
+	held, of := make([]float64, b.rows.Rows()*planes), make([]int, b.rows.Rows())
+	next := make([]int, b.folds)
+	for row, fold := range b.rows.fold {
 		of[row] = none
-		if fit := fits[fold]; fit != nil && slices.Equal(fit[nu].Classes, k.model.Classes) {
+		if fit := fits[fold]; fit != nil && slices.Equal(fit[nu].Classes, b.model.Classes) {
 			of[row] = int(fold)
 			copy(held[row*planes:], values(fit[nu], next[fold]))
 			next[fold]++
 		}
 	}
-	k.held = study.NewHeldOut(k.model, k.rows.Block, of, held)
+	b.held = study.NewHeldOut(b.model, b.rows.Block, of, held)
 	for fold, fit := range fits {
 		if fit != nil {
-			if k.foldModels[fold], k.foldIn[fold], _, err = k.modelOf(ctx, fold, fit[nu]); err != nil {
+			m, in, _, err := b.modelOf(ctx, fold, fit[nu])
+			if err != nil {
 				return err
+			}
+			if b.foldModels[fold] = m; in != nil {
+				b.foldIn[fold] = in
 			}
 		}
 	}
@@ -244,12 +328,21 @@ func (k *fullKernel) hold(ctx context.Context, nu int, fits [][]*svm.FullFit) (e
 }
 
 // modelOf returns the model of a fit, in the coordinates of its support vectors.
-func (k *fullKernel) modelOf(ctx context.Context, without int, fit *svm.FullFit) (*incremental.Model, *basis.Coordinates, []newton.Report, error) {
-	p, err := k.problem(k.flags, without)
+func (b *byRows) modelOf(ctx context.Context, without int, fit *svm.Fit) (*incremental.Model, *basis.Coordinates, []newton.Report, error) {
+	mean, sigma, err := b.scale(without)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	rows := basis.Scaled(k.rows.Block, p.Mean, p.Sigma)
+	out := b.count(without, fit)
+	if b.kernel == nil {
+		if without == none { // others say nothing of it
+			if out.Mean, err = means(ctx, b.rows.Block, nil); err != nil {
+				return nil, nil, nil, err
+			}
+		}
+		return b.inFeatures(out, fit, mean, sigma), nil, b.reports(fit), nil
+	}
+	rows := basis.Scaled(b.rows.Block, mean, sigma)
 	var used []int
 	var z []float64
 	for i := range rows.Rows() {
@@ -260,51 +353,83 @@ func (k *fullKernel) modelOf(ctx context.Context, without int, fit *svm.FullFit)
 			}
 		}
 	}
-	m, err := kernels.NewMap(k.kernel, len(rows.Columns), z)
-	if err == nil && p.Mean != nil {
-		m, err = m.Scaled(p.Mean, p.Sigma)
+	m, err := kernels.NewMap(*b.kernel, len(rows.Columns), z)
+	if err == nil && mean != nil {
+		m, err = m.Scaled(mean, sigma)
 	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	in := basis.New(m, false)
-	out := &incremental.Model{Features: in.Names, Classes: fit.Classes, Rows: make([]int64, len(fit.Classes)), Options: k.options}
-	out.Options.Nu = fit.Nu
-	counted := k.rows.without(without)
-	for i, class := range counted.ClassesIn(fit.Classes) {
-		for _, code := range counted.Codes {
-			if class >= 0 && int(code) == i {
-				out.Rows[class]++
-			}
-		}
-	}
-	if out.Mean, err = means(ctx, counted.Block, in); err != nil {
+	out.Features = in.Names
+	if out.Mean, err = means(ctx, b.rows.without(without).Block, in); err != nil {
 		return nil, nil, nil, err
 	}
-	var reports []newton.Report
 	for i, plane := range fit.Planes {
-		class := fit.Classes[i]
-		if len(fit.Planes) == 1 {
-			class = fit.Classes[1]
-		}
 		w := make([]float64, len(used))
 		for j, row := range used {
 			w[j] = plane.W[row]
 		}
-		out.Planes = append(out.Planes, incremental.Plane{Class: class, W: w, Gamma: plane.Gamma, Condition: math.NaN()})
-		vectors := plane.SupportVectors() // 0 without a fold, which has no report
-		reports = append(reports, newton.Report{
-			Class: class, Objective: plane.Objective, Gradient: math.NaN(), Gap: plane.Gap, Programs: plane.Programs, Iterations: plane.Steps,
-			SupportVectors: int64(vectors), LeaveOneOut: float64(vectors) / float64(counted.Rows()),
-		})
+		out.Planes = append(out.Planes, incremental.Plane{Class: classOf(fit, i), W: w, Gamma: plane.Gamma, Condition: math.NaN()})
 	}
-	return out, in, reports, nil
+	return out, in, b.reports(fit), nil
 }
 
-// means are the weighted means of coordinates.
+// classOf is the class of a plane.
+func classOf(fit *svm.Fit, plane int) string {
+	if len(fit.Planes) == 1 {
+		return fit.Classes[1]
+	}
+	return fit.Classes[plane]
+}
+
+// count is a model with the numbers of rows, without planes.
+func (b *byRows) count(without int, fit *svm.Fit) *incremental.Model {
+	out := &incremental.Model{Classes: fit.Classes, Rows: make([]int64, len(fit.Classes)), Options: b.options}
+	out.Options.Nu = fit.Nu
+	at := b.rows.ClassesIn(fit.Classes)
+	for i, code := range b.rows.Codes {
+		if class := at[code]; class >= 0 && (without == none || int(b.rows.fold[i]) != without) {
+			out.Rows[class]++
+		}
+	}
+	return out
+}
+
+// inFeatures adds planes in the features, of rows that were scaled or not.
+func (b *byRows) inFeatures(out *incremental.Model, fit *svm.Fit, mean, sigma []float64) *incremental.Model {
+	out.Features = b.data.features
+	for i, plane := range fit.Planes {
+		p := incremental.Plane{Class: classOf(fit, i), W: slices.Clone(plane.W), Gamma: plane.Gamma, Condition: math.NaN()}
+		for j := range mean { // leave the coordinates (x − μ)/σ
+			p.W[j] /= sigma[j]
+			p.Gamma += float64(p.W[j] * mean[j])
+		}
+		out.Planes = append(out.Planes, p)
+	}
+	return out
+}
+
+// reports are those of the programs of all rows.
+func (b *byRows) reports(fit *svm.Fit) (reports []newton.Report) {
+	rows := b.rows.Rows()
+	for i, plane := range fit.Planes {
+		vectors := plane.SupportVectors() // 0 without a fold, which has no report
+		reports = append(reports, newton.Report{
+			Class: classOf(fit, i), Objective: plane.Objective, Gradient: math.NaN(), Gap: plane.Gap, Programs: plane.Programs, Iterations: plane.Steps,
+			SupportVectors: int64(vectors), LeaveOneOut: float64(vectors) / float64(rows),
+		})
+	}
+	return reports
+}
+
+// means are the weighted means of coordinates, or of the features for nil.
 func means(ctx context.Context, b *incremental.Block, in *basis.Coordinates) ([]float64, error) {
 	const piece = 1024
-	out := make([]float64, len(in.Names))
+	out := make([]float64, len(b.Columns))
+	if in != nil {
+		out = make([]float64, len(in.Names))
+	}
 	var lifter basis.Lifter
 	var weight float64
 	for from := 0; from < b.Rows(); from += piece {

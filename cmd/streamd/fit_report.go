@@ -47,8 +47,8 @@ type fitReport struct {
 	Mean      []float64         `json:"mean"`      // n
 	Options   model.OptionsJSON `json:"options"`
 
-	Missing []model.MissingJSON `json:"missing,omitempty"` // of features that may be missing
-	Digest  string              `json:"state_digest"`
+	Missing []model.MissingJSON `json:"missing,omitempty"`      // of features that may be missing
+	Digest  string              `json:"state_digest,omitempty"` // absent where no sums were made
 	Seconds float64             `json:"seconds"`
 }
 
@@ -104,8 +104,11 @@ func (r *refinementReport) describe() string {
 // describe puts the model into the report.
 func (f *fit) describe(r *fitReport) {
 	m := f.model.WithoutMissing()
-	digest := f.sums.whole.Digest()
-	r.File, r.Rows, r.Digest = f.data.path, f.sums.whole.Rows(), hex.EncodeToString(digest[:])
+	r.File, r.Rows = f.data.path, f.sums.whole.Rows()
+	if !f.uncounted {
+		digest := f.sums.whole.Digest()
+		r.Digest = hex.EncodeToString(digest[:])
+	}
 	r.Unlabelled = f.sums.whole.Unlabelled().Rows
 	r.Classes, r.ClassRows, r.Features = m.Classes, m.Rows, f.data.features
 	if f.in == nil {

@@ -35,6 +35,9 @@ func (f *fit) sum(ctx context.Context, in *basis.Coordinates, apart bool) (*sums
 	if in != nil {
 		names = in.Names
 	}
+	if f.uncounted {
+		names = nil
+	}
 	out := &sums{whole: incremental.NewState(names)}
 	if out.dealt = out.whole; apart && f.folds > 0 {
 		for range f.folds {
@@ -49,6 +52,9 @@ func (f *fit) sum(ctx context.Context, in *basis.Coordinates, apart bool) (*sums
 		func(worker int, b *incremental.Block, firstRow int64) (r summaries, err error) {
 			z := &tools[worker]
 			b = z.enterAll(b, in)
+			if f.uncounted {
+				b.Features, b.Columns = nil, nil
+			}
 			r.firstRow = firstRow
 			if r.whole, err = z.summariser.Summarise(b); err != nil {
 				return r, err
@@ -217,6 +223,7 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 		hash   uint64
 		number int64
 		x      []float64
+		at     []int32 // features of x; nil: all
 		class  string
 		weight float64
 	}
@@ -233,6 +240,7 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 		}
 	}
 	key := mix(seed)
+	numbers := 0 // that have been read
 	err := each(ctx, s, "taking a sample", d,
 		func(_ int, b *incremental.Block, firstRow int64) (some []candidate, err error) {
 			bound := below.Load()
@@ -242,9 +250,13 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 				if c.weight == 0 || (c.class == incremental.Unlabelled) != unlabelled || c.hash > bound {
 					continue
 				}
-				c.x = make([]float64, len(b.Columns))
-				for j, column := range b.Columns {
-					c.x[j] = column.At(i)
+				if len(b.Columns) > mostNeeded {
+					c.at, c.x = nonZero(b.Columns, i)
+				} else {
+					c.x = make([]float64, len(b.Columns))
+					for j, column := range b.Columns {
+						c.x[j] = column.At(i)
+					}
 				}
 				some = append(some, c)
 			}
@@ -252,6 +264,12 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 		},
 		func(some []candidate) error {
 			pool = append(pool, some...)
+			for i := range some {
+				numbers += len(some[i].x)
+			}
+			if numbers > mostNumbersRead {
+				return fmt.Errorf("read %s: rows of %d features have more than %d numbers other than 0, which do not fit into memory", d.path, len(d.features), mostNumbersRead)
+			}
 			if len(pool) >= 2*limit {
 				least()
 			}
@@ -275,23 +293,54 @@ func sampleRows(ctx context.Context, s *surroundings, d *dataset, limit int, see
 	r.Classes = slices.Compact(r.Classes)
 	weighted := false
 	columns := make([][]float64, len(d.features))
-	for _, c := range pool {
+	places := make([][]int32, len(d.features)) // of the numbers of a column; nil: all rows
+	for row, c := range pool {
 		r.numbers = append(r.numbers, c.number)
 		at, _ := slices.BinarySearchFunc(r.Classes, c.class, incremental.CompareLabels)
 		r.Codes = append(r.Codes, int32(at))
 		r.Weights = append(r.Weights, c.weight)
 		weighted = weighted || c.weight != 1
-		for j, x := range c.x {
+		for k, x := range c.x {
+			j := k
+			if c.at != nil {
+				j = int(c.at[k])
+				places[j] = append(places[j], int32(row))
+			}
 			columns[j] = append(columns[j], x)
 		}
 	}
 	if !weighted {
 		r.Weights = nil
 	}
-	for _, column := range columns {
-		r.Columns = append(r.Columns, gram.ColumnOf(column))
+	for j, column := range columns {
+		switch {
+		case len(d.features) <= mostNeeded || len(column) == len(pool):
+			r.Columns = append(r.Columns, gram.ColumnOf(column))
+		case 3*len(column) < 2*len(pool): // 12 bytes for a number and its place
+			r.Columns = append(r.Columns, gram.SparseColumn(len(pool), places[j], column))
+		default:
+			dense := make([]float64, len(pool))
+			for k, row := range places[j] {
+				dense[row] = column[k]
+			}
+			r.Columns = append(r.Columns, gram.ColumnOf(dense))
+		}
 	}
 	return r, nil
+}
+
+// mostNumbersRead bounds the numbers of the rows in memory. With their places it is 3 GiB.
+const mostNumbersRead = 1 << 28
+
+// nonZero returns the numbers of a row that are not 0, with their features.
+func nonZero(columns []gram.Column, row int) (at []int32, x []float64) {
+	at = []int32{}
+	for j, column := range columns {
+		if v := column.At(row); v != 0 {
+			at, x = append(at, int32(j)), append(x, v)
+		}
+	}
+	return at, x
 }
 
 // inRange refuses numbers that are out of range for sums of the features. Kernels of such

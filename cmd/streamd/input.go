@@ -131,6 +131,7 @@ func (f *featureFlags) options(format string) wire.Options {
 func (f *columnFlags) optionsFor(format string, by *model.Classifier) wire.Options {
 	o := f.options(format)
 	o.Features, o.Missing, o.IgnoreUnknown = by.Features, by.Missing, true
+	o.Limits.Features = mostFeatures
 	return o
 }
 
@@ -158,6 +159,8 @@ type dataset struct {
 }
 
 const (
+	// mostFeatures is the most features of a file. Sums of them take fewer: see mostNeeded.
+	mostFeatures  = 1 << 20
 	maxBlockRows  = 8192
 	maxBlockCells = 1 << 21 // rows × features, 16 MiB of numbers
 )
@@ -171,6 +174,7 @@ func openDataset(path string, options wire.Options) (*dataset, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("read %s: it is read more than once, so it must be a regular file", path)
 	}
+	options.Limits.Features = mostFeatures
 	const fewRows = 64 // the number of features is not known yet
 	reader, err := wire.OpenFile(path, options, fewRows)
 	if err != nil {

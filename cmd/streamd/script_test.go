@@ -64,6 +64,7 @@ func TestScripts(t *testing.T) {
 			"json":         cmdJSON,
 			"same":         cmdSame,
 			"ndc":          cmdNDC,
+			"wide":         cmdWide,
 			"scattered":    cmdScattered,
 			"broker":       cmdBroker,
 			"keyed":        cmdKeyed,
@@ -94,6 +95,38 @@ func TestFailedWrites(t *testing.T) {
 			t.Errorf("%q: %v with status %d", args, err, exitStatus(err))
 		}
 	}
+}
+
+// wide CSV LIBSVM FEATURES writes the same 20 rows as CSV and as LIBSVM. Most numbers are 0.
+func cmdWide(ts *testscript.TestScript, neg bool, args []string) {
+	n, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	r := rand.New(rand.NewPCG(1, uint64(n)))
+	var csv, libsvm strings.Builder
+	for row := range 20 {
+		label := "no"
+		if row%2 == 1 {
+			label = "yes"
+		}
+		csv.WriteString(label)
+		libsvm.WriteString(label)
+		for j := range n {
+			x := 0
+			if j < 10 || j == n-1 || r.IntN(10) == 0 {
+				if x = r.IntN(9) - 4; j < 10 {
+					x += 8*(row%2) - 4
+				}
+			}
+			fmt.Fprintf(&csv, ",%d", x)
+			if x != 0 {
+				fmt.Fprintf(&libsvm, " %d:%d", j+1, x)
+			}
+		}
+		csv.WriteByte('\n')
+		libsvm.WriteByte('\n')
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(csv.String()), 0o666))
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(libsvm.String()), 0o666))
 }
 
 // status N program args… runs a program that must end with exit status N.

@@ -2,6 +2,7 @@ package gram
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 )
 
@@ -20,6 +21,7 @@ const (
 	Uint16
 	Uint32
 	Uint64
+	Sparse // float64, of which most are 0: see SparseColumn
 )
 
 // Number is any type that a column's elements may have.
@@ -56,6 +58,65 @@ func StridedColumn[T Number](v []T, first, stride, n int) Column {
 	return Column{base: unsafe.Pointer(&v[first]), n: n, stride: stride, kind: kindOf[T]()}
 }
 
+// sparse is what a column of kind Sparse views: the elements from first on.
+type sparse struct {
+	first int
+	at    []int32
+	x     []float64
+}
+
+// SparseColumn views a column of n float64 numbers that are 0 but for x[i] at element at[i], with
+// at in ascending order. Its memory is 12 bytes for each of these. At takes a binary search, and
+// other methods one for each stretch of elements. It panics when an element is outside, or out of
+// order.
+func SparseColumn(n int, at []int32, x []float64) Column {
+	if len(at) != len(x) {
+		panic(fmt.Sprintf("gram: %d places of %d numbers", len(at), len(x)))
+	}
+	last := int32(-1)
+	for _, i := range at {
+		if i <= last || int(i) >= n {
+			panic(fmt.Sprintf("gram: element %d of a column of %d behind %d", i, n, last))
+		}
+		last = i
+	}
+	return Column{base: unsafe.Pointer(&sparse{at: at, x: x}), n: n, kind: Sparse}
+}
+
+// NonZero returns the places and numbers of a sparse column, and ok false for others.
+func (c Column) NonZero() (at []int32, x []float64, ok bool) {
+	if c.kind != Sparse {
+		return nil, nil, false
+	}
+	s := (*sparse)(c.base)
+	from, to := s.place(s.first), s.place(s.first+c.n)
+	if at, x = s.at[from:to:to], s.x[from:to:to]; s.first > 0 {
+		at = slices.Clone(at)
+		for i := range at {
+			at[i] -= int32(s.first)
+		}
+	}
+	return at, x, true
+}
+
+// place is the index of the first number at an element or behind it.
+func (s *sparse) place(element int) int {
+	i, _ := slices.BinarySearch(s.at, int32(element))
+	return i
+}
+
+func (s *sparse) pack(dst []float64, from, to int, origin float64) {
+	for i := range dst[:to-from] {
+		dst[i] = -origin
+	}
+	if origin == 0 {
+		clear(dst[:to-from]) // 0 and not -0
+	}
+	for k := s.place(s.first + from); k < len(s.at) && int(s.at[k]) < s.first+to; k++ {
+		dst[int(s.at[k])-s.first-from] = s.x[k] - origin
+	}
+}
+
 // Len is the number of elements, m.
 func (c Column) Len() int { return c.n }
 
@@ -89,6 +150,12 @@ func (c Column) At(i int) float64 {
 		return float64(at[uint32](c, i))
 	case Uint64:
 		return float64(at[uint64](c, i))
+	case Sparse:
+		s := (*sparse)(c.base)
+		if k := s.place(s.first + i); k < len(s.at) && int(s.at[k]) == s.first+i {
+			return s.x[k]
+		}
+		return 0
 	}
 	panic("gram: column of no kind")
 }
@@ -98,11 +165,17 @@ func (c Column) Slice(i, j int) Column {
 	if i < 0 || j < i || j > c.n {
 		panic(fmt.Sprintf("gram: slice %d:%d of a column of %d", i, j, c.n))
 	}
-	if i == j {
+	if i == j && c.kind != Sparse {
 		return Column{stride: 1, kind: c.kind}
 	}
-	c.base = unsafe.Add(c.base, i*c.stride*c.kind.size())
 	c.n = j - i
+	if c.kind == Sparse {
+		s := *(*sparse)(c.base)
+		s.first += i
+		c.base = unsafe.Pointer(&s)
+		return c
+	}
+	c.base = unsafe.Add(c.base, i*c.stride*c.kind.size())
 	return c
 }
 
@@ -169,6 +242,8 @@ func (c Column) pack(dst []float64, from, to int, origin float64) {
 		pack[uint32](dst, c, from, to, origin)
 	case Uint64:
 		pack[uint64](dst, c, from, to, origin)
+	case Sparse:
+		(*sparse)(c.base).pack(dst, from, to, origin)
 	}
 }
 
@@ -177,6 +252,7 @@ var gatherers = [...]func(dst []float64, c Column, rows []int32, origin float64)
 	Float32: gather[float32], Float64: gather[float64],
 	Int8: gather[int8], Int16: gather[int16], Int32: gather[int32], Int64: gather[int64],
 	Uint8: gather[uint8], Uint16: gather[uint16], Uint32: gather[uint32], Uint64: gather[uint64],
+	Sparse: gatherSparse,
 }
 
 // gatherColumn is the gather of the reference.
@@ -216,6 +292,12 @@ func gather[T Number](dst []float64, c Column, rows []int32, origin float64) {
 	}
 	for r, i := range rows {
 		dst[r] = float64(v[int(i)*c.stride]) - origin
+	}
+}
+
+func gatherSparse(dst []float64, c Column, rows []int32, origin float64) {
+	for r, i := range rows {
+		dst[r] = c.At(int(i)) - origin
 	}
 }
 

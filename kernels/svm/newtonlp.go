@@ -53,7 +53,8 @@ import (
 // # Cost
 //
 // Up to a few hundred steps, each some products with A and a system of order k, of m·k²/2
-// and k³/6 multiply-adds, or n·m²/2 and m³/6. The memory is a copy of A and one of its parts.
+// and k³/6 multiply-adds, or n·m²/2 and m³/6. The memory is a copy of A and one of its parts. If
+// columns are sparse, products and the copy take their numbers other than 0 alone.
 // Workers is not used.
 type NewtonLP struct {
 	Epsilon float64 // ε; 0: 0.1
@@ -113,8 +114,8 @@ func (n NewtonLP) Fit(ctx context.Context, rows *Rows, nu float64) (*Plane, erro
 // that of the problem at hand.
 type penalty struct {
 	NewtonLP
-	row            []int          // numbers of the rows
-	da             blas64.General // A'D: a row for each column of A
+	row            []int    // numbers of the rows
+	da             features // A'D: a row for each column of A
 	d, c           []float64
 	bound          []float64 // νc
 	alpha, damping float64
@@ -146,14 +147,7 @@ func newPenalty(n NewtonLP, rows *Rows, nu float64) *penalty {
 		}
 	}
 	m, columns := len(p.d), len(rows.Columns)
-	p.da = blas64.General{Rows: columns, Cols: m, Stride: max(1, m), Data: make([]float64, columns*m)}
-	all := make([]float64, len(rows.D))
-	for j, column := range rows.Columns {
-		column.Copy(all, 0)
-		for k, i := range p.row {
-			p.da.Data[j*m+k] = p.d[k] * all[i]
-		}
-	}
+	p.da = newFeatures(rows.Columns, p.row, p.d, len(rows.D))
 	for _, v := range []*[]float64{&p.u, &p.v, &p.g, &p.f, &p.dir} {
 		*v = make([]float64, m)
 	}
@@ -217,9 +211,7 @@ func excess(x float64) float64 {
 
 // times returns A'Du in t, and e'Du.
 func (p *penalty) times(t, u []float64) float64 {
-	if len(t) > 0 && len(u) > 0 {
-		blas64.Gemv(blas.NoTrans, 1, p.da, vector(u), 0, vector(t))
-	}
+	p.da.times(t, u)
 	return floats.Dot(p.d, u)
 }
 
@@ -234,7 +226,7 @@ func (p *penalty) gradient() {
 	clear(p.v)
 	for j, r := range p.r {
 		if r != 0 {
-			floats.AddScaled(p.v, r, p.da.Data[j*p.da.Stride:][:p.da.Cols])
+			p.da.add(p.v, r, j)
 		}
 	}
 	for i, u := range p.u {
@@ -367,7 +359,7 @@ func (p *penalty) direction() bool {
 	h := blas64.General{Cols: m, Stride: max(1, m)}
 	for j, r := range p.r {
 		if r != 0 {
-			h.Data = append(h.Data, p.da.Data[j*p.da.Stride:][:m]...)
+			h.Data = p.da.appendRow(h.Data, j)
 			h.Rows++
 		}
 	}

@@ -243,9 +243,9 @@ func (s *set) semiRows(labelled, without []int) *svm.Rows {
 // known are differences by method, in points.
 type known map[int]float64
 
-// semiTolerance is in points. The labelled rows are few: from one choice of them to the next figures
-// move by 1 to 5 points.
-const semiTolerance = 3
+// semiTolerance is in points, beside the standard error: the labelled rows are few, and from one
+// choice of them to the next figures move by 1 to 5 points.
+const semiTolerance = usualTolerance
 
 // semiPublished are the figures of an entry.
 func semiPublished(total, random, clusters, cvs, clustersP, cvsP float64, k known) (of [len(semiMethods)]figures) {
@@ -257,23 +257,24 @@ func semiPublished(total, random, clusters, cvs, clustersP, cvsP float64, k know
 }
 
 var table51 = semi{
-	lead: (9.0 + 7.0 + 11.4 + 5.9 + 13.1) / 500,
-	mus:  exponents{low: -8, high: 0},
-	nus:  exponents{low: -8, high: 4, step: 2},
+	lead:  (9.0 + 7.0 + 11.4 + 5.9 + 13.1) / 500,
+	known: -4.2,
+	mus:   exponents{low: -8, high: 0},
+	nus:   exponents{low: -8, high: 4, step: 2},
 	entries: []semiEntry{
-		{name: "Heart", file: "cleveland", share: 0.10, published: semiPublished(83.2, 69, 73.3, 76, 0.01, 0.01, nil)},
+		{name: "Heart", file: "cleveland", share: 0.10, remark: "the thesis has one choice of 30 rows.", published: semiPublished(83.2, 69, 73.3, 76, 0.01, 0.01, known{randomSVM: 3.1, clustersSVM: -3.2})},
 		{
 			name: "Housing", file: "housing", share: 0.05, remark: "the share is not published; with 10 % random + SVM has 80 %.",
-			published: semiPublished(86.2, 70, 73.3, 81.4, 0.18, 0.05, known{randomSVM: 3.4, clustersSVM: 4.6}),
+			published: semiPublished(86.2, 70, 73.3, 81.4, 0.18, 0.05, known{randomSVM: 4.2, clustersSVM: 2.6, cvs3vm: -1.8}),
 		},
-		{name: "Ionosphere", file: "ionosphere", share: 0.10, published: semiPublished(87.1, 78.3, 78.5, 84.2, 0.93, 0.05, nil)},
+		{name: "Ionosphere", file: "ionosphere", share: 0.10, published: semiPublished(87.1, 78.3, 78.5, 84.2, 0.93, 0.05, known{clustersSVM: 3.7, cvs3vm: 1.6})},
 		{
 			name: "Sonar", file: "sonar", share: 0.10, remark: "the thesis has one choice of 21 rows; from one to the next CVS3VM moves by 4 points.",
-			published: semiPublished(77.4, 64, 74.6, 77.1, 0.04, 0.02, known{clustersSVM: -5.4, cvs3vm: -5.1}),
+			published: semiPublished(77.4, 64, 74.6, 77.1, 0.04, 0.02, known{randomSVM: 1.8, clustersSVM: -6.4, cvs3vm: -6.6}),
 		},
 		{
-			name: "NDC", share: 0.05, remark: "another draw than the thesis's, whose planes with all labels are 3 points worse, too.",
-			published: semiPublished(72.6, 58, 60, 67, 0.38, 0.01, known{totalSVM: -3, cvs3vm: -4.8}),
+			name: "NDC", share: 0.05, remark: "other points than the thesis's, of each seed its own; planes with all labels are 4 points worse, too.",
+			published: semiPublished(72.6, 58, 60, 67, 0.38, 0.01, known{totalSVM: -4.3, clustersSVM: -2.6, cvs3vm: -6}),
 		},
 	},
 }

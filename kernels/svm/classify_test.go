@@ -50,10 +50,10 @@ func TestClassify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var full *FullFit
+	var full *Fit
 	o := incremental.Options{Nu: nu, Balanced: true, ClassWeights: map[string]float64{"b": 3}}
 	smo := SMO{Kernel: kernel, Tolerance: 1e-9}
-	err = smo.Classify(context.Background(), b, nil, o, []float64{0.1, nu}, func(f *FullFit) error {
+	err = Classify(context.Background(), smo, b, nil, o, []float64{0.1, nu}, func(f *Fit) error {
 		full = f
 		return nil
 	})
@@ -107,8 +107,8 @@ func TestClassifyWithout(t *testing.T) {
 		t.Fatal(err)
 	}
 	smo := SMO{Kernel: kernel, Tolerance: 1e-9}
-	classify := func(b *incremental.Block, absent func(int) bool) (full *FullFit, err error) {
-		err = smo.Classify(context.Background(), b, absent, incremental.Options{Balanced: true}, []float64{1}, func(f *FullFit) error {
+	classify := func(b *incremental.Block, absent func(int) bool) (full *Fit, err error) {
+		err = Classify(context.Background(), smo, b, absent, incremental.Options{Balanced: true}, []float64{1}, func(f *Fit) error {
 			full = f
 			return nil
 		})

@@ -364,7 +364,7 @@ var statesShow = map[string]map[string][]string{
 	"a burst an hour ago":    {viewOverview: {"Waiting for rows", "the last row came", "The last 24 hours", "93.8 %"}, viewPast: {"last 24 hours"}},
 	"an alarm":               {viewOverview: {"1 problem", "The share of wrong answers rose from 6.0 % to 96.0 %", "What to do:"}, viewPast: {"error up"}},
 	"a gap":                  {viewOverview: {"2 problems", "41200 records"}},
-	"everything refused":     {viewOverview: {"No what comes is refused", "The last 300 records were refused", "Column campaign is not a feature"}, viewStream: {"the payload cannot be decoded"}},
+	"everything refused":     {viewOverview: {"No the last 300 records were refused", "The last 300 records were refused", "Column campaign is not a feature"}, viewStream: {"the payload cannot be decoded"}},
 	"receipts":               {viewReceipts: {"12 345", "witness.example/two", "12 blocks"}, viewBlocks: {"key"}},
 	"dead letters":           {viewStream: {"there would be too many classes", "1 234 561"}},
 	"broker away":            {viewOverview: {"No it is out of the consumer group", "connection refused"}},

@@ -129,19 +129,22 @@ func learning(v *pageView, rate *float64, h *model.History) answerView {
 	if read {
 		since = "the last row came " + roughly(v.Now.Sub(at)) + " ago"
 	}
-	lag := s.Lag()
+	lag, refused := s.Lag(), problemOf(s.Problems, ProblemRefused)
 	switch {
 	case !s.InGroup:
 		a.Class, a.Text = "bad", "No"
 		a.Notes = append(a.Notes, "it is out of the consumer group, so nothing is read")
-	case has(s.Problems, ProblemRefused) && (rate == nil || *rate == 0):
+	case refused != nil && (refused.Count > 0 || rate == nil || *rate == 0):
 		a.Class, a.Text = "bad", "No"
-		a.Notes = append(a.Notes, "what comes is refused; "+since)
+		a.Notes = append(a.Notes, refused.Text, since)
 	case v.Served.Model == nil:
 		a.Class, a.Text = "warn", "Not yet"
 	case rate != nil && *rate > 0:
 		a.Class, a.Text = "good", "Yes"
 		a.Notes = append(a.Notes, rowsPerSecond(*rate)+" in the last minute")
+		if refused != nil {
+			a.Class, a.Notes = "warn", append(a.Notes, refused.Text)
+		}
 	case lag > 0:
 		a.Class, a.Text = "warn", "No row in a minute"
 		a.Notes = append(a.Notes, "records wait to be read; "+since)
@@ -160,9 +163,12 @@ func learning(v *pageView, rate *float64, h *model.History) answerView {
 	return a
 }
 
-// has says whether there is a problem of a kind.
-func has(problems []Problem, kind ProblemKind) bool {
-	return slices.ContainsFunc(problems, func(p Problem) bool { return p.Kind == kind })
+// problemOf is the first problem of a kind; nil: there is none.
+func problemOf(problems []Problem, kind ProblemKind) *Problem {
+	if i := slices.IndexFunc(problems, func(p Problem) bool { return p.Kind == kind }); i >= 0 {
+		return &problems[i]
+	}
+	return nil
 }
 
 // right tells how many answers are right: of new rows, or else of held-out ones.

@@ -628,11 +628,11 @@ func wideModel(k, n int) *incremental.Model {
 	return m
 }
 
-// hostileName is markup, is written from right to left, leaves its direction open, and is
-// long. The end tells names apart.
+// hostileName is markup, is written from right to left, leaves its direction open, has pictures,
+// and is long. The end tells names apart.
 func hostileName(end string) string {
 	const markup = `"><script>hacked=1</script><img src=x onerror="hacked=1">'&{{.}}`
-	return markup + "\u202e" + strings.Repeat("שלום ", 20) + strings.Repeat("W", 300-len(end)) + end
+	return markup + "\u202e" + strings.Repeat("שלום 👩🏽‍🚀 ", 20) + strings.Repeat("W", 200-len(end)) + end
 }
 
 // noLag has read everything.
@@ -941,7 +941,13 @@ func TestPageAtAGlance(t *testing.T) {
 		{"all refused", func(f *fake) {
 			f.past = burst
 			f.status.Problems = []Problem{{Kind: ProblemRefused, Text: "the last 300 records were refused", Action: "name the column"}}
-		}, []string{"Is it learning? No what comes is refused; the last row came", "What needs you? 1 problem", "Is it behind? 60 records wait"}},
+		}, []string{"Is it learning? No the last 300 records were refused the last row came", "What needs you? 1 problem", "Is it behind? 60 records wait"}},
+		{"rows come, and all are refused", func(f *fake) {
+			f.status.Problems = []Problem{{Kind: ProblemRefused, Count: 300, Text: "the last 300 records were refused"}}
+		}, []string{"Is it learning? No the last 300 records were refused"}},
+		{"some are refused", func(f *fake) {
+			f.status.Problems = []Problem{{Kind: ProblemRefused, Text: "41 of the last 1940 records were refused"}}
+		}, []string{"Is it learning? Yes ", "in the last minute 41 of the last 1940 records were refused"}},
 		{"no model", func(f *fake) { f.served.Model, f.served.Problem = nil, "the rows are of one class" }, []string{"Is it learning? Not yet there is no model: the rows are of one class"}},
 		{"falling lag", func(f *fake) { f.past = lagging(-100) }, []string{"at this pace read in about 3 s"}},
 		{"growing lag", func(f *fake) { f.past = lagging(100) }, []string{"growing by 20 a second"}},

@@ -40,6 +40,9 @@
 // the promise too, but lose the digits of features that vary little about a
 // large mean. See Summariser.Summarise.
 //
+// FORMAT.md has the rules of a summary, of the state's digest and of planes for other programs,
+// byte for byte. testdata/second has such a program, which a test compares with this one.
+//
 // # Costs
 //
 // For a block of m rows, n features and k classes: Summarise O(m·n²), Add and

@@ -1,0 +1,315 @@
+package audit_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/calibration"
+	"streamd/incremental/decision"
+	"streamd/incremental/gram"
+	"streamd/retire"
+)
+
+// What second.py reads and writes.
+type (
+	secondBlock struct {
+		Rows    [][]float64 `json:"rows"`
+		Labels  []string    `json:"labels"`
+		Weights []float64   `json:"weights"`
+	}
+	secondState struct {
+		Features    []string           `json:"features"`
+		Blocks      []int              `json:"blocks"`
+		Multipliers [][2]uint64        `json:"multipliers"`
+		Options     *model.OptionsJSON `json:"options"`
+	}
+	secondQuestion struct {
+		Blocks []secondBlock         `json:"blocks"`
+		States []secondState         `json:"states"`
+		Models []httpapi.ModelAnswer `json:"models"`
+	}
+	secondPlane struct {
+		Class string   `json:"class"`
+		W     []string `json:"w"` // 8 bytes each, little endian, in hex
+		Gamma string   `json:"gamma"`
+	}
+	secondAnswer struct {
+		Blocks []string `json:"blocks"`
+		States []struct {
+			Digest string        `json:"digest"`
+			Planes []secondPlane `json:"planes"`
+		} `json:"states"`
+		Fingerprints []string `json:"fingerprints"`
+	}
+)
+
+// ask has the second implementation compute.
+func (q *secondQuestion) ask(t *testing.T) (a secondAnswer) {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("the second implementation needs python3, which is not there: ", err)
+	}
+	in, err := json.Marshal(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed bytes.Buffer
+	c := exec.CommandContext(t.Context(), python, filepath.Join("..", "..", "..", "testdata", "second", "second.py"))
+	c.Stdin, c.Stderr = bytes.NewReader(in), &failed
+	out, err := c.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, failed.String())
+	}
+	if err := json.Unmarshal(out, &a); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func bitsOf(x float64) string {
+	return hex.EncodeToString(binary.LittleEndian.AppendUint64(nil, math.Float64bits(x+0)))
+}
+
+func secondPlanes(planes []incremental.Plane) (out []secondPlane) {
+	for _, p := range planes {
+		s := secondPlane{Class: p.Class, Gamma: bitsOf(p.Gamma)}
+		for _, w := range p.W {
+			s.W = append(s.W, bitsOf(w))
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// secondRows makes a random block for a history. Its kinds are those that the rules of an origin, of
+// lanes and of weights tell apart.
+func secondRows(r *rand.Rand, n int, labels []string) (b secondBlock) {
+	m := 1 + r.IntN(12)
+	if r.IntN(6) == 0 {
+		m = 250 + r.IntN(700) // more than a stretch of a class
+	}
+	weighted := r.IntN(3) == 0
+	unlabelled := []float64{0, 0, 0, 0.3, 0.97}[r.IntN(5)]
+	grid := []float64{0, 1, 256}[r.IntN(3)]                      // whole numbers and fractions have exact sums
+	far := []float64{0, 0, 3.95, 4, 10, 25, 45, 1000}[r.IntN(8)] // in about standard deviations
+	offset := 0.0
+	if r.IntN(3) == 0 {
+		offset = 1e4 * r.NormFloat64()
+	}
+	for i := range m {
+		row := make([]float64, n)
+		for j := range row {
+			row[j] = offset + float64(j+1)*r.NormFloat64()
+			if i == 0 || i == m/2 { // the rows that the origin is taken from
+				row[j] = offset + far*float64(j+1)
+			}
+			if grid > 0 {
+				row[j] = math.Round(grid*row[j]) / grid
+			}
+		}
+		label := labels[r.IntN(len(labels))]
+		if r.Float64() < unlabelled {
+			label = incremental.Unlabelled
+			row[0] += 30
+		}
+		b.Rows, b.Labels = append(b.Rows, row), append(b.Labels, label)
+		if weighted {
+			v := []float64{0, 1, 0.25, 0.1, 3}[r.IntN(5)]
+			if i == 0 || i == m/2 { // so that they hardly move the mean
+				v = 1.0 / 1024
+			}
+			b.Weights = append(b.Weights, v)
+		}
+	}
+	if m == 1 && r.IntN(3) == 0 {
+		b.Weights = []float64{0} // a block that weighs nothing
+	}
+	return b
+}
+
+// block is b as the program has it.
+func (b *secondBlock) block() *incremental.Block {
+	out := &incremental.Block{Weights: b.Weights}
+	for j := range b.Rows[0] {
+		column := make([]float64, len(b.Rows))
+		for i := range column {
+			column[i] = b.Rows[i][j]
+		}
+		out.Columns = append(out.Columns, gram.ColumnOf(column))
+	}
+	for _, label := range b.Labels {
+		at := slices.Index(out.Classes, label)
+		if at < 0 {
+			at, out.Classes = len(out.Classes), append(out.Classes, label)
+		}
+		out.Codes = append(out.Codes, int32(at))
+	}
+	return out
+}
+
+// Of random histories the second implementation, which is written from the documents, finds the same
+// digests of blocks, states and weighted states, the same bits of planes, and the same fingerprints.
+func TestSecondImplementation(t *testing.T) {
+	const histories = 60
+	var q secondQuestion
+	var blocks, digests, fingerprints []string
+	var solved [][]secondPlane
+	var summariser incremental.Summariser
+	counts := map[string]int{}
+	for seed := range uint64(histories) {
+		r := rand.New(rand.NewPCG(91, seed))
+		n := 1 + r.IntN(4)
+		features := incremental.DefaultFeatures(n)
+		labels := [][]string{{"0", "1"}, {"-1", "1"}, {"10", "9", "1e-06", "1.5e+15", "ß", "b"}, {"ham", "spam", "007"}}[r.IntN(4)]
+		state := incremental.NewState(features)
+		live := map[int]*incremental.Summary{}
+		for range 4 + r.IntN(10) {
+			if len(live) > 2 && r.IntN(3) == 0 {
+				for i, s := range live {
+					state.Remove(s)
+					delete(live, i)
+					break
+				}
+			}
+			b := secondRows(r, n, labels)
+			s, err := summariser.Summarise(b.block())
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := len(q.Blocks)
+			if q.Blocks = append(q.Blocks, b); s.Rows() == 0 {
+				blocks, counts["empty"] = append(blocks, ""), counts["empty"]+1
+				continue
+			}
+			digest := s.Digest()
+			blocks = append(blocks, hex.EncodeToString(digest[:]))
+			live[at] = s
+			state.Add(s)
+		}
+		add := func(state *incremental.State, multipliers [][2]uint64, o *incremental.Options) {
+			asked := secondState{Features: features, Blocks: []int{}, Multipliers: multipliers}
+			for i := range q.Blocks {
+				if live[i] != nil {
+					asked.Blocks = append(asked.Blocks, i)
+				}
+			}
+			var planes []secondPlane
+			if o != nil && state.Classes() > 1 {
+				m, err := state.Moments().Solve(*o)
+				if err != nil {
+					t.Fatalf("history %d: %v", seed, err)
+				}
+				asked.Options, planes = new(model.NewOptionsJSON(*o)), secondPlanes(m.Planes)
+				counts["solved"]++
+				q.Models = append(q.Models, answerOf(r, state, m))
+				fingerprints = append(fingerprints, q.Models[len(q.Models)-1].Identity().Fingerprint())
+			}
+			digest := state.Digest()
+			q.States = append(q.States, asked)
+			digests, solved = append(digests, hex.EncodeToString(digest[:])), append(solved, planes)
+		}
+		for _, o := range []incremental.Options{
+			{Nu: 1}, {Nu: math.Exp(3 * r.NormFloat64()), Standardise: true},
+			{Nu: 0.3, Balanced: true, Standardise: r.IntN(2) == 0, ClassWeights: map[string]float64{labels[0]: 2.5, "absent": 3}},
+		} {
+			add(state, nil, &o)
+		}
+		var parts []*incremental.State
+		var weights []uint64
+		var multipliers [][2]uint64
+		for i := range q.Blocks {
+			if live[i] == nil {
+				continue
+			}
+			part := incremental.NewState(features)
+			part.Add(live[i])
+			m, halvings, _ := retire.Multiplier(r.Uint64N(retire.MostHalvings*retire.StepsPerHalving + 1))
+			parts, weights = append(parts, part), append(weights, m<<(retire.MostHalvings-halvings))
+			multipliers = append(multipliers, [2]uint64{m, uint64(halvings)})
+		}
+		add(incremental.WeightedSum(features, parts, weights, retire.WeightBits+retire.MostHalvings), multipliers, nil)
+		for i, s := range live { // and nothing is left
+			state.Remove(s)
+			delete(live, i)
+		}
+		add(state, nil, nil)
+	}
+	got := q.ask(t)
+	if !slices.Equal(got.Blocks, blocks) {
+		at := slices.IndexFunc(got.Blocks, func(string) bool { return true })
+		for at < len(blocks) && got.Blocks[at] == blocks[at] {
+			at++
+		}
+		t.Errorf("block %d is %s, and %s by the second implementation: %+v", at, blocks[at], got.Blocks[at], q.Blocks[at])
+	}
+	if len(got.States) != len(digests) {
+		t.Fatalf("%d states, want %d", len(got.States), len(digests))
+	}
+	for i, s := range got.States {
+		if s.Digest != digests[i] {
+			t.Errorf("state %d has the digest %s, and %s by the second implementation", i, digests[i], s.Digest)
+		}
+		if text := fmt.Sprint(s.Planes); text != fmt.Sprint(solved[i]) {
+			t.Errorf("state %d with %+v has the planes\n%v, and by the second implementation\n%v", i, *q.States[i].Options, solved[i], text)
+		}
+	}
+	if !slices.Equal(got.Fingerprints, fingerprints) {
+		t.Errorf("fingerprints\n%v, and by the second implementation\n%v", fingerprints, got.Fingerprints)
+	}
+	none := sha256.Sum256(nil)
+	if digests[len(digests)-1] != hex.EncodeToString(none[:]) {
+		t.Error("the digest without rows is not that of no bytes")
+	}
+	if counts["empty"] < 3 || counts["solved"] < 2*histories || len(blocks) < 5*histories {
+		t.Errorf("the histories had %d blocks and %v: too little to compare", len(blocks), counts)
+	}
+}
+
+// answerOf is an answer of GET /v1/model with planes of a state, and with whatever else a
+// fingerprint has.
+func answerOf(r *rand.Rand, state *incremental.State, m *incremental.Model) httpapi.ModelAnswer {
+	digest := state.Digest()
+	a := httpapi.ModelAnswer{
+		Digest: hex.EncodeToString(digest[:]), Features: m.Features, Classes: m.Classes, Options: model.NewOptionsJSON(m.Options),
+		Method: model.MethodPSVM, Planes: model.NewPlanesJSON(m.Planes),
+	}
+	var curves []calibration.Curve
+	for range m.Planes {
+		curves = append(curves, []calibration.Curve{
+			calibration.Sigmoid{A: -r.ExpFloat64(), B: r.NormFloat64()},
+			calibration.Isotonic{Values: []float64{-1, r.Float64()}, Probabilities: []float64{0.25, 1}},
+			calibration.Softmax{Weights: []float64{r.NormFloat64(), math.Copysign(0, -1)}, Bias: 1},
+		}[len(m.Classes)%3])
+	}
+	if r.IntN(3) > 0 {
+		a.Calibration = model.NewCalibrationJSON(curves)
+	}
+	rule := decision.ByValue(len(m.Classes))
+	if len(m.Classes) == 2 && r.IntN(2) == 0 {
+		rule = decision.ByThreshold(r.NormFloat64(), []decision.Price{{Class: m.Classes[0], Answer: m.Classes[1], Cost: 5}})
+	}
+	a.Decision = model.NewDecisionJSON(rule, len(m.Classes), "a reason")
+	switch r.IntN(3) {
+	case 0:
+		a.Missing = []model.MissingJSON{{Feature: "x1", Policy: config.MissingMean, Mean: new(r.NormFloat64())}, {Feature: "x2", Policy: config.MissingIndicator, Column: "x2 missing"}}
+	case 1:
+		a.Basis, a.BasisID = &model.BasisJSON{Regulariser: config.RegulariserKernel}, "ab"
+		a.Forgetting = &model.Forgetting{Digest: "cd"}
+	}
+	return a
+}

@@ -61,7 +61,7 @@ type Config struct {
 	HTTP            HTTP          `key:"http"`
 	Log             Log           `key:"log"`
 	Workers         int           `key:"workers" default:"0" min:"0" max:"1024" help:"Goroutines that decode and summarise blocks. The model does not depend on their number. 0: one per CPU."`
-	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"30s" min:"10ms" help:"Time that a stop may take to process and save pending messages before it is forced."`
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"30s" min:"10ms" help:"Time that a stop may take to process and save pending messages. The process is gone then, whatever hangs."`
 
 	origins map[string]origin
 }

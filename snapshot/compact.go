@@ -155,13 +155,13 @@ func (s *Store) replace(ctx context.Context, f filler) error {
 	old, reading := s.db, s.readers
 	s.db, s.readers, s.data, s.file, s.sum = next.db, next.readers, next.data, next.file, next.sum
 	s.swap.Unlock()
-	s.failed = false
+	s.failed, s.unsynced = false, false
 	// While bbolt waits for one reader to end, no other one can: one within another, or one that
 	// the other waits for, would wait for ever.
 	reading.Wait()
 	err = cmp.Or(old.Close(), syncFolder(filepath.Dir(s.target)))
 	if err != nil { // the name may still lead to the old file on the disk
-		s.failed, s.failedSum = true, s.sum
+		s.failed, s.unsynced, s.failedSum = true, true, s.sum
 	}
 	return err
 }
@@ -293,13 +293,18 @@ func (c *copier) copyBucket(from *bbolt.Tx, name []byte) error {
 
 // copyValues copies all values of a file. The head marks the new file as compacted.
 func copyValues(from *bbolt.Tx, to *copier) (head, error) {
+	h, err := copyAll(from, to)
+	h.uncompacted = time.Time{}
+	return h, err
+}
+
+// copyAll copies all values of a file, and its head.
+func copyAll(from *bbolt.Tx, to *copier) (head, error) {
 	err := from.ForEach(func(name []byte, _ *bbolt.Bucket) error { return to.copyBucket(from, name) })
 	if err != nil {
 		return head{}, err
 	}
-	h, err := readHead(from)
-	h.uncompacted = time.Time{}
-	return h, err
+	return readHead(from)
 }
 
 // clearPart writes zeros over everything else.

@@ -16,6 +16,13 @@
 // last fsync failed). Keep the changes, add later ones, and pass them together to a later
 // Save. Saving a change twice has the same effect as saving it once.
 //
+// After a failed fsync the system may have dropped what it could not write, and the next fsync
+// says nothing about it. So the next Save writes a new file, as Compact does, and begins there.
+//
+// When bbolt panics in the middle of a transaction, say on a page that was damaged while the file
+// was open, its locks stay held. The store is broken then: all further calls fail with a
+// *BrokenError, and the process has to end. What was saved before is in the file.
+//
 // # Damage
 //
 // Every value carries a checksum that covers its key, too. The save's own record binds
@@ -58,6 +65,7 @@ package snapshot
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -65,6 +73,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -217,6 +226,19 @@ func (e *ChecksumError) Error() string {
 	return fmt.Sprintf("damaged: %s %q: %s", e.Bucket, e.Key, e.Reason)
 }
 
+// A BrokenError says that bbolt has panicked in the middle of a transaction. The process cannot
+// use the file any more, and has to end.
+type BrokenError struct {
+	Path   string
+	Reason error
+}
+
+func (e *BrokenError) Error() string {
+	return fmt.Sprintf("snapshot %s cannot be used any more: %v (streamd snapshot verify checks the file; restore a copy, or move it away to learn from the log anew)", e.Path, e.Reason)
+}
+
+func (e *BrokenError) Unwrap() error { return e.Reason }
+
 // Store is an open file.
 type Store struct {
 	path     string
@@ -226,12 +248,16 @@ type Store struct {
 
 	writing sync.Mutex
 	failed  bool // the last transaction failed: the disk may lack pages that can be read
+	// unsynced is set when a sync failed: nothing that is written to the file counts as saved.
+	unsynced bool
 	// sum is the sum of the file's values under a key. After a failed transaction the
 	// file may have either sum.
 	sum, failedSum valueSum
 	retired        retirements // as in the file beside it
 	checkpoint     []byte      // of the log of receipts, as far as known; nil: none
 	kept           []byte      // checkpoint in the file beside it
+
+	broken atomic.Pointer[BrokenError] // no call of bbolt is left then
 
 	swap    sync.RWMutex // guards the fields below, which Compact replaces
 	db      *bbolt.DB
@@ -395,10 +421,11 @@ func (s *Store) settle() error {
 	if _, err := s.data.WriteAt(meta, at); err != nil {
 		return err
 	}
-	if err := s.data.Sync(); err != nil {
+	if err := cmp.Or(s.data.Sync(), syncFolder(filepath.Dir(s.target))); err != nil {
+		s.unsynced = true
 		return err
 	}
-	return syncFolder(filepath.Dir(s.target))
+	return nil
 }
 
 // openBolt opens a file that exists, under a lock.
@@ -485,7 +512,8 @@ func syncFolder(dir string) error {
 
 // guard runs f and turns a panic into an error. bbolt panics on bad pages. It reads its
 // file through a mapping, where a bad sector, or a file that is cut short while it is
-// open, causes a memory fault.
+// open, causes a memory fault. f holds no lock that it does not release when it panics: locks of
+// bbolt belong to Store.unbroken.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -513,9 +541,13 @@ func checkName(path string, file *os.File) error {
 func (s *Store) update(f func(*writer) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
+	if err := s.renew(); err != nil {
+		return err
+	}
 	w := new(writer)
 	defer w.close() // after the transaction
-	err := guard(func() error {
+	committing := false
+	err := s.unbroken(func() error {
 		return s.db.Update(func(tx *bbolt.Tx) error {
 			if w.tx = tx; s.failed {
 				if err := s.settle(); err != nil {
@@ -528,12 +560,21 @@ func (s *Store) update(f func(*writer) error) error {
 			if s.key != nil {
 				w.summer = newSummer(s.key, s.sum)
 			}
-			if err := f(w); err != nil || w.summer == nil {
+			if err := f(w); err != nil {
 				return err
 			}
-			return w.putMAC()
+			if w.summer != nil {
+				if err := w.putMAC(); err != nil {
+					return err
+				}
+			}
+			committing = true
+			return nil
 		})
 	})
+	if committing && err != nil && !errors.As(err, new(*fs.PathError)) {
+		s.unsynced = true // writes fail with a path, and fdatasync without one
+	}
 	if err == nil { // the transaction is lost if no name leads to the file any more
 		err = checkName(s.path, s.data)
 	}
@@ -546,6 +587,44 @@ func (s *Store) update(f func(*writer) error) error {
 		s.sum = w.summer.sum
 	}
 	return err
+}
+
+// renew replaces a file of which a sync has failed by a new one.
+func (s *Store) renew() error {
+	if !s.unsynced {
+		return nil
+	}
+	err := checkName(s.path, s.data)
+	if err == nil {
+		err = s.replace(context.Background(), copyAll) // its callers do not know that retired blocks are gone
+	}
+	if err != nil {
+		return fmt.Errorf("a sync of the file has failed, and there is no new one: %w", err)
+	}
+	return nil
+}
+
+// unbroken calls bbolt, unless the store is broken. It is, once the call has panicked.
+func (s *Store) unbroken(call func() error) (err error) {
+	if err := s.Broken(); err != nil {
+		return err
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			s.broken.CompareAndSwap(nil, &BrokenError{s.path, &ChecksumError{Reason: fmt.Sprint(r)}})
+			err = s.Broken()
+		}
+	}()
+	return call()
+}
+
+// Broken returns the *BrokenError of a store that is broken, or nil.
+func (s *Store) Broken() error {
+	if err := s.broken.Load(); err != nil {
+		return err
+	}
+	return nil
 }
 
 // findSum sets the sum to that of the file, which after a failed transaction may be as
@@ -569,14 +648,12 @@ func (s *Store) findSum(tx *bbolt.Tx) error {
 
 // view reads the file in a transaction.
 func (s *Store) view(f func(*bbolt.Tx) error) error {
-	return guard(func() error {
-		tx, end, err := s.begin()
-		if err != nil {
-			return err
-		}
-		defer end()
-		return f(tx)
-	})
+	tx, end, err := s.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	return guard(func() error { return f(tx) })
 }
 
 // begin begins to read the file. If the file is replaced meanwhile, the transaction
@@ -584,7 +661,10 @@ func (s *Store) view(f func(*bbolt.Tx) error) error {
 func (s *Store) begin() (tx *bbolt.Tx, end func(), err error) {
 	s.swap.RLock()
 	defer s.swap.RUnlock()
-	if tx, err = s.db.Begin(false); err != nil {
+	if err := s.unbroken(func() (err error) {
+		tx, err = s.db.Begin(false)
+		return err
+	}); err != nil {
 		return nil, nil, err
 	}
 	readers := s.readers
@@ -595,9 +675,13 @@ func (s *Store) begin() (tx *bbolt.Tx, end func(), err error) {
 	}, nil
 }
 
-// Close closes the file. It waits for writers, and for calls of Summary and Summaries.
+// Close closes the file. It waits for writers, and for calls of Summary and Summaries. The file of
+// a broken store stays open until the process ends.
 func (s *Store) Close() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
+	if s.Broken() != nil {
+		return nil
+	}
 	return s.db.Close()
 }

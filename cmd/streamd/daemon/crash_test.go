@@ -39,6 +39,12 @@ var limitFiles func() error
 // its rebuilds stay unfinished.
 const heldReading = "held reading"
 
+// hangingSave among the flags has every save of the child hang after a signal.
+const hangingSave = "hanging save"
+
+// hangSaves waits for the signal where the system has it.
+var hangSaves func(*Daemon)
+
 // child runs the daemon and prints its address, until it is killed or stopped.
 func child(flags string) int {
 	given := map[string]string{}
@@ -55,12 +61,17 @@ func child(flags string) int {
 	}
 	_, held := given[heldReading]
 	delete(given, heldReading)
+	_, hangs := given[hangingSave]
+	delete(given, hangingSave)
 	cfg, err := config.Load(config.Sources{Flags: given})
 	if err == nil {
 		var d *Daemon
 		if d, err = New(Options{Config: cfg, Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel)}); err == nil {
 			if held {
 				d.archive.Hold()
+			}
+			if hangs {
+				hangSaves(d)
 			}
 			fmt.Println(d.Addr())
 			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

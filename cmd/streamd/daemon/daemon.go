@@ -35,6 +35,7 @@
 //	retiring.go    blocks are retired on request
 //	control/       the control topic, which retires blocks as long as it says so
 //	withdrawing.go the loop follows it
+//	watchdog.go    a stop that hangs ends, too
 //	settings.go    the configuration in the words of the other packages
 //
 // Workers decode and summarise records side by side (package intake). The loop, one
@@ -155,6 +156,7 @@ type Daemon struct {
 	archiving   archiving
 
 	recorder  *recorder
+	watchdog  *watchdog
 	board     statusBoard
 	labelling sync.Mutex // one caller at a time gets label requests
 	windows   windowCache
@@ -404,12 +406,36 @@ const missedRetirements = "the snapshot is older than the last retirement that w
 // continue. Either way everything read by then is applied and saved. If that takes longer
 // than shutdown_timeout, the rest is read again at the next start. After a change of
 // features another Daemon continues.
+//
+// It returns at shutdown_timeout after the stop has begun, whatever hangs. Then it leaves goroutines
+// behind, which the log names, and the process has to end.
 func (d *Daemon) Run(ctx context.Context) error {
+	w, log := newWatchdog(d.cfg.ShutdownTimeout), d.log
+	d.watchdog = w
+	defer context.AfterFunc(ctx, w.begin)()
+	ended := make(chan error, 1)
+	go func() { ended <- d.runAll(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-w.late:
+	}
+	select {
+	case err := <-ended:
+		return err
+	default:
+		return errors.Join(w.cause(), w.names(log))
+	}
+}
+
+// runAll runs the daemon and its successors.
+func (d *Daemon) runAll(ctx context.Context) error {
 	for {
 		successor, err := d.run(ctx)
 		if successor == nil {
 			return err
 		}
+		successor.watchdog = d.watchdog
 		d = successor
 	}
 }
@@ -421,7 +447,15 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	consuming, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	d.stop = stop
-	context.AfterFunc(consuming, func() { close(d.stopping) })
+	context.AfterFunc(consuming, func() {
+		if cause := context.Cause(consuming); !errors.Is(cause, errOtherFeatures) { // a successor goes on
+			if cause != context.Canceled {
+				d.watchdog.reason.Store(&cause)
+			}
+			d.watchdog.begin()
+		}
+		close(d.stopping)
+	})
 	// Dead letters may still be written while the rest is applied.
 	applying, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
@@ -465,7 +499,7 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	recording.Go(func() { d.keep(recordingCtx, taskHistory, func() { d.recorder.run(recordingCtx, d) }) })
 
 	defer context.AfterFunc(consuming, func() {
-		time.AfterFunc(d.cfg.ShutdownTimeout, func() {
+		time.AfterFunc(time.Duration(shareOfStop*float64(d.cfg.ShutdownTimeout)), func() {
 			abandon(fmt.Errorf("stopping takes longer than shutdown_timeout, %s", d.cfg.ShutdownTimeout))
 		})
 	})()

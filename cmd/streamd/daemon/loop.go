@@ -66,6 +66,10 @@ func (d *Daemon) whenDue(now time.Time) {
 	if d.failure != nil {
 		return
 	}
+	if err := d.store.Broken(); err != nil {
+		d.fail(err)
+		return
+	}
 	d.intake.Tell(now)
 	d.forgetWindows(now)
 	d.archiving.whenDue(now)

@@ -273,6 +273,8 @@ func (r *refeaturing) endRead(ctx context.Context, began time.Time, unread []liv
 	switch {
 	case ctx.Err() != nil:
 		return
+	case r.file.Broken() != nil:
+		r.fail(r.file.Broken())
 	case err != nil:
 		r.problem, r.again = err.Error(), now.Add(afterFailure)
 		r.log.Error().Err(err).Msg("live blocks could not be read again in the features that are wanted; it will be tried again")

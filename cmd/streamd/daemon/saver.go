@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,6 +177,7 @@ func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 		}
 	}()
 	s.took = time.Since(s.lastTry)
+	s.damaged(err)
 	if err != nil {
 		s.problem = err
 		s.live.NotSaved(&y.change)
@@ -200,6 +202,13 @@ func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 	default:
 	}
 	s.commits <- y.next
+}
+
+// damaged ends the daemon where the file is damaged: no other try can save to it.
+func (s *saver) damaged(err error) {
+	if s.store.Broken() != nil || errors.As(err, new(*snapshot.ChecksumError)) {
+		s.fail(cmp.Or(s.store.Broken(), err))
+	}
 }
 
 // await waits for the save or compaction under way, if there is one.
@@ -264,6 +273,7 @@ func (s *saver) beginCompaction(now time.Time, ended func(snapshot.SaveInfo, err
 // endCompaction handles the result of a compaction.
 func (s *saver) endCompaction(began, since time.Time, info snapshot.SaveInfo, err error) {
 	s.state, s.job, s.compactProblem = idle, nil, err
+	s.damaged(err)
 	if err != nil {
 		s.live.NotCompacted(since)
 	}

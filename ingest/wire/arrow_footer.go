@@ -45,7 +45,7 @@ func arrowFileStream(in io.ReaderAt, size int64, limits Limits) (io.Reader, erro
 	}
 	f := &flatbuffer{b: footer}
 	root := f.root()
-	version := f.u16(f.field(root, 0))
+	version := max(f.u16(f.field(root, 0)), metadataV4) // old writers leave it out
 	schema, ok := f.tableField(root, 1)
 	parts := []io.Reader{bytes.NewReader(schemaMessage(version, footer, schema.pos))}
 	for _, field := range []int{2, 3} { // dictionaries, record batches

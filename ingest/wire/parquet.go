@@ -89,6 +89,9 @@ func (p *parquetStream) guard(f func() error) (err error) {
 		if strings.Contains(err.Error(), "page size") && strings.Contains(err.Error(), "configured limit") {
 			err = fmt.Errorf("%w, which is a part of the memory: write smaller row groups or pages, ignore the column, or set GOMEMLIMIT higher", err)
 		}
+		if strings.Contains(err.Error(), "decrypt") {
+			err = fmt.Errorf("it is encrypted, and there is no key here: decrypt it first: %w", err)
+		}
 		err = fmt.Errorf("read the Parquet file: %w", err)
 	}
 	return err
@@ -109,7 +112,8 @@ func (p *parquetStream) open(in parquet.ReaderAtSeeker, b *builder) (err error) 
 	properties := parquet.NewReaderProperties(memory.DefaultAllocator)
 	properties.BufferedStreamEnabled = true // else a chunk is read as a whole
 	properties.MaxCompressedPageSize, properties.MaxUncompressedPageSize = int64(p.limits.Pages), int64(p.limits.Pages)
-	if p.file, err = file.NewParquetReader(in, file.WithReadProps(properties)); err != nil {
+	right := &flagged{ReaderAtSeeker: in}
+	if p.file, err = file.NewParquetReader(right, file.WithReadProps(properties)); err != nil {
 		return err
 	}
 	if p.file.MetaData().Schema, err = withoutEmptyGroups(p.file.MetaData()); err != nil {
@@ -136,6 +140,8 @@ func (p *parquetStream) open(in parquet.ReaderAtSeeker, b *builder) (err error) 
 		leaf, typ := newLeaf(root, i, durations)
 		if _, isList := typ.(*arrow.ListType); b.passesOver(name, isList, nil, apart) {
 			leaf, typ = noLeaf{}, arrow.StructOf()
+		} else if err := right.correct(p.file, i); err != nil {
+			return err
 		}
 		fields = append(fields, arrow.Field{Name: name, Type: typ, Nullable: true})
 		p.columns = append(p.columns, parquetColumn{leaf: leaf, index: i})

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -409,4 +410,95 @@ func TestPolars(t *testing.T) {
 		t.Fatal(err)
 	}
 	requireSame(t, b, want)
+}
+
+// TestParquetWrongFlags: old C++ compressed pages of the second version and said that they are not.
+func TestParquetWrongFlags(t *testing.T) {
+	text, err := os.ReadFile("../../testdata/wire/pages_v2.parquet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := wire.Options{}
+	want, err := readWhole(t, text, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Behind the lengths of the levels, of definitions some bytes and of repetitions none, is the
+	// flag.
+	flags := regexp.MustCompile(`\x15[\x02-\x08]\x15\x00\x11`)
+	count := 0
+	lied := flags.ReplaceAllFunc(text, func(b []byte) []byte {
+		count++
+		return append(bytes.Clone(b[:4]), 0x12)
+	})
+	if count != 4 {
+		t.Fatalf("%d pages", count)
+	}
+	if got, err := readWhole(t, lied, opts); err == nil && digest(t, got, len(got.Columns)) == digest(t, want, len(want.Columns)) {
+		t.Error("the flags of a newer writer are not believed")
+	}
+	newer, older := []byte("parquet-cpp-arrow version 26.0.1"), []byte("parquet-cpp version 1.5.1-SNAPSH")
+	lied = bytes.ReplaceAll(lied, newer, older)
+	got, err := readWhole(t, lied, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	requireSame(t, got, want)
+	for i := 4; i < len(lied); i += 3 { // nothing panics
+		corrupt := bytes.Clone(lied)
+		corrupt[i] ^= 0x5a
+		newDecoder(t, opts).DecodeFile(corrupt)
+	}
+}
+
+// TestParquetPageOfNothing: a page of nulls in the second version may have no bytes where those of
+// a compressed nothing could be.
+func TestParquetPageOfNothing(t *testing.T) {
+	codec, err := compress.GetCodec(compress.Codecs.Snappy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer compress.RegisterCodec(compress.Codecs.Snappy, codec)
+	compress.RegisterCodec(compress.Codecs.Snappy, shortCodec{codec})
+	text := parquetOf(t, []parquetColumn{{name: "label", typ: plain, values: [][]any{{"a", "b"}}}, {name: "x", typ: doubles, values: [][]any{{nil, nil}}}, {name: "y", typ: doubles, values: [][]any{{1.0, 2.0}}}},
+		parquet.WithDataPageVersion(parquet.DataPageV2), parquet.WithCompression(compress.Codecs.Snappy))
+	compress.RegisterCodec(compress.Codecs.Snappy, codec)
+	if b, err := readWhole(t, text, wire.Options{Missing: wire.Missing{Default: wire.MissingZero}}); err != nil || b.Columns[0].At(1) != 0 || b.Columns[1].At(1) != 2 {
+		t.Errorf("%v, %v", b, err)
+	}
+}
+
+// shortCodec compresses nothing to nothing.
+type shortCodec struct{ compress.Codec }
+
+func (s shortCodec) Encode(dst, src []byte) []byte {
+	if len(src) == 0 {
+		return nil
+	}
+	return s.Codec.Encode(dst, src)
+}
+
+func (s shortCodec) EncodeLevel(dst, src []byte, level int) []byte { return s.Encode(dst, src) }
+
+// TestParquetEmptyGroups: a group without columns, in a group or not, has no chunk in row groups.
+func TestParquetEmptyGroups(t *testing.T) {
+	text := parquetOf(t, []parquetColumn{{name: "label", typ: plain, values: [][]any{{"a", "b"}}}, {name: "x", typ: doubles, values: [][]any{{1.0, 2.0}}}})
+	footer := len(text) - 8 - int(binary.LittleEndian.Uint32(text[len(text)-8:]))
+	change := func(old, changed string) {
+		t.Helper()
+		i := bytes.Index(text[footer:], []byte(old))
+		if i < 0 {
+			t.Fatalf("no %q in %q", old, text[footer:])
+		}
+		text = slices.Replace(text, footer+i, footer+i+len(old), []byte(changed)...)
+	}
+	// The list of the schema's elements, in Thrift's compact protocol, and its first one. An empty
+	// group has no type and no children, or none of them.
+	change("\x19\x3c", "\x19\x6c")
+	change("\x48\x06schema\x15\x04\x00", "\x48\x06schema\x15\x08\x00"+"\x35\x02\x18\x05empty\x00"+"\x35\x02\x18\x06nested\x15\x02\x00"+"\x35\x02\x18\x05inner\x15\x00\x00")
+	binary.LittleEndian.PutUint32(text[len(text)-8:], uint32(len(text)-8-footer))
+	b, err := readWhole(t, text, wire.Options{})
+	if err != nil || b.Rows() != 2 || len(b.Columns) != 1 || b.Columns[0].At(1) != 2 {
+		t.Errorf("%v, %v", b, err)
+	}
 }

@@ -82,3 +82,7 @@ pq.write_table(durations, "durations.parquet")
 
 # polars puts the schema into a file without the length of its message.
 pl.DataFrame({"label": ["a", "b", "a", "c"], "u": U, "v": V}).write_ipc("polars.arrow")
+
+# Pages of the second version, all of them compressed.
+pages = pa.table({"label": ["a", "b"] * 100, "x": [i // 50 / 4 for i in range(200)]})
+pq.write_table(pages, "pages_v2.parquet", compression="snappy", data_page_version="2.0", use_dictionary=False, row_group_size=100)

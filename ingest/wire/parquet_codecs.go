@@ -8,11 +8,34 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// Parquet's first codec of LZ4 (Compression.md, "LZ4") never said how blocks are framed. Hadoop
-// writes stretches of two lengths in big-endian order, of the text and of the block, and a block.
-// Older C++ writes a bare block. arrow-go reads none of them.
-func init() { compress.RegisterCodec(compress.Codecs.Lz4, oldLZ4{}) }
+func init() {
+	compress.RegisterCodec(compress.Codecs.Lz4, oldLZ4{})
+	for _, compression := range []compress.Compression{
+		compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Brotli, compress.Codecs.Zstd, compress.Codecs.Lz4Raw,
+	} {
+		codec, err := compress.GetCodec(compression)
+		if err != nil {
+			panic(err) // the library has them all
+		}
+		compress.RegisterCodec(compression, emptyToo{codec})
+	}
+}
 
+// emptyToo is a codec that takes nothing for the compressed form of nothing, as pages of nulls
+// alone have it in the second version of pages.
+type emptyToo struct{ compress.Codec }
+
+// DecodeWithError implements compress.ErrorCodec.
+func (e emptyToo) DecodeWithError(dst, src []byte) ([]byte, error) {
+	if len(dst) == 0 && len(src) == 0 {
+		return dst, nil
+	}
+	return compress.Decode(e.Codec, dst, src)
+}
+
+// oldLZ4 is Parquet's first codec of LZ4 (Compression.md, "LZ4"), which never said how
+// blocks are framed. Hadoop writes stretches of two lengths in big-endian order, of the text and of
+// the block, and a block. Older C++ writes a bare block. arrow-go reads neither.
 type oldLZ4 struct{ compress.Codec }
 
 var errLZ4 = errors.New("the page is compressed by LZ4 in an unknown way")

@@ -327,6 +327,15 @@ func (l *Ledger) Remove(id string) (e Entry, ok bool) {
 	return Entry{}, false
 }
 
+// SetItemKey sets the ItemKey of a block, live or withdrawn, if the ledger has one of that id.
+func (l *Ledger) SetItemKey(id string, key [sha256.Size]byte) {
+	for _, s := range []*shelf{l.live, l.withdrawn} {
+		if e := s.byID[id]; e != nil {
+			e.ItemKey = key
+		}
+	}
+}
+
 // Withdraw withdraws a live block. ok is false if the block is not live.
 func (l *Ledger) Withdraw(id string) (ok bool) { return l.move(id, l.live, l.withdrawn) }
 

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"go.etcd.io/bbolt"
-	sumdb "golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"streamd/retire/receipt"
@@ -30,7 +29,7 @@ type worldLog struct {
 }
 
 func newWorldLog() *worldLog {
-	private, _, err := sumdb.GenerateKey(bytes.NewReader(bytes.Repeat([]byte{5}, 32)), "streamd/orders/5")
+	private, err := receipt.GenerateKey(bytes.NewReader(bytes.Repeat([]byte{5}, 32)), "streamd/orders")
 	if err != nil {
 		panic(err)
 	}
@@ -55,9 +54,13 @@ func (l *worldLog) grow(c *Change) *receipt.Growth {
 	}
 	l.growth = nil
 	var records []receipt.Record
+	if l.head.Size == 0 {
+		leaf := receipt.Leaf{Kind: receipt.Begun, VRF: l.key.VRF(), Durable: c.SavedAt}
+		records = append(records, receipt.Record{Leaf: leaf.AppendBinary(nil)})
+	}
 	for i := range c.Retired {
 		var tree receipt.Tree
-		item := l.key.Item(fmt.Sprint(i), receipt.Hash{})
+		item := l.key.Item(fmt.Sprint(i), receipt.Hash{}, receipt.Hash{})
 		tree.Put(item)
 		leaf := receipt.Leaf{Kind: receipt.Expired, Blocks: 1, Rows: int64(i), Earliest: c.SavedAt, Latest: c.SavedAt, Durable: c.SavedAt, Items: receipt.ListHash([]receipt.Item{item})}
 		leaf.Before.Root, leaf.After.Root = tree.Root(), receipt.EmptyRoot
@@ -80,7 +83,11 @@ func (l *worldLog) checkpoint(size int64) []byte {
 	if err != nil {
 		panic(err)
 	}
-	return fmt.Appendf(nil, "%s\n%d\n%s\n\n", l.key.Name(), size, root)
+	signed, err := l.key.Sign(size, root)
+	if err != nil {
+		panic(err)
+	}
+	return signed
 }
 
 // saved is called when the last change has been saved.

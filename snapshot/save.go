@@ -56,6 +56,9 @@ type Change struct {
 	// Archive has archived blocks, which take the place of those of the same id. None is also
 	// in Put or Withdraw. Applied after Delete.
 	Archive []Archived
+	// Rekeyed sets the ItemKey of blocks that the file has, live, withdrawn or archived, and that are in
+	// none of the above. Others are ignored.
+	Rekeyed []Rekeyed
 	Offsets []Offset // those that have changed
 	Parts   []Part   // new ones of blocks that are live after the change
 	// Spaces are all spaces after the change. Others are deleted with everything that
@@ -80,6 +83,12 @@ type Change struct {
 	// Detectors is a record of the drift detectors, which this package does not read; nil: as
 	// at the last save.
 	Detectors []byte
+}
+
+// Rekeyed is a block with the key of its item in the tree of receipts.
+type Rekeyed struct {
+	ID      string
+	ItemKey [sha256.Size]byte
 }
 
 // SpaceChange is the change of a space, or a whole new one. Basis and Report are ignored
@@ -320,6 +329,11 @@ func (p *Prepared) writeBlocks(w *writer, put []*Block, digests [][sha256.Size]b
 	}
 	for _, e := range byID(c.Withdraw, func(e *retire.Entry) string { return e.ID }) {
 		if err := w.withdraw(e); err != nil {
+			return err
+		}
+	}
+	for _, k := range byID(c.Rekeyed, func(k *Rekeyed) string { return k.ID }) {
+		if err := w.rekey(k); err != nil {
 			return err
 		}
 	}
@@ -724,6 +738,41 @@ func (w *writer) withdraw(e *retire.Entry) error {
 		return err
 	}
 	w.head.withdrawn.add(value)
+	return nil
+}
+
+// rekey sets the ItemKey of an entry that has none.
+func (w *writer) rekey(k *Rekeyed) error {
+	for _, in := range []struct {
+		bucket []byte
+		tally  *tally
+	}{{bucketBlocks, &w.head.blocks}, {bucketWithdrawn, &w.head.withdrawn}, {bucketArchive, &w.head.archive.blocks}} {
+		if in.tally.n == 0 {
+			continue
+		}
+		old := w.tx.Bucket(in.bucket).Get([]byte(k.ID))
+		if old == nil {
+			continue
+		}
+		e, digest, has, err := decodeEntry(in.bucket, k.ID, old)
+		if err != nil {
+			return err
+		}
+		if e.ItemKey != ([sha256.Size]byte{}) {
+			continue
+		}
+		e.ItemKey = k.ItemKey
+		summary := &digest
+		if !has {
+			summary = nil
+		}
+		in.tally.remove(old)
+		value := w.encode(func(frame []byte) []byte { return appendBlock(frame, &e, summary) })
+		if err := w.putValue(in.bucket, []byte(k.ID), value); err != nil {
+			return err
+		}
+		in.tally.add(value)
+	}
 	return nil
 }
 

@@ -422,7 +422,9 @@ func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
 		t.receipt(receipt.RetiredAt, receipt.DigestBefore, receipt.DigestAfter, receipt.Remains, receipt.InBasis)
 		if receipt.Receipt != nil {
 			t.leaf(*receipt.Receipt)
-			t.row("salt", receipt.Block.Salt)
+			if receipt.Block.Proof != "" {
+				t.row("proof", receipt.Block.Proof)
+			}
 		}
 	})
 	if known, ok := errors.AsType[*httpapi.ErrorDetail](err); ok && known.Code == httpapi.CodeNotFound && c.id() != c.Block {

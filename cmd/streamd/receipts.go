@@ -22,13 +22,13 @@ import (
 type receiptsCmd struct {
 	Get    receiptsGetCmd    `cmd:"" help:"Get a receipt from a running daemon."`
 	Verify receiptsVerifyCmd `cmd:"" help:"Check a receipt, without a daemon: the signature of the log, that the receipt is in it, and that the blocks have left the live set. With a snapshot also check its sums and its whole log."`
-	Find   receiptsFindCmd   `cmd:"" help:"Find the receipts about blocks in a copy of the snapshot, and the salts of the blocks, with the log's private key."`
+	Find   receiptsFindCmd   `cmd:"" help:"Find the receipts about blocks in a copy of the snapshot, and the proofs of their keys, with the log's private key."`
 }
 
 type receiptsVerifyCmd struct {
 	File      string   `arg:"" help:"The receipt, as streamd receipts get writes it. - is standard input."`
 	Key       string   `required:"" placeholder:"FILE" help:"File with the public key of the log: the one beside receipts.key_file that ends in .pub."`
-	Blocks    []string `name:"block" sep:"none" placeholder:"ID=SALT" help:"Also check that the receipt is about this block, with the salt that the answer to the retirement has for it. May be given many times."`
+	Blocks    []string `name:"block" sep:"none" placeholder:"ID[=PROOF]" help:"Also check that the receipt is about this block: of one that a message key names (key:…) with the proof that the answer to the retirement has for it. May be given many times."`
 	Witnesses []string `name:"witness" sep:"none" placeholder:"KEY" help:"Also check that this witness has cosigned the log, by its public key NAME+HASH+KEY. May be given many times: all have to."`
 	Quorum    int      `placeholder:"N" help:"Number of the witnesses of --witness that have to have cosigned. The default is all."`
 
@@ -74,8 +74,6 @@ type receiptReport struct {
 	Cosigned   []cosignature     `json:"cosigned,omitempty"` // by witnesses of --witness
 	Replay     *replayedReport   `json:"replay,omitempty"`
 	Snapshot   *audit.Report     `json:"snapshot,omitempty"`
-
-	version byte // of the leaf
 }
 
 // listedOffsets bounds the offsets in a report.
@@ -109,21 +107,22 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
 	report := receiptReportOf(r)
-	var salts map[string]receipt.Hash
-	if report.Named, salts, err = c.named(r); err != nil {
+	named, err := c.named(r)
+	if err != nil {
 		return err
 	}
+	report.Named = slices.Sorted(maps.Keys(named))
 	if c.Snapshot != "" {
 		key, err := readPrivate(c.PrivateKey, public)
 		if err != nil {
 			return err
 		}
-		var named *receipt.Leaf
-		if report.Snapshot, named, err = audit.Snapshot(c.Snapshot, r, public, key, salts); err != nil {
+		var model *receipt.Leaf
+		if report.Snapshot, model, err = audit.Snapshot(c.Snapshot, r, public, key, named); err != nil {
 			return err
 		}
-		if report.Without == "" && named != nil && !r.Leaf.Kind.Listed() {
-			report.Without = fingerprint(named.Without)
+		if report.Without == "" && model != nil && r.Leaf.Kind.Modelled() {
+			report.Without = fingerprint(model.Without)
 		}
 	}
 	if report.Cosigned, err = c.cosigned(r); err != nil {
@@ -158,7 +157,7 @@ func receiptReportOf(r *receipt.Receipt) *receiptReport {
 		RootBefore: hex.EncodeToString(l.Before.Root[:]), RootAfter: hex.EncodeToString(l.After.Root[:]),
 		Settings: hex.EncodeToString(l.Settings[:]), Request: hex.EncodeToString(l.Request[:]), Model: fingerprint(l.Model),
 		Scope: l.Scope.Names(), Absent: len(r.Items) > 0 && l.Kind != receipt.Restored && !l.Kind.Listed(), Restored: len(r.Items) > 0 && l.Kind == receipt.Restored,
-		Passing: l.Passing, Without: fingerprint(l.Without), Leaves: l.Leaves, Others: r.Others, version: l.Version,
+		Passing: l.Passing, Without: fingerprint(l.Without), Leaves: l.Leaves, Others: len(r.Others),
 	}
 	if !l.LogUntil.IsZero() {
 		report.LogUntil = &l.LogUntil
@@ -174,25 +173,28 @@ func receiptReportOf(r *receipt.Receipt) *receiptReport {
 	return report
 }
 
-// named lists the ids of --block, with the salt of each. It is an error if the receipt is not about one
-// of them.
-func (c *receiptsVerifyCmd) named(r *receipt.Receipt) (ids []string, salts map[string]receipt.Hash, err error) {
-	salts = map[string]receipt.Hash{}
+// named has the keys of the items of the blocks of --block, by id. It is an error if the receipt is not
+// about one of them.
+func (c *receiptsVerifyCmd) named(r *receipt.Receipt) (keys map[string]receipt.Hash, err error) {
+	keys = map[string]receipt.Hash{}
 	for _, block := range c.Blocks {
-		at := strings.LastIndex(block, "=")
-		if at < 0 {
-			return nil, nil, fmt.Errorf("--block %s: want ID=SALT", block)
+		id, text := block, ""
+		if receipt.Keyed(block) {
+			at := strings.LastIndex(block, "=")
+			if at < 0 {
+				return nil, fmt.Errorf("--block %s: a message key names the block: want ID=PROOF", block)
+			}
+			id, text = block[:at], block[at+1:]
 		}
-		id := block[:at]
-		if salts[id], err = receipt.ParseHash(block[at+1:]); err != nil {
-			return nil, nil, fmt.Errorf("--block %s: the salt %w", block, err)
+		proof, err := hex.DecodeString(text)
+		if err != nil || hex.EncodeToString(proof) != text {
+			return nil, fmt.Errorf("--block %s: the proof is not %d bytes in hex, in small letters", block, receipt.VRFProofSize)
 		}
-		if !r.Names(id, salts[id]) {
-			return nil, nil, fmt.Errorf("%s: it is not about block %s, or the salt is another one", c.File, id)
+		if keys[id], err = r.Named(id, proof); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.File, err)
 		}
-		ids = append(ids, id)
 	}
-	return ids, salts, nil
+	return keys, nil
 }
 
 // showProved prints the part of the report that the receipt proves.
@@ -237,9 +239,12 @@ func (r *receiptReport) showProved(t *table) {
 // prove.
 func (r *receiptReport) showStated(t *table) {
 	t.row("stated", "by the owner of the log, and not proved by the receipt:")
-	if r.Kind == receipt.Served {
+	switch r.Kind {
+	case receipt.Begun:
+		t.row("begun", "the log, with the key of the items that its name is bound to")
+	case receipt.Served:
 		t.row("served", fmt.Sprintf("a model without the blocks of those receipts before number %d that name none", r.Leaves))
-	} else {
+	default:
 		t.row(r.Kind.String(), fmt.Sprintf("%s in %s of topic %s", counted(r.Rows, "row"), counted(r.Blocks, "block"), r.Topic))
 	}
 	if r.Blocks > 0 {
@@ -267,7 +272,7 @@ func (r *receiptReport) showStated(t *table) {
 	switch {
 	case r.Without != "":
 		t.row("model after", r.Without+", the first that was served")
-	case r.version > 1 && !r.Kind.Listed(): // no served model had blocks that were not live
+	case r.Kind.Modelled():
 		t.row("model after", "was not served yet; a later receipt of kind served names it (--snapshot finds it)")
 	}
 	r.showScope(t)

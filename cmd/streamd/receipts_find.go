@@ -22,7 +22,7 @@ type receiptsFindCmd struct {
 // receiptsOf are the receipts about a block.
 type receiptsOf struct {
 	Block    string         `json:"block"`
-	Salt     string         `json:"salt"` // for --block of verify
+	Proof    string         `json:"proof,omitempty"` // for --block of verify
 	Receipts []foundReceipt `json:"receipts"`
 }
 
@@ -40,8 +40,7 @@ func (c *receiptsFindCmd) Run(s *surroundings) error {
 	var all []*receiptsOf
 	wanted := map[receipt.Hash]*receiptsOf{}
 	for _, id := range c.IDs {
-		salt := key.Salt(id)
-		of := &receiptsOf{Block: id, Salt: hex.EncodeToString(salt[:]), Receipts: []foundReceipt{}}
+		of := &receiptsOf{Block: id, Proof: hex.EncodeToString(key.ProveItemKey(id)), Receipts: []foundReceipt{}}
 		all, wanted[key.ItemKey(id)] = append(all, of), of
 	}
 	if err := findReceipts(c.Snapshot, key, wanted); err != nil {
@@ -49,10 +48,10 @@ func (c *receiptsFindCmd) Run(s *surroundings) error {
 	}
 	var missing []string
 	t := newTable(s.stdout)
-	t.row("block", "receipt", "kind", "durable", "salt")
+	t.row("block", "receipt", "kind", "durable", "proof")
 	for _, of := range all {
 		for _, r := range of.Receipts {
-			t.row(of.Block, strconv.FormatInt(r.Leaf, 10), r.Kind.String(), utc(r.Durable), of.Salt)
+			t.row(of.Block, strconv.FormatInt(r.Leaf, 10), r.Kind.String(), utc(r.Durable), of.Proof)
 		}
 		if len(of.Receipts) == 0 {
 			missing = append(missing, of.Block)

@@ -142,8 +142,8 @@ func (t *table) retirement(r *httpapi.Retirement) {
 	}
 	for _, b := range r.First[:min(len(r.First), shownBlocks)] {
 		t.row("block", b.ID)
-		if b.Salt != "" {
-			t.row("salt", b.Salt)
+		if b.Proof != "" {
+			t.row("proof", b.Proof)
 		}
 	}
 	if more := r.Blocks - shownBlocks; more > 0 {

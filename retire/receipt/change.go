@@ -25,13 +25,9 @@ import (
 //	11  key, value, value    a neighbour that has another value after
 //	12  before, after        a part that only the tree before has, in place of one that only the
 //	                         tree after has; none is below another
-//	13  bit (1), hash, right an inner node whose left is a part that is the same in both
-//	14  bit (1), left, hash  one whose right is such a part
-//	16 + 2·gap               as 13, with the bit that is gap + 1 behind that of the inner node above,
-//	                         or behind −1
-//	17 + 2·gap               as 14, likewise
-//
-// Leaves of version 3 have these in place of 13 and 14.
+//	16 + 2·gap  hash, right  an inner node whose left is a part that is the same in both, with the bit
+//	                         that is gap + 1 behind that of the inner node above, or behind −1
+//	17 + 2·gap  left, hash   one whose right is such a part, likewise
 //
 // The change is about the items of the kinds 2, 4 and 5. If all parts are of the kinds 0 to 5,
 // nothing else differs between the two trees.
@@ -57,8 +53,7 @@ const (
 	tagAdded
 	tagReplaced
 	tagInPlace byte = 12
-	tagBeside  byte = 13 // and the side that is the same
-	tagStep    byte = 16 // likewise, and twice the gap
+	tagStep    byte = 16 // and the side that is the same, and twice the gap
 )
 
 // mostGap is the largest gap of a tagStep.
@@ -357,7 +352,7 @@ func readPart(b []byte, path []turn, inOne bool) (p *part, rest []byte, err erro
 
 // readFields reads what comes after the kind of a node.
 func readFields(tag byte, b []byte, path []turn, inOne bool) (p *part, rest []byte, err error) {
-	if tag == tagNode || tag >= tagInPlace && tag <= tagBeside+1 || tag >= tagStep {
+	if tag == tagNode || tag == tagInPlace || tag >= tagStep {
 		p = &part{inner: true}
 		above, same := -1, -1 // the bit of the inner node above, and the side that is the same
 		if last := len(path) - 1; last >= 0 {
@@ -381,9 +376,6 @@ func readFields(tag byte, b []byte, path []turn, inOne bool) (p *part, rest []by
 			}
 			if p.bit, b = b[0], b[1:]; int(p.bit) <= above {
 				return nil, nil, errors.New("the bits of a path do not ascend")
-			}
-			if tag >= tagBeside {
-				same = int(tag - tagBeside)
 			}
 		}
 		for side := range p.below {

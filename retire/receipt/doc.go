@@ -6,15 +6,27 @@
 //	change.go   proof that blocks were in one tree and are absent from a later one, or the reverse
 //	log.go      leaves become a log; a proof of one is checked offline
 //	key.go      the key that signs, and the salts of commitments
+//	vrf.go      the keys of items
+//	witness.go  cosignatures of others
 //
 // # Commitments
 //
 // A receipt must not keep what it says was forgotten. So the tree, the leaves and the proofs
-// have no id, key, label or number of a row. A block's item is HMAC-SHA256(salt, id) and
-// HMAC-SHA256(salt, digest of its summary). The salt is HMAC-SHA256(secret, id), and the secret
-// is HMAC-SHA256(seed of the log's key, "streamd receipts salts"). The salt goes to the caller who
-// asked for the retirement, and who can then show that the receipt is about that id. Without salt or key
-// nobody can find out whether an item is that of some id, even one of few possible ids.
+// have no id, key, label or number of a row. A block's item has a key and a value.
+//
+// The key is a function of the block's id that nobody chooses (vrf.go). So a block has one place in
+// the tree, whoever asks: a dishonest owner cannot take out another item in its stead. Of an id that is a
+// position everybody can compute the key. Of an id that is a message key only the log's owner can, and
+// gives a proof of it to whoever asked for the retirement. Without that, or the log's key, nobody can find
+// out whether an item is that of some id, even one of few possible ids.
+//
+// The value is HMAC-SHA256(salt, digest of the summary). The salt is HMAC-SHA256(secret, id), and the
+// secret is HMAC-SHA256(seed of the log's key, "streamd receipts salts"). It stays with the owner.
+//
+// The private key of the function is HMAC-SHA256(seed of the log's key, "streamd receipts vrf"). Three
+// things name its public half: the first leaf of the log, every checkpoint, and a hash of it at the end
+// of the log's name, which is part of the log's public key. So Check refuses another function without
+// having seen any other part of the log.
 //
 // The root of the tree is a function of the set of live blocks and of the key. The digest of the
 // sums alone does not say which blocks these are: two sets can have one sum. It has no salt, so

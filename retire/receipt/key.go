@@ -1,10 +1,10 @@
 package receipt
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -16,12 +16,31 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// Key signs the checkpoints of a log, and makes the salts of its commitments.
+// Key signs the checkpoints of a log, and makes the keys of its items and the salts of its commitments.
+//
+// All are derived from the seed of the signing key. The log's name ends with a hash of the function's
+// public key. So another function cannot pass under the log's public key, neither for all nor for one
+// who asks.
 type Key struct {
 	signer note.Signer
 	public string // the verifier key
 	secret Hash   // of the salts
+	vrf    *vrf   // of the items' keys
 }
+
+// GenerateKey makes the text of a private key for a log. Its name gets an end that binds the function of
+// the items' keys, and that no other log's has.
+func GenerateKey(random io.Reader, name string) (private string, err error) {
+	var seed Hash
+	if _, err := io.ReadFull(random, seed[:]); err != nil {
+		return "", err
+	}
+	private, _, err = note.GenerateKey(bytes.NewReader(seed[:]), name+"/"+vrfName(vrfOf(seed).public))
+	return private, err
+}
+
+// vrfOf is the function of the items' keys that belongs to the seed of a signing key.
+func vrfOf(seed Hash) *vrf { return newVRF(keyed(seed, []byte("streamd receipts vrf"))) }
 
 // PublicFile is the file beside a key that has its public half, for those who check receipts.
 func PublicFile(path string) string { return path + ".pub" }
@@ -67,13 +86,12 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// makeKey makes a key and its files. The name gets a random end: it has to be that of one log
-// only.
+// makeKey makes a key and its files.
 func makeKey(path, name string) (*Key, error) {
 	if public := PublicFile(path); exists(public) {
 		return nil, fmt.Errorf("%s does not exist, and its public half %s does, which receipts are checked with: put the key back; or move the public half away, too, and another key is made", path, public)
 	}
-	private, _, err := note.GenerateKey(rand.Reader, fmt.Sprintf("streamd/%s/%s", name, strings.ToLower(rand.Text()[:8])))
+	private, err := GenerateKey(rand.Reader, "streamd/"+name)
 	if err != nil {
 		return nil, err
 	}
@@ -124,10 +142,40 @@ func ParseKey(text string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Key{signer: signer, secret: keyed(Hash(seed[1:]), []byte("streamd receipts salts"))}
+	k := &Key{signer: signer, secret: keyed(Hash(seed[1:]), []byte("streamd receipts salts")), vrf: vrfOf(Hash(seed[1:]))}
+	if end := "/" + vrfName(k.vrf.public); !strings.HasSuffix(k.Name(), end) {
+		return nil, fmt.Errorf("the name of the key has to end with %s, which binds the keys of the items to it: let streamd make a key", end)
+	}
 	k.public, err = publicOf(signer.Name(), seed[1:])
 	return k, err
 }
+
+// parsePublic reads the public key of a log, NAME+HASH+KEY as Public writes it.
+func parsePublic(public string) (note.Verifier, error) {
+	verifier, err := note.NewVerifier(public)
+	if err != nil {
+		return nil, err
+	}
+	_, rest, _ := strings.Cut(public, "+")
+	_, text, _ := strings.Cut(rest, "+")
+	key, err := unbase64(text)
+	if err != nil || readPoint(key[1:]) == nil || public != fmt.Sprintf("%s+%08x+%s", verifier.Name(), verifier.KeyHash(), text) {
+		return nil, errors.New("not the public key of a log as streamd writes it")
+	}
+	return verifier, nil
+}
+
+// unbase64 decodes base64 that has nothing but its letters, and no bits that stand for nothing.
+func unbase64(text string) ([]byte, error) {
+	b, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || base64.StdEncoding.EncodeToString(b) != text {
+		return nil, errors.New("not base64, or with further letters or bits")
+	}
+	return b, nil
+}
+
+// VRF is the public key of the function that makes the keys of items.
+func (k *Key) VRF() Hash { return k.vrf.public }
 
 // Name is that of the log.
 func (k *Key) Name() string { return k.signer.Name() }
@@ -158,19 +206,11 @@ func (k *Key) Salt(of string) Hash { return keyed(k.secret, []byte(of)) }
 // Commit is the commitment of a text, an id among others, under a salt.
 func Commit(salt Hash, of string) Hash { return keyed(salt, []byte(of)) }
 
-// Item is the item of a live block. The digest is that of its summary in the features.
-func (k *Key) Item(id string, digest Hash) Item {
-	salt := k.Salt(id)
-	return Item{Key: Commit(salt, id), Value: keyed(salt, digest[:])}
-}
-
-// ItemKey is the key of a block's item.
-func (k *Key) ItemKey(id string) Hash { return Commit(k.Salt(id), id) }
-
-// ParseHash reads a hash in hex.
-func ParseHash(s string) (h Hash, err error) {
-	if b, err := hex.DecodeString(s); err != nil || copy(h[:], b) < len(h) || len(b) > len(h) {
-		return Hash{}, fmt.Errorf("%q: want %d bytes in hex", s, len(h))
+// Item is the item of a live block. The digest is that of its summary in the features. key is the key
+// of the item; zero: it is computed.
+func (k *Key) Item(id string, key, digest Hash) Item {
+	if key == (Hash{}) {
+		key = k.ItemKey(id)
 	}
-	return h, nil
+	return Item{Key: key, Value: keyed(k.Salt(id), digest[:])}
 }

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"streamd/incremental/decode"
 )
@@ -27,12 +29,13 @@ const (
 	Served                    // a model is served without the blocks of earlier leaves
 	Purged                    // archived blocks have lost their summaries, or withdrawn ones their places
 	Returned                  // withdrawn blocks are archived again
+	Begun                     // no block: the log begins
 	Kinds                     // 1 + the number of kinds
 )
 
 var kinds = [Kinds]string{
 	Retired: "retired", Deleted: "deleted", Expired: "expired", Replaced: "replaced", Lost: "lost", Withdrawn: "withdrawn", Restored: "restored",
-	Served: "served", Purged: "purged", Returned: "returned",
+	Served: "served", Purged: "purged", Returned: "returned", Begun: "begun",
 }
 
 func (k Kind) known() bool { return k >= Retired && k < Kinds }
@@ -40,6 +43,10 @@ func (k Kind) known() bool { return k >= Retired && k < Kinds }
 // Listed reports whether the blocks are not live. Leaves of such a kind have a list of them in place
 // of the proof of a change.
 func (k Kind) Listed() bool { return k == Purged || k == Returned }
+
+// Modelled reports whether a leaf of the kind names the first model without the blocks: served models had
+// them.
+func (k Kind) Modelled() bool { return !k.Listed() && k != Begun }
 
 // String is the name.
 func (k Kind) String() string {
@@ -68,9 +75,6 @@ const (
 	Archive                  // summaries of blocks that the retention policy let go
 	places
 )
-
-// placesOf1 is the number of places in a leaf of version 1.
-const placesOf1 = Copies + 1
 
 var placeNames = [places]string{"state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive"}
 
@@ -115,7 +119,6 @@ type Next struct {
 
 // Leaf is an entry of the log. It has no id, key, label or number of a row.
 type Leaf struct {
-	Version  byte // that it was read in; AppendBinary writes the latest one
 	Kind     Kind
 	Blocks   int64
 	Rows     int64
@@ -123,7 +126,7 @@ type Leaf struct {
 	Latest   time.Time
 	Durable  time.Time // when the save began that made it durable
 	// LogUntil is the time by which the retention of the topic drops the latest record, by its
-	// event time; the zero time if that is not known, or no time does. Version 1 has none.
+	// event time; the zero time if that is not known, or no time does.
 	LogUntil time.Time
 	// Passing counts blocks that no live set was saved with, or all: they came and went, or
 	// went and came back, between the two saves. Blocks, Rows, the times and Items leave them
@@ -134,7 +137,7 @@ type Leaf struct {
 	// the other kinds they are those of the save before and of this save, between which other
 	// blocks may have come and gone.
 	Before, After Side
-	Items         Hash     // ListHash of the blocks: by key, but for other kinds than Retired in version 1
+	Items         Hash     // ListHash of the blocks, by key
 	Settings      Hash     // of topic, features, options and algorithm
 	Request       Hash     // HMAC-SHA256 of the request under its salt; zero without one
 	Model         [16]byte // fingerprint of the model that was served before Without, or last
@@ -145,6 +148,7 @@ type Leaf struct {
 	// these blocks.
 	Without   [16]byte
 	Leaves    int64 // of kind Served: Without is that of the leaves before this number that have none yet
+	VRF       Hash  // of kind Begun: the public key of the function that makes the keys of items
 	Scope     Scope
 	Principal string // name of who asked; "" if nobody did, but a topic or the policy
 	Build     string // version of streamd
@@ -155,7 +159,7 @@ type Leaf struct {
 // Proved reports whether a proof belongs to the leaf: that of a change of the live set, or of listed
 // kinds the list of the items.
 func (l *Leaf) Proved() bool {
-	return l.Kind == Retired || l.Kind.Listed() || l.Version > 1 && l.Blocks > 0
+	return l.Kind == Retired || l.Kind.Listed() || l.Blocks > 0
 }
 
 // Bounds of a leaf, so that it has less than 64 KiB.
@@ -177,8 +181,8 @@ func (l *Leaf) Add(rows int64, at time.Time) {
 	l.Rows += rows
 }
 
-// leafVersion is the first byte of a leaf. Each version is read forever.
-const leafVersion = 3
+// leafVersion is the first byte of a leaf. Once a version is released, it is read forever.
+const leafVersion = 1
 
 // AppendItems appends the list of the items that belongs to a leaf of a listed kind: of each its
 // key and its value, ascending. A key has two values if two contents of its id were archived, and
@@ -195,11 +199,11 @@ func ListHash(items []Item) Hash {
 	return sha256.Sum256(AppendItems(nil, items))
 }
 
-// AppendBinary appends the leaf. Equal leaves are equal bytes. Texts are cut at a kilobyte,
-// and times are rounded to milliseconds.
+// AppendBinary appends the leaf. Equal leaves are equal bytes. Texts are cut at a kilobyte, with
+// U+FFFD in place of what is not UTF-8, and times are rounded to milliseconds.
 //
 //	size
-//	   1  version, 3
+//	   1  version, 1
 //	   1  kind
 //	      blocks, rows, passing
 //	      earliest, latest, durable, log until: in ms since 1970, each less the one before;
@@ -208,14 +212,12 @@ func ListHash(items []Item) Hash {
 //	  32  hash of the items, settings, request: each 32
 //	  16  fingerprints of the model before and of the first one without the blocks: each 16
 //	      leaves, only of kind served
+//	  32  public key of the function of the items' keys, only of kind begun
 //	  10  scope, a byte for each place
 //	      principal, build, topic: each its length and the bytes
 //	      number of offsets; of each partition and offset
 //
-// Numbers are varints, those of times in zigzag. In version 2 times have 8 bytes each, partitions
-// 4 and offsets 8, little endian. In version 1 blocks and rows have 8 bytes each, too; passing, log
-// until, the second fingerprint and the last place are missing, and there is no kind served, purged
-// or returned.
+// Numbers are varints of at most 63 bits, those of times in zigzag.
 func (l *Leaf) AppendBinary(b []byte) []byte {
 	b = append(b, leafVersion, byte(l.Kind))
 	for _, x := range []int64{l.Blocks, l.Rows, l.Passing} {
@@ -233,11 +235,15 @@ func (l *Leaf) AppendBinary(b []byte) []byte {
 	if l.Kind == Served {
 		b = binary.AppendUvarint(b, uint64(l.Leaves))
 	}
+	if l.Kind == Begun {
+		b = append(b, l.VRF[:]...)
+	}
 	for _, status := range l.Scope {
 		b = append(b, byte(status))
 	}
 	for _, text := range []string{l.Principal, l.Build, l.Topic} {
-		text = text[:min(len(text), maxText)]
+		text = strings.ToValidUTF8(text, "\uFFFD")
+		text = strings.ToValidUTF8(text[:min(len(text), maxText)], "") // a letter may be cut
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
 	}
 	offsets := l.Offsets[:min(len(l.Offsets), MaxOffsets)]
@@ -256,7 +262,7 @@ func (l *Leaf) hashes() []*Hash {
 
 // ownHashes are those that the proof of the leaf does not give.
 func (l *Leaf) ownHashes() []*Hash {
-	if l.Version == 1 || l.Kind.Listed() || !l.Proved() {
+	if l.Kind.Listed() || !l.Proved() {
 		return l.hashes()
 	}
 	return []*Hash{&l.Before.Digest, &l.After.Digest, &l.Settings, &l.Request}
@@ -270,20 +276,16 @@ func DecodeLeaf(b []byte) (*Leaf, error) {
 
 // decodeLeaf reads a leaf that has some of its hashes. They begin at a byte.
 func decodeLeaf(b []byte, hashes func(*Leaf) []*Hash) (l *Leaf, at int, err error) {
-	if len(b) > 0 && (b[0] < 1 || b[0] > leafVersion) {
-		return nil, 0, fmt.Errorf("a leaf of version %d: this program knows versions 1 to %d", b[0], leafVersion)
+	if len(b) > 0 && b[0] != leafVersion {
+		return nil, 0, fmt.Errorf("a leaf of version %d: this program knows version %d", b[0], leafVersion)
 	}
 	r := decode.Reader{Rest: b}
-	number := func() int64 { return int64(binary.LittleEndian.Uint64(r.Take(8))) }
 	natural := func(x uint64) int64 {
 		r.Bad = r.Bad || x > math.MaxInt64
 		return int64(x)
 	}
 	former := int64(0)
 	moment := func() time.Time {
-		if l.Version < 3 {
-			return time.UnixMilli(number()).UTC()
-		}
 		x := r.Uvarint()
 		step := int64(x>>1) ^ -int64(x&1)
 		former += step
@@ -292,55 +294,39 @@ func decodeLeaf(b []byte, hashes func(*Leaf) []*Hash) (l *Leaf, at int, err erro
 		return time.UnixMilli(former).UTC()
 	}
 	head := r.Take(2)
-	l = &Leaf{Version: head[0], Kind: Kind(head[1])}
-	scope, last := l.Scope[:], Kinds-1
-	if l.Version == 1 {
-		l.Blocks, l.Rows = natural(uint64(number())), natural(uint64(number()))
-		scope, last = l.Scope[:placesOf1], Restored
-	} else {
-		l.Blocks, l.Rows, l.Passing = natural(r.Uvarint()), natural(r.Uvarint()), natural(r.Uvarint())
-	}
-	l.Earliest, l.Latest, l.Durable = moment(), moment(), moment()
-	if l.Version > 1 {
-		l.LogUntil = moment()
-	}
+	l = &Leaf{Kind: Kind(head[1])}
+	l.Blocks, l.Rows, l.Passing = natural(r.Uvarint()), natural(r.Uvarint()), natural(r.Uvarint())
+	l.Earliest, l.Latest, l.Durable, l.LogUntil = moment(), moment(), moment(), moment()
 	at = len(b) - len(r.Rest)
 	for _, h := range hashes(l) {
 		copy(h[:], r.Take(len(h)))
 	}
 	copy(l.Model[:], r.Take(len(l.Model)))
-	if l.Version > 1 {
-		copy(l.Without[:], r.Take(len(l.Without)))
-	}
-	if l.Kind == Served {
+	copy(l.Without[:], r.Take(len(l.Without)))
+	switch l.Kind {
+	case Served:
 		l.Leaves = natural(r.Uvarint())
 		r.Bad = r.Bad || l.Blocks != 0
+	case Begun:
+		copy(l.VRF[:], r.Take(len(l.VRF)))
+		r.Bad = r.Bad || l.Blocks != 0 || l.Before != l.After
 	}
-	for place, status := range r.Take(len(scope)) {
-		scope[place] = Status(status)
+	for place, status := range r.Take(len(l.Scope)) {
+		l.Scope[place] = Status(status)
 		r.Bad = r.Bad || Status(status) >= statuses
 	}
 	for _, text := range []*string{&l.Principal, &l.Build, &l.Topic} {
 		*text = r.Text()
-		r.Bad = r.Bad || len(*text) > maxText
+		r.Bad = r.Bad || len(*text) > maxText || !utf8.ValidString(*text)
 	}
-	least := 12 // bytes of an offset
-	if l.Version > 2 {
-		least = 2
-	}
-	next := uint64(0) // least partition
-	for range r.Count(least) {
-		var partition, offset uint64
-		if l.Version > 2 {
-			partition, offset = r.Uvarint(), r.Uvarint()
-		} else {
-			partition, offset = uint64(binary.LittleEndian.Uint32(r.Take(4))), uint64(number())
-		}
+	next := uint64(0)      // least partition
+	for range r.Count(2) { // bytes of an offset
+		partition, offset := r.Uvarint(), r.Uvarint()
 		r.Bad = r.Bad || partition < next || partition > math.MaxInt32
 		next = partition + 1
 		l.Offsets = append(l.Offsets, Next{uint32(partition), natural(offset)})
 	}
-	if r.Bad || len(r.Rest) > 0 || !l.Kind.known() || l.Kind > last || len(b) > maxLeaf || len(l.Offsets) > MaxOffsets {
+	if r.Bad || len(r.Rest) > 0 || !l.Kind.known() || len(b) > maxLeaf || len(l.Offsets) > MaxOffsets {
 		return nil, 0, errors.New("not a leaf: its encoding is damaged")
 	}
 	return l, at, nil

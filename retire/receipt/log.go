@@ -94,7 +94,7 @@ func (k *Key) Grow(size int64, hashes tlog.HashReader, records []Record) (*Growt
 
 // Sign signs the checkpoint of a log of that many leaves.
 func (k *Key) Sign(size int64, root tlog.Hash) ([]byte, error) {
-	return note.Sign(&note.Note{Text: (&Checkpoint{k.Name(), size, root}).text()}, k.signer)
+	return note.Sign(&note.Note{Text: (&Checkpoint{k.Name(), size, root, k.VRF()}).text()}, k.signer)
 }
 
 // Prove makes the proof of a leaf of a log, for Check. Its checkpoint is that of the log which ends with
@@ -120,22 +120,28 @@ func ProveIn(checkpoint []byte, size, index int64, record Record, hashes tlog.Ha
 	return AppendProof(nil, record, index, inclusion, checkpoint)
 }
 
-// Checkpoint is a tree head of a log, as c2sp.org/tlog-checkpoint has it.
+// Checkpoint is a tree head of a log, as c2sp.org/tlog-checkpoint has it, with one extension line: vrf, a
+// space, and the public key of the function that makes the keys of items, in base64.
 type Checkpoint struct {
 	Origin string // name of the log
 	Size   int64  // number of leaves
 	Root   tlog.Hash
+	VRF    Hash
 }
 
 func (c *Checkpoint) text() string {
-	return fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size, c.Root)
+	return fmt.Sprintf("%s\n%d\n%s\nvrf %s\n", c.Origin, c.Size, c.Root, base64.StdEncoding.EncodeToString(c.VRF[:]))
 }
 
-// OpenCheckpoint checks the signature of a checkpoint under a public key.
+// OpenCheckpoint checks the signature of a checkpoint under a public key, and that the log's name is bound
+// to the function that it names.
 func OpenCheckpoint(signed []byte, public string) (*Checkpoint, error) {
-	verifier, err := note.NewVerifier(public)
+	verifier, err := parsePublic(public)
 	if err != nil {
 		return nil, fmt.Errorf("the public key: %w", err)
+	}
+	if err := checkSignatures(signed); err != nil {
+		return nil, fmt.Errorf("the checkpoint: %w", err)
 	}
 	n, err := note.Open(signed, note.VerifierList(verifier))
 	if other := (*note.UnverifiedNoteError)(nil); errors.As(err, &other) {
@@ -144,12 +150,13 @@ func OpenCheckpoint(signed []byte, public string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the checkpoint: %w", err)
 	}
-	if _, err := base64.StdEncoding.Strict().DecodeString(n.Sigs[0].Base64); err != nil {
-		return nil, fmt.Errorf("the signature of the checkpoint: %w", err) // some of its bits stand for nothing
-	}
 	c, err := readCheckpoint(n.Text)
-	if err == nil && c.Origin != verifier.Name() {
+	switch {
+	case err != nil:
+	case c.Origin != verifier.Name():
 		err = fmt.Errorf("it is not that of the log %s", verifier.Name())
+	case !strings.HasSuffix(c.Origin, "/"+vrfName(c.VRF)):
+		err = errors.New("it names another key of the items than the name of the log is bound to: the owner has changed it")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the checkpoint: %w", err)
@@ -157,9 +164,34 @@ func OpenCheckpoint(signed []byte, public string) (*Checkpoint, error) {
 	return c, nil
 }
 
+// checkSignatures checks the form of the signatures of a checkpoint, those that nobody asks for, too: each
+// key has signed once.
+func checkSignatures(signed []byte) error {
+	at := bytes.LastIndex(signed, []byte("\n\n"))
+	if at < 0 || !bytes.HasSuffix(signed, []byte("\n")) {
+		return errors.New("it is not signed")
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(string(signed[at+2:])) {
+		line = strings.TrimSuffix(line, "\n")
+		at := strings.LastIndexByte(line, ' ')
+		raw, err := unbase64(line[at+1:])
+		if err != nil || len(raw) < 5 {
+			return fmt.Errorf("%.80q is not a signature", line)
+		}
+		if by := line[:at+1] + string(raw[:4]); !seen[by] {
+			seen[by] = true
+			continue
+		}
+		return fmt.Errorf("%.80q is the second signature by one key", line)
+	}
+	return nil
+}
+
 // CheckHead compares a checkpoint, whose signature is not checked, with a tree head.
 func CheckHead(signed []byte, size int64, root tlog.Hash) error {
-	c, err := readCheckpoint(string(signed))
+	text, _, _ := strings.Cut(string(signed), "\n\n")
+	c, err := readCheckpoint(text + "\n")
 	if err == nil && (c.Size != size || c.Root != root) {
 		err = fmt.Errorf("the checkpoint is one of %d leaves with another root", c.Size)
 	}
@@ -169,17 +201,31 @@ func CheckHead(signed []byte, size int64, root tlog.Hash) error {
 // readCheckpoint reads the text of a checkpoint.
 func readCheckpoint(text string) (c *Checkpoint, err error) {
 	lines := strings.Split(text, "\n")
-	if len(lines) < 4 {
-		return nil, errors.New("it has fewer than three lines")
+	if len(lines) != 5 || lines[4] != "" {
+		return nil, errors.New("it does not have four lines")
 	}
 	c = &Checkpoint{Origin: lines[0]}
 	if c.Size, err = naturalOf(lines[1]); err != nil {
 		return nil, fmt.Errorf("its size: %w", err)
 	}
-	if c.Root, err = tlog.ParseHash(lines[2]); err != nil {
+	if c.Root, err = parseHash(lines[2]); err != nil {
 		return nil, fmt.Errorf("its root: %w", err)
 	}
+	key, ok := strings.CutPrefix(lines[3], "vrf ")
+	if c.VRF, err = parseHash(key); !ok || err != nil {
+		return nil, errors.New("it does not name the key of the items")
+	}
 	return c, nil
+}
+
+// parseHash reads a hash in base64.
+func parseHash(text string) (h Hash, err error) {
+	b, err := unbase64(text)
+	if err == nil && len(b) != len(h) {
+		err = fmt.Errorf("%d bytes: want %d", len(b), len(h))
+	}
+	copy(h[:], b)
+	return h, err
 }
 
 // naturalOf reads a number without leading zeros.
@@ -221,7 +267,7 @@ type Receipt struct {
 	Checkpoint *Checkpoint
 	Signed     []byte // the checkpoint with the signatures of log and witnesses
 	Items      []Item // the blocks, if the leaf is proved
-	Others     int    // of these, the ids that have another live block after (Restored: before)
+	Others     []Hash // of these, the keys whose ids have another live block after (Restored: before)
 }
 
 // MaxProof is the most bytes of a proof that are read.
@@ -245,7 +291,7 @@ func Check(proof []byte, public string) (*Receipt, error) {
 		return nil, errors.New("the proof is cut short: get it again")
 	}
 	text, ok := strings.CutPrefix(lines[1], "extra ")
-	extra, err := base64.StdEncoding.Strict().DecodeString(text)
+	extra, err := unbase64(text)
 	if !ok || err != nil {
 		return nil, errors.New("the proof has no receipt: its second line is not extra data")
 	}
@@ -259,8 +305,8 @@ func Check(proof []byte, public string) (*Receipt, error) {
 	}
 	var inclusion tlog.RecordProof
 	for _, line := range lines[3:] {
-		h, err := tlog.ParseHash(line)
-		if err != nil || h.String() != line {
+		h, err := parseHash(line)
+		if err != nil {
 			return nil, fmt.Errorf("%.50q is not a hash of the proof", line)
 		}
 		inclusion = append(inclusion, h)
@@ -285,12 +331,41 @@ func Check(proof []byte, public string) (*Receipt, error) {
 			return nil, err
 		}
 	}
+	if err := r.Leaf.checkPlace(r.Index, r.Checkpoint); err != nil {
+		return nil, err
+	}
 	leaf := withHashes(record.Leaf, at, r.Leaf.ownHashes(), r.Leaf.hashes())
 	if err := tlog.CheckRecord(inclusion, r.Checkpoint.Size, r.Checkpoint.Root, r.Index, tlog.RecordHash(leaf)); err != nil {
 		return nil, fmt.Errorf("leaf %d is not in the log: %w", r.Index, err)
 	}
 	r.Items, r.Others, err = r.Leaf.CheckChange(record.Change)
 	return r, err
+}
+
+// checkBegun is checkPlace of an encoded leaf. Leaves after the first one need not be of a known version.
+func checkBegun(leaf []byte, index int64, c *Checkpoint) error {
+	l := &Leaf{Kind: Served}
+	if index == 0 {
+		var err error
+		if l, err = DecodeLeaf(leaf); err != nil {
+			return fmt.Errorf("leaf 0: %w", err)
+		}
+	} else if len(leaf) > 1 {
+		l.Kind = Kind(leaf[1])
+	}
+	return l.checkPlace(index, c)
+}
+
+// checkPlace checks that the first leaf of a log, and no other one, begins it, with the key of the items
+// that a checkpoint of the log names.
+func (l *Leaf) checkPlace(index int64, c *Checkpoint) error {
+	switch {
+	case (l.Kind == Begun) != (index == 0):
+		return fmt.Errorf("leaf %d is of kind %s: the first leaf of a log, and no other, is of kind %s", index, l.Kind, Begun)
+	case l.Kind == Begun && l.VRF != c.VRF:
+		return fmt.Errorf("the first leaf names the key %x of the items, and the checkpoint %x: the owner has changed it", l.VRF, c.VRF)
+	}
+	return nil
 }
 
 // complete sets the hashes of a leaf that the proof of the change gives.
@@ -314,42 +389,42 @@ func cutRecord(extra []byte) (r Record, err error) {
 }
 
 // CheckChange compares the proof of a change with the leaf that it belongs to. It returns the
-// blocks, and how many of their ids have another live block on the side that lacks them.
-func (l *Leaf) CheckChange(proof []byte) (items []Item, others int, err error) {
+// blocks, and the keys of those whose ids have another live block on the side that lacks them.
+func (l *Leaf) CheckChange(proof []byte) (items []Item, others []Hash, err error) {
 	if !l.Proved() {
 		if len(proof) > 0 {
-			return nil, 0, fmt.Errorf("a leaf of kind %s and version %d with %d blocks has no proof of a change", l.Kind, l.Version, l.Blocks)
+			return nil, nil, fmt.Errorf("a leaf of kind %s with %d blocks has no proof of a change", l.Kind, l.Blocks)
 		}
-		return nil, 0, nil
+		return nil, nil, nil
 	}
 	if l.Kind.Listed() {
 		items, err = l.checkItems(proof)
-		return items, 0, err
+		return items, nil, err
 	}
 	c, err := CheckChange(proof)
 	switch {
 	case err != nil:
-		return nil, 0, err
+		return nil, nil, err
 	case c.Before != l.Before.Root:
-		return nil, 0, errors.New("the proof of the change does not begin with the live blocks of the leaf")
+		return nil, nil, errors.New("the proof of the change does not begin with the live blocks of the leaf")
 	case c.After != l.After.Root:
-		return nil, 0, errors.New("the proof of the change does not end with the live blocks of the leaf")
+		return nil, nil, errors.New("the proof of the change does not end with the live blocks of the leaf")
 	case l.Kind == Retired && !c.Alone:
-		return nil, 0, errors.New("the proof of the change does not show that nothing else changed")
+		return nil, nil, errors.New("the proof of the change does not show that nothing else changed")
 	}
 	items, others, err = l.itemsOf(c)
 	if err == nil && (int64(len(items)) != l.Blocks || ListHash(items) != l.Items) {
 		err = errors.New("the proof of the change is one of other blocks than the leaf's")
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	return items, others, nil
 }
 
-// itemsOf lists the blocks of a change, and counts their ids that have another live block on the
+// itemsOf lists the blocks of a change, and the keys of those whose ids have another live block on the
 // side that lacks them.
-func (l *Leaf) itemsOf(c *Change) (items []Item, others int, err error) {
+func (l *Leaf) itemsOf(c *Change) (items []Item, others []Hash, err error) {
 	for i := range c.Moved {
 		m := &c.Moved[i]
 		in, out := m.Before, m.After
@@ -358,11 +433,11 @@ func (l *Leaf) itemsOf(c *Change) (items []Item, others int, err error) {
 		}
 		switch {
 		case in == nil:
-			return nil, 0, fmt.Errorf("the proof of the change has block %x the wrong way", m.Key)
+			return nil, nil, fmt.Errorf("the proof of the change has block %x the wrong way", m.Key)
 		case out != nil && l.Kind == Retired:
-			return nil, 0, fmt.Errorf("the proof of the change has another block of the id of %x", m.Key)
+			return nil, nil, fmt.Errorf("the proof of the change has another block of the id of %x", m.Key)
 		case out != nil:
-			others++
+			others = append(others, m.Key)
 		}
 		items = append(items, Item{m.Key, *in})
 	}
@@ -389,21 +464,23 @@ func (l *Leaf) checkItems(list []byte) (items []Item, err error) {
 	return items, nil
 }
 
-// Names reports whether the receipt is about the block of that id, whose salt was given to who
-// asked.
-func (r *Receipt) Names(id string, salt Hash) bool {
-	key := Commit(salt, id)
+// Named returns the key of the item of a block, if the receipt is about it. proof is what who asked for
+// the retirement was given (ItemKeyOf).
+func (r *Receipt) Named(id string, proof []byte) (key Hash, err error) {
+	if key, err = ItemKeyOf(r.Checkpoint.VRF, id, proof); err != nil {
+		return key, fmt.Errorf("block %s: %w", id, err)
+	}
 	for i := range r.Items {
 		if r.Items[i].Key == key {
-			return true
+			return key, nil
 		}
 	}
-	return false
+	return key, fmt.Errorf("it is not about block %s", id)
 }
 
 // Audit checks all leaves of a log against checkpoints of it, which are ordered by size. A leaf
 // that was changed, dropped, moved or added before the last checkpoint does not go unnoticed,
-// nor does a log that was forked after one of them.
+// nor does a log that was forked after one of them, nor another key of the items.
 func Audit(leaves iter.Seq[[]byte], checkpoints ...*Checkpoint) error {
 	var stored []tlog.Hash
 	reader := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
@@ -429,7 +506,17 @@ func Audit(leaves iter.Seq[[]byte], checkpoints ...*Checkpoint) error {
 	if err := reached(); err != nil {
 		return err
 	}
+	for i, c := range checkpoints {
+		if i > 0 && c.VRF != checkpoints[0].VRF {
+			return errors.New("two checkpoints name different keys of the items: the owner has changed it")
+		}
+	}
 	for leaf := range leaves {
+		if len(checkpoints) > 0 {
+			if err := checkBegun(leaf, size, checkpoints[0]); err != nil {
+				return err
+			}
+		}
 		more, err := tlog.StoredHashes(size, leaf, reader)
 		if err != nil {
 			return err

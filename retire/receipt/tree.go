@@ -17,7 +17,7 @@ type Hash = [sha256.Size]byte
 // Item stands for a live block in a Tree, or in a list for an archived or a withdrawn one, without
 // its id or contents.
 type Item struct {
-	Key   Hash // commitment of the block's id
+	Key   Hash // of the block's id, see ItemKeyOf
 	Value Hash // commitment of its summary's digest; zero: it was withdrawn, and had no summary
 }
 

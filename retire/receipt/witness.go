@@ -34,12 +34,12 @@ const (
 func ParseWitness(public string) (*Witness, error) {
 	name, rest, _ := strings.Cut(public, "+")
 	id, text, _ := strings.Cut(rest, "+")
-	key, err := base64.StdEncoding.Strict().DecodeString(text)
+	key, err := unbase64(text)
 	hash, badHash := strconv.ParseUint(id, 16, 32)
 	switch {
-	case err != nil || badHash != nil || len(id) != 8 || len(key) == 0 || name == "" || strings.ContainsFunc(name, isSpace):
+	case err != nil || badHash != nil || id != fmt.Sprintf("%08x", hash) || len(key) == 0 || name == "" || strings.ContainsFunc(name, isSpace):
 		return nil, errors.New("want the public key of a witness, NAME+HASH+KEY")
-	case key[0] != cosignatureV1 || len(key) != 1+ed25519.PublicKeySize:
+	case key[0] != cosignatureV1 || len(key) != 1+ed25519.PublicKeySize || readPoint(key[1:]) == nil:
 		return nil, fmt.Errorf("a key of type %d: want one of type %d, for cosignatures with Ed25519", key[0], cosignatureV1)
 	}
 	if sum := sha256.Sum256(append([]byte(name+"\n"), key...)); uint64(binary.BigEndian.Uint32(sum[:])) != hash {

@@ -5,17 +5,17 @@ RECEIPT is what GET /v1/receipts/proof/N answers, and KEY the file of the log's 
 the log's signature (Ed25519, RFC 8032), that the leaf is in the log (RFC 6962), and that its blocks
 were live in the set of the first root and are absent from that of the second (restored: the reverse);
 of a retirement on request, also that no other block differs; of blocks that are not live (purged,
-returned) which ones they are. --block also checks that a block is one of them, by the salt that its
-retirement answered, and --witness a cosignature. What else the leaf says is its owner's word.
+returned) which ones they are. --block also checks that a block is one of them: by its id alone if that
+is a position, else by the proof that its retirement answered (ECVRF, RFC 9381). --witness checks a
+cosignature. What else the leaf says is its owner's word.
 """
 
 import argparse
 import base64
+import contextlib
 import hashlib
-import hmac
 import itertools
 import json
-import struct
 import sys
 
 
@@ -28,14 +28,14 @@ def sha256(*parts):
     return hashlib.sha256(b"".join(parts)).digest()
 
 
-def unbase64(text):
+def unbase64(text, size=None):
     raw = base64.b64decode(text, validate=True)
-    need(base64.b64encode(raw) == text.encode(), "base64 with bits that stand for nothing")
+    good = base64.b64encode(raw) == text.encode() and len(raw) == (size or len(raw))
+    need(good, "base64 of another length, or with bits that stand for nothing")
     return raw
 
 
 # --- Ed25519, RFC 8032, section 5.1: points are (X, Y, Z, T) with x = X/Z, y = Y/Z, xy = T/Z
-
 P = 2**255 - 19
 ORDER = 2**252 + 27742317777372353535851937790883648493
 D = -121665 * pow(121666, -1, P) % P
@@ -49,19 +49,22 @@ def point_add(p, q):
     return e * f % P, g * h % P, f * g % P, e * h % P
 
 
+def point_write(p):
+    x, y = (p[i] * pow(p[2], -1, P) % P for i in (0, 1))
+    return (y | (x & 1) << 255).to_bytes(32, "little")
+
+
 def point_times(n, p):
     q = (0, 1, 1, 0)
     while n > 0:
         if n & 1:
             q = point_add(q, p)
-        p = point_add(p, p)
-        n >>= 1
+        p, n = point_add(p, p), n >> 1
     return q
 
 
 def point_read(raw):
-    y = int.from_bytes(raw, "little")
-    sign, y = y >> 255, y & (1 << 255) - 1
+    sign, y = divmod(int.from_bytes(raw, "little"), 1 << 255)
     need(y < P, "not a point of the curve")
     square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
     x = pow(square, (P + 3) // 8, P)
@@ -84,32 +87,71 @@ def ed25519_verify(public, message, signature):
     need(all((p[i] * q[2] - q[i] * p[2]) % P == 0 for i in (0, 1)), "the signature is wrong")
 
 
-# --- c2sp.org/signed-note and c2sp.org/tlog-checkpoint
+# --- the key of a block's item: SHA-256 of a position, or ECVRF-EDWARDS25519-SHA512-TAI, RFC 9381
+def vrf_hash(step, *parts):
+    return hashlib.sha512(b"".join([bytes([3, step]), *parts, b"\0"])).digest()
 
+
+def to_curve(public, alpha):  # section 5.4.1.1
+    for turn in range(256):
+        with contextlib.suppress(ValueError):
+            p = point_times(8, point_read(vrf_hash(1, public, alpha, bytes([turn]))[:32]))
+            need(p[0] % P, "the identity")
+            return p
+    raise ValueError("an input without a point")
+
+
+def vrf_verify(public, alpha, proof):  # sections 5.2, 5.3 and 5.4.5
+    need(len(proof) == 80, "a proof of another length")
+    y, gamma, s = point_read(public), point_read(proof[:32]), int.from_bytes(proof[48:], "little")
+    need(s < ORDER and point_times(8, y)[0] % P, "a proof or a key that is out of range")
+    h, minus = to_curve(public, alpha), -int.from_bytes(proof[32:48], "little") % ORDER
+    u, v = (point_add(point_times(s, p), point_times(minus, q)) for p, q in [(BASE, y), (h, gamma)])
+    challenge = vrf_hash(2, public, *map(point_write, [h, gamma, u, v]))[:16]
+    need(challenge == proof[32:48], "the proof is one of another id or key")
+    return vrf_hash(3, point_write(point_times(8, gamma)))
+
+
+def item_key(public, block):
+    if not block.startswith("key:"):
+        return sha256(b"streamd receipts position\n", block.encode())
+    block, _, proof = block.rpartition("=")
+    need(proof == proof.lower() and proof.isalnum(), "a proof is hex in small letters")
+    return vrf_verify(public, block.encode(), bytes.fromhex(proof))[:32]
+
+
+# --- c2sp.org/signed-note and c2sp.org/tlog-checkpoint
 def open_checkpoint(signed, public, witnesses):
-    """Returns the size and the root of a checkpoint that all keys have signed, and when the witnesses did."""
-    text, _, signatures = signed.removesuffix("\n").rpartition("\n\n")
-    lines = [line.split(" ") for line in signatures.split("\n")]
-    need(all(len(line) == 3 and line[0] == "\u2014" for line in lines) and signed[-1:] == "\n", "no signed note")
-    times = {}
+    """Returns the size and root of a checkpoint that all keys have signed, its VRF key, and when witnesses did."""
+    text, _, signatures = signed.rpartition("\n\n")
+    need(signatures[-1:] == "\n" and all(c >= " " or c == "\n" for c in signed), "no signed note")
+    lines, by, times = signatures[:-1].split("\n"), {}, {}
+    for dash, name, raw in (line.split(" ") for line in lines):
+        raw = unbase64(raw)
+        need(dash == "\u2014" and name.split() == [name] and "+" not in name and len(raw) > 4, "not a signature")
+        by[name, raw[:4].hex()] = raw[4:]
+    need(len(by) == len(lines) <= 100, "two signatures by one key, or too many")
     for kind, verifier in [(1, public)] + [(4, witness) for witness in witnesses]:
         name, key_id, key = (verifier.split("+", 2) + ["", ""])[:3]
-        key = unbase64(key)
+        key = unbase64(key, 33)
         need(key[:1] == bytes([kind]) and sha256(name.encode(), b"\n", key)[:4].hex() == key_id, "not a public key")
-        ours = [raw[4:] for raw in (unbase64(line[2]) for line in lines if line[1] == name) if raw[:4].hex() == key_id]
-        need(len(ours) == 1, f"{name} has not signed the checkpoint")
-        message, signature = f"{text}\n", ours[0]
+        need((name, key_id) in by, f"{name} has not signed the checkpoint")
+        message, signature = f"{text}\n", by[name, key_id]
         if kind == 4:  # c2sp.org/tlog-cosignature
             times[name], signature = int.from_bytes(signature[:8], "big"), signature[8:]
             message = f"cosignature/v1\ntime {times[name]}\n{message}"
+            need(times[name] < 2**63, "a time beyond all")
         ed25519_verify(key[1:], message.encode(), signature)
-    origin, size, root = text.split("\n")[:3]
-    need(origin == public.split("+")[0] and str(int(size)) == size, "the checkpoint is one of another log")
-    return int(size), unbase64(root), times
+    origin, size, root, vrf = text.split("\n")
+    good = str(int(size)) == size and int(size) < 2**63 and vrf.startswith("vrf ")
+    need(good and origin == public.split("+")[0], "the checkpoint is one of another log")
+    vrf = unbase64(vrf[4:], 32)
+    bound = base64.b32encode(sha256(b"streamd receipts vrf\n", vrf)[:15]).decode().lower()
+    need(origin.endswith("/" + bound), "the name of the log is bound to another key of the items")
+    return int(size), unbase64(root, 32), vrf, times
 
 
 # --- inclusion in the log, RFC 9162, section 2.1.3.2
-
 def check_inclusion(leaf, index, size, path, root):
     need(0 <= index < size, "the leaf is not in the log")
     node, last, here = sha256(b"\0", leaf), size - 1, index
@@ -126,10 +168,11 @@ def check_inclusion(leaf, index, size, path, root):
 
 
 # --- the leaf
-
-KINDS = ["", "retired", "deleted", "expired", "replaced", "lost", "withdrawn", "restored", "served", "purged", "returned"]
+KINDS = ["", "retired", "deleted", "expired", "replaced", "lost", "withdrawn", "restored", "served", "purged",
+         "returned", "begun"]
 PLACES = ["state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive"]
 STATUS = ["none", "done", "pending", "not_ours", "kept", "partial"]
+TIMES = ["earliest_ms", "latest_ms", "durable_ms", "log_until_ms"]  # unknown: year 1
 HASHES = ["digest_before", "root_before", "digest_after", "root_after", "items", "settings", "request"]
 
 
@@ -157,40 +200,42 @@ def read_leaf(raw, proof):
     """Returns the fields, the keys of the blocks, and the leaf with the hashes that only the proof has."""
     r = Reader(raw)
     version, kind = r.take(2)
-    old, fixed = version == 1, version < 3
-    need(0 < version < 4 and 0 < kind < (8 if old else len(KINDS)), "a leaf of another version or kind")
-    leaf = {"version": version, "kind": KINDS[kind]}
-    for name in ["blocks", "rows"] if old else ["blocks", "rows", "passing"]:
-        leaf[name] = struct.unpack("<q", r.take(8))[0] if old else r.varint()
-    times = ["earliest_ms", "latest_ms", "durable_ms", "log_until_ms"][:3 if old else 4]  # unknown: year 1
-    steps = [struct.unpack("<q", r.take(8))[0] if fixed else r.varint(True) for _ in times]
-    leaf.update(zip(times, steps if fixed else itertools.accumulate(steps)))
-    at = len(raw) - len(r.raw)
-    proved = kind == 1 or not old and leaf["blocks"] > 0
-    change = read_change(proof, leaf) if proved and kind < 9 else {}  # else the blocks are not live
-    for name in HASHES:
-        leaf[name] = change[name] if name in change and not old else r.take(32).hex()
+    need(version == 1, f"a leaf of version {version}: this program knows version 1")
+    need(0 < kind < len(KINDS) and len(raw) < 65536, "a leaf of an unknown kind, or too long")
+    leaf = {"version": version, "kind": KINDS[kind], "blocks": r.varint(), "rows": r.varint(), "passing": r.varint()}
+    steps = [r.varint(True) for _ in TIMES]
+    leaf.update(zip(TIMES, itertools.accumulate(steps)))
+    need(all(abs(ms) <= 2**50 for ms in [*steps, *itertools.accumulate(steps)]), "a time beyond all")
+    at, listed = len(raw) - len(r.raw), kind in (9, 10)  # blocks that are not live
+    proved = kind == 1 or listed or leaf["blocks"] > 0
+    change = read_change(proof, leaf) if proved and not listed else {}
+    leaf.update((name, change.get(name) or r.take(32).hex()) for name in HASHES)
     whole = raw[:at] + bytes.fromhex("".join(leaf[name] for name in HASHES)) + r.raw
-    same = all(leaf[name] == change[name] for name in HASHES if name in change)
-    need(same and (proved or not proof), "the proof is one of another change")
-    keys = read_list(proof, leaf) if kind >= 9 else change.get("keys", [])
-    for name in ["model"] if old else ["model", "model_without"]:
-        leaf[name] = r.take(16).hex()
-    if leaf["kind"] == "served":
-        leaf["leaves"] = r.varint()
+    need(proved or not proof, "a leaf without blocks has a proof")
+    unchanged = all(leaf[x + "_before"] == leaf[x + "_after"] for x in ("digest", "root"))
+    need(kind < 9 or unchanged, "the live set changes")
+    items = [proof[at:at + 64] for at in range(0, len(proof), 64)] if listed else []
+    same = len(proof) == 64 * leaf["blocks"] and 0 < len(items) <= 4096 and sha256(proof).hex() == leaf["items"]
+    need(same or not listed, "the list is of other blocks")
+    need(items == sorted(set(items)), "the blocks of the list do not ascend")
+    leaf.update((name, r.take(16).hex()) for name in ["model", "model_without"])
+    if kind in (8, 11):  # served, begun
+        leaf["leaves" if kind == 8 else "vrf"] = r.varint() if kind == 8 else r.take(32).hex()
         need(leaf["blocks"] == 0, "a leaf of this kind has no blocks")
-    leaf["scope"] = {place: STATUS[status] for place, status in zip(PLACES, r.take(9 if old else len(PLACES)))}
-    for name in ["principal", "build", "topic"]:
-        leaf[name] = r.take(r.varint()).decode()
-    leaf["offsets"] = [struct.unpack("<Iq", r.take(12)) if fixed else (r.varint(), r.varint()) for _ in range(r.varint())]
+    leaf["scope"] = {place: STATUS[status] for place, status in zip(PLACES, r.take(len(PLACES)))}
+    texts = [r.take(r.varint()) for _ in range(3)]
+    need(max(map(len, texts)) <= 1024, "a text is too long")
+    leaf.update(zip(["principal", "build", "topic"], map(bytes.decode, texts)))
+    leaf["offsets"] = [(r.varint(), r.varint()) for _ in range(r.varint())]
+    partitions = [-1, *(partition for partition, _ in leaf["offsets"]), 2**31]
+    need(partitions == sorted(set(partitions)) and len(partitions) <= 4098, "partitions out of order, or too many")
     need(not r.raw, "the leaf is too long")
-    return leaf, keys, whole
+    return leaf, [item[:32] for item in items] or change.get("keys", []), whole
 
 
-# --- the change: a part of the tree of the live blocks before and of that after, in one. A node has
-#     its "hash" in both trees and "below", or the "key", the "value" in both trees, and whether it is
-#     "ours", one of the receipt. None stands for what a tree does not have.
-
+# --- the change: a part of the tree of the live blocks before and of that after, in one. A node has its
+#     "hash" in both trees and "below", or the "key", the "value" in both, and whether it is "ours", one of
+#     the receipt. None stands for what a tree does not have.
 SHAPES = {  # key, ours, in the tree before, in that after (2: with a value of its own)
     0: (0, 0, 1, 1), 2: (1, 1, 1, 0), 3: (1, 0, 1, 1), 4: (1, 1, 0, 2), 5: (1, 1, 1, 2), 6: (0, 0, 1, 0),
     7: (0, 0, 0, 2), 8: (0, 0, 1, 2), 9: (1, 0, 1, 0), 10: (1, 0, 0, 2), 11: (1, 0, 1, 2),
@@ -203,12 +248,12 @@ def bit_of(key, bit):
 
 def read_node(r, path, found, tag=None, in_one=False):
     tag = r.take(1)[0] if tag is None else tag
-    if tag in (1, 12, 13, 14) or tag > 15:  # from 13 on, the left or the right part is the same hash in both
+    if tag in (1, 12) or tag > 15:  # from 16 on, the left or the right part is the same hash in both
         need(tag != 12 or not in_one, "a part in place of another, below such a part")
         above = path[-1][0] if path else -1
         bit = None if tag == 12 else above + tag // 2 - 7 if tag > 15 else r.take(1)[0]
         need(tag == 12 or above < bit < 256, "the bits of a path do not ascend")
-        same = None if tag < 13 else tag % 2 if tag > 15 else tag - 13
+        same = tag % 2 if tag > 15 else None
         to = [path if tag == 12 else path + [(bit, side)] for side in (0, 1)]
         below = [read_node(r, to[side], found, 0 if side == same else None, in_one or tag == 12) for side in (0, 1)]
         pairs = list(zip(below[0]["hash"], below[1]["hash"]))
@@ -258,27 +303,21 @@ def read_change(raw, leaf):
     return {"root_before": before, "root_after": after, "items": listed, "keys": [key for key, _ in items]}
 
 
-def read_list(raw, leaf):  # of blocks that are not live
-    items = [raw[at:at + 64] for at in range(0, len(raw), 64)]
-    need(all(leaf[x + "_before"] == leaf[x + "_after"] for x in ("digest", "root")), "the live set changes")
-    need(len(raw) == 64 * leaf["blocks"] > 0 and sha256(raw).hex() == leaf["items"], "the list is of other blocks")
-    need(items == sorted(set(items)), "the blocks of the list do not ascend")
-    return [item[:32] for item in items]
-
-
 def verify(proof, public, blocks=(), witnesses=()):
     head, blank, checkpoint = proof.partition("\n\n")
     lines = head.split("\n")
     need(blank and len(lines) >= 3 and lines[0] == "c2sp.org/tlog-proof@v1", "not a proof")
     index = int(lines[2][6:])
     need(lines[1].startswith("extra ") and lines[2] == f"index {index}", "not the proof of a receipt")
-    size, root, times = open_checkpoint(checkpoint, public, witnesses)
+    size, root, vrf, times = open_checkpoint(checkpoint, public, witnesses)
     extra = Reader(unbase64(lines[1][6:]))
     raw = extra.take(extra.varint())
     leaf, keys, whole = read_leaf(raw, extra.raw)
-    check_inclusion(whole, index, size, [unbase64(line) for line in lines[3:]], root)
-    for block, _, salt in (block.rpartition("=") for block in blocks):
-        need(hmac.digest(bytes.fromhex(salt), block.encode(), "sha256") in keys, f"it is not about block {block}")
+    need((leaf["kind"] == "begun") == (index == 0), "the first leaf, and no other, begins a log")
+    need(leaf.get("vrf", vrf.hex()) == vrf.hex(), "the first leaf names another key of the items")
+    check_inclusion(whole, index, size, [unbase64(line, 32) for line in lines[3:]], root)
+    for block in blocks:
+        need(item_key(vrf, block) in keys, f"it is not about block {block}")
     return {"index": index, "size": size, "cosigned": times, **leaf}
 
 
@@ -286,7 +325,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("receipt", "key"):
         parser.add_argument(name, metavar=name.upper())
-    for name, metavar in ("--block", "ID=SALT"), ("--witness", "KEY"):
+    for name, metavar in ("--block", "ID[=PROOF]"), ("--witness", "KEY"):
         parser.add_argument(name, metavar=metavar, action="append", default=[])
     args = parser.parse_args()
     try:

@@ -1,7 +1,9 @@
 // Package audit checks a receipt with a copy of the snapshot, by arithmetic and without a row: the
 // summaries of the live blocks add up to the digest of the state, those of the blocks that had come by
 // the last receipt add up to the digest that it left, the log of the file continues that of the
-// receipt, and each of its receipts is proved.
+// receipt, each of its receipts is proved, and no block of the receipt is live whose id is known. The
+// ids are known of blocks that positions name, of those that the caller names, and with the private key
+// of all. The private key only adds checks.
 package audit
 
 import (
@@ -12,6 +14,7 @@ import (
 	"slices"
 
 	"streamd/incremental"
+	"streamd/incremental/sample"
 	"streamd/retire"
 	"streamd/retire/receipt"
 	"streamd/snapshot"
@@ -34,16 +37,16 @@ type Report struct {
 	Proved bool   `json:"last_proved"`
 	Root   string `json:"live_root,omitempty"` // of the tree of the live blocks; only with the private key
 	// Looked counts the blocks of the receipt that were looked for: all with the private key, else
-	// those that are named. Those that had been withdrawn are left out, since the receipt has no
-	// contents of them. Live counts those that are live in the file: they have come again.
+	// those that are named. Live counts the ids of the receipt that are live in the file: the blocks have
+	// come again, or others by their ids have.
 	Looked int `json:"looked_for"`
 	Live   int `json:"live"`
 }
 
 // Snapshot checks a receipt with the arithmetic of a snapshot file. key is the private key,
-// or nil, and salts are those of named blocks. It also returns the leaf that names the model
-// without the blocks of the receipt, if the receipt does not.
-func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, salts map[string]receipt.Hash) (*Report, *receipt.Leaf, error) {
+// or nil, and named has the keys of the items of named blocks. It also returns the leaf that names the
+// model without the blocks of the receipt, if the receipt does not.
+func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, named map[string]receipt.Hash) (*Report, *receipt.Leaf, error) {
 	store, saved, err := snapshot.OpenReadOnly(path)
 	if err != nil {
 		return nil, nil, err
@@ -52,7 +55,10 @@ func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, 
 	report := &Report{File: path, Blocks: len(saved.Entries), Leaves: saved.Log.Size, Last: -1}
 	log, err := report.audit(store, saved, r, public)
 	if err == nil {
-		err = report.add(store, saved, r, log, key, salts)
+		err = report.add(store, saved, r, log, key, named)
+	}
+	if err == nil {
+		err = checkParts(store, saved)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
@@ -64,7 +70,7 @@ func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, 
 type findings struct {
 	last     *receipt.Leaf         // of blocks that have left or come back; nil: there is none
 	named    *receipt.Leaf         // names the model without the blocks of the receipt; nil: there is none
-	restored map[receipt.Item]bool // blocks that were restored after the receipt
+	restored map[receipt.Hash]bool // keys of the items of blocks that came back after the receipt
 }
 
 // audit checks that the log in a file is one with that of a receipt, and each of its leaves.
@@ -83,7 +89,7 @@ func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *recei
 	if head.Size != saved.Log.Size {
 		return nil, fmt.Errorf("%s, and its checkpoint is one of %d", has, head.Size)
 	}
-	found := &findings{restored: map[receipt.Item]bool{}}
+	found := &findings{restored: map[receipt.Hash]bool{}}
 	var failed error
 	leaves := func(yield func([]byte) bool) {
 		for i := range saved.Log.Size {
@@ -120,42 +126,67 @@ func (p *Report) leaf(store *snapshot.Store, i, receipted int64, found *findings
 	}
 	if l.Kind == receipt.Restored && i > receipted {
 		for _, item := range items {
-			found.restored[item] = true
+			found.restored[item.Key] = true
 		}
 	}
 	return record.Leaf, nil
+}
+
+// checkParts checks that every part of the row sample belongs to a live block.
+func checkParts(store *snapshot.Store, saved *snapshot.Contents) error {
+	var orphan string
+	err := store.Parts(func(id string, _ *sample.Part) {
+		_, live := slices.BinarySearchFunc(saved.Entries, id, func(e retire.Entry, id string) int { return cmp.Compare(e.ID, id) })
+		if !live && orphan == "" {
+			orphan = id
+		}
+	})
+	if err == nil && orphan != "" {
+		err = fmt.Errorf("it has rows of the sample of block %s, which is not live", orphan)
+	}
+	return err
 }
 
 // add adds up the live blocks of a file.
 //
 // No block leaves without a leaf while receipts are on. So the live blocks that had come by the offsets of the last leaf are
 // the live set after it.
-func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt.Receipt, log *findings, key *receipt.Key, salts map[string]receipt.Hash) error {
+func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt.Receipt, log *findings, key *receipt.Key, named map[string]receipt.Hash) error {
 	digest := incremental.NewState(nil).Digest()
 	all, old := incremental.NewState(nil), incremental.NewState(nil) // of all blocks, and of those that had come by the last leaf
 	if space := saved.Space(snapshot.Features); space != nil {
 		all, old, digest = incremental.NewState(space.State.Features()), incremental.NewState(space.State.Features()), space.State.Digest()
 	}
-	moved := map[receipt.Item]bool{} // the blocks of the receipt; false: it has no contents of the block
+	about := map[receipt.Hash]bool{} // the keys of the receipt; true: the id has no live block after it
 	for _, item := range r.Items {
-		moved[item] = !item.Withdrawn()
+		about[item.Key] = r.Leaf.Kind != receipt.Restored && r.Leaf.Kind != receipt.Returned
+	}
+	for _, other := range r.Others {
+		about[other] = false
 	}
 	var allItems, oldItems receipt.Tree // with the private key
-	live := map[receipt.Item]bool{}     // the blocks of the receipt that are live, of those with a known salt
-	var stayed []string                 // of these, the ones that had come before the receipt
+	var stayed []string                 // live blocks of ids that the receipt says have none, and that had come before it
 	err := store.Summaries(snapshot.Features, func(e retire.Entry, s *incremental.Summary) error {
 		all.Add(s)
 		var item receipt.Item
-		if key != nil {
-			item = key.Item(e.ID, s.Digest())
-			allItems.Put(item)
-		} else if salt, named := salts[e.ID]; named {
-			digest := s.Digest()
-			item = receipt.Item{Key: receipt.Commit(salt, e.ID), Value: receipt.Commit(salt, string(digest[:]))}
+		var known bool // the key of the item
+		if item.Key, known = named[e.ID]; !known && !receipt.Keyed(e.ID) {
+			var err error
+			if item.Key, err = receipt.ItemKeyOf(r.Checkpoint.VRF, e.ID, nil); err != nil {
+				return err
+			}
+			known = true
 		}
-		if moved[item] {
-			live[item] = true
-			if came(r.Leaf, &e) == before && !log.restored[item] {
+		if key != nil {
+			item, known = key.Item(e.ID, receipt.Hash{}, s.Digest()), true
+			if e.ItemKey != (receipt.Hash{}) && e.ItemKey != item.Key {
+				return fmt.Errorf("block %s has another key of its item in the ledger than the log's key makes", e.ID)
+			}
+			allItems.Put(item)
+		}
+		if gone, is := about[item.Key]; known && is {
+			p.Live++
+			if at := came(r.Leaf, &e); gone && (at == before || at == partly) && !log.restored[item.Key] {
 				stayed = append(stayed, e.ID)
 			}
 		}
@@ -165,7 +196,7 @@ func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt
 		switch came(log.last, &e) {
 		case after:
 			p.Since++
-		case partly:
+		case partly, unknown:
 			p.Grown++
 		case before:
 			old.Add(s)
@@ -186,7 +217,7 @@ func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt
 		root := allItems.Root()
 		p.Root = hex.EncodeToString(root[:])
 	}
-	if leaves := r.Leaf.Kind != receipt.Restored && r.Leaf.Kind != receipt.Returned; leaves && stayed != nil {
+	if stayed != nil {
 		return fmt.Errorf("the block %s of the receipt is live in it, and by its offset it had come before the receipt: it has not left, unless the topic was made again since", stayed[0])
 	}
 	if log.last != nil && p.Grown == 0 {
@@ -194,16 +225,9 @@ func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt
 			return err
 		}
 	}
-	named := map[receipt.Hash]bool{}
-	for id, salt := range salts {
-		named[receipt.Commit(salt, id)] = true
+	if p.Looked = len(r.Items); key == nil {
+		p.Looked = len(named)
 	}
-	for item, contents := range moved {
-		if contents && (key != nil || named[item.Key]) {
-			p.Looked++
-		}
-	}
-	p.Live = len(live)
 	return nil
 }
 
@@ -229,8 +253,9 @@ type arrival int
 
 const (
 	before arrival = iota // before the cut of a leaf
-	partly                // some of its records, or not known
+	partly                // some of its records
 	after
+	unknown
 )
 
 // came says when a block came, by the offsets of a leaf.
@@ -240,7 +265,7 @@ func came(l *receipt.Leaf, e *retire.Entry) arrival {
 	})
 	switch {
 	case !found && len(l.Offsets) == receipt.MaxOffsets: // further ones were cut off
-		return partly
+		return unknown
 	case !found || e.Position.Offset >= l.Offsets[at].Offset:
 		return after
 	case e.Last >= l.Offsets[at].Offset:

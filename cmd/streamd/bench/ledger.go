@@ -218,6 +218,24 @@ func (s *openSet) save(receipts *receipt.Growth) (spent, error) {
 	return since(), nil
 }
 
+// begin begins the log of receipts, if there are any and it is empty.
+func (s *openSet) begin() error {
+	if s.key == nil {
+		return nil
+	}
+	head, err := s.store.LogHead()
+	if err != nil || head.Size > 0 {
+		return err
+	}
+	begun := s.Begun()
+	begun.Durable = time.Now()
+	growth, err := s.key.Grow(0, s.store, []receipt.Record{{Leaf: begun.AppendBinary(nil)}})
+	if err == nil {
+		_, err = s.save(growth)
+	}
+	return err
+}
+
 // fill makes the file.
 func (f *ledgerFile) fill(ctx context.Context) (err error) {
 	const atOnce = 10_000
@@ -303,6 +321,9 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.store.Close()) }()
+	if err := s.begin(); err != nil {
+		return err
+	}
 	var ids []string
 	for id := range s.IDs {
 		ids = append(ids, id)

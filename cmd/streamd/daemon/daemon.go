@@ -352,6 +352,7 @@ func (d *Daemon) restore(o Options) (err error) {
 		d.former = saved.Member.ID
 	}
 	d.resumes = d.intake.Restore(saved)
+	d.receipts.begin(saved)
 	d.watching.restore(saved.Detectors)
 	if err := d.withdrawing.restore(saved.Offsets); err != nil {
 		return err

@@ -55,7 +55,7 @@ func TestSnapshotThatKeepsARetiredBlock(t *testing.T) {
 	d.await("six blocks", func() bool { return d.live.Blocks() == 6 })
 	id := slices.Sorted(d.live.IDs)[0]
 	d.retire(id)
-	_, proof := d.ask(http.MethodGet, "/v1/receipts/proof/0")
+	_, proof := d.ask(http.MethodGet, "/v1/receipts/proof/1")
 	key := d.receipts.key
 	r, err := receipt.Check([]byte(proof), key.Public())
 	if err != nil {
@@ -78,17 +78,17 @@ func TestSnapshotThatKeepsARetiredBlock(t *testing.T) {
 		d.await("all blocks", func() bool { return d.live.Blocks() == 6+since })
 		d.stop()
 		putLog(t, dishonest, honest)
-		salts := map[string]receipt.Hash{id: key.Salt(id)}
+		named := map[string]receipt.Hash{id: key.ItemKey(id)}
 		for _, c := range []struct {
 			key   *receipt.Key
-			salts map[string]receipt.Hash
+			named map[string]receipt.Hash
 			want  string
 		}{
-			{nil, nil, "its blocks that had come by receipt 0 add up to the digest "},
-			{nil, salts, "the block " + id + " of the receipt is live in it"},
+			{nil, nil, "its blocks that had come by receipt 1 add up to the digest "},
+			{nil, named, "the block " + id + " of the receipt is live in it"},
 			{key, nil, "the block " + id + " of the receipt is live in it"},
 		} {
-			report, _, err := audit.Snapshot(dishonest, r, key.Public(), c.key, c.salts)
+			report, _, err := audit.Snapshot(dishonest, r, key.Public(), c.key, c.named)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%d blocks later: %+v, %v, want %s", since, report, err, c.want)
 			}

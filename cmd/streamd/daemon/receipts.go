@@ -108,8 +108,39 @@ func (r *receipts) open(store *snapshot.Store, saved *snapshot.Contents) (err er
 	if !made && saved.Log.Size == 0 {
 		r.log.Warn().Str("file", path).Msg("the log of receipts begins under a key that was there before, and a key signs one log: if another snapshot has a log by this key, auditors and witnesses see a fork; give each snapshot a key of its own")
 	}
+	if saved.Log.Size > 0 {
+		if err := begins(store, key); err != nil {
+			return err
+		}
+	}
 	r.key = key
 	return r.findUnnamed(saved.Log.Size)
+}
+
+// begins checks that the first leaf of a log names the key of its items.
+func begins(store *snapshot.Store, key *receipt.Key) error {
+	text, err := store.Leaf(0)
+	if err != nil {
+		return err
+	}
+	leaf, err := receipt.DecodeLeaf(text)
+	if err == nil && (leaf.Kind != receipt.Begun || leaf.VRF != key.VRF()) {
+		err = errors.New("it does not name the key of the items that belongs to receipts.key_file")
+	}
+	if err != nil {
+		return fmt.Errorf("receipt 0: %w", err)
+	}
+	return nil
+}
+
+// begin has the log begin with the live set of the snapshot, if it has none yet.
+func (r *receipts) begin(saved *snapshot.Contents) {
+	if r.key == nil || saved.Log.Size > 0 {
+		return
+	}
+	p := &pendingReceipt{Departure: *r.live.Begun()}
+	r.complete(&p.Departure)
+	r.pending = append(r.pending, p)
 }
 
 // errKeyInUse says that two daemons would sign with one key.
@@ -152,11 +183,11 @@ func (r *receipts) findUnnamed(size int64) error {
 			return fmt.Errorf("receipt %d: %w", i, err)
 		}
 		switch {
-		case leaf.Version == 1 || !save.IsZero() && !save.Equal(leaf.Durable):
+		case !save.IsZero() && !save.Equal(leaf.Durable):
 			return nil
 		case leaf.Kind == receipt.Served:
 			named = max(named, leaf.Leaves)
-		case leaf.Kind.Listed():
+		case !leaf.Kind.Modelled():
 		case leaf.Without == [16]byte{}:
 			r.unnamed = []unnamedLeaves{{leaves: size}}
 			return nil
@@ -195,8 +226,8 @@ func requestText(s *httpapi.Selector) string {
 	return string(text)
 }
 
-// name tells who asked for a retirement where its receipts are, and the salts with which they can
-// be read. They are saved.
+// name tells who asked for a retirement where its receipts are, and the proofs and the salt with which
+// they can be read. They are saved.
 func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, request *httpapi.Selector) {
 	if r.key == nil {
 		return
@@ -207,15 +238,12 @@ func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, requ
 			answer.ModelWithout = hex.EncodeToString(p.Without[:])
 		}
 	}
-	salt := func(of string) string {
-		salt := r.key.Salt(of)
-		return hex.EncodeToString(salt[:])
-	}
 	answer.Request = requestText(request)
-	answer.RequestSalt = salt(answer.Request)
+	salt := r.key.Salt(answer.Request)
+	answer.RequestSalt = hex.EncodeToString(salt[:])
 	answer.Settings = string(left[0].settings)
 	for i := range answer.First {
-		answer.First[i].Salt = salt(answer.First[i].ID)
+		answer.First[i].Proof = hex.EncodeToString(r.key.ProveItemKey(answer.First[i].ID))
 	}
 }
 
@@ -224,7 +252,7 @@ func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, requ
 const searchedLeaves = 10_000
 
 // earlier says where the receipts of an earlier request of the same text are, for a caller whose
-// answer was lost or came before the save, and the salts of the blocks that it names; "": there are
+// answer was lost or came before the save, and the proofs of the keys that it names; "": there are
 // none among the newest leaves. It does not need the loop.
 func (r *receipts) earlier(ctx context.Context, request *httpapi.Selector, names []string) (string, error) {
 	if r.key == nil {
@@ -268,7 +296,9 @@ func (r *receipts) earlier(ctx context.Context, request *httpapi.Selector, names
 	says := fmt.Sprintf("an earlier request of the same text retired it, durable at %s: receipts %d of %s, request salt %x",
 		durable.Format(time.RFC3339Nano), found, text, r.key.Salt(text))
 	for _, id := range names[:min(len(names), listedNames)] {
-		says += fmt.Sprintf(", salt of %s %x", id, r.key.Salt(id))
+		if receipt.Keyed(id) {
+			says += fmt.Sprintf(", proof of %s %x", id, r.key.ProveItemKey(id))
+		}
 	}
 	return says, nil
 }
@@ -315,7 +345,8 @@ func (r *receipts) settings() []byte {
 // Both come on request, and without one for blocks whose rows must not stay. based says that the points
 // of a basis may have rows of the blocks.
 func (r *receipts) scope(kind receipt.Kind, based bool) (s receipt.Scope) {
-	if kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Served {
+	switch kind {
+	case receipt.Restored, receipt.Returned, receipt.Served, receipt.Begun:
 		return s
 	}
 	mustNotStay := kind == receipt.Retired || kind == receipt.Deleted || kind == receipt.Withdrawn
@@ -386,7 +417,7 @@ func (r *receipts) nameSaved() {
 // nameModel names the first model that was served without the blocks of a leaf, if there is one
 // by now, and the one before it.
 func (r *receipts) nameModel(p *pendingReceipt) {
-	if p.Without != [16]byte{} || p.Kind.Listed() {
+	if p.Without != [16]byte{} || !p.Kind.Modelled() {
 		return
 	}
 	p.Model = fingerprintOf(r.publisher.published.Load().served)
@@ -449,7 +480,7 @@ func (r *receipts) end() {
 	var unnamed unnamedLeaves
 	for i, p := range r.pending[:r.growing] {
 		p.index = r.growth.Size + int64(i)
-		if p.Without == [16]byte{} && !p.Kind.Listed() {
+		if p.Without == [16]byte{} && p.Kind.Modelled() {
 			unnamed = unnamedLeaves{p.index + 1, max(unnamed.moves, p.Moves)}
 		}
 	}
@@ -470,14 +501,18 @@ func (r *receipts) tell(first int64, saved []*pendingReceipt) {
 		text = fmt.Sprintf("receipts %d to %d were saved", first, e.Size-1)
 	}
 	for _, p := range saved {
-		if p.Kind != receipt.Served {
+		if p.Kind != receipt.Served && p.Kind != receipt.Begun {
 			e.Blocks[p.Kind.String()] += p.Blocks + p.Passing
 		}
 	}
 	for i, kind := range slices.Sorted(maps.Keys(e.Blocks)) {
 		text += fmt.Sprintf("%s %s: %d", [2]string{"; blocks", ","}[min(i, 1)], kind, e.Blocks[kind])
 	}
-	if len(e.Blocks) == 0 {
+	switch {
+	case len(e.Blocks) > 0:
+	case first == 0 && len(saved) == 1:
+		text += ", which begins the log"
+	default:
 		text += ", with the first model that was served without the blocks of earlier ones"
 	}
 	r.events.Add(httpapi.Event{Type: httpapi.EventReceipt, Text: text, Receipts: e})

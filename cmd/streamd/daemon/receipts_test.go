@@ -45,8 +45,8 @@ func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retire
 		return
 	}
 	for i, b := range done.First {
-		if salt := key.Salt(b.ID); b.Salt != hex.EncodeToString(salt[:]) {
-			t.Errorf("the answer has another salt for %s", done.First[i].ID)
+		if b.Proof != hex.EncodeToString(key.ProveItemKey(b.ID)) {
+			t.Errorf("the answer has another proof for %s", done.First[i].ID)
 		}
 	}
 	receipts := done.Receipts
@@ -92,12 +92,12 @@ func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retire
 			t.Errorf("the receipt ends with %x, live is %x", l.After, o.live.Side())
 		}
 		for _, id := range ids {
-			if !r.Names(id, key.Salt(id)) {
+			if !isAbout(r, key, id) {
 				t.Errorf("the receipt does not name %s", id)
 			}
 		}
 		for id := range o.live.IDs {
-			if r.Names(id, key.Salt(id)) {
+			if isAbout(r, key, id) {
 				t.Errorf("the receipt names %s, which is live", id)
 			}
 		}
@@ -114,6 +114,12 @@ func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retire
 	if len(receipts) > 0 {
 		t.Errorf("there are receipts %d, too", receipts)
 	}
+}
+
+// isAbout reports whether a receipt is about a block, by the proof that a key makes.
+func isAbout(r *receipt.Receipt, key *receipt.Key, id string) bool {
+	at, err := r.Named(id, key.ProveItemKey(id))
+	return err == nil && at == key.ItemKey(id)
 }
 
 // withReceipts are flags of a daemon with receipts, whose key is in a folder.
@@ -169,7 +175,7 @@ func TestLogOfReceipts(t *testing.T) {
 		t.Fatalf("the checkpoint of an empty log: %d %s", status, body)
 	}
 	first := d.retire(ids[0])
-	if first.Receipt == nil || *first.Receipt != 0 {
+	if first.Receipt == nil || *first.Receipt != 1 {
 		t.Fatalf("the answer is %+v", first)
 	}
 	public := publicKey(t, folder)
@@ -232,11 +238,11 @@ func TestLogOfReceipts(t *testing.T) {
 		}
 		args := []string{path, receipt.PublicFile(flags["receipts.key_file"])}
 		if i == *first.Receipt {
-			args = append(args, "--block", first.Block.ID+"="+first.Block.Salt)
+			args = append(args, "--block", first.Block.ID+"="+first.Block.Proof)
 		}
 		independent(t, true, args...)
 		if i == *first.Receipt {
-			independent(t, false, append(args[:2:2], "--block", last.Block.ID+"="+last.Block.Salt)...)
+			independent(t, false, append(args[:2:2], "--block", last.Block.ID+"="+last.Block.Proof)...)
 			for at := range proof {
 				if at%251 == 0 && proof[at] != '\n' { // a sample: every bit is tried in Go
 					bad := []byte(proof)
@@ -347,7 +353,10 @@ func TestKillWhileRetiring(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		receipts := map[string]int64{}
+		receipts, keys := map[string]int64{}, map[string]receipt.Hash{}
+		for id := range blocks {
+			keys[fmt.Sprint("key:", id)] = key.ItemKey(fmt.Sprint("key:", id))
+		}
 		for i := range saved.Log.Size {
 			record, err := store.Receipt(i)
 			if err != nil {
@@ -361,11 +370,11 @@ func TestKillWhileRetiring(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if leaf.Kind == receipt.Served {
+			if leaf.Kind == receipt.Served || leaf.Kind == receipt.Begun {
 				continue
 			}
 			for id := range blocks {
-				if id := fmt.Sprint("key:", id); items[0].Key == key.ItemKey(id) {
+				if id := fmt.Sprint("key:", id); items[0].Key == keys[id] {
 					if _, twice := receipts[id]; twice {
 						t.Errorf("kill %d: %s has two receipts", kill, id)
 					}
@@ -420,7 +429,7 @@ func TestOlderSnapshotWithReceipts(t *testing.T) {
 	}
 	flags["kafka.brokers"], flags["kafka.topic"], flags["snapshot.file"] = cluster(t).Brokers[0], topic, file
 	_, err := New(Options{Config: load(t, flags), Log: zerolog.Nop()})
-	if fork := (*snapshot.ForkError)(nil); !errors.As(err, &fork) || fork.Size != 1 || fork.Published != 2 {
+	if fork := (*snapshot.ForkError)(nil); !errors.As(err, &fork) || fork.Size != 2 || fork.Published != 3 {
 		t.Errorf("the start: %v", err)
 	}
 	if err := os.Remove(snapshot.CheckpointPath(file)); err != nil {
@@ -481,7 +490,7 @@ func TestKeyOfTwoSnapshots(t *testing.T) {
 	end(first)
 }
 
-// A caller whose retirement could not be saved at once gets its receipt and the salts by asking
+// A caller whose retirement could not be saved at once gets its receipt and the proofs by asking
 // again, also after a restart.
 func TestReceiptOfARetirementThatWasNotSaved(t *testing.T) {
 	topic, folder := topic(t, 1), t.TempDir()
@@ -505,13 +514,13 @@ func TestReceiptOfARetirementThatWasNotSaved(t *testing.T) {
 	again := func() {
 		t.Helper()
 		status, body := d.ask(http.MethodDelete, "/v1/blocks/"+ids[2])
-		salt := d.receipts.key.Salt(ids[2])
-		want := fmt.Sprintf("receipts [2] of {\\\"ids\\\":[\\\"%s\\\"]}", ids[2])
-		if status != http.StatusNotFound || !strings.Contains(body, want) || !strings.Contains(body, fmt.Sprintf("salt of %s %x", ids[2], salt)) {
+		key := d.receipts.key
+		want := fmt.Sprintf("receipts [3] of {\\\"ids\\\":[\\\"%s\\\"]}", ids[2])
+		if status != http.StatusNotFound || !strings.Contains(body, want) || !strings.Contains(body, fmt.Sprintf("proof of %s %x", ids[2], key.ProveItemKey(ids[2]))) {
 			t.Errorf("the same request again: %d %s, want %s", status, body, want)
 		}
-		_, proof := d.ask(http.MethodGet, "/v1/receipts/proof/2")
-		if r, err := receipt.Check([]byte(proof), publicKey(t, folder)); err != nil || !r.Names(ids[2], salt) {
+		_, proof := d.ask(http.MethodGet, "/v1/receipts/proof/3")
+		if r, err := receipt.Check([]byte(proof), publicKey(t, folder)); err != nil || !isAbout(r, key, ids[2]) {
 			t.Errorf("its receipt: %v", err)
 		}
 		if status, body := d.ask(http.MethodDelete, "/v1/blocks/key:other"); status != http.StatusNotFound || strings.Contains(body, "receipts") {
@@ -649,7 +658,7 @@ func TestFirstModelWithoutBlocks(t *testing.T) {
 		blocks, leaves int64
 		model, without string
 	}
-	var wanted []want
+	wanted := []want{{kind: receipt.Begun}}
 	check := func() {
 		t.Helper()
 		head, err := o.store.LogHead()
@@ -689,7 +698,7 @@ func TestFirstModelWithoutBlocks(t *testing.T) {
 			if !maps.Equal(e.Receipts.Blocks, blocks) || e.Receipts.Size != next || len(blocks) > 0 && !strings.Contains(e.Text, fmt.Sprint(wanted[e.Receipts.First].kind)) {
 				t.Errorf("event %+v: %+v, want blocks %v up to leaf %d", e, e.Receipts, blocks, next)
 			}
-			if served := strings.Contains(e.Text, "with the first model"); served != (len(blocks) == 0) {
+			if served := strings.Contains(e.Text, "with the first model"); served != (len(blocks) == 0 && e.Receipts.First > 0) {
 				t.Errorf("blocks %v: %s", blocks, e.Text)
 			}
 		}
@@ -735,7 +744,7 @@ func TestFirstModelWithoutBlocks(t *testing.T) {
 		t.Errorf("the same model has the fingerprint %s, and %s after a restart", after, again)
 	}
 	o.saver.save()
-	wanted = append(wanted, want{receipt.Served, 0, 4, "", after})
+	wanted = append(wanted, want{receipt.Served, 0, 5, "", after})
 	check()
 
 	// Nothing is left to name.
@@ -754,7 +763,7 @@ func TestFirstModelWithoutBlocks(t *testing.T) {
 	o.saver.save()
 	of5 := o.solved().Fingerprint
 	o.saver.save()
-	wanted = append(wanted, want{receipt.Deleted, 2, 0, of4, ""}, want{receipt.Served, 0, 6, of4, of5})
+	wanted = append(wanted, want{receipt.Deleted, 2, 0, of4, ""}, want{receipt.Served, 0, 7, of4, of5})
 	check()
 }
 
@@ -802,14 +811,14 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 			t.Errorf("the receipt of %v is %+v", ids, l)
 		}
 		for _, id := range ids {
-			if !r.Names(id, o.receipts.key.Salt(id)) {
+			if !isAbout(r, o.receipts.key, id) {
 				t.Errorf("the receipt of kind %v does not name %s", r.Leaf.Kind, id)
 			}
 		}
 	}
 	fill(0, 4)
 	fill(4, 8)
-	expired := news(receipt.Expired)[0]
+	expired := news(receipt.Begun, receipt.Expired)[1]
 	names(expired, "t/0/0", "t/0/1", "t/0/2", "t/0/3")
 	purged := func(r *receipt.Receipt, by string, ids ...string) {
 		t.Helper()
@@ -828,7 +837,7 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 	// A request for a live and an archived block.
 	both := httpapi.Selector{IDs: []string{"t/0/0", "t/0/5"}}
 	done, err := o.retire(both, false, access.Caller{})
-	if err != nil || done.Archived != 1 || !slices.Equal(done.Receipts, []int64{1, 2}) || done.ModelWithout == "" {
+	if err != nil || done.Archived != 1 || !slices.Equal(done.Receipts, []int64{2, 3}) || done.ModelWithout == "" {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	some := news(receipt.Purged, receipt.Retired)
@@ -837,11 +846,10 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 	if some[0].Leaf.Request != some[1].Leaf.Request || some[0].Leaf.After != some[1].Leaf.Before {
 		t.Errorf("the leaves of one request are %+v and %+v", some[0].Leaf, some[1].Leaf)
 	}
-	salt := o.receipts.key.Salt("t/0/0")
-	if done.First[0].ID != "t/0/0" || done.First[0].Salt != hex.EncodeToString(salt[:]) {
+	if done.First[0].ID != "t/0/0" || done.First[0].Proof != "" {
 		t.Errorf("the answer lists %+v", done.First)
 	}
-	if _, err := o.retire(both, false, access.Caller{}); err == nil || !strings.Contains(err.Error(), "receipts [1 2] of ") {
+	if _, err := o.retire(both, false, access.Caller{}); err == nil || !strings.Contains(err.Error(), "receipts [2 3] of ") {
 		t.Errorf("the same request again: %v", err)
 	}
 	o.retireThen(both, false, access.Caller{}, func(_ httpapi.Retirement, err error) {
@@ -910,7 +918,7 @@ func TestReceiptsOfReturnedBlocks(t *testing.T) {
 		o.follow([]control.Change{c})
 		o.giveBack()
 	}
-	leaves := int64(1) // that of the expiry
+	leaves := int64(2) // the first one, and that of the expiry
 	want := func(kinds ...receipt.Kind) (items []receipt.Item) {
 		t.Helper()
 		head, err := o.store.LogHead()
@@ -1119,15 +1127,15 @@ func TestSettingsOfReceipts(t *testing.T) {
 	}
 }
 
-// The independent verifier takes the stored receipts of every kind and version, and none of them
+// The independent verifier takes the stored receipts of every kind, and none of them
 // with a bit changed.
 func TestIndependentVerifierOfEveryKind(t *testing.T) {
 	const stored = "../../../testdata/receipts/"
 	files, err := filepath.Glob(stored + "*.tlog-proof")
-	if err != nil || len(files) < 4+2*int(receipt.Kinds-receipt.Retired) {
+	if err != nil || len(files) < 1+int(receipt.Kinds-receipt.Retired) {
 		t.Fatalf("%d receipts are stored, %v", len(files), err)
 	}
-	if text, err := os.ReadFile(stored + "verify.py"); err != nil || bytes.Count(text, []byte("\n")) > 300 {
+	if text, err := os.ReadFile(stored + "verify.py"); err != nil || bytes.Count(text, []byte("\n")) > 340 {
 		t.Errorf("the independent verifier has %d lines, %v", bytes.Count(text, []byte("\n")), err)
 	}
 	r := rand.New(rand.NewPCG(21, 5))
@@ -1155,7 +1163,7 @@ func TestIndependentVerifierOfWitnesses(t *testing.T) {
 		b      = "b.example+c77329c8+BLQJPXyI/B2bvFg3F4DxLa8+tiEZDVIwBE9Zx+AMDo3N"
 		c      = "c.example+9d13337f+BBM7pHX9iU/TucmMsyzKWT+zRMGWAuqpKk/6C+2Y6UMw"
 	)
-	for _, name := range []string{"cosigned.tlog-proof", "v3-cosigned.tlog-proof"} {
+	for _, name := range []string{"cosigned.tlog-proof"} {
 		says := independent(t, true, stored+name, stored+"key.pub", "--witness", a, "--witness", b)
 		if says != "" && !strings.Contains(says, `"b.example": 2000000000`) {
 			t.Errorf("it says %s", says)
@@ -1170,7 +1178,8 @@ func TestIndependentVerifierOfWitnesses(t *testing.T) {
 		line := bytes.Index(proof, []byte("— a.example "))
 		for _, at := range []int{8, 20, 60} { // in the time, and in the two halves of the signature
 			bad := bytes.Clone(proof)
-			bad[line+len("— a.example ")+at] ^= 1
+			letter := &bad[line+len("— a.example ")+at]
+			*letter = map[bool]byte{true: 'B', false: 'A'}[*letter == 'A']
 			path := filepath.Join(t.TempDir(), name)
 			if err := os.WriteFile(path, bad, 0o644); err != nil {
 				t.Fatal(err)
@@ -1184,7 +1193,7 @@ func TestIndependentVerifierOfWitnesses(t *testing.T) {
 // A receipt whose parts nest without bound is refused in words.
 func TestNestedReceipt(t *testing.T) {
 	const stored = "../../../testdata/receipts/"
-	proof, err := os.ReadFile(stored + "v2-retired.tlog-proof")
+	proof, err := os.ReadFile(stored + "retired.tlog-proof")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -432,7 +432,10 @@ func (p *replaying) name(from map[int]int64) {
 		if e.Last < from[e.Position.Partition] {
 			return
 		}
-		key := p.key.ItemKey(e.ID)
+		key := e.ItemKey
+		if key == (receipt.Hash{}) {
+			key = p.key.ItemKey(e.ID)
+		}
 		if _, wanted := p.names[key]; wanted {
 			p.names[key] = e.ID
 		}
@@ -474,7 +477,8 @@ func (p *replaying) compare(from *snapshot.Store, saved *snapshot.Contents) erro
 		v := versionOf(&e, s.Digest())
 		want[e.ID] = v
 		if key != nil {
-			tree.Put(key.Item(e.ID, v.digest))
+			now, _ := d.live.Get(e.ID) // its key was computed, and that of the snapshot may be wrong
+			tree.Put(key.Item(e.ID, now.ItemKey, v.digest))
 		}
 		return nil
 	})
@@ -493,7 +497,7 @@ func (p *replaying) compare(from *snapshot.Store, saved *snapshot.Contents) erro
 		}
 		out := LeftOut{Entry: e, Withdrawn: withdrawn[e.ID]}
 		if key != nil {
-			out.Item = key.Item(e.ID, digest)
+			out.Item = key.Item(e.ID, e.ItemKey, digest)
 		}
 		out.Kind = p.left[out.Item]
 		lacks = append(lacks, out)

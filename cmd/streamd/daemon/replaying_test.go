@@ -363,7 +363,7 @@ func TestSnapshotOfRowsThatCameAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	proof, err := o.Receipt(t.Context(), 0)
+	proof, err := o.Receipt(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

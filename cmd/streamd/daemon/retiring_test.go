@@ -157,7 +157,7 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 	predicted.DryRun, predicted.DigestAfter, predicted.RetiredAt, predicted.Remains = true, "", nil, nil
 	predicted.Receipts, predicted.ModelWithout, predicted.Request, predicted.RequestSalt, predicted.Settings, predicted.First = nil, "", "", "", "", slices.Clone(done.First)
 	for i := range predicted.First {
-		predicted.First[i].Salt = ""
+		predicted.First[i].Proof = ""
 	}
 	if !reflect.DeepEqual(forecast, predicted) {
 		t.Fatalf("%s retires\n%+v, forecast\n%+v", text, done, forecast)

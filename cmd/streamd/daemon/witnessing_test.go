@@ -97,10 +97,10 @@ func (c *cosigning) cosigned(leaf int64, wantSize int64, want ...string) {
 func TestWitnesses(t *testing.T) {
 	c := startCosigned(t, "b.example/w")
 	c.retire(c.ids[0])
-	c.cosigned(0, 1, "a.example/w")
+	c.cosigned(1, 2, "a.example/w")
 	c.until("a report of the witness that is away", func() bool { return strings.Contains(c.problems(), "the witness b.example/w does not cosign") })
 	for _, want := range []string{
-		"streamd_receipts 1\n", `streamd_witness_cosigned_receipts{witness="a.example/w"} 1`, `streamd_witness_cosigned_receipts{witness="b.example/w"} 0`,
+		"streamd_receipts 2\n", `streamd_witness_cosigned_receipts{witness="a.example/w"} 2`, `streamd_witness_cosigned_receipts{witness="b.example/w"} 0`,
 		`streamd_witness_failures_total{witness="a.example/w"} 0`,
 	} {
 		c.until("the metric "+want, func() bool {
@@ -109,12 +109,12 @@ func TestWitnesses(t *testing.T) {
 		})
 	}
 	c.b.Fail(0)
-	c.cosigned(0, 1, "a.example/w", "b.example/w")
+	c.cosigned(1, 2, "a.example/w", "b.example/w")
 	c.until("no report of a witness", func() bool { return !strings.Contains(c.problems(), "witness") })
 	c.b.Fail(http.StatusServiceUnavailable)
 	c.retire(c.ids[1])
-	c.cosigned(1, 2, "a.example/w")
-	c.cosigned(0, 1, "a.example/w", "b.example/w") // the smaller log has more cosignatures
+	c.cosigned(2, 3, "a.example/w")
+	c.cosigned(1, 2, "a.example/w", "b.example/w") // the smaller log has more cosignatures
 	if _, text := c.ask(http.MethodGet, "/v1/receipts/checkpoint"); strings.Count(text, "\n— ") != 2 {
 		t.Errorf("the checkpoint is %s", text)
 	}
@@ -126,13 +126,13 @@ func TestWitnesses(t *testing.T) {
 	c.b.Fail(0)
 	asked := c.a.Asked()
 	c.instance = start(t, c.topic, c.file, c.flags)
-	c.cosigned(0, 2, "a.example/w", "b.example/w")
-	c.cosigned(1, 2, "a.example/w", "b.example/w")
+	c.cosigned(1, 3, "a.example/w", "b.example/w")
+	c.cosigned(2, 3, "a.example/w", "b.example/w")
 	if n := c.a.Asked() - asked; n != 1 {
 		t.Errorf("the start asks a witness %d times that has cosigned the log, want once", n)
 	}
-	_, proof := c.ask(http.MethodGet, "/v1/receipts/proof/1")
-	path := filepath.Join(filepath.Dir(c.file), "1.tlog-proof")
+	_, proof := c.ask(http.MethodGet, "/v1/receipts/proof/2")
+	path := filepath.Join(filepath.Dir(c.file), "2.tlog-proof")
 	if err := os.WriteFile(path, []byte(proof), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -145,18 +145,18 @@ func TestWitnesses(t *testing.T) {
 func TestOlderProofKeepsACosignature(t *testing.T) {
 	c := startCosigned(t, "a.example/w")
 	c.retire(c.ids[0])
-	c.cosigned(0, 1, "b.example/w")
+	c.cosigned(1, 2, "b.example/w")
 	c.b.Fail(http.StatusServiceUnavailable)
 	c.retire(c.ids[1])
 	c.a.Fail(0)
 	for range 2 {
-		c.cosigned(1, 2, "a.example/w")
-		c.cosigned(0, 1, "b.example/w")
+		c.cosigned(2, 3, "a.example/w")
+		c.cosigned(1, 2, "b.example/w")
 		c.stop()
 		c.instance = start(t, c.topic, c.file, c.flags)
 	}
 	c.b.Fail(0)
-	c.cosigned(0, 2, "a.example/w", "b.example/w")
+	c.cosigned(1, 3, "a.example/w", "b.example/w")
 	c.stop()
 }
 
@@ -165,7 +165,7 @@ func TestOlderProofKeepsACosignature(t *testing.T) {
 func TestWitnessKnowsALaterLog(t *testing.T) {
 	c := startCosigned(t)
 	c.retire(c.ids[0])
-	c.cosigned(0, 1, "a.example/w", "b.example/w")
+	c.cosigned(1, 2, "a.example/w", "b.example/w")
 	c.stop()
 	backup := map[string][]byte{}
 	for _, path := range []string{c.file, snapshot.CheckpointPath(c.file)} {
@@ -178,7 +178,7 @@ func TestWitnessKnowsALaterLog(t *testing.T) {
 	c.instance = start(t, c.topic, c.file, c.flags)
 	c.await("five blocks", func() bool { return c.live.Blocks() == 5 })
 	c.retire(c.ids[1])
-	c.cosigned(1, 2, "a.example/w", "b.example/w")
+	c.cosigned(2, 3, "a.example/w", "b.example/w")
 	c.stop()
 	for path, b := range backup {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
@@ -197,7 +197,7 @@ func TestWitnessKnowsALaterLog(t *testing.T) {
 		return d.Run(ctx)
 	}
 	c.a.Fail(http.StatusServiceUnavailable)
-	const want = "the witness b.example/w has cosigned a log of 2 receipts, and the snapshot has 1"
+	const want = "the witness b.example/w has cosigned a log of 3 receipts, and the snapshot has 2"
 	if err := run(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the start: %v, want %s", err, want)
 	}
@@ -214,7 +214,7 @@ func TestWitnessKnowsALaterLog(t *testing.T) {
 	c.stop()
 	for _, size := range []int{2, 3} {
 		c.b.Fail(0)
-		const other = "the witness b.example/w has cosigned other receipts than the first 2 of the snapshot"
+		const other = "the witness b.example/w has cosigned other receipts than the first 3 of the snapshot"
 		if err := run(); err == nil || !strings.Contains(err.Error(), other) {
 			t.Errorf("the start with %d leaves: %v, want %s", size, err, other)
 		}
@@ -230,7 +230,7 @@ func TestWitnessKnowsALaterLog(t *testing.T) {
 		}
 	}
 	c.b.Fail(0)
-	const new = "the witness b.example/w has cosigned a log of 2 receipts, and the snapshot has 0"
+	const new = "the witness b.example/w has cosigned a log of 3 receipts, and the snapshot has 0"
 	if err := run(); err == nil || !strings.Contains(err.Error(), new) {
 		t.Errorf("the start: %v, want %s", err, new)
 	}

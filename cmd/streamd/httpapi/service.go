@@ -206,8 +206,9 @@ type BlockInfo struct {
 	Rows      int64     `json:"rows"`          // rows of weight above 0
 	// Whether retire.archive keeps the block, which is not live; absent if it is live.
 	Archived bool `json:"archived,omitempty"`
-	// Salt of the receipt's commitment of the id, in hex; only in the answer to a retirement.
-	Salt string `json:"salt,omitempty"`
+	// Proof of the key of the item that the receipts have of the id, in hex; only in the answer to a
+	// retirement, and only of a block that a message key names.
+	Proof string `json:"proof,omitempty"`
 }
 
 // Selector chooses blocks to retire: live, archived, or withdrawn by the control topic. It names

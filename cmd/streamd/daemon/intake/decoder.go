@@ -9,6 +9,7 @@ import (
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 	"streamd/retire"
+	"streamd/retire/receipt"
 )
 
 // Decoder makes a block from a record. It belongs to one goroutine.
@@ -106,7 +107,7 @@ func BlockID(cfg *config.Config, partition int, r *kafka.Record) (string, error)
 }
 
 // KeyPrefix begins the id of a block that a key names. Topic names contain no colon.
-const KeyPrefix = "key:"
+const KeyPrefix = receipt.KeyedPrefix
 
 // maxKey bounds a key, which names its block in the ledger and in URLs.
 const maxKey = 512

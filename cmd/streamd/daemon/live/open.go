@@ -14,6 +14,7 @@ import (
 	"streamd/incremental/sample"
 	"streamd/kernels"
 	"streamd/retire"
+	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
 
@@ -96,7 +97,7 @@ func New(store *snapshot.Store, cfg *config.Config, budget *memory.Budget) *Set 
 		fading:     fading{half: HalfLife(cfg)},
 		unsaved: unsaved{
 			put: map[string]snapshot.Block{}, parts: map[string]*sample.Part{}, gone: map[string]struct{}{},
-			withdrawn: map[string]retire.Entry{}, archived: map[string]snapshot.Archived{},
+			withdrawn: map[string]retire.Entry{}, archived: map[string]snapshot.Archived{}, rekeyed: map[string]receipt.Hash{},
 			pages: math.MaxInt, // not known yet
 		},
 	}

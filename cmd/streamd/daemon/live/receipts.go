@@ -52,7 +52,7 @@ func (r *receipts) grow(former, now *retire.Entry) {
 	if r.key == nil {
 		return
 	}
-	i, _ := r.tree.Get(r.key.ItemKey(now.ID))
+	i, _ := r.tree.Get(r.keyOf(now))
 	g := r.grown[i.Key]
 	if in, _ := r.tree.GetIn(r.kept, i.Key); in == i {
 		g.before = size{former.Rows, former.Time}
@@ -68,7 +68,7 @@ func (l *Set) note(kind receipt.Kind, e *retire.Entry) {
 	if r.key == nil {
 		return
 	}
-	i, _ := r.tree.Get(r.key.ItemKey(e.ID))
+	i, _ := r.tree.Get(r.keyOf(e))
 	if former, again := r.moved[i]; again {
 		r.again[former.kind]++
 	}
@@ -76,17 +76,72 @@ func (l *Set) note(kind receipt.Kind, e *retire.Entry) {
 	r.moves++
 }
 
+// keyOf is the key of a block's item. There are receipts.
+func (r *receipts) keyOf(e *retire.Entry) receipt.Hash {
+	if e.ItemKey != (receipt.Hash{}) {
+		return e.ItemKey
+	}
+	return r.key.ItemKey(e.ID)
+}
+
+// keep computes the key of an item that takes long, once for an id. former is a block of the same id,
+// or the zero Entry.
+func (r *receipts) keep(e *retire.Entry, former *retire.Entry) {
+	if e.ItemKey == (receipt.Hash{}) {
+		e.ItemKey = former.ItemKey
+	}
+	if r.key != nil && receipt.Keyed(e.ID) {
+		e.ItemKey = r.keyOf(e)
+	}
+}
+
 // put puts a block with that summary in the features into the tree.
-func (r *receipts) put(id string, s *incremental.Summary) {
+func (r *receipts) put(e *retire.Entry, s *incremental.Summary) {
 	if r.key != nil {
-		r.tree.Put(r.key.Item(id, s.Digest()))
+		r.tree.Put(r.key.Item(e.ID, e.ItemKey, s.Digest()))
 	}
 }
 
 // remove removes a block from the tree.
-func (r *receipts) remove(id string) {
+func (r *receipts) remove(e *retire.Entry) {
 	if r.key != nil {
-		r.tree.Remove(r.key.ItemKey(id))
+		r.tree.Remove(r.keyOf(e))
+	}
+}
+
+// atOnce is the number of items or keys that are made together.
+const atOnce = 1 << 8
+
+// inParallel calls do with the numbers below n.
+func inParallel(n int, do func(i int)) {
+	_ = parallel.For(runtime.GOMAXPROCS(0), (n+atOnce-1)/atOnce, func(part int) error {
+		for i := part * atOnce; i < min((part+1)*atOnce, n); i++ {
+			do(i)
+		}
+		return nil
+	})
+}
+
+// keepKeys computes the keys of items that the ledgers lack: those of blocks that came while there were
+// no receipts. The next save has them.
+func (l *Set) keepKeys() {
+	var lack []retire.Entry
+	for _, e := range l.Everything() {
+		if receipt.Keyed(e.ID) && e.ItemKey == (receipt.Hash{}) {
+			lack = append(lack, e)
+		}
+	}
+	inParallel(len(lack), func(i int) { lack[i].ItemKey = l.receipts.key.ItemKey(lack[i].ID) })
+	for _, e := range lack {
+		for _, in := range l.ledgers() {
+			in.SetItemKey(e.ID, e.ItemKey)
+		}
+		if a, ok := l.archived[e.ID]; ok {
+			a.Entry.ItemKey = e.ItemKey
+			l.archived[e.ID] = a
+		} else {
+			l.rekeyed[e.ID] = e.ItemKey
+		}
 	}
 }
 
@@ -95,14 +150,18 @@ func (r *receipts) remove(id string) {
 func (l *Set) KeepReceipts(key *receipt.Key) error {
 	r := &l.receipts
 	r.key, r.moved, r.past, r.grown = key, map[receipt.Item]move{}, map[receipt.Item]move{}, map[receipt.Hash]growth{}
+	l.keepKeys()
 	type block struct {
-		id     string
-		digest [sha256.Size]byte
+		id          string
+		key, digest receipt.Hash
 	}
 	var retired []retire.Entry
 	blocks := make([]block, 0, l.ledger.Len())
 	err := l.store.Digests(func(e retire.Entry, digest [sha256.Size]byte) {
-		blocks = append(blocks, block{e.ID, digest})
+		if now, live := l.ledger.Get(e.ID); live && e.ItemKey == (receipt.Hash{}) {
+			e.ItemKey = now.ItemKey
+		}
+		blocks = append(blocks, block{e.ID, e.ItemKey, digest})
 		if r.file == (receipt.Hash{}) { // the start has retired none, and a search for each block takes long
 			return
 		}
@@ -114,13 +173,7 @@ func (l *Set) KeepReceipts(key *receipt.Key) error {
 		return fmt.Errorf("make the tree of the live blocks: %w", err)
 	}
 	items := make([]receipt.Item, len(blocks))
-	const atOnce = 1 << 12
-	_ = parallel.For(runtime.GOMAXPROCS(0), (len(items)+atOnce-1)/atOnce, func(i int) error {
-		for at := i * atOnce; at < min((i+1)*atOnce, len(items)); at++ {
-			items[at] = key.Item(blocks[at].id, blocks[at].digest)
-		}
-		return nil
-	})
+	inParallel(len(items), func(i int) { items[i] = key.Item(blocks[i].id, blocks[i].key, blocks[i].digest) })
 	r.tree.Fill(items)
 	r.kept, r.saved = r.tree.Keep(), l.Side()
 	if len(retired) > 0 {
@@ -128,7 +181,7 @@ func (l *Set) KeepReceipts(key *receipt.Key) error {
 	}
 	for i := range retired {
 		l.note(receipt.Expired, &retired[i])
-		r.remove(retired[i].ID)
+		r.remove(&retired[i])
 	}
 	return nil
 }
@@ -140,10 +193,16 @@ func (l *Set) Side() receipt.Side {
 
 // Item is the item of a live block. It is zero without receipts.
 func (l *Set) Item(id string) (i receipt.Item) {
-	if key := l.receipts.key; key != nil {
-		i, _ = l.receipts.tree.Get(key.ItemKey(id))
+	if e, live := l.ledger.Get(id); live && l.receipts.key != nil {
+		i, _ = l.receipts.tree.Get(l.receipts.keyOf(&e))
 	}
 	return i
+}
+
+// Begun is the contents of the receipt that begins a log: the live set at the last save.
+func (l *Set) Begun() *Departure {
+	key := l.receipts.key
+	return &Departure{Leaf: receipt.Leaf{Kind: receipt.Begun, VRF: key.VRF(), Before: l.receipts.saved, After: l.receipts.saved}}
 }
 
 // Moves is the number of times that a block has left the live set, or come back, since the start.
@@ -248,13 +307,13 @@ func (l *Set) archivedItem(e *retire.Entry) (receipt.Item, error) {
 	case key == nil:
 		return receipt.Item{}, nil
 	case e.Withdrawn:
-		return receipt.Item{Key: key.ItemKey(e.ID)}, nil
+		return receipt.Item{Key: l.receipts.keyOf(e)}, nil
 	}
 	s, err := l.archivedSummary(e.ID)
 	if err != nil {
 		return receipt.Item{}, fmt.Errorf("make a receipt of the archived block %s: %w", e.ID, err)
 	}
-	return key.Item(e.ID, s.Digest()), nil
+	return key.Item(e.ID, e.ItemKey, s.Digest()), nil
 }
 
 // notePast records that an archived block loses its summary, or has it again. Both between two saves
@@ -325,7 +384,7 @@ func (l *Set) leaveTogether(kind receipt.Kind, ids []string, leave func(id strin
 		e, _ := l.ledger.Get(id)
 		d.Add(e.Rows, e.Time)
 		d.Based = d.Based || l.based(id)
-		i, _ := r.tree.Get(r.key.ItemKey(id))
+		i, _ := r.tree.Get(r.keyOf(&e))
 		items, keys = append(items, i), append(keys, i.Key)
 		l.note(ownReceipt, &e)
 	}

@@ -281,6 +281,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 	e.Withdrawn = l.withdrawals.Choose(&e)
 	grown := false // a live block
 	former, ok := l.Find(e.ID)
+	l.receipts.keep(&e, &former)
 	if ok {
 		o.Replaced = !former.Withdrawn && !former.Archived
 		grown = o.Replaced && !l.keyed
@@ -337,7 +338,7 @@ func (l *Set) noteBack(e *retire.Entry, s *incremental.Summary, archived bool) {
 	case !archived:
 		l.note(receipt.Restored, e)
 	case l.archive != nil:
-		l.notePast(receipt.Returned, key.Item(e.ID, s.Digest()), e)
+		l.notePast(receipt.Returned, key.Item(e.ID, e.ItemKey, s.Digest()), e)
 	}
 }
 
@@ -371,7 +372,7 @@ func (l *Set) include(e retire.Entry, k Kept) {
 			p.missing[e.ID] = struct{}{}
 		}
 	}
-	l.receipts.put(e.ID, k.Summary)
+	l.receipts.put(&e, k.Summary)
 	l.putBlock(snapshot.Block{Entry: e, Part: k.part})
 	l.index(&e)
 	l.fading.moved(e.Time)
@@ -483,7 +484,7 @@ func (l *Set) takeOut(e *retire.Entry, archived bool) error {
 	if l.sample != nil {
 		l.sample.Remove(id, part)
 	}
-	l.receipts.remove(id)
+	l.receipts.remove(e)
 	l.dropPut(id)
 	delete(l.parts, id)
 	l.gone[id] = struct{}{}

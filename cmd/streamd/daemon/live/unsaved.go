@@ -9,6 +9,7 @@ import (
 	"streamd/incremental/gram"
 	"streamd/incremental/sample"
 	"streamd/retire"
+	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
 
@@ -25,6 +26,8 @@ type unsaved struct {
 
 	archived      map[string]snapshot.Archived // archived blocks; none is in put, withdrawn or gone
 	archivedBytes int64                        // of their summaries
+
+	rekeyed map[string]receipt.Hash // keys of items that the entries in the file lack
 
 	pages int // bytes per block that the last save wrote
 
@@ -92,7 +95,7 @@ func (l *Set) Unsaved() int {
 }
 
 // HasUnsaved reports whether a save would change the file.
-func (l *Set) HasUnsaved() bool { return l.moved || l.Unsaved() > 0 }
+func (l *Set) HasUnsaved() bool { return l.moved || l.Unsaved() > 0 || len(l.rekeyed) > 0 }
 
 // Waiting is the bytes of summaries and parts that wait for a save.
 func (l *Set) Waiting() int64 {
@@ -190,6 +193,9 @@ func (l *Set) Change() snapshot.Change {
 	for _, a := range l.archived {
 		c.Archive = append(c.Archive, a)
 	}
+	for id, key := range l.rekeyed {
+		c.Rekeyed = append(c.Rekeyed, snapshot.Rekeyed{ID: id, ItemKey: key})
+	}
 	return c
 }
 
@@ -230,6 +236,9 @@ func (l *Set) Saved(c *snapshot.Change) {
 			l.parts[s.ID] = now.Part
 		}
 		l.dropPut(s.ID)
+	}
+	for _, k := range c.Rekeyed {
+		delete(l.rekeyed, k.ID)
 	}
 	for _, p := range c.Parts {
 		if l.parts[p.ID] == p.Part {

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"streamd/cmd/streamd/daemon/witness/witnesstest"
@@ -28,7 +27,7 @@ type log struct {
 
 func newLog(t *testing.T, seed byte) *log {
 	t.Helper()
-	private, _, err := note.GenerateKey(bytes.NewReader(bytes.Repeat([]byte{seed}, 32)), "streamd/test/1")
+	private, err := receipt.GenerateKey(bytes.NewReader(bytes.Repeat([]byte{seed}, 32)), "streamd/test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +122,7 @@ func TestAdd(t *testing.T) {
 	}
 	other := newLog(t, 2)
 	other.grow(t, int(old), "a")
-	if _, err := other.add(t, c, old); err == nil || !strings.Contains(err.Error(), "403") {
+	if _, err := other.add(t, c, old); err == nil || !strings.Contains(err.Error(), "404") { // the name is bound to the key
 		t.Errorf("another key: %v", err)
 	}
 	w.Log = ""

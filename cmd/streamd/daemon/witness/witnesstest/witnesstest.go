@@ -119,7 +119,7 @@ func (w *Witness) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	text, _, _ := strings.Cut(string(signed), "\n\n")
 	fields := strings.Split(text, "\n")
-	if len(fields) != 3 {
+	if len(fields) < 3 { // further ones are extensions
 		fail(http.StatusBadRequest, "the checkpoint %q", text)
 		return
 	}

@@ -53,7 +53,7 @@ func BenchmarkSave(b *testing.B) {
 					at++
 				}
 				records++
-				c.Counts.Records = records
+				c.Counts.AppliedRecords = records
 				c.Offsets = []Offset{{Topic: "orders", Partition: 1, Next: records}}
 				b.StartTimer()
 				info, err := s.Save(c)

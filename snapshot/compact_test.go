@@ -91,7 +91,7 @@ func TestCompactForgets(t *testing.T) {
 		w.remove(fmt.Sprintf("key:%d", i))
 	}
 	for range 3 {
-		w.counts.Records++
+		w.counts.AppliedRecords++
 		w.save(t, s)
 	}
 	if got := found(t, path, traces(b)); len(got) < 4 {

@@ -39,15 +39,16 @@ func fixtureChange() Change {
 		SavedAt: time.UnixMilli(1_700_000_123_456).UTC(),
 		Horizon: retire.Rank{Milliseconds: 1_699_999_999_000, Position: incremental.Position{Topic: "orders", Partition: 2, Offset: 17}},
 		Counts: Counts{
-			Records: 1, Tombstones: 2, RejectedRecords: 3, DeadLetters: 4, SkippedRecords: 5,
+			AppliedRecords: 1, Tombstones: 2, RejectedRecords: 3, UndecodedRecords: 4, DeadLetters: 5,
 			Rows: 6, ZeroWeightRows: 7, RejectedRows: 8, BlocksAdded: 9, BlocksRetired: 10, BlocksReplaced: 11,
+			Gaps: 12, LostRecords: 13,
 		},
 		Offsets: []Offset{
 			{Topic: "orders", Partition: 0, Next: 100, HasLast: true,
 				Last:       Fingerprint{Offset: 99, Checksum: 0xDEADBEEF, Time: time.UnixMilli(1_700_000_000_099).UTC()},
 				EventTimes: []int64{1_700_000_000_050, -1, 1_700_000_000_099}},
 			{Topic: "orders", Partition: 1, Next: 5, Growing: &Growing{
-				Next: 8, Counts: Counts{Records: 3, Rows: 2, RejectedRecords: 1, RejectedRows: 1},
+				Next: 8, Counts: Counts{AppliedRecords: 3, Rows: 2, RejectedRecords: 1, RejectedRows: 1},
 				EventTimes: []int64{1_700_000_000_004, 1_700_000_000_007}}},
 		},
 	}

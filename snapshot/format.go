@@ -403,14 +403,14 @@ func readMember(tx *bbolt.Tx, here fileID) (Member, error) {
 //	    28    8  rows of the live blocks
 //	    36   16  tally of the live blocks: number, sum of the checksums of their values
 //	    52   16  tally of the offsets
-//	    68   88  counts, 8 bytes each, in the order of Counts
-//	   156   16  tally of the parts
-//	   172   16  tally of the records of the spaces
-//	   188    4  number of the space in use
-//	   192    8  explicit retirements that were saved, number
-//	   200    8  time at which the oldest of them left the file since it was compacted,
+//	    68  104  counts, 8 bytes each, in the order of Counts
+//	   172   16  tally of the parts
+//	   188   16  tally of the records of the spaces
+//	   204    4  number of the space in use
+//	   208    8  explicit retirements that were saved, number
+//	   216    8  time at which the oldest of them left the file since it was compacted,
 //	             ms since 1970 UTC; year 1: none has
-//	   208       horizon: topic
+//	   224       horizon: topic
 //
 // The tally of the withdrawn blocks is a value of its own, under the key withdrawn. A file
 // without withdrawn blocks lacks it. So it is with the archived blocks: under the key archive
@@ -617,8 +617,8 @@ func decodeEntry(bucket []byte, id string, value []byte) (e retire.Entry, digest
 //	    30   8n  event times of the last records, ms since 1970 UTC, the latest
 //	             record's last
 //	 30+8n    8  growing block: offset behind its last record
-//	 38+8n   88  growing block: counts of its records
-//	126+8n       growing block: event times of the records before that offset
+//	 38+8n  104  growing block: counts of its records
+//	142+8n       growing block: event times of the records before that offset
 //
 // An offset ends at 29 when the partition has no clock yet and no growing block, and at 30+8n
 // when it has no growing block.

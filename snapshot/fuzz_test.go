@@ -24,7 +24,7 @@ func FuzzDecodeValues(f *testing.F) {
 	f.Add(1, []byte("settings"), appendTexts(nil, settings.Topic, settings.Unit))
 	f.Add(2, []byte("head"), appendHead(nil, &head{
 		savedAt: at, horizon: retire.Rank{Milliseconds: 5, Position: position},
-		rows: 8, blocks: tally{2, 1 << 60}, offsets: tally{1, 5}, counts: Counts{Records: 7, BlocksReplaced: 2},
+		rows: 8, blocks: tally{2, 1 << 60}, offsets: tally{1, 5}, counts: Counts{AppliedRecords: 7, BlocksReplaced: 2},
 		parts: tally{1, 9}, spaces: tally{2, 3}, inUse: 4, retirements: 3, uncompacted: at,
 	}))
 	f.Add(3, []byte("orders/3/1841"), appendBlock(nil, &retire.Entry{Position: position, Last: 1900, Time: at, Rows: 50}, &[32]byte{3, 31: 4}))

@@ -82,7 +82,7 @@ func saveForever(path string, fails bool) error {
 	if err != nil {
 		return err
 	}
-	saves := c.Counts.Records / stepsPerSave
+	saves := c.Counts.AppliedRecords / stepsPerSave
 	fmt.Println(saves)
 	w := worldAfter(saves)
 	var failing *bbolt.DB
@@ -171,7 +171,7 @@ func TestKill(t *testing.T) {
 		if err != nil {
 			t.Fatalf("kill %d: %v", kill, err)
 		}
-		saves := c.Counts.Records / stepsPerSave
+		saves := c.Counts.AppliedRecords / stepsPerSave
 		if saves < reported || saves > reported+1 {
 			t.Fatalf("kill %d: the file is after save %d, the child reported %d", kill, saves, reported)
 		}

@@ -236,7 +236,7 @@ func TestPowerLoss(t *testing.T) {
 			t.Fatalf("after %s, save %d was reported: %v", what, reported, err)
 		}
 		defer s.Close()
-		saves := c.Counts.Records / stepsPerSave
+		saves := c.Counts.AppliedRecords / stepsPerSave
 		if saves < reported || saves > max(reported, 0)+1 {
 			t.Fatalf("after %s: the file is after save %d, reported was %d", what, saves, reported)
 		}

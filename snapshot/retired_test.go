@@ -35,7 +35,7 @@ func TestOlderThanRetirement(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		w.remove(id)
 		w.retired++
-		w.counts.Records++
+		w.counts.AppliedRecords++
 		w.save(t, s)
 	}
 	s.Close()

@@ -125,10 +125,16 @@ type Growing struct {
 const MaxEventTimes = 16
 
 // Counts are totals since the file was made.
+//
+// A record that was read is applied (its rows are summarised or of weight 0), a tombstone, or
+// rejected. A rejected record that was not decoded is in UndecodedRecords, too: nobody knows its
+// rows, so RejectedRows has those of the others.
 type Counts struct {
-	Records, Tombstones, RejectedRecords, DeadLetters, SkippedRecords int64
-	Rows, ZeroWeightRows, RejectedRows                                int64
-	BlocksAdded, BlocksRetired, BlocksReplaced                        int64
+	AppliedRecords, Tombstones, RejectedRecords, UndecodedRecords, DeadLetters int64
+	Rows, ZeroWeightRows, RejectedRows                                         int64
+	BlocksAdded, BlocksRetired, BlocksReplaced                                 int64
+	// Gaps are those that kafka.on_gap has passed over, and LostRecords the offsets in them.
+	Gaps, LostRecords int64
 }
 
 // Add adds d to c.
@@ -138,11 +144,12 @@ func (c *Counts) Add(d Counts) {
 	}
 }
 
-func (c *Counts) list() [11]*int64 {
+func (c *Counts) list() [13]*int64 {
 	return [...]*int64{
-		&c.Records, &c.Tombstones, &c.RejectedRecords, &c.DeadLetters, &c.SkippedRecords,
+		&c.AppliedRecords, &c.Tombstones, &c.RejectedRecords, &c.UndecodedRecords, &c.DeadLetters,
 		&c.Rows, &c.ZeroWeightRows, &c.RejectedRows,
 		&c.BlocksAdded, &c.BlocksRetired, &c.BlocksReplaced,
+		&c.Gaps, &c.LostRecords,
 	}
 }
 

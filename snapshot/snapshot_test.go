@@ -269,21 +269,21 @@ func (w *world) step() {
 		w.counts.BlocksAdded++
 		w.counts.Rows += b.Entry.Rows
 	}
-	w.counts.Records++
+	w.counts.AppliedRecords++
 	partition := w.r.IntN(4)
-	o := Offset{Topic: "orders", Partition: partition, Next: w.counts.Records}
+	o := Offset{Topic: "orders", Partition: partition, Next: w.counts.AppliedRecords}
 	if w.r.IntN(3) > 0 {
 		o.HasLast = true
-		o.Last = Fingerprint{Offset: w.counts.Records - 1, Checksum: w.r.Uint32(), Time: time.UnixMilli(w.r.Int64N(1 << 41)).UTC()}
+		o.Last = Fingerprint{Offset: w.counts.AppliedRecords - 1, Checksum: w.r.Uint32(), Time: time.UnixMilli(w.r.Int64N(1 << 41)).UTC()}
 	}
 	for range w.r.IntN(MaxEventTimes + 1) {
 		o.EventTimes = append(o.EventTimes, w.r.Int64())
 	}
 	if w.r.IntN(2) == 0 {
-		o.Growing = &Growing{Next: o.Next + w.r.Int64N(9), Counts: Counts{Records: w.r.Int64N(9)}, EventTimes: []int64{w.r.Int64()}}
+		o.Growing = &Growing{Next: o.Next + w.r.Int64N(9), Counts: Counts{AppliedRecords: w.r.Int64N(9)}, EventTimes: []int64{w.r.Int64()}}
 	}
 	w.offsets[partition], w.moved[partition] = o, o
-	w.horizon = retire.Rank{Milliseconds: w.counts.Records, Position: incremental.Position{Topic: "orders", Partition: partition, Offset: 1}}
+	w.horizon = retire.Rank{Milliseconds: w.counts.AppliedRecords, Position: incremental.Position{Topic: "orders", Partition: partition, Offset: 1}}
 }
 
 // add makes a block live.
@@ -318,7 +318,7 @@ func takePartAgain(b block) *sample.Part {
 }
 
 func (w *world) change() Change {
-	w.savedAt = time.UnixMilli(1_700_000_000_000 + w.counts.Records).UTC()
+	w.savedAt = time.UnixMilli(1_700_000_000_000 + w.counts.AppliedRecords).UTC()
 	if w.retired+w.withdrew > 0 && w.uncompacted.IsZero() {
 		w.uncompacted = w.savedAt
 	}
@@ -853,7 +853,7 @@ func TestNoRoom(t *testing.T) {
 func TestFeaturesComeLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
-	rejected := Change{Counts: Counts{Records: 3, RejectedRecords: 3}, Offsets: []Offset{{Topic: "orders", Next: 3}}}
+	rejected := Change{Counts: Counts{AppliedRecords: 3, RejectedRecords: 3}, Offsets: []Offset{{Topic: "orders", Next: 3}}}
 	for _, none := range []*incremental.State{nil, incremental.NewState(nil)} {
 		rejected.Spaces = []SpaceChange{{State: none}}
 		if _, err := s.Save(rejected); err != nil {
@@ -1194,7 +1194,7 @@ func TestMadeByTwo(t *testing.T) {
 			go func() {
 				s, _, err := Open(path, settings)
 				if err == nil {
-					_, err = s.Save(Change{Counts: Counts{Records: 1}})
+					_, err = s.Save(Change{Counts: Counts{AppliedRecords: 1}})
 					err = errors.Join(err, s.Close())
 				}
 				results <- err
@@ -1205,7 +1205,7 @@ func TestMadeByTwo(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, c := mustOpen(t, path); c.Counts.Records != 1 {
+		if _, c := mustOpen(t, path); c.Counts.AppliedRecords != 1 {
 			t.Fatal("the file was replaced")
 		}
 	}

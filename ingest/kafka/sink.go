@@ -60,6 +60,15 @@ type GapError struct {
 	Reset bool
 }
 
+// Lost is the number of offsets whose records are never read if reading goes on at an offset. Of
+// a log that was made anew it does not have those of the former one, which nobody knows.
+func (e *GapError) Lost(to int64) int64 {
+	if e.Reset {
+		return max(0, to-e.LogStart)
+	}
+	return max(0, to-e.Saved)
+}
+
 func (e *GapError) Error() string {
 	at := fmt.Sprintf("saved offset %d of %s/%d", e.Saved, e.Topic, e.Partition)
 	const hint = "pass --kafka.on_gap=earliest to go on at the log's start, or --kafka.on_gap=latest at its end"

@@ -120,7 +120,7 @@ func (j *jobs) fails(t task, reason any, stack []byte) {
 		Kind: httpapi.ProblemJob, Subject: string(t), Count: 1,
 		Text:   fmt.Sprintf("the job %s has failed because of a bug, and is tried again; what it made before stays", t),
 		Action: "report it with the stack in the log",
-	})
+	}, nil)
 }
 
 // succeeds forgets the failures of a task.

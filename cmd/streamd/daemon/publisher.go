@@ -80,7 +80,7 @@ func (p *publisher) solve(now time.Time) {
 	if weighted != nil {
 		sums = weighted.Whole
 	}
-	moments := in.Moments(sums)
+	moments, labels := in.Moments(sums), sums.Labels()
 	p.copyTook = time.Since(now)
 	p.solvedOnce = true
 	of, fixed, features := p.study, p.live.Target().Features, p.live.Features().Names()
@@ -92,7 +92,7 @@ func (p *publisher) solve(now time.Time) {
 			planes, err = model.Alone(err, features, options)
 		}
 		if err != nil {
-			next.Problem = err.Error()
+			next.Problem = noPlanes(err, next.Rows, labels)
 		} else {
 			next.Model, next.Hat = planes, hat
 			next.Knowledge = model.NewKnowledge(ctx, planes)

@@ -204,25 +204,16 @@ func (d *Daemon) updateStatus() {
 	in := d.intake.Report()
 	c := &in.Counts
 	s := httpapi.Status{
-		Version: d.version,
-		Started: d.started,
-		Name:    d.cfg.Model.Name,
-		Topic:   d.cfg.Kafka.Topic,
-		Group:   d.cfg.Kafka.Group,
-		Keys:    d.cfg.Blocks.Unit == config.UnitKey,
-		Rows: model.RowCounts{
-			Read:       in.RowsRead,
-			Summarised: c.Rows,
-			ZeroWeight: c.ZeroWeightRows,
-			Rejected:   c.RejectedRows,
-			Pending:    in.Open,
-		},
-		Blocks: model.BlockCounts{
-			Added:    c.BlocksAdded,
-			Retired:  c.BlocksRetired,
-			Replaced: c.BlocksReplaced,
-			Rejected: c.RejectedRecords,
-		},
+		Version:      d.version,
+		Started:      d.started,
+		Name:         d.cfg.Model.Name,
+		Topic:        d.cfg.Kafka.Topic,
+		Group:        d.cfg.Kafka.Group,
+		Keys:         d.cfg.Blocks.Unit == config.UnitKey,
+		Records:      in.Records,
+		Rows:         in.Rows,
+		Blocks:       model.BlockCounts{Added: c.BlocksAdded, Retired: c.BlocksRetired, Replaced: c.BlocksReplaced},
+		Featureless:  d.live.Target().Features == nil,
 		LiveRows:     d.live.Rows(),
 		Unlabelled:   d.live.Unlabelled(),
 		LiveBlocks:   d.live.Blocks(),
@@ -362,6 +353,15 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 			add(p)
 		}
 	}
+	if r := &in.Latest; r.Many(time.Now()) {
+		p := httpapi.Problem{Kind: httpapi.ProblemRefused, Since: r.Since, Last: r.Last, Count: r.InARow, Text: r.String(), Detail: r.Reason}
+		if d.cfg.DeadLetters.Policy == config.DeadLettersQueue {
+			p.Action = "streamd letters list shows them"
+		}
+		add(p)
+	} else if r.Good {
+		d.problems.Resolve(httpapi.ProblemRefused, "") // of before a restart
+	}
 	if err := d.saver.compactProblem; err != nil {
 		add(httpapi.Problem{Kind: httpapi.ProblemCompaction, Text: "the snapshot cannot be compacted, so retired blocks can still be read from the file: " + err.Error()})
 	}
@@ -372,7 +372,7 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 		})
 	}
 	if served.Model == nil && served.Rows > 0 {
-		add(httpapi.Problem{Kind: httpapi.ProblemModel, Text: "there is no model: " + served.Problem})
+		add(httpapi.Problem{Kind: httpapi.ProblemModel, Text: "there are rows, and no model", Detail: served.Problem})
 	} else {
 		if y := d.publisher.study; y != nil && y.refining != nil {
 			add(httpapi.Problem{Kind: httpapi.ProblemRefinement, Text: "the planes are not refined: " + y.refining.Error()})

@@ -2,9 +2,11 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/kafka"
 	"streamd/snapshot"
 )
@@ -38,9 +40,25 @@ func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
 	d.log.Warn().Str("topic", gap.Topic).Int("partition", gap.Partition).Int64("saved", gap.Saved).Int64("to", to).
 		Bool("made_anew", gap.Reset).Msg("going on after a gap in the log")
 	d.intake.InTurn(context.Background(), d.loopDone, func() {
-		if d.failure == nil {
-			d.applied(d.intake.Jump(d.background, gap, to))
+		if d.failure != nil {
+			return
 		}
+		d.applied(d.intake.Jump(d.background, gap, to))
+		p := httpapi.Problem{
+			Kind: httpapi.ProblemGap, Subject: "deleted", Count: gap.Lost(to),
+			Detail: fmt.Sprintf("the latest gap is in %s/%d, from offset %d to %d", gap.Topic, gap.Partition, gap.Saved, to),
+		}
+		says := func(lost int64) string {
+			return fmt.Sprintf("%d records were gone from the log before they were read, and kafka.on_gap has let the daemon go on: the model lacks them", lost)
+		}
+		if gap.Reset {
+			p.Subject = "made anew"
+			p.Detail = fmt.Sprintf("the latest partition is %s/%d, read again from offset %d", gap.Topic, gap.Partition, to)
+			says = func(lost int64) string {
+				return fmt.Sprintf("the topic was made anew, or its end was lost, and kafka.on_gap has let the daemon go on: the blocks of the former log were retired, and %d records of the new one are not read", lost)
+			}
+		}
+		d.problems.Raise(p, says)
 	})
 }
 

@@ -43,8 +43,10 @@ type watching struct {
 	epoch      uint32 // that was told of
 	rebalances int64  // likewise
 
+	rise rise // of the error, that has not passed; the zero one: there is none
+
 	saved []byte // that the snapshot has, or will have after the save under way; nil: not known
-	risen bool   // the alarm of the sums has changed since
+	risen bool   // an alarm has changed since, or a problem was seen
 
 	mu     sync.Mutex // of the report
 	report model.Drift
@@ -52,16 +54,35 @@ type watching struct {
 
 // savedDetectors is the record of the detectors in the snapshot.
 type savedDetectors struct {
-	Version int             `json:"version"`
-	Error   json.RawMessage `json:"error"`  // see intake.Detector
-	Report  model.Drift     `json:"report"` // counts, alarms, and whether the alarm of the sums holds
+	Version  int             `json:"version"`
+	Error    json.RawMessage `json:"error,omitempty"` // see intake.Detector; absent where drift.detect is false
+	Report   model.Drift     `json:"report"`          // counts, alarms, and whether the alarm of the sums holds
+	Rise     rise            `json:"rise"`            // of the error, that has not passed
+	Problems json.RawMessage `json:"problems"`        // see problems.Board.Record
+}
+
+// rise is a rise of the error that has not passed: the shares of wrong rows before and after.
+type rise struct {
+	Before float64 `json:"before"`
+	After  float64 `json:"after"`
+}
+
+// A rise has passed when at most this part of it is left over that many judged rows.
+const (
+	leftOfRise = 0.1
+	rowsOfFall = 200
+)
+
+// isOver reports whether a share of wrong rows is about what it was before the rise.
+func (r rise) isOver(share float64) bool {
+	return share <= r.Before+leftOfRise*(r.After-r.Before)
 }
 
 const detectorsVersion = 1
 
 // restore continues the detectors of a snapshot, if record is not nil.
 func (w *watching) restore(record []byte) {
-	if record == nil || !w.cfg.Drift.Detect {
+	if record == nil {
 		return
 	}
 	var s savedDetectors
@@ -70,24 +91,29 @@ func (w *watching) restore(record []byte) {
 		err = fmt.Errorf("the record has version %d, this program knows %d", s.Version, detectorsVersion)
 	}
 	if err == nil {
+		err = w.problems.Restore(s.Problems)
+	}
+	if err == nil && w.cfg.Drift.Detect && s.Error != nil {
 		err = w.intake.RestoreDetector(s.Error)
 	}
 	if err != nil {
-		w.log.Warn().Err(err).Msg("the drift detectors in the snapshot cannot be read and begin anew")
+		w.log.Warn().Err(err).Msg("the drift detectors and the problems in the snapshot cannot be read and begin anew")
 		return
 	}
 	s.Report.Alarms = s.Report.Alarms[:min(len(s.Report.Alarms), keptAlarms)]
-	w.saved, w.report = record, s.Report
+	w.saved, w.report, w.rise = record, s.Report, s.Rise
 }
 
 // record is the detectors for a save, nil if the snapshot has them. undo counts them as not saved.
 func (w *watching) record() (record []byte, undo func(), err error) {
 	undo = func() { w.saved, w.risen = nil, true }
-	if !w.cfg.Drift.Detect {
-		return nil, undo, nil
+	s := savedDetectors{Version: detectorsVersion, Rise: w.rise}
+	if w.cfg.Drift.Detect {
+		if s.Error, err = w.intake.Detector(); err != nil {
+			return nil, undo, err
+		}
 	}
-	s := savedDetectors{Version: detectorsVersion}
-	if s.Error, err = w.intake.Detector(); err != nil {
+	if s.Problems, err = w.problems.Record(); err != nil {
 		return nil, undo, err
 	}
 	w.mu.Lock()
@@ -118,6 +144,12 @@ func (w *watching) whenDue(now time.Time) {
 	}
 	for _, c := range w.intake.TakeChanges() {
 		w.raise(model.Alarm{Detector: model.DetectorError, Before: c.Before, After: c.After, Rows: c.New})
+	}
+	if w.rise != (rise{}) {
+		if rows, share := w.intake.Errors(); rows >= rowsOfFall && w.rise.isOver(share) {
+			w.rise, w.risen = rise{}, true
+			w.problems.Resolve(httpapi.ProblemDrift, string(model.DetectorError))
+		}
 	}
 	p := w.publisher.published.Load()
 	if w.rests(taskCompare, now) || p.served == w.compared || p.served.Model == nil || p.fixed != w.live.Target().Features || w.publisher.solving != nil {
@@ -244,6 +276,9 @@ func (w *watching) measured(r model.SumsDrift) {
 	w.risen = w.risen || r.Holds != was.Holds
 	w.report.Sums = r
 	w.mu.Unlock()
+	if was.Holds && !r.Holds {
+		w.problems.Resolve(httpapi.ProblemDrift, string(model.DetectorSums))
+	}
 	if risen {
 		w.raise(model.Alarm{Detector: model.DetectorSums, Before: *r.Rest, After: *r.Newest, Rows: r.Rows})
 	}
@@ -267,6 +302,18 @@ func (w *watching) raise(a model.Alarm) {
 			}
 			text += fmt.Sprintf("; blocks that have left the live set: %d", a.Retired)
 		}
+	}
+	if a.Detector == model.DetectorError && a.Rises() {
+		if w.rise == (rise{}) {
+			w.rise.Before = a.Before
+		}
+		w.rise.After, w.risen = a.After, true
+	}
+	if a.Rises() {
+		w.problems.Raise(httpapi.Problem{
+			Kind: httpapi.ProblemDrift, Subject: string(a.Detector), Last: a.Time, Count: 1, Text: "the stream has changed: " + text,
+			Action: "GET /v1/prequential says which classes are confused; drift.rows retires old blocks by itself",
+		}, nil)
 	}
 	line.Str("detector", string(a.Detector)).Float64("before", a.Before).Float64("after", a.After).Int64("rows", a.Rows).
 		Int("retired", a.Retired).Msg("the stream has changed")
@@ -307,6 +354,15 @@ func (w *watching) says() *model.Drift {
 		r.Error.Rows, r.Error.Share = rows, &share
 	}
 	return &r
+}
+
+// Seen implements httpapi.Service.
+func (d *Daemon) Seen(ctx context.Context, until time.Time) error {
+	return d.call(ctx, func() error {
+		d.problems.Seen(until)
+		d.watching.risen = true // the next save has it
+		return nil
+	})
 }
 
 // Events implements httpapi.Service.

@@ -292,16 +292,26 @@ func (d *Daemon) solveWindow(ctx context.Context, s *windowSums) *model.Served {
 	if err != nil {
 		planes, err = model.Alone(err, s.names, s.options)
 	}
-	switch {
-	case errors.Is(err, incremental.ErrClasses) && len(labels) == 1:
-		out.Problem = fmt.Sprintf("all its rows with a label are of the class %q", labels[0])
-	case err != nil:
-		out.Problem = err.Error()
-	default:
+	if err != nil {
+		out.Problem = noPlanes(err, out.Rows, labels)
+	} else {
 		out.Model, out.Knowledge = planes, model.NewKnowledge(ctx, planes)
 	}
 	out.Fingerprint = out.Identity().Fingerprint()
 	return out
+}
+
+// noPlanes says why rows that have these labels make no planes.
+func noPlanes(err error, rows int64, labels []string) string {
+	switch {
+	case !errors.Is(err, incremental.ErrClasses):
+		return err.Error()
+	case rows == 0:
+		return "there are no rows"
+	case len(labels) == 0:
+		return "no row has a label"
+	}
+	return fmt.Sprintf("all rows with a label are of the class %q", labels[0])
 }
 
 // noWindow is the error of a window without blocks.

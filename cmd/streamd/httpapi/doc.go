@@ -10,6 +10,8 @@
 //	GET    /v1/history         some figures over time             [model.History]; with ?step= planes over time [model.Steps]
 //	GET    /v1/compare         the planes of two windows           [model.Comparison]
 //	GET    /v1/label-requests  rows to label next                  [LabelRequestsAnswer]
+//	GET    /v1/status          problems, and what became of records [StatusAnswer]
+//	POST   /v1/status/seen     say that the problems have been seen [StatusAnswer]
 //	GET    /v1/epoch           the basis of a kernel and the next  [EpochAnswer]
 //	GET    /v1/regions         class regions of a kernel classifier of two features, as SVG
 //	POST   /v1/reduce          choose or prune a basis (admin)     [EpochAnswer]

@@ -46,6 +46,7 @@ type fake struct {
 	empty    bool                            // there is no history yet
 	past     func(model.Span) *model.History // in the place of one with gaps
 	pruned   string                          // by the last Prune
+	seen     time.Time
 
 	prequential model.Prequential
 	events      []Event
@@ -97,8 +98,9 @@ func newFake() *fake {
 	f.ids = []string{"key:a+b//8=", "orders/3/1841", "orders/3/7"}
 	f.status = Status{
 		Version: "v0", Started: testTime, Name: "default", Topic: "orders", Group: "streamd.orders.default",
+		Records:  model.RecordCounts{Read: 19, Applied: 8, Tombstones: 4, Rejected: 5, Pending: 2, Undecoded: 3, Lost: 21, Gaps: 2},
 		Rows:     model.RowCounts{Read: 50, Summarised: 42, ZeroWeight: 3, Rejected: 4, Pending: 1},
-		Blocks:   model.BlockCounts{Added: 5, Retired: 1, Replaced: 1, Rejected: 2},
+		Blocks:   model.BlockCounts{Added: 5, Retired: 1, Replaced: 1},
 		LiveRows: 42, Unlabelled: 7, LiveBlocks: 3, Withdrawn: 2, Unreadable: 1, Archived: 8, DeadLetters: 4, Refused: []model.Refusal{{Reason: "batch", Meaning: "its record batch cannot be read", Records: 2}, {Reason: "format", Meaning: "the payload cannot be decoded", Records: 3}}, Rebalances: 6, FetchErrors: 7,
 		Partitions: []model.Partition{
 			{Topic: "orders", Partition: 3, Next: 1842, LogStart: 10, HighWatermark: 1900},
@@ -175,6 +177,14 @@ func (f *fake) Steps(_ context.Context, q StepsQuery) (*model.Steps, error) {
 		},
 		Lacks: []string{},
 	}, f.err
+}
+
+func (f *fake) Seen(_ context.Context, until time.Time) error {
+	f.seen = until
+	if f.err == nil {
+		f.status.Problems = nil
+	}
+	return f.err
 }
 
 func (f *fake) Prequential() *model.Prequential {

@@ -180,7 +180,7 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if served.Model == nil {
-		return noModel(served)
+		return s.noModel(served)
 	}
 	if hasModel(w, r, served.Fingerprint) {
 		return nil

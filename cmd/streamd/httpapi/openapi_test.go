@@ -479,6 +479,13 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		f.epoch = wholeEpoch(f.served.Basis)
 	}
 	modelless := func(t *testing.T, f *fake) { f.served.Model, f.served.Problem = nil, "no rows" }
+	troubled := func(t *testing.T, f *fake) {
+		f.status.NotReady = "reading"
+		f.status.Problems = []Problem{
+			{Kind: ProblemGroup, Since: testTime, Text: "out of the consumer group"},
+			{Kind: ProblemGap, Subject: "deleted", Since: testTime, Last: testTime, Count: 3, Text: "records were gone", Detail: "in orders/3", Action: "nothing"},
+		}
+	}
 	failing := func(err error) func(*testing.T, *fake) { return func(t *testing.T, f *fake) { f.err = err } }
 	unavailable := failing(fmt.Errorf("stopping: %w", ErrUnavailable))
 	busy := failing(fmt.Errorf("refining: %w", ErrBusy))
@@ -606,6 +613,13 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/v1/receipts/tile/0/000.p/1?height=8", status: 400},
 		{method: "GET", target: "/v1/receipts/tile/entries/000", status: 404},
 
+		{method: "GET", target: "/v1/status", daemon: troubled, status: 200},
+		{method: "GET", target: "/v1/status?problems=1", status: 400},
+		{method: "POST", target: "/v1/status/seen", daemon: troubled, status: 200},
+		{method: "POST", target: "/v1/status/seen?until=2026-01-02T03:04:05Z", daemon: troubled, status: 200},
+		{method: "POST", target: "/v1/status/seen?until=now", status: 400},
+		{method: "POST", target: "/v1/status/seen", headers: []string{stranger}, status: 403},
+		{method: "POST", target: "/v1/status/seen", daemon: unavailable, status: 503},
 		{method: "GET", target: "/v1/blocks", status: 200},
 		{method: "GET", target: "/v1/blocks?after=&limit=1", status: 200},
 		{method: "GET", target: "/v1/blocks?after=zzz", status: 200},

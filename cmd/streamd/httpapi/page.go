@@ -292,6 +292,14 @@ func (v *pageView) Health() (h struct{ Class, Text string }) {
 	return h
 }
 
+// NoModel says why there is none.
+func (v *pageView) NoModel() string {
+	if v.Served.Rows > 0 {
+		return v.Served.Problem
+	}
+	return v.Status.empty(true)
+}
+
 // problemView is a line of the banner.
 type problemView struct {
 	Key    string // tells it from others

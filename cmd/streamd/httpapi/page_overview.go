@@ -153,7 +153,7 @@ func learning(v *pageView, rate *float64, h *model.History) answerView {
 		a.Notes = append(a.Notes, since)
 	}
 	if v.Served.Model == nil {
-		a.Notes = append(a.Notes, "there is no model: "+v.Served.Problem)
+		a.Notes = append(a.Notes, "there is no model: "+v.NoModel())
 	}
 	live := fmt.Sprintf("%s live rows in %s block%s", thousands(s.LiveRows), thousands(s.LiveBlocks), plural(s.LiveBlocks))
 	a.Notes = append(a.Notes, live)
@@ -174,6 +174,10 @@ func problemOf(problems []Problem, kind ProblemKind) *Problem {
 // right tells how many answers are right: of new rows, or else of held-out ones.
 func right(v *pageView, stream *model.Prequential, h *model.History) answerView {
 	a := answerView{ID: "right", Question: "Is it right?", Class: "idle", Text: "Not known yet"}
+	var before []string // what the detector remembers over a restart, which empties the window
+	if d := stream.Drift; stream.Window == nil && d != nil && d.Error.Share != nil {
+		before = []string{percent(1-*d.Error.Share) + " of " + thousands(d.Error.Rows) + " judged rows were right before it"}
+	}
 	var of *model.Answers
 	var what string
 	switch q := v.Served.Quality; {
@@ -188,9 +192,7 @@ func right(v *pageView, stream *model.Prequential, h *model.History) answerView 
 		what = "of held-out rows; no new row has been judged since the start"
 	default:
 		a.Notes = []string{"no row has been judged since the start"}
-		if d := stream.Drift; d != nil && d.Error.Share != nil {
-			a.Notes = append(a.Notes, percent(1-*d.Error.Share)+" were right before it, since the last change")
-		}
+		a.Notes = append(a.Notes, before...)
 		return a
 	}
 	a.Text = percent(of.Correctness)
@@ -205,6 +207,7 @@ func right(v *pageView, stream *model.Prequential, h *model.History) answerView 
 		}
 	}
 	a.Notes = append(a.Notes, "balanced "+percent(of.BalancedCorrectness))
+	a.Notes = append(a.Notes, before...)
 	return a
 }
 

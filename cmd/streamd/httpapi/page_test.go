@@ -127,6 +127,31 @@ func TestPageOfUnlabelledRows(t *testing.T) {
 	}
 }
 
+// Records and rows that went somewhere add up on the page, each in their own sum.
+func TestPageOfRecordsAndRows(t *testing.T) {
+	f := newFake()
+	f.status.Records = model.RecordCounts{Read: 300, Rejected: 300, Undecoded: 300}
+	f.status.Rows = model.RowCounts{}
+	section := func() string {
+		_, rest, _ := strings.Cut(do(newServer(f), "GET", "/?view=stream", "").Body.String(), `<section id="rows">`)
+		section, _, _ := strings.Cut(rest, "</section>")
+		return section
+	}
+	text := section()
+	for _, want := range []string{"<b>300</b> records read", "<b>300</b> refused", "<b>0</b> rows read", "300 refused records could not be decoded: nobody knows their rows"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in %s", want, text)
+		}
+	}
+	if strings.Count(text, "adds up") != 2 {
+		t.Errorf("not both add up: %s", text)
+	}
+	f.status.Records.Rejected--
+	if text = section(); strings.Count(text, "adds up") != 1 || !strings.Contains(text, "1 unaccounted for") {
+		t.Errorf("a record is missing: %s", text)
+	}
+}
+
 // The header and the title say what is shown, and "ready" does not stand beside a problem.
 func TestPageHeader(t *testing.T) {
 	f := newFake()
@@ -358,7 +383,7 @@ func TestPageOfJudgements(t *testing.T) {
 	}{
 		{f.prequential, "Is it right? 75.0 % of the last 20 new rows, 8 m always the largest class: 80.0 %, no worse balanced 75.0 %"},
 		{model.Prequential{}, "Is it right? Not known yet no row has been judged since the start Is it"},
-		{model.Prequential{Drift: drift}, "Is it right? Not known yet no row has been judged since the start 80.0 % were right before it, since the last change"},
+		{model.Prequential{Drift: drift}, "Is it right? Not known yet no row has been judged since the start 80.0 % of 30 judged rows were right before it"},
 	} {
 		f.prequential = c.stream
 		text := regexp.MustCompile(`, [0-9]+ [a-z]+ ago`).ReplaceAllString(textOf(sectionOf(f, viewOverview, "glance")), ", 8 m")

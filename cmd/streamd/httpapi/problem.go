@@ -2,8 +2,12 @@ package httpapi
 
 import (
 	"cmp"
+	"fmt"
+	"net/http"
 	"slices"
 	"time"
+
+	"streamd/cmd/streamd/model"
 )
 
 // ProblemKind is a kind of problem: a stable word to count and to alert by.
@@ -67,6 +71,9 @@ const (
 	LevelWarning Level = "warning" // it works, but not as it should
 )
 
+// Known reports whether k is one of the kinds above.
+func (k ProblemKind) Known() bool { return k.rank() >= 0 }
+
 func (k ProblemKind) rank() int {
 	return slices.IndexFunc(problemKinds, func(x struct {
 		kind  ProblemKind
@@ -83,14 +90,14 @@ func (k ProblemKind) Level() Level { return problemKinds[k.rank()].level }
 // others. Text goes into the log and into events, which outlive blocks: it names no block, key
 // or label. Detail may.
 type Problem struct {
-	Kind    ProblemKind
-	Subject string    // the job, witness or topic that it is about, where there are several
-	Since   time.Time // when it appeared
-	Last    time.Time // when it happened last; zero: it holds now
-	Count   int64     // how often it has happened, or the number of things that it is about; 0: does not apply
-	Text    string    // one sentence: what is wrong
-	Detail  string    // the names that belong to it; "" where there are none
-	Action  string    // what to do; "" where there is nothing
+	Kind    ProblemKind `json:"kind"`              // word to count by, as the label of streamd_problems
+	Subject string      `json:"subject,omitempty"` // the job, witness or topic that it is about, where there are several
+	Since   time.Time   `json:"since"`             // time when it appeared
+	Last    time.Time   `json:"last,omitzero"`     // time when it happened last; absent: it holds now, and cannot be seen away
+	Count   int64       `json:"count,omitempty"`   // number of times that it has happened, or of things that it is about
+	Text    string      `json:"text"`              // sentence that says what is wrong, for people to read
+	Detail  string      `json:"detail,omitempty"`  // names or a reason that belong to the text
+	Action  string      `json:"action,omitempty"`  // what to do
 }
 
 // Level is that of the problem's kind.
@@ -106,6 +113,74 @@ func (p Problem) String() string {
 		s += "; " + p.Action
 	}
 	return s
+}
+
+// StatusAnswer is the body of GET /v1/status.
+type StatusAnswer struct {
+	AsOf     time.Time          `json:"as_of"`               // time of the answer
+	Ready    bool               `json:"ready"`               // whether the daemon is ready, as GET /readyz says
+	NotReady string             `json:"not_ready,omitempty"` // why it is not
+	Problems []StatusProblem    `json:"problems"`            // what an operator should know or act on, the gravest first
+	Records  model.RecordCounts `json:"records"`             // records since the snapshot was made, by what became of them
+	Rows     model.RowCounts    `json:"rows"`                // rows of the records that could be decoded
+}
+
+// StatusProblem is a problem with its level.
+type StatusProblem struct {
+	Level Level `json:"level"` // failure: the daemon does not do its work until somebody acts; warning: it works, but not as it should
+	Problem
+}
+
+func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
+	now := s.service.Status()
+	a := StatusAnswer{AsOf: time.Now().UTC(), Ready: now.NotReady == "", NotReady: now.NotReady, Problems: []StatusProblem{}, Records: now.Records, Rows: now.Rows}
+	for _, p := range now.Problems {
+		a.Problems = append(a.Problems, StatusProblem{p.Level(), p})
+	}
+	return answerJSON(w, a)
+}
+
+var seenUntil = &parameter[time.Time]{
+	name: "until", kind: moment,
+	meaning: "Only what has happened last at or before this time: `as_of` of the answer that was seen. Without it, all until now.",
+}
+
+func (s *Server) seen(w http.ResponseWriter, r *http.Request) error {
+	until := time.Now()
+	if at := momentOf(r, seenUntil); at != nil && at.Before(until) {
+		until = *at
+	}
+	if err := s.service.Seen(r.Context(), until); err != nil {
+		return err
+	}
+	return s.status(w, r)
+}
+
+// empty says why no row is live. reason is that of the latest refusal, if it is known.
+func (s *Status) empty(withReason bool) string {
+	c := &s.Records
+	var why string
+	switch {
+	case c.Read == 0:
+		why = "no record has been read yet"
+	case c.Rejected == c.Read:
+		why = fmt.Sprintf("all records that have been read were refused, %d of them", c.Rejected)
+		for _, p := range s.Problems {
+			if withReason && p.Kind == ProblemRefused && p.Detail != "" {
+				why += ", the last one because of this: " + p.Detail
+			}
+		}
+	case c.Pending == c.Read-c.Rejected:
+		why = fmt.Sprintf("the rows of the %d records that were not refused wait for the rest of their block", c.Pending)
+	case s.Rows.Summarised == 0:
+		why = "no row that has been read has a weight above 0"
+	default:
+		return "no block is live: all have been retired"
+	}
+	if s.Featureless {
+		why += "; the features are not known before the first block"
+	}
+	return why
 }
 
 // SortProblems sorts problems, the gravest first, and of one kind the oldest first.

@@ -30,7 +30,7 @@ var regionsNarrow = &parameter[bool]{
 func (s *Server) regions(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
 	if !drawable(served) {
-		return absent(served, "picture of its regions", fmt.Sprintf("it is not one of two features and up to %d classes behind a kernel", plot.MostClasses))
+		return s.absent(served, "picture of its regions", fmt.Sprintf("it is not one of two features and up to %d classes behind a kernel", plot.MostClasses))
 	}
 	if parseTags(r.Header.Values("If-None-Match")).has(served.Fingerprint) {
 		hasModel(w, r, served.Fingerprint)

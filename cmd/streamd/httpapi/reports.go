@@ -25,7 +25,7 @@ var refineWait = &parameter[time.Duration]{
 
 func (s *Server) refine(w http.ResponseWriter, r *http.Request) error {
 	if served, _ := s.service.Served(); served.Model == nil {
-		return noModel(served)
+		return s.noModel(served)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), min(refineWait.of(r), MaxWait))
 	defer cancel()
@@ -42,7 +42,7 @@ func (s *Server) refine(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) tuning(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
 	if served.Model == nil || served.Tuning == nil {
-		return absent(served, "choice of ν", served.Absent.Tuning)
+		return s.absent(served, "choice of ν", served.Absent.Tuning)
 	}
 	return report(w, r, served.Tuning)
 }
@@ -50,7 +50,7 @@ func (s *Server) tuning(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) quality(w http.ResponseWriter, r *http.Request) error {
 	served, _ := s.service.Served()
 	if served.Model == nil || served.Quality == nil {
-		return absent(served, "measured quality", served.Absent.Quality)
+		return s.absent(served, "measured quality", served.Absent.Quality)
 	}
 	return report(w, r, served.Quality)
 }
@@ -133,13 +133,23 @@ func report(w http.ResponseWriter, r *http.Request, part any) error {
 }
 
 // absent is the error for a part that the served model does not have.
-func absent(served *model.Served, part, why string) error {
+func (s *Server) absent(served *model.Served, part, why string) error {
 	if served.Model == nil {
-		return noModel(served)
+		return s.noModel(served)
 	}
 	return fail(CodeNotFound, "the served model has no %s: %s", part, why)
 }
 
-func noModel(served *model.Served) error {
-	return fail(CodeNoModel, "there is no model: %s", served.Problem)
+// noModel is the error for a caller who may read.
+func (s *Server) noModel(served *model.Served) error {
+	return fail(CodeNoModel, "there is no model: %s", s.whyNoModel(served, true))
+}
+
+// whyNoModel says why nothing is served. Of an empty live set the value knows no more.
+func (s *Server) whyNoModel(served *model.Served, mayRead bool) string {
+	if served.Rows > 0 || served.Window != nil {
+		return served.Problem
+	}
+	status := s.service.Status()
+	return status.empty(mayRead)
 }

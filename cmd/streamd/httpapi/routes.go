@@ -157,6 +157,21 @@ var routes = []route{
 		codes:   []Code{CodeUnavailable},
 	},
 	{
+		method: "GET", path: "/v1/status", handle: (*Server).status, role: config.RoleRead,
+		summary: "Problems, and what became of records and rows",
+		notes: "Records and rows are counted apart, since nobody knows the rows of a record that cannot be decoded. " +
+			"A problem without `last` holds now. One with `last` has happened, and stays until it has passed or somebody has seen it: `POST /v1/status/seen`.",
+		replies: []reply{{200, "The status.", StatusAnswer{}, ""}},
+	},
+	{
+		method: "POST", path: "/v1/status/seen", handle: (*Server).seen, role: config.RoleAdmin,
+		summary: "Say that the problems have been seen",
+		notes:   "Problems with `last` go, until they happen once more. Those that hold stay. The next save has it.",
+		query:   []described{seenUntil},
+		replies: []reply{{200, "The status without them.", StatusAnswer{}, ""}},
+		codes:   []Code{CodeUnavailable},
+	},
+	{
 		method: "GET", path: "/v1/blocks", handle: (*Server).blocks, role: config.RoleRead,
 		summary: "The live or the archived blocks, page by page",
 		query:   []described{blocksAfter, blocksLimit, blocksArchived},

@@ -63,6 +63,10 @@ type Service interface {
 	// Without an id it knows, all that are kept come. The caller does not change them.
 	Events(after string) (events []Event, missed int64, more <-chan struct{})
 
+	// Seen ends the problems that have happened last at or before a time, and do not hold any
+	// more. The next save has that. ErrUnavailable.
+	Seen(ctx context.Context, until time.Time) error
+
 	// Blocks lists up to limit live blocks in a fixed order, beginning behind the block
 	// with the id after, which need not be live any more; "" is before the first. next
 	// is the after of the next page, "" at the end. ErrBadID: after cannot be an id.
@@ -129,8 +133,10 @@ type Status struct {
 	Problems  []Problem // the gravest first
 	SaveFails bool      // whether the last save failed
 
-	Rows   model.RowCounts
-	Blocks model.BlockCounts
+	Records     model.RecordCounts
+	Rows        model.RowCounts
+	Blocks      model.BlockCounts
+	Featureless bool // the features are not known before the first block
 	// The live set now. The served model may lag behind it.
 	LiveRows   int64
 	Unlabelled int64 // of these, the rows without a label

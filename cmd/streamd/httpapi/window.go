@@ -187,7 +187,7 @@ func (s *Server) predictor(w http.ResponseWriter, r *http.Request) (*model.Serve
 	}
 	served, _ := s.service.Served()
 	if served.Model == nil {
-		return nil, noModel(served)
+		return nil, fail(CodeNoModel, "there is no model: %s", s.whyNoModel(served, false))
 	}
 	return served, nil
 }

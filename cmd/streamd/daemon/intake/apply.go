@@ -187,17 +187,16 @@ func headerOf(name string, r *kafka.Record) retire.HeaderHash {
 // applyRecord changes the live set by record i of a task. An error is final.
 func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int, z result) error {
 	r := &t.records[i]
-	in.accounts.rowsRead += int64(z.rowsRead())
+	in.accounts.read.add(tally{1, int64(z.rows)})
 	if Gathers(in.Config.Blocks) {
 		return in.gather(ctx, p, t, i, z)
 	}
-	in.accounts.counts.Records++
 	switch {
 	case z.bad != nil:
 		in.countRejected(&in.accounts.counts, t.partition, r, z)
 		return in.retireFormer(z.id)
 	case z.Summary == nil:
-		in.accounts.counts.Tombstones++
+		in.countApplied(&in.accounts.counts.Tombstones)
 		return in.retireFormer(z.id)
 	}
 	if z.bad = in.Live.Admits(live.Candidate{Labels: z.Summary.Classes(), Features: z.Summary.Features(), Window: z.Summary.Window(), Kept: z.Kept}); z.bad != nil {
@@ -218,6 +217,7 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	if err != nil {
 		return err
 	}
+	in.countApplied(&in.accounts.counts.AppliedRecords)
 	countSummarised(&in.accounts.counts, z.rows, z.Summary)
 	in.countAdded(e, o)
 	in.record.add(z.judged)

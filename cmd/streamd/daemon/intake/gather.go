@@ -44,9 +44,6 @@ type run struct {
 	judged     []judgement     // of these rows
 }
 
-// rowsRead is the rows of the run's records, rejected ones included.
-func (o *run) rowsRead() int64 { return int64(o.rows.Len()) + o.weightless + o.counts.RejectedRows }
-
 // runBytes is the memory of the block of an open run until it is saved.
 func (in *Intake) runBytes(o *run) int64 {
 	return in.Live.Bytes(len(o.rows.classes)) + o.rows.bytes() // all rows may be in the sample
@@ -150,7 +147,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 	if at.After(o.time) {
 		o.time = at
 	}
-	o.counts.Records++
+	in.countApplied(&o.counts.AppliedRecords)
 	in.fixFeatures(z)
 	in.gathered -= o.rows.bytes()
 	o.rows.AppendRange(t.rows, z.i, z.j)
@@ -173,7 +170,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 // endsBefore reports whether a run ends before a record of n rows.
 func (in *Intake) endsBefore(o *run, bucket int64, n int, usable bool) bool {
 	most := in.Config.Limits.Rows
-	return o.rows.Len()+n > most || o.counts.Records >= int64(most) || // bounds how much a restart reads again
+	return o.rows.Len()+n > most || readBy(o.counts).records >= int64(most) || // bounds how much a restart reads again
 		o.bucket != bucket && (usable || in.Config.Blocks.Unit == config.UnitOffsets)
 }
 
@@ -185,11 +182,11 @@ func (in *Intake) countUnused(p *partition, number int, r *kafka.Record, z resul
 	if p.open != nil {
 		c = &p.open.counts
 	}
-	c.Records++
 	if z.bad != nil {
 		in.countRejected(c, number, r, z)
 		return
 	}
+	in.countApplied(&c.AppliedRecords)
 	c.ZeroWeightRows += int64(z.rows)
 	if p.open != nil {
 		p.open.weightless += int64(z.rows)
@@ -285,12 +282,12 @@ func (in *Intake) dropRun(p *partition) {
 // as they did then.
 func (in *Intake) skipReread(p *partition) {
 	if o := p.open; o != nil {
-		in.accounts.rowsRead -= o.rowsRead()
+		in.accounts.read.take(readBy(o.counts))
 		in.dropRun(p)
 	}
 	c := p.applied.counts
 	in.accounts.counts.Add(c)
-	in.accounts.rowsRead += c.Rows + c.ZeroWeightRows + c.RejectedRows
+	in.accounts.read.add(readBy(c))
 	p.at, p.clock = kafka.Saved{Next: p.applied.next}, p.applied.clock
 	p.applied.counts = snapshot.Counts{}
 	p.unfinished, p.moved = "", true
@@ -347,6 +344,8 @@ func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) error
 			return err
 		}
 	}
+	in.accounts.counts.Gaps++
+	in.accounts.counts.LostRecords += gap.Lost(to)
 	p.at, p.moved = kafka.Saved{Next: to}, true
 	p.applied = mark{next: to, clock: p.clock}
 	return nil

@@ -40,7 +40,9 @@
 //
 // # Counts
 //
-// Rows read are rows summarised, rows rejected, rows of weight 0, and rows of open runs.
+// Records and rows are counted apart, since nobody knows the rows of a record that cannot be
+// decoded. Records read are records applied, rejected, tombstones, and those of open runs. Rows
+// read are rows summarised, rejected, of weight 0, and of open runs.
 // The counts of an open run become final with its block: until then the saved position is
 // before it, and its records are read again after a restart.
 //

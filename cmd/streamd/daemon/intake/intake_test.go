@@ -80,10 +80,20 @@ func TestRejectionsInTheLog(t *testing.T) {
 	log.Reset()
 	r.tell(to, policy, now.Add(refusalPause))
 	r.tell(to, policy, now.Add(2*refusalPause))
-	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "and 1009 more") || !strings.Contains(log.String(), `"level":"warn"`) {
+	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "the last 1010 records since 22:13 UTC were refused and sent to the dead letters: too large") || !strings.Contains(log.String(), `"more":1009`) || !strings.Contains(log.String(), `"level":"warn"`) {
 		t.Errorf("then the log says %s", &log)
 	}
-	if got := r.byKind; got[kindOther] != 1000 || got[kindBatch] != 10 || len(got) != 2 {
+	log.Reset()
+	r.row.InARow = 0 // a good one
+	for i := range 5 {
+		r.note(to, policy, now.Add(2*refusalPause+time.Duration(i)), "orders/0/8", 1, unusablef(kindBatch, "too large"))
+		r.row.InARow = 0
+	}
+	r.tell(to, policy, now.Add(4*refusalPause))
+	if text := log.String(); !strings.Contains(text, `"message":"and 4 more sent to the dead letters"`) {
+		t.Errorf("between good ones the log says %s", text)
+	}
+	if got := r.byKind; got[kindOther] != 1000 || got[kindBatch] != 15 || len(got) != 2 {
 		t.Errorf("counted %v", got)
 	}
 }

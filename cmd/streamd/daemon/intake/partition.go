@@ -87,7 +87,7 @@ func (in *Intake) partition(number int) *partition {
 // position from which each partition is read.
 func (in *Intake) Restore(saved *snapshot.Contents) map[int]kafka.Saved {
 	c := saved.Counts
-	in.accounts.counts, in.accounts.rowsRead = c, c.Rows+c.ZeroWeightRows+c.RejectedRows
+	in.accounts.counts, in.accounts.read = c, readBy(c)
 	for _, o := range saved.Offsets {
 		if o.Topic != in.Config.Kafka.Topic {
 			continue // of the control topic

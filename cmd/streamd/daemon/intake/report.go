@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -15,39 +16,65 @@ import (
 	"streamd/snapshot"
 )
 
-// accounts are the counts of records, rows and blocks by their fate.
+// accounts are the counts of records, rows and blocks by their fate. What was read is counted
+// when it is read, so that it can be held against the sum of the fates.
 type accounts struct {
 	counts   snapshot.Counts
-	rowsRead int64
+	read     tally
 	tooOld   int // successive blocks that the policy has retired on arrival
 	refusals refusals
 }
 
+// tally is a number of records, and of the rows of those that were decoded.
+type tally struct{ records, rows int64 }
+
+// readBy is what must have been read for these fates.
+func readBy(c snapshot.Counts) tally {
+	return tally{
+		records: c.AppliedRecords + c.Tombstones + c.RejectedRecords,
+		rows:    c.Rows + c.ZeroWeightRows + c.RejectedRows,
+	}
+}
+
+func (t *tally) add(of tally) { t.records, t.rows = t.records+of.records, t.rows+of.rows }
+
+func (t *tally) take(of tally) { t.records, t.rows = t.records-of.records, t.rows-of.rows }
+
 // Report is the counts at one moment, including those of open runs.
 type Report struct {
-	Counts   snapshot.Counts
-	RowsRead int64
-	Open     int64           // rows of open runs
-	TooOld   int             // successive blocks that the policy has retired on arrival
-	Refused  []model.Refusal // records by reason, since the start, by the reason's name; may be shared
-	Applied  map[int]int64   // the next offset of each partition
+	Counts  snapshot.Counts
+	Records model.RecordCounts
+	Rows    model.RowCounts
+	TooOld  int             // successive blocks that the policy has retired on arrival
+	Latest  Refusing        // of the latest records
+	Refused []model.Refusal // records by reason, since the start, by the reason's name; may be shared
+	Applied map[int]int64   // the next offset of each partition
 }
 
 // Report returns the present counts.
 func (in *Intake) Report() Report {
 	a := &in.accounts
 	r := Report{
-		Counts: a.counts, RowsRead: a.rowsRead, TooOld: a.tooOld, Refused: a.refusals.list(),
+		Counts: a.counts, TooOld: a.tooOld, Refused: a.refusals.list(), Latest: a.refusals.refusing(a.read.records),
 		Applied: make(map[int]int64, len(in.partitions)),
 	}
+	var pending tally
 	for number, p := range in.partitions {
 		r.Applied[number] = p.applied.next
 		if p.open != nil {
 			c := p.open.counts
-			c.Rows, c.ZeroWeightRows = 0, 0
+			pending.add(tally{c.AppliedRecords, int64(p.open.rows.Len()) + p.open.weightless})
+			c.AppliedRecords, c.Rows, c.ZeroWeightRows = 0, 0, 0
 			r.Counts.Add(c)
-			r.Open += int64(p.open.rows.Len()) + p.open.weightless
 		}
+	}
+	c := &r.Counts
+	r.Records = model.RecordCounts{
+		Read: a.read.records, Applied: c.AppliedRecords, Tombstones: c.Tombstones, Rejected: c.RejectedRecords, Pending: pending.records,
+		Undecoded: c.UndecodedRecords, Lost: c.LostRecords, Gaps: c.Gaps,
+	}
+	r.Rows = model.RowCounts{
+		Read: a.read.rows, Summarised: c.Rows, ZeroWeight: c.ZeroWeightRows, Rejected: c.RejectedRows, Pending: pending.rows,
 	}
 	return r
 }
@@ -62,19 +89,25 @@ func (in *Intake) CountRetired(n int) { in.accounts.counts.BlocksRetired += int6
 func (in *Intake) CountGivenBack() { in.accounts.counts.BlocksAdded++ }
 
 // Tell logs how many more records were rejected, if it is time.
-func (in *Intake) Tell(now time.Time) { in.accounts.refusals.tell(in.Log, in.Config.DeadLetters, now) }
+func (in *Intake) Tell(now time.Time) {
+	a := &in.accounts
+	a.refusals.remember(now, a.read.records)
+	a.refusals.tell(in.Log, in.Config.DeadLetters, now)
+}
+
+// countApplied counts a record that was not rejected, by the count of its fate.
+func (in *Intake) countApplied(fate *int64) {
+	*fate++
+	in.accounts.refusals.row.Good, in.accounts.refusals.row.InARow = true, 0
+}
 
 // countRefused counts a range of records that could not be read.
 func (in *Intake) countRefused(c *snapshot.Counts, partition int, r *kafka.Refused) {
-	in.accounts.rowsRead += r.Records
-	c.Records += r.Records
+	in.accounts.read.add(tally{records: r.Records})
 	c.RejectedRecords += r.Records
-	c.RejectedRows += r.Records
-	switch in.Config.DeadLetters.Policy {
-	case config.DeadLettersQueue:
+	c.UndecodedRecords += r.Records
+	if in.Config.DeadLetters.Policy == config.DeadLettersQueue {
 		c.DeadLetters++
-	case config.DeadLettersSkip:
-		c.SkippedRecords += r.Records
 	}
 	record := fmt.Sprintf("%s/%d/%d to %d", in.Config.Kafka.Topic, partition, r.First, r.Last)
 	in.noteRefusal(record, r.Records, &unusable{kindBatch, r.Reason})
@@ -82,12 +115,12 @@ func (in *Intake) countRefused(c *snapshot.Counts, partition int, r *kafka.Refus
 
 func (in *Intake) countRejected(c *snapshot.Counts, partition int, r *kafka.Record, z result) {
 	c.RejectedRecords++
-	c.RejectedRows += int64(z.rowsRead())
-	switch in.Config.DeadLetters.Policy {
-	case config.DeadLettersQueue:
+	c.RejectedRows += int64(z.rows)
+	if z.rows == 0 {
+		c.UndecodedRecords++
+	}
+	if in.Config.DeadLetters.Policy == config.DeadLettersQueue {
 		c.DeadLetters++
-	case config.DeadLettersSkip:
-		c.SkippedRecords++
 	}
 	in.noteRefusal(positionOf(in.Config, partition, r).String(), 1, z.bad)
 }
@@ -108,9 +141,76 @@ type refusals struct {
 	byKind map[string]int64 // records, since the start
 	wrote  time.Time        // the last line
 	more   int64            // records since then
+
+	all    int64    // records, since the start
+	row    Refusing // without Read and Refused
+	before []moment // the counts of the last recentTime, the oldest first
 }
 
-const refusalPause = 10 * time.Second
+// moment is the records read and refused up to a time.
+type moment struct {
+	time          time.Time
+	read, refused int64
+}
+
+// Refusing says how many of the latest records were refused, and why.
+type Refusing struct {
+	Good   bool      // a record was applied since the start
+	InARow int64     // refused records since the last one that was applied
+	Since  time.Time // the first of these
+	Last   time.Time // the latest refused record
+	Reason string    // of the latest refused record, for people to read
+
+	Read, Refused int64 // records of the last recentTime, or since the start
+}
+
+const (
+	refusalPause = 10 * time.Second
+	recentTime   = 15 * time.Minute
+	momentEvery  = time.Minute
+	mostReason   = 300 // bytes
+	mostRefused  = 200 // of so many recent records one refused one is no problem yet; alerts.yaml has the same share
+)
+
+// Many reports whether a stream has a problem: nothing but refused records has come for a
+// while, or too many of the recent ones were refused.
+func (r *Refusing) Many(now time.Time) bool {
+	return r.InARow >= 10 || r.InARow > 0 && now.Sub(r.Last) >= refusalPause || mostRefused*r.Refused > r.Read
+}
+
+// String says how many of the latest records were refused.
+func (r *Refusing) String() string {
+	if r.InARow >= 10 || mostRefused*r.Refused <= r.Read {
+		at := r.Since.UTC()
+		layout := "15:04"
+		if day := 24 * time.Hour; !at.Truncate(day).Equal(r.Last.UTC().Truncate(day)) {
+			layout = "2 Jan 15:04"
+		}
+		return fmt.Sprintf("the last %d records since %s UTC were refused", r.InARow, at.Format(layout))
+	}
+	return fmt.Sprintf("%d of the last %d records were refused", r.Refused, r.Read)
+}
+
+// refusing reports on the latest records, of which read have been read since the start.
+func (r *refusals) refusing(read int64) Refusing {
+	n := r.row
+	n.Read, n.Refused = read, r.all
+	if len(r.before) > 0 {
+		n.Read, n.Refused = read-r.before[0].read, r.all-r.before[0].refused
+	}
+	return n
+}
+
+// remember keeps the counts of a moment, and forgets those that are no longer recent.
+func (r *refusals) remember(now time.Time, read int64) {
+	if n := len(r.before); n > 0 && now.Sub(r.before[n-1].time) < momentEvery {
+		return
+	}
+	r.before = append(r.before, moment{now, read, r.all})
+	for len(r.before) > 1 && now.Sub(r.before[1].time) >= recentTime {
+		r.before = r.before[1:]
+	}
+}
 
 // list has the reasons for which records were rejected, by name.
 func (r *refusals) list() (all []model.Refusal) {
@@ -126,6 +226,11 @@ func (r *refusals) note(log zerolog.Logger, policy config.DeadLetters, now time.
 		r.byKind = map[string]int64{}
 	}
 	r.byKind[kindOf(why)] += n
+	r.all += n
+	if r.row.InARow == 0 {
+		r.row.Since = now
+	}
+	r.row.InARow, r.row.Last, r.row.Reason = r.row.InARow+n, now, shortened(why.Error())
 	if r.tell(log, policy, now); now.Sub(r.wrote) < refusalPause {
 		r.more += n
 		return
@@ -134,11 +239,24 @@ func (r *refusals) note(log zerolog.Logger, policy config.DeadLetters, now time.
 	log.Warn().Str("record", record).Str("reason", kindOf(why)).Err(why).Msg("record " + fate(policy))
 }
 
+// shortened is a text without what exceeds mostReason.
+func shortened(text string) string {
+	if len(text) <= mostReason {
+		return text
+	}
+	return strings.ToValidUTF8(text[:mostReason], "") + " …"
+}
+
 // tell logs how many more records were rejected, if it is time.
 func (r *refusals) tell(log zerolog.Logger, policy config.DeadLetters, now time.Time) {
 	if r.more == 0 || now.Sub(r.wrote) < refusalPause {
 		return
 	}
-	log.Warn().Int64("more", r.more).Interface("since_start", r.byKind).Msgf("and %d more %s", r.more, fate(policy))
+	line := log.Warn().Int64("more", r.more).Interface("since_start", r.byKind)
+	if r.row.InARow > r.more { // nothing was applied in between
+		line.Msgf("%v and %s: %s", &r.row, fate(policy), r.row.Reason)
+	} else {
+		line.Msgf("and %d more %s", r.more, fate(policy))
+	}
 	r.wrote, r.more = now, 0
 }

@@ -41,14 +41,6 @@ type result struct {
 	inHand   int64 // bytes of pool.inHand
 }
 
-// rowsRead is the rows of the record. A record that cannot be decoded counts as one row.
-func (z *result) rowsRead() int {
-	if z.bad != nil {
-		return max(z.rows, 1)
-	}
-	return z.rows
-}
-
 // worker turns records into results. It belongs to one goroutine.
 type worker struct {
 	*pool

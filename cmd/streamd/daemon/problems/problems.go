@@ -2,10 +2,13 @@
 //
 // A condition is a problem while it holds: whoever knows a condition reports at every look all
 // that hold then. An occurrence has happened, and is over: it stays until it is resolved, or the
-// operator has seen it. Both are logged and told as an event when they appear and when they pass.
+// operator has seen it. A condition with a Last is seen likewise, until it happens once more. All
+// are logged and told as an event when they appear and when they pass. What can be seen survives a
+// restart (Record).
 package problems
 
 import (
+	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -35,6 +38,7 @@ type Board struct {
 	tell func(httpapi.Event)
 
 	mu          sync.Mutex
+	seen        time.Time // what has happened last up to this time has been seen
 	conditions  [sources][]condition
 	occurrences []httpapi.Problem
 }
@@ -59,6 +63,7 @@ func (b *Board) Hold(from Source, now time.Time, hold []httpapi.Problem) {
 		return
 	}
 	held := len(*all)
+	hold = slices.DeleteFunc(hold, b.isSeen)
 	for _, p := range hold {
 		i := slices.IndexFunc(*all, func(c condition) bool { return same(&c.Problem, &p) })
 		if i >= 0 && p.Since.IsZero() {
@@ -70,8 +75,13 @@ func (b *Board) Hold(from Source, now time.Time, hold []httpapi.Problem) {
 			(*all)[i] = condition{Problem: p}
 			continue
 		}
+		if o := slices.IndexFunc(b.occurrences, func(o httpapi.Problem) bool { return same(&o, &p) }); o >= 0 { // before a restart
+			p.Since = b.occurrences[o].Since
+			b.occurrences = slices.Delete(b.occurrences, o, o+1)
+		} else {
+			b.appeared(&p)
+		}
 		*all = append(*all, condition{Problem: p})
-		b.appeared(&p)
 	}
 	for i := range (*all)[:held] {
 		c := &(*all)[i]
@@ -89,8 +99,9 @@ func (b *Board) Hold(from Source, now time.Time, hold []httpapi.Problem) {
 }
 
 // Raise reports an occurrence. Another one of the same kind and subject joins the first: their
-// counts are added, and the texts are those of the latest.
-func (b *Board) Raise(p httpapi.Problem) {
+// counts are added, and the texts are those of the latest. says makes the text of the sum of the
+// counts; nil: the problem has its text.
+func (b *Board) Raise(p httpapi.Problem, says func(count int64) string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p.Last.IsZero() {
@@ -102,9 +113,15 @@ func (b *Board) Raise(p httpapi.Problem) {
 	for i := range b.occurrences {
 		if o := &b.occurrences[i]; same(o, &p) {
 			p.Since, p.Count = o.Since, o.Count+p.Count
+			if says != nil {
+				p.Text = says(p.Count)
+			}
 			*o = p
 			return
 		}
+	}
+	if says != nil {
+		p.Text = says(p.Count)
 	}
 	b.occurrences = append(b.occurrences, p)
 	b.appeared(&p)
@@ -118,16 +135,29 @@ func (b *Board) Resolve(kind httpapi.ProblemKind, subject string) {
 	b.end("it has passed", func(o *httpapi.Problem) bool { return same(o, &is) })
 }
 
-// Seen ends the occurrences that happened last at or before a time: the operator has seen them.
-// It returns their number.
-func (b *Board) Seen(until time.Time) int {
+// Seen ends what has happened last at or before a time: the operator has seen it.
+func (b *Board) Seen(until time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.end("it has been seen", func(o *httpapi.Problem) bool { return !o.Last.After(until) })
+	if until.After(b.seen) {
+		b.seen = until
+	}
+	const why = "it has been seen"
+	b.end(why, func(o *httpapi.Problem) bool { return b.isSeen(*o) })
+	for from := range b.conditions {
+		b.conditions[from] = slices.DeleteFunc(b.conditions[from], func(c condition) bool {
+			seen := b.isSeen(c.Problem)
+			if seen {
+				b.passed(&c.Problem, why)
+			}
+			return seen
+		})
+	}
 }
 
-func (b *Board) end(why string, which func(*httpapi.Problem) bool) int {
-	before := len(b.occurrences)
+func (b *Board) isSeen(p httpapi.Problem) bool { return !p.Last.IsZero() && !p.Last.After(b.seen) }
+
+func (b *Board) end(why string, which func(*httpapi.Problem) bool) {
 	b.occurrences = slices.DeleteFunc(b.occurrences, func(o httpapi.Problem) bool {
 		ends := which(&o)
 		if ends {
@@ -135,7 +165,6 @@ func (b *Board) end(why string, which func(*httpapi.Problem) bool) int {
 		}
 		return ends
 	})
-	return before - len(b.occurrences)
 }
 
 // Present returns the problems of now, the gravest first. The caller owns them.
@@ -152,6 +181,41 @@ func (b *Board) Present() []httpapi.Problem {
 	}
 	httpapi.SortProblems(all)
 	return all
+}
+
+// record is what survives a restart. It names no block, key or label.
+type record struct {
+	Seen     time.Time         `json:"seen"`
+	Problems []httpapi.Problem `json:"problems"`
+}
+
+// Record encodes what can be seen, and what has been.
+func (b *Board) Record() ([]byte, error) {
+	r := record{Problems: []httpapi.Problem{}}
+	for _, p := range b.Present() {
+		if !p.Last.IsZero() && p.Kind != httpapi.ProblemJob { // a start begins all jobs anew
+			p.Detail = ""
+			r.Problems = append(r.Problems, p)
+		}
+	}
+	b.mu.Lock()
+	r.Seen = b.seen
+	b.mu.Unlock()
+	return json.Marshal(r)
+}
+
+// Restore continues a record. The problems stay until they are resolved, seen, or a condition
+// again.
+func (b *Board) Restore(text []byte) error {
+	var r record
+	if err := json.Unmarshal(text, &r); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.seen = r.Seen
+	b.occurrences = slices.DeleteFunc(r.Problems, func(p httpapi.Problem) bool { return !p.Kind.Known() || p.Last.IsZero() })
+	return nil
 }
 
 func (b *Board) appeared(p *httpapi.Problem) {

@@ -2,6 +2,7 @@ package problems
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -70,10 +71,8 @@ func TestConditions(t *testing.T) {
 	if p := b.Present()[0]; !p.Since.Equal(start.Add(time.Minute)) {
 		t.Errorf("a new problem has an old beginning: %v", p.Since)
 	}
-	if b.Seen(start.Add(time.Hour)) != 0 {
-		t.Error("a condition that holds was seen away")
-	}
-	b.check(t, 4, "save", "witness w")
+	b.Seen(start.Add(time.Hour))
+	b.check(t, 4, "save", "witness w") // they still hold
 	if strings.Contains(b.log.String(), "secret") || slices.ContainsFunc(b.events, func(e httpapi.Event) bool { return strings.Contains(e.Text, "secret") }) {
 		t.Error("names are in the log or in events")
 	}
@@ -84,30 +83,78 @@ func TestConditions(t *testing.T) {
 func TestOccurrences(t *testing.T) {
 	b := newBoard()
 	raise := func(kind httpapi.ProblemKind, subject string, seconds int, count int64) {
-		b.Raise(httpapi.Problem{Kind: kind, Subject: subject, Text: "x", Count: count, Last: start.Add(time.Duration(seconds) * time.Second)})
+		b.Raise(httpapi.Problem{Kind: kind, Subject: subject, Count: count, Last: start.Add(time.Duration(seconds) * time.Second)}, func(n int64) string { return fmt.Sprint(n, " of it") })
 	}
 	raise(httpapi.ProblemJob, "solve", 1, 1)
 	raise(httpapi.ProblemGap, "", 2, 5)
 	raise(httpapi.ProblemJob, "study", 3, 1)
 	raise(httpapi.ProblemGap, "", 4, 7)
 	b.check(t, 3, "gap", "job solve", "job study")
-	if p := b.Present()[0]; p.Count != 12 || !p.Since.Equal(start.Add(2*time.Second)) || !p.Last.Equal(start.Add(4*time.Second)) {
+	if p := b.Present()[0]; p.Count != 12 || p.Text != "12 of it" || !p.Since.Equal(start.Add(2*time.Second)) || !p.Last.Equal(start.Add(4*time.Second)) {
 		t.Errorf("%+v", p)
 	}
 	b.Hold(Loop, start.Add(time.Hour), nil)
 	b.Resolve(httpapi.ProblemJob, "solve")
 	b.Resolve(httpapi.ProblemJob, "solve")
 	b.check(t, 4, "gap", "job study")
-	if n := b.Seen(start.Add(3 * time.Second)); n != 1 { // the gap went on
-		t.Errorf("%d seen", n)
-	}
+	b.Seen(start.Add(3 * time.Second)) // the gap went on
 	b.check(t, 5, "gap")
-	if b.Seen(start.Add(4*time.Second)) != 1 {
-		t.Error("not seen")
-	}
+	b.Seen(start.Add(4 * time.Second))
 	b.check(t, 6)
 	raise(httpapi.ProblemGap, "", 5, 1)
 	if p := b.Present()[0]; p.Count != 1 {
 		t.Errorf("a new gap: %+v", p)
+	}
+}
+
+// A condition that says when it happened last can be seen, and is back when it happens again.
+func TestConditionsThatAreSeen(t *testing.T) {
+	b := newBoard()
+	hold := func(last int) {
+		b.Hold(Loop, start.Add(time.Minute), []httpapi.Problem{{Kind: httpapi.ProblemRefused, Text: "r", Since: start, Last: start.Add(time.Duration(last) * time.Second)}})
+	}
+	hold(1)
+	b.check(t, 1, "refused")
+	b.Seen(start.Add(time.Second))
+	b.check(t, 2)
+	hold(1)
+	b.check(t, 2)
+	hold(2)
+	b.check(t, 3, "refused")
+}
+
+// What can be seen survives a restart, without names, and what has been seen stays so.
+func TestRecord(t *testing.T) {
+	a := newBoard()
+	a.Raise(httpapi.Problem{Kind: httpapi.ProblemGap, Text: "old", Last: start}, nil)
+	a.Seen(start)
+	a.Raise(httpapi.Problem{Kind: httpapi.ProblemDrift, Subject: "error", Text: "d", Detail: "secret", Count: 3, Last: start.Add(time.Second)}, nil)
+	a.Raise(httpapi.Problem{Kind: httpapi.ProblemJob, Subject: "solve", Text: "j", Last: start.Add(time.Second)}, nil)
+	a.Hold(Loop, start, []httpapi.Problem{
+		{Kind: httpapi.ProblemSave, Text: "s"}, // found again, if it still holds
+		{Kind: httpapi.ProblemRefused, Text: "r", Since: start, Last: start.Add(2 * time.Second)},
+	})
+	record, err := a.Record()
+	if err != nil || bytes.Contains(record, []byte("secret")) {
+		t.Fatalf("%v: %s", err, record)
+	}
+	b := newBoard()
+	if err := b.Restore(record); err != nil {
+		t.Fatal(err)
+	}
+	b.check(t, 0, "refused", "drift error")
+	b.Hold(Loop, start.Add(time.Minute), []httpapi.Problem{
+		{Kind: httpapi.ProblemGap, Text: "g", Last: start}, // was seen
+		{Kind: httpapi.ProblemRefused, Text: "r", Since: start.Add(time.Minute), Last: start.Add(time.Minute)},
+	})
+	b.check(t, 0, "refused", "drift error")
+	if p := b.Present()[0]; !p.Since.Equal(start) {
+		t.Errorf("refused since %v", p.Since)
+	}
+	if err := b.Restore([]byte(`{"problems":[{"kind":"unknown","last":"2026-01-02T03:04:05Z"},{"kind":"save"}]}`)); err != nil || len(b.occurrences) != 0 {
+		t.Errorf("%v, %v", err, b.occurrences)
+	}
+	if b.Restore([]byte("{")) == nil {
+		t.Error("no error")
 	}
 }

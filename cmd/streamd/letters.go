@@ -164,7 +164,7 @@ func (f *lettersFlags) open(s *surroundings) (*deadLetters, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := daemon.Cluster(cfg.Kafka)
+	cluster, err := daemon.Cluster(cfg.Kafka, consoleLog(s.stderr))
 	if err != nil {
 		return nil, usageError{err}
 	}

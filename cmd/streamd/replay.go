@@ -291,7 +291,7 @@ func (f *replayFlags) open(ctx context.Context, s *surroundings) (r *replay, err
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := daemon.Cluster(cfg.Kafka)
+	cluster, err := daemon.Cluster(cfg.Kafka, consoleLog(s.stderr))
 	if err != nil {
 		return nil, usageError{err}
 	}

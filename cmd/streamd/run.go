@@ -24,7 +24,7 @@ func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 	cfg, err := c.load(s, c.Given(), nil)
 	if err == nil {
 		// The files of kafka.tls, http and snapshot are part of the configuration, too.
-		_, clusterErr := daemon.Cluster(cfg.Kafka)
+		_, clusterErr := daemon.Cluster(cfg.Kafka, zerolog.Nop())
 		_, accessErr := access.New(cfg.HTTP, zerolog.Nop())
 		_, keyErr := daemon.SnapshotKey(cfg.Snapshot, zerolog.Nop())
 		if err = errors.Join(clusterErr, accessErr, keyErr); err != nil {

@@ -36,6 +36,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/watched"
 	"streamd/config"
 )
 
@@ -75,8 +76,8 @@ var (
 
 // Guard knows the callers and the hosts of one daemon. It is safe for concurrent use.
 type Guard struct {
-	tokens    *watched[[]token]     // nil: no tokens
-	tls       *watched[*tls.Config] // nil: no encryption
+	tokens    *watched.Value[[]token]     // nil: no tokens
+	tls       *watched.Value[*tls.Config] // nil: no encryption
 	clients   map[string]config.Roles
 	anonymous config.Roles
 	hosts     map[string]bool
@@ -90,14 +91,14 @@ func New(h config.HTTP, log zerolog.Logger) (*Guard, error) {
 	}
 	var tokensErr, tlsErr error
 	if h.TokensFile != "" {
-		g.tokens, tokensErr = watch("http.tokens_file", []string{h.TokensFile}, func() ([]token, error) { return readTokens(h.TokensFile, log) }, log)
+		g.tokens, tokensErr = watched.New("http.tokens_file", []string{h.TokensFile}, func() ([]token, error) { return readTokens(h.TokensFile, log) }, log)
 	}
 	if h.TLS.CertFile != "" {
 		files := []string{h.TLS.CertFile, h.TLS.KeyFile}
 		if h.TLS.ClientCAFile != "" {
 			files = append(files, h.TLS.ClientCAFile)
 		}
-		g.tls, tlsErr = watch("http.tls", files, func() (*tls.Config, error) { return readTLS(h.TLS) }, log)
+		g.tls, tlsErr = watched.New("http.tls", files, func() (*tls.Config, error) { return readTLS(h.TLS) }, log)
 	}
 	return g, errors.Join(tokensErr, tlsErr)
 }
@@ -109,7 +110,7 @@ func (g *Guard) TLS() *tls.Config {
 	}
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return g.tls.get(), nil },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return g.tls.Get(), nil },
 	}
 }
 
@@ -123,14 +124,14 @@ func (g *Guard) Caller(r *http.Request) (Caller, error) {
 	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	switch {
 	case g.tokens != nil && strings.EqualFold(scheme, "Bearer"):
-		t, ok := find(g.tokens.get(), strings.TrimLeft(text, " "))
+		t, ok := find(g.tokens.Get(), strings.TrimLeft(text, " "))
 		if !ok {
 			return c, ErrUnknownToken
 		}
 		c.Name, c.Roles = t.name, c.Roles.With(t.roles)
 	case g.tls != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0:
 		leaf := r.TLS.PeerCertificates[0]
-		if err := verify(r.TLS.PeerCertificates, g.tls.get().ClientCAs); err != nil {
+		if err := verify(r.TLS.PeerCertificates, g.tls.Get().ClientCAs); err != nil {
 			return c, ErrUnknownCertificate
 		}
 		names := append([]string{leaf.Subject.CommonName}, leaf.DNSNames...)

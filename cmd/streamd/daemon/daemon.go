@@ -180,7 +180,7 @@ func New(o Options) (d *Daemon, err error) {
 	d.memory.TellRuntime()
 	d.log.Info().Str("limit", memory.Size(float64(d.memory.Limit))).Str("for_the_live_set", memory.Size(d.memory.Room())).
 		Str("largest_message", memory.Size(float64(d.memory.Message))).Msg("memory is divided")
-	cluster, err := Cluster(cfg.Kafka)
+	cluster, err := Cluster(cfg.Kafka, o.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -572,7 +572,7 @@ func (d *Daemon) succeed(ctx, applying context.Context) (*Daemon, error) {
 
 // newArchive makes an archive, which the caller closes.
 func (d *Daemon) newArchive() (*archive.Archive, error) {
-	cluster, err := Cluster(d.cfg.Kafka)
+	cluster, err := Cluster(d.cfg.Kafka, d.log)
 	if err != nil {
 		return nil, err
 	}

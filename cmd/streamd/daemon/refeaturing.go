@@ -135,7 +135,7 @@ func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err err
 			return nil, err
 		}
 	}
-	cluster, err := Cluster(cfg.Kafka)
+	cluster, err := Cluster(cfg.Kafka, d.log)
 	if err != nil {
 		return nil, errors.Join(err, r.file.Close())
 	}

@@ -91,7 +91,7 @@ func Replay(ctx context.Context, o Options, from *snapshot.Store, saved *snapsho
 
 // readTopic connects to the topic of the records.
 func (d *Daemon) readTopic() (topicReader, error) {
-	cluster, err := Cluster(d.cfg.Kafka)
+	cluster, err := Cluster(d.cfg.Kafka, d.log)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ const (
 func (r *retention) follow(ctx context.Context) {
 	for warned := false; ; {
 		var got kafka.Retention
-		cluster, err := Cluster(r.cfg.Kafka)
+		cluster, err := Cluster(r.cfg.Kafka, r.log)
 		if err == nil {
 			got, err = kafka.ReadRetention(ctx, cluster, r.cfg.Kafka.Topic)
 		}

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/rs/zerolog"
+
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/model"
+	"streamd/cmd/streamd/watched"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
@@ -15,8 +18,9 @@ import (
 )
 
 // Cluster makes the connection settings of the brokers. It reads the files that the
-// configuration names.
-func Cluster(k config.Kafka) (kafka.Cluster, error) {
+// configuration names. The client certificate is read again when it has changed: the next
+// connection has the new one.
+func Cluster(k config.Kafka, log zerolog.Logger) (kafka.Cluster, error) {
 	c := kafka.Cluster{Brokers: k.Brokers, ClientID: k.ClientID}
 	switch k.SASL.Mechanism {
 	case config.MechanismPlain:
@@ -42,11 +46,14 @@ func Cluster(k config.Kafka) (kafka.Cluster, error) {
 		}
 	}
 	if k.TLS.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(k.TLS.CertFile, k.TLS.KeyFile)
+		pair, err := watched.New("kafka.tls.cert_file and key_file", []string{k.TLS.CertFile, k.TLS.KeyFile}, func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(k.TLS.CertFile, k.TLS.KeyFile)
+			return &pair, err
+		}, log)
 		if err != nil {
-			return c, fmt.Errorf("kafka.tls.cert_file and key_file: %w", err)
+			return c, err
 		}
-		c.TLS.Certificates = []tls.Certificate{pair}
+		c.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.Get(), nil }
 	}
 	return c, nil
 }

@@ -1,16 +1,21 @@
 package daemon
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	crand "crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rs/zerolog"
 
 	"streamd/config"
 )
@@ -27,23 +32,64 @@ func TestCluster(t *testing.T) {
 	cert, key := certificate(t)
 	certFile, keyFile, junk := file("cert.pem", cert), file("key.pem", key), file("junk.pem", "no PEM")
 
+	var log bytes.Buffer
 	c, err := Cluster(config.Kafka{
 		Brokers:  []string{"a:1", "b:2"},
 		ClientID: "me",
 		TLS:      config.TLS{Enabled: true, CAFile: certFile, CertFile: certFile, KeyFile: keyFile, ServerName: "kafka"},
 		SASL:     config.SASL{Mechanism: config.MechanismScramSHA512, Username: "ann"},
-	})
+	}, zerolog.New(&log))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(c.Brokers) != 2 || c.ClientID != "me" || c.SASL.Mechanism != "SCRAM-SHA-512" || c.SASL.Username != "ann" ||
-		c.TLS.ServerName != "kafka" || c.TLS.RootCAs == nil || len(c.TLS.Certificates) != 1 {
-		t.Errorf("%+v, TLS %+v", c, c.TLS)
+		c.TLS.ServerName != "kafka" || c.TLS.RootCAs == nil || c.TLS.GetClientCertificate == nil {
+		t.Fatalf("%+v, TLS %+v", c, c.TLS)
 	}
+
+	// The certificate is read again when it has changed, and one that cannot be used changes
+	// nothing. The broker of a handshake sees it.
+	peer := func() []byte {
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		defer theirs.Close()
+		pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		broker := tls.Server(theirs, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})
+		done := make(chan error, 1)
+		go func() { done <- broker.Handshake() }()
+		client := c.TLS.Clone()
+		client.InsecureSkipVerify = true
+		if err := tls.Client(ours, client).Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		return broker.ConnectionState().PeerCertificates[0].Raw
+	}
+	first := peer()
+	newCert, newKey := certificate(t)
+	for path, text := range map[string]string{certFile: newCert, keyFile: newKey} {
+		if err := os.Rename(file("new", text), path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := peer()
+	if bytes.Equal(first, second) {
+		t.Error("the new certificate is not sent")
+	}
+	file("cert.pem", "no PEM")
+	if !bytes.Equal(peer(), second) || !strings.Contains(log.String(), "stays in force") {
+		t.Errorf("log %s", &log)
+	}
+	file("cert.pem", newCert)
 	for mechanism, want := range map[config.Mechanism]string{
 		config.MechanismNone: "", config.MechanismPlain: "PLAIN", config.MechanismScramSHA256: "SCRAM-SHA-256",
 	} {
-		c, err := Cluster(config.Kafka{SASL: config.SASL{Mechanism: mechanism}})
+		c, err := Cluster(config.Kafka{SASL: config.SASL{Mechanism: mechanism}}, zerolog.Nop())
 		if err != nil || c.SASL.Mechanism != want || c.TLS != nil {
 			t.Errorf("%s: %+v, %v", mechanism, c, err)
 		}
@@ -56,7 +102,7 @@ func TestCluster(t *testing.T) {
 		{config.TLS{Enabled: true, CAFile: junk}, "no certificate"},
 		{config.TLS{Enabled: true, CertFile: certFile, KeyFile: junk}, "kafka.tls.cert_file"},
 	} {
-		if _, err := Cluster(config.Kafka{TLS: bad.tls}); err == nil || !strings.Contains(err.Error(), bad.says) {
+		if _, err := Cluster(config.Kafka{TLS: bad.tls}, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), bad.says) {
 			t.Errorf("%+v: %v", bad.tls, err)
 		}
 	}

@@ -85,7 +85,7 @@ func (w *withdrawing) restore(saved []snapshot.Offset) error {
 	if topic == "" {
 		return nil
 	}
-	cluster, err := Cluster(w.cfg.Kafka)
+	cluster, err := Cluster(w.cfg.Kafka, w.log)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -221,9 +222,9 @@ func (a *arrowReader) schema(schema table) error {
 	case f.bad:
 		return a.fail(-1, "", "the schema is malformed")
 	case label < 0 && !a.unlabelled:
-		return a.fail(-1, a.opts.Label, "there is no such column for the label")
+		return a.fail(-1, a.opts.Label, "there is no such column for the label%s", likeHint(a.opts.Label, p.fieldNames()))
 	case weight < 0 && a.weighted():
-		return a.fail(-1, a.opts.Weight, "there is no such column for the weight")
+		return a.fail(-1, a.opts.Weight, "there is no such column for the weight%s", likeHint(a.opts.Weight, p.fieldNames()))
 	case features > a.opts.Limits.Features:
 		return a.fail(-1, "", "there are %d features, the limit is %d", features, a.opts.Limits.Features)
 	case features == 0 && (a.want.list == nil || !p.ignores):
@@ -239,6 +240,17 @@ func (a *arrowReader) schema(schema table) error {
 	p.schema = append(p.schema[:0], f.b...)
 	p.unlabelled = a.unlabelled
 	return nil
+}
+
+// fieldNames are the names of the schema's fields.
+func (p *arrowPlan) fieldNames() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for k := range p.fields {
+			if !yield(p.fields[k].name) {
+				return
+			}
+		}
+	}
 }
 
 // isUnnamed is whether the field is a list of features without names.
@@ -360,6 +372,9 @@ func (a *arrowReader) placeFields() error {
 	}
 	at, names, err := a.place(list)
 	if err != nil {
+		if !strings.Contains(err.Reason, looksAlike) { // an ignored one may
+			err.Reason += likeHint(err.Column, p.fieldNames())
+		}
 		return err
 	}
 	if len(names) > a.opts.Limits.Features {

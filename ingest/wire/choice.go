@@ -134,7 +134,7 @@ func (b *builder) place(list [][]byte) (at []int, names []string, err *Error) {
 		case given[string(name)]:
 			return nil, nil, b.fail(-1, string(name), "the name is used twice")
 		case fixed && !known:
-			return nil, nil, b.fail(-1, string(name), unknownFeature)
+			return nil, nil, b.fail(-1, string(name), "%s", unknownFeature+likeHint(string(name), slices.Values(b.want.list)))
 		case !fixed:
 			to = len(names)
 		}
@@ -145,16 +145,21 @@ func (b *builder) place(list [][]byte) (at []int, names []string, err *Error) {
 	if fixed {
 		for _, name := range b.want.list {
 			if !given[name] {
-				return nil, nil, b.fail(-1, name, "the feature is missing")
+				return nil, nil, b.fail(-1, name, "the feature is missing%s", likeHint(name, textsOf(list)))
 			}
 		}
 		return at, b.want.list, nil
+	}
+	if one, other := lookingAlike(names); one != "" {
+		return nil, nil, b.fail(-1, other, twoAlike, one, other)
 	}
 	if n := len(names); b.want.width != 0 && n != b.want.width {
 		return nil, nil, b.fail(-1, "", "there %s, want %d", areFeatures(n), b.want.width)
 	}
 	return at, names, nil
 }
+
+const twoAlike = "two names look alike, %+q and %+q: rename one of the columns, or ignore it"
 
 const unknownFeature = "the feature is unknown, and unknown ones are not ignored"
 

@@ -148,10 +148,10 @@ func (c *csvReader) planNames() *Error {
 		}
 	}
 	if label < 0 && !c.unlabelled {
-		return c.fail(-1, c.opts.Label, "there is no such column for the label; the header has %s%s", listed(c.fields), c.separatorHint())
+		return c.fail(-1, c.opts.Label, "there is no such column for the label; the header has %s%s%s", listed(c.fields), c.separatorHint(), likeHint(c.opts.Label, textsOf(c.fields)))
 	}
 	if weight < 0 && c.weighted() {
-		return c.fail(-1, c.opts.Weight, "there is no such column for the weight; the header has %s", listed(c.fields))
+		return c.fail(-1, c.opts.Weight, "there is no such column for the weight; the header has %s%s", listed(c.fields), likeHint(c.opts.Weight, textsOf(c.fields)))
 	}
 	var list [][]byte
 	for k, f := range c.fields {

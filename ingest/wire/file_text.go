@@ -131,10 +131,10 @@ func (r *Reader) records() (n, rows int, err error) {
 
 // first passes over the text before the first record.
 func (r *Reader) first() error {
-	if r.format == JSON {
+	if r.array { // the bracket has been read, and what was before it
 		return nil
 	}
-	if err := r.text.skipByteOrderMark(); err != nil || r.format == LIBSVM {
+	if err := r.text.skipByteOrderMark(); err != nil || r.format != CSV {
 		return err
 	}
 	for {

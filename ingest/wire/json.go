@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strconv"
@@ -325,7 +326,7 @@ func (j *jsonReader) column(key []byte, row *jsonRow) (place int, reason string)
 		return row.named, j.learn(key, row)
 	}
 	if !known {
-		return 0, unknownFeature
+		return 0, unknownFeature + likeHint(string(key), slices.Values(j.names.list))
 	}
 	if j.given[place] == j.count+1 {
 		return 0, givenTwice
@@ -487,7 +488,7 @@ func (j *jsonReader) rowDone(start int, row *jsonRow) *Error {
 	if !row.labelled && !j.unlabelled {
 		var reason string
 		if row.code, reason = j.labels.absent(labelIsMissing); reason != "" {
-			return j.failAt(start, j.count, j.opts.Label, reason)
+			return j.failAt(start, j.count, j.opts.Label, reason+likeHint(j.opts.Label, j.keysAt(start)))
 		}
 	}
 	switch {
@@ -497,10 +498,13 @@ func (j *jsonReader) rowDone(start int, row *jsonRow) *Error {
 		if twice := j.learned(row.named); twice != "" {
 			return j.failAt(start, j.count, twice, givenTwice)
 		}
+		if one, other := lookingAlike(j.fresh); one != "" {
+			return j.failAt(start, j.count, other, fmt.Sprintf(twoAlike, one, other))
+		}
 	case !row.first && row.shape != shapeList && row.named < len(j.row):
 		for place, last := range j.given {
 			if last != j.count+1 {
-				return j.failAt(start, j.count, j.names.list[place], "the feature is missing")
+				return j.failAt(start, j.count, j.names.list[place], "the feature is missing"+likeHint(j.names.list[place], j.keysAt(start)))
 			}
 		}
 	}
@@ -510,6 +514,28 @@ func (j *jsonReader) rowDone(start int, row *jsonRow) *Error {
 	j.shape = row.shape
 	j.widen(len(j.row))
 	return nil
+}
+
+// keysAt are the names of the fields of the row at a position, for an error.
+func (j *jsonReader) keysAt(i int) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i++; ; i++ {
+			i = skipSpace(j.text, i)
+			key, end, reason := j.string(i)
+			if reason != "" || !yield(string(key)) {
+				return
+			}
+			if i = skipSpace(j.text, end); i == len(j.text) || j.text[i] != ':' {
+				return
+			}
+			if i, reason = j.skip(skipSpace(j.text, i+1), 0); reason != "" {
+				return
+			}
+			if i = skipSpace(j.text, i); i == len(j.text) || j.text[i] != ',' {
+				return
+			}
+		}
+	}
 }
 
 // learned makes the names of the first row, n of them, those of the block, or returns

@@ -72,6 +72,9 @@ func (t *textRows) libsvmLine(line []byte) (reason string) {
 		if index > 0 {
 			to = t.columnAt(index - 1)
 		}
+		if to == roleIgnored {
+			reason = ""
+		}
 		if math.IsNaN(value) && to >= 0 && !t.takesMissing(t.libsvmNamesUpTo(to), to) {
 			reason = fmt.Sprintf("index %d: the value is missing, or nan", index)
 		}
@@ -145,7 +148,7 @@ func libsvmPair(line []byte, i, last int) (index int, value float64, end int, re
 		if value, reason = textValue(line[i+1 : end]); reason == "" {
 			return index, value, end, ""
 		}
-		reason = fmt.Sprintf("index %d: %s", index, reason)
+		return index, 0, end, fmt.Sprintf("index %d: %s", index, reason)
 	}
 	return 0, 0, end, reason
 }

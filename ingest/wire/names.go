@@ -2,9 +2,14 @@ package wire
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -24,6 +29,70 @@ func badName(name []byte) string {
 		return fmt.Sprintf("the name of feature %s is not valid UTF-8", quoted(name))
 	}
 	return ""
+}
+
+// lookingAlike returns two of the names that differ in their Unicode form alone, such as é in one
+// and in two characters. Nobody sees that they are two.
+func lookingAlike(names []string) (a, b string) {
+	var forms map[string]string
+	for i, name := range names {
+		form := norm.NFC.String(name)
+		if forms == nil {
+			if form == name && isASCII(name) {
+				continue
+			}
+			forms = make(map[string]string, len(names))
+			for _, earlier := range names[:i] {
+				forms[earlier] = earlier
+			}
+		}
+		if other, ok := forms[form]; ok && other != name {
+			return other, name
+		}
+		forms[form] = name
+	}
+	return "", ""
+}
+
+func isASCII(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) < 0
+}
+
+// likeHint is the end of an error about a name that is not there: one of the others, if it looks
+// alike, but for its Unicode form, invisible signs, blanks or case.
+func likeHint(name string, others iter.Seq[string]) string {
+	fold := func(s string) string {
+		return strings.ToLower(strings.Map(func(r rune) rune {
+			if unicode.IsSpace(r) || unicode.Is(unicode.Cf, r) || r == '_' || r == '-' {
+				return -1
+			}
+			return r
+		}, norm.NFKC.String(s)))
+	}
+	const most = 256 // of a payload that is refused, and others like it
+	wanted, looked := fold(name), 0
+	for other := range others {
+		if looked++; looked > most {
+			break
+		}
+		if other != name && fold(other) == wanted {
+			return fmt.Sprintf("; there is %+q, which %s, but is not %+q", other, looksAlike, name)
+		}
+	}
+	return ""
+}
+
+const looksAlike = "looks alike"
+
+// textsOf are the texts of a list of fields.
+func textsOf(list [][]byte) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, b := range list {
+			if !yield(string(b)) {
+				return
+			}
+		}
+	}
 }
 
 // appendElement appends the name of element j of a list of features.

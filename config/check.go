@@ -284,6 +284,20 @@ func (l *loader) checkModel() {
 	if _, err := ParsePrices(m.Costs); err != nil {
 		l.fault("model.costs", "%v", err)
 	}
+	for _, of := range []struct {
+		name  string
+		value float64
+		with  string
+	}{
+		{"model.machine_mu", m.MachineMu, "minimal, features or unlabelled"},
+		{"model.machine_epsilon", m.MachineEpsilon, "nlp"}, {"model.machine_delta", m.MachineDelta, "nlp"},
+	} {
+		if of.value < 0 {
+			l.fault(of.name, "want a number of at least 0")
+		} else if of.value != 0 && !strings.Contains(of.with, string(m.Refine)) && !l.bad["model.refine"] {
+			l.fault(of.name, "does not go together with model.refine: %s: use %s", m.Refine, of.with)
+		}
+	}
 	for _, auto := range []struct {
 		name string
 		is   bool

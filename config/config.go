@@ -162,6 +162,9 @@ type Model struct {
 	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks that they were not fitted on. A fold's sums are as large as the model's. 0: none."`
 	Method         Method             `key:"method" default:"psvm" choices:"psvm|means|lasso" help:"How planes are read off the sums: by least squares (psvm), also with few features (lasso), or as the difference of means (means)."`
 	Refine         Refine             `key:"refine" default:"none" choices:"none|line|full|logistic|auto|hinge|sparse|minimal|features|nlp|unlabelled" help:"Newton steps by rows: along w (line), in all directions (full), of all planes (logistic), the best (auto), or a machine of config/README.md."`
+	MachineMu      float64            `key:"machine_mu" default:"0" help:"Parameter μ of model.refine: minimal (128), features (0.25) and unlabelled. 0: the usual one."`
+	MachineEpsilon float64            `key:"machine_epsilon" default:"0" help:"Parameter ε of model.refine: nlp. 0: the usual one, 0.1."`
+	MachineDelta   float64            `key:"machine_delta" default:"0" help:"Parameter δ of model.refine: nlp, which damps its steps. 0: the usual one, 1e-5."`
 	Rows           Rows               `key:"rows" default:"sample" choices:"sample|log" help:"Rows to refine on: those of the sample, or all live rows, read from the log again for every Newton step."`
 	RefineInterval time.Duration      `key:"refine_interval" default:"10s" min:"10ms" help:"Least time between two refinements while blocks arrive."`
 	Calibration    Calibration        `key:"calibration" default:"auto" choices:"auto|platt|isotonic|softmax|none" help:"Curves from values to probabilities, fitted to held-out rows: of each plane, or of all planes (softmax, 3 to 16 classes). auto: the best."`

@@ -53,6 +53,7 @@ type fitCmd struct {
 	BlockRows    *int               `placeholder:"ROWS" help:"Learn the same as a daemon that reads the file from streamd replay file with as many --block-rows. Then folds have whole blocks, and nu, the refinement and a kernel go by the rows of the --sample."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
 	Refine       config.Refine      `enum:"none,line,full,logistic,auto,hinge,sparse,minimal,features,nlp,unlabelled" default:"none" placeholder:"HOW" help:"Refine the planes on the rows. By Newton's method and the squared errors of the rows within the margin or wrong: line moves and stretches planes, without the weights of --balanced, full turns them, too. logistic moves the planes of all classes together, by the logistic loss. auto, with --nu auto: the best of none, full and logistic. Each of a few dozen steps reads the file. By programs of all rows, in memory: hinge, the SVM with the hinge loss; sparse, the 1-norm SVM, with few features; minimal with few support vectors; features with fewest features; nlp like sparse, by a Newton method for tens of thousands of features; unlabelled, VS3VM, from rows without a label, too. Of more than 4096 features no sums are made: nlp, sparse, hinge, full and kernels take them, and nlp keeps the zeros of a file out of memory. nu is chosen on the rows of the --sample."`
+	machineFlags
 	knowledgeFlags
 	kernelFlags
 	decisionFlags
@@ -69,6 +70,9 @@ func (c *fitCmd) Validate() error {
 		return errors.New("--missing: mean does not go with a kernel, whose values change with the mean in no linear way: use indicator or zero")
 	}
 	if err := c.checkKnowledge(); err != nil {
+		return err
+	}
+	if err := c.checkMachine(c.Refine, c.full()); err != nil {
 		return err
 	}
 	if c.full() {
@@ -156,7 +160,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 			Solver: model.Solver(c.Method),
 		},
 		objective: model.Objective(c.Objective),
-		refining:  model.Refining(c.Refine), method: model.Refiner(c.Refine, nil, c.Kernel != ""),
+		refining:  model.Refining(c.Refine), method: model.Refiner(c.Refine, c.settings(), nil, c.Kernel != ""),
 	}
 	if c.alone() {
 		f.options.Nu = 1 // of planes whose place those of the rules take
@@ -169,7 +173,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	report := &fitReport{}
 	if err := c.learn(ctx, f, report); err != nil {
-		return err
+		return c.advise(err)
 	}
 	f.describe(report)
 	if report.Reduction != nil {
@@ -228,7 +232,16 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 	if err == nil {
 		err = f.trainFolds(ctx)
 	}
-	return c.advise(err)
+	return err
+}
+
+// advise adds to an error which flags help.
+func (c *fitCmd) advise(err error) error {
+	err = c.kernelFlags.advise(err)
+	if c.Standardise != config.SwitchOn && strings.Contains(err.Error(), "standardise the features") {
+		err = fmt.Errorf("%w; --standardise does so", err)
+	}
+	return err
 }
 
 // weighs refuses weights of classes that there are not.

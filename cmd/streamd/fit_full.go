@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -133,8 +134,8 @@ func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
 		if err != nil {
 			return fmt.Errorf("choose gamma for %s: %w", from, err)
 		}
-		full.kernel, full.machine = &kernel, svm.SMO{Kernel: kernel}
-	} else if machine, ok := svm.Named(string(c.Refine)); ok {
+		full.kernel, full.machine = &kernel, svm.SMO{Kernel: kernel, Tolerance: c.Tolerance}
+	} else if machine, ok := svm.Named(string(c.Refine), c.settings()); ok {
 		full.machine = machine
 	} else {
 		full.machine = svm.Squared{}
@@ -171,6 +172,9 @@ func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
 		return err
 	}
 	r.Refinement = &refinementReport{Method: f.method.String(), Passes: 1, Planes: model.PlaneRefinements(&newton.Result{Model: f.model, Planes: reports})}
+	if c.Kernel != "" {
+		r.Refinement.Tolerance = cmp.Or(c.Tolerance, svm.DefaultTolerance)
+	}
 	if err := full.hold(ctx, best, fits); err != nil {
 		return err
 	}

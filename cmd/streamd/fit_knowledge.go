@@ -118,7 +118,7 @@ func (f *fit) refiner(in *basis.Coordinates) study.Refiner {
 	case k == nil:
 		return f.method
 	case k.sums:
-		return model.Refiner(k.refine, f.optionsIn(in).Solver, in != nil)
+		return model.Refiner(k.refine, svm.Settings{}, f.optionsIn(in).Solver, in != nil)
 	default:
 		return k.refiner(k.machine.Mu, in)
 	}

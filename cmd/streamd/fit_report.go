@@ -87,6 +87,8 @@ type refinementReport struct {
 	Method string                  `json:"method"`
 	Passes int                     `json:"passes"` // over the rows
 	Planes []model.PlaneRefinement `json:"planes"`
+
+	Tolerance float64 `json:"tolerance,omitempty"` // of a full kernel's program
 }
 
 // newRefinementReport is nil without a refinement.
@@ -98,7 +100,17 @@ func newRefinementReport(method study.Refiner, result *newton.Result) *refinemen
 }
 
 func (r *refinementReport) describe() string {
-	return fmt.Sprintf("%s, in %s", r.Method, counted(r.Passes, "pass"))
+	text := fmt.Sprintf("%s, in %s", r.Method, counted(r.Passes, "pass"))
+	if r.Tolerance > 0 {
+		worst := 0.0
+		for _, p := range r.Planes {
+			if p.Gap != nil && *p.Gap > 0 {
+				worst = max(worst, *p.Gap/max(0, p.Objective-*p.Gap)) // the least that the minimum may be
+			}
+		}
+		text += fmt.Sprintf(", to a tolerance of %g: within %.2g %% of the minimum", r.Tolerance, 100*worst)
+	}
+	return text
 }
 
 // describe puts the model into the report.

@@ -24,7 +24,7 @@ type grammar struct {
 	Epoch      epochCmd      `cmd:"" help:"Show the basis of a running daemon, and how far the next one is."`
 	Tuning     tuningCmd     `cmd:"" help:"Show how a running daemon chose nu."`
 	Quality    qualityCmd    `cmd:"" help:"Show how often a running daemon is right, and how far its probabilities hold."`
-	Labels     labelsCmd     `cmd:"" help:"Show which rows of a running daemon should be labelled next."`
+	Labels     labelsCmd     `cmd:"" help:"Show which rows of a running daemon, or of a file, should be labelled next."`
 	Blocks     blocksCmd     `cmd:"" help:"List and retire the live blocks of a running daemon."`
 	Retire     retireCmd     `cmd:"" help:"Take the blocks of some ids, keys, headers, positions or event times out of the model of a running daemon."`
 	Control    controlCmd    `cmd:"" help:"List, put in force and take back the selectors of the control topic: their blocks stay retired in every instance."`

@@ -2,16 +2,26 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"strings"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
+	"streamd/incremental"
+	"streamd/incremental/sample"
 )
 
-// labelsCmd shows which rows should be labelled next.
+// labelsCmd shows which rows should be labelled next, of a running daemon or of a file.
 type labelsCmd struct {
-	Count int `default:"20" placeholder:"K" help:"Clusters that the live rows are divided into. The row in the middle of each is shown, unless it has a label."`
+	File  string `arg:"" optional:"" help:"File of rows with and without labels. Without one the daemon is asked for its live rows."`
+	Count int    `default:"20" placeholder:"K" help:"Clusters that the rows are divided into. The row in the middle of each is shown, unless it has a label."`
+
+	featureFlags
+	missingFlags
+	Format         string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. With auto the first line decides."`
+	UnlabelledText string `placeholder:"TEXT" help:"Label that means a row of the file has none, such as ? or -1. An empty label always does."`
 	daemonFlags
 	jsonFlag
 }
@@ -25,13 +35,78 @@ func (c *labelsCmd) Validate() error {
 }
 
 func (c *labelsCmd) Run(ctx context.Context, s *surroundings) error {
+	if c.File != "" {
+		a, err := c.ofFile(ctx, s)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return printJSON(s.stdout, a)
+		}
+		p := newTable(s.stdout)
+		p.labels(a)
+		return p.flush()
+	}
 	path := fmt.Sprintf("/v1/label-requests?count=%d", c.Count)
 	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, path, httpapi.MaxWait + answerTimeout}, (*table).labels)
 }
 
+// ofFile chooses among the rows of the file as a daemon does among its live rows. A row's place is
+// its number in the file, from 0.
+func (c *labelsCmd) ofFile(ctx context.Context, s *surroundings) (*httpapi.LabelRequestsAnswer, error) {
+	options := c.options(c.Format)
+	var err error
+	if options.Missing, err = c.treatment(); err != nil {
+		return nil, err
+	}
+	if err := (&unlabelledFlags{"keep", c.UnlabelledText}).choose(&options); err != nil {
+		return nil, err
+	}
+	data, err := openDataset(c.File, options)
+	if err != nil {
+		return nil, err
+	}
+	f := &fit{s: s, data: data}
+	if f.wide() {
+		return nil, fmt.Errorf("choose rows to label of %s: it has %d features, of %d at most", c.File, len(data.features), mostNeeded)
+	}
+	if f.sums, err = f.sum(ctx, nil, false); err != nil {
+		return nil, err
+	}
+	digest := f.sums.whole.Digest()
+	a := &httpapi.LabelRequestsAnswer{Digest: hex.EncodeToString(digest[:]), Features: data.features, Requests: []httpapi.LabelRequest{}}
+	without := f.sums.whole.Unlabelled()
+	if without.Rows == 0 {
+		return a, nil
+	}
+	labelled, err := sampleRows(ctx, s, data, model.MostClustered, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	open, err := sampleRows(ctx, s, data, model.MostClustered, 0, true)
+	if err != nil {
+		return nil, err
+	}
+	_, sigma := f.sums.whole.Scale()
+	known, rest := sample.Weigh(labelled.Block, f.sums.whole.Totals()), sample.Weigh(open.Block, []incremental.ClassTotal{without})
+	chosen, err := model.ChooseToLabel(ctx, known, rest, sigma, c.Count)
+	if err != nil {
+		return nil, fmt.Errorf("choose rows to label of %s: %w", c.File, err)
+	}
+	a.Rows, a.Clusters, a.Labelled = chosen.Rows, chosen.Clusters, chosen.Labelled
+	for _, of := range chosen.Requests {
+		request := httpapi.LabelRequest{Block: c.File, Row: int(open.numbers[of.Row]), Share: of.Share}
+		for _, column := range open.Columns {
+			request.Values = append(request.Values, column.At(of.Row))
+		}
+		a.Requests = append(a.Requests, request)
+	}
+	return a, nil
+}
+
 func (t *table) labels(a *httpapi.LabelRequestsAnswer) {
 	if a.Clusters == 0 {
-		t.row("labels", "every live row has one")
+		t.row("labels", "every row has one")
 		return
 	}
 	t.row("clusters", fmt.Sprintf("%d of %s", a.Clusters, counted(a.Rows, "row")))

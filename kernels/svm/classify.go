@@ -99,7 +99,7 @@ func classify(ctx context.Context, fit fitter, b *incremental.Block, absent func
 		for p := range planes {
 			plane, values, err := fit(ctx, d[p], costs[p], nu, start[p])
 			if err != nil {
-				return fmt.Errorf("class %q: %w", classes[first+p], err)
+				return fmt.Errorf("class %q: %w", classes[first+p], advised(err, false))
 			}
 			start[p] = plane.W
 			out.Planes = append(out.Planes, plane)

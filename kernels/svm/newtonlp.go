@@ -173,7 +173,7 @@ func (p *penalty) minimise(ctx context.Context, nu float64) error {
 		return err
 	}
 	if size := math.Abs(p.best.objective); !(p.best.gap <= worstGap*size) {
-		return fmt.Errorf("%w: a gap of %.3g at an objective of %.3g after %d Newton steps; a larger ε or features of one scale help", ErrNotConverged, p.best.gap, p.best.objective, p.steps)
+		return fmt.Errorf("%w: a gap of %.3g at an objective of %.3g after %d Newton steps; a larger ε helps, too", ErrNotConverged, p.best.gap, p.best.objective, p.steps)
 	}
 	return nil
 }

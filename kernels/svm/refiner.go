@@ -92,7 +92,7 @@ func (r Refiner) Refine(ctx context.Context, model *incremental.Model, rows newt
 		}
 		p, err := machine.Fit(ctx, problem, model.Options.Nu)
 		if err != nil {
-			return fmt.Errorf("class %q: %w", label, err)
+			return fmt.Errorf("class %q: %w", label, advised(err, o.Mean != nil))
 		}
 		refined.Planes[i] = incremental.Plane{Class: label, W: p.W, Gamma: p.Gamma, Condition: math.NaN()}
 		for j := range o.Mean { // leave the coordinates (x − μ)/σ

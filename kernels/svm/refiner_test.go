@@ -196,7 +196,7 @@ func TestRefinerSet(t *testing.T) {
 	labelled := all.Codes
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, name := range Names() {
-		machine, _ := Named(name)
+		machine, _ := Named(name, Settings{})
 		refiner := Refiner{Name: name, Machine: machine}
 		if all.Codes = labelled; refiner.Unlabelled() {
 			all.Codes = slices.Clone(labelled)

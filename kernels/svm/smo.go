@@ -62,7 +62,8 @@ type SMO struct {
 }
 
 const (
-	defaultTolerance  = 1e-3
+	// DefaultTolerance is that of LIBSVM.
+	DefaultTolerance  = 1e-3
 	defaultCacheBytes = 256 << 20
 	// minSteps and stepsPerRow bound the steps, as in LIBSVM.
 	minSteps    = 10_000_000
@@ -119,7 +120,7 @@ func (s SMO) Open(columns []gram.Column, workers int) (*FullKernel, error) {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	if s.Tolerance == 0 {
-		s.Tolerance = defaultTolerance
+		s.Tolerance = DefaultTolerance
 	}
 	if s.CacheBytes == 0 {
 		s.CacheBytes = defaultCacheBytes
@@ -272,7 +273,7 @@ func (r *search) run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if r.steps == r.limitSteps {
-			return fmt.Errorf("%w after %d steps: a violation of %.3g is left, and %.3g is allowed; a smaller ν or features of one scale help", ErrNotConverged, r.steps, r.up-r.low, r.s.Tolerance)
+			return fmt.Errorf("%w after %d steps: a violation of %.3g is left, and %.3g is allowed", ErrNotConverged, r.steps, r.up-r.low, r.s.Tolerance)
 		}
 		if untilShrink--; untilShrink == 0 {
 			r.shrink()

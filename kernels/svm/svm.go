@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"streamd/incremental/gram"
+	"streamd/kernels/lp"
 )
 
 // Rows are labelled rows of a two-class problem.
@@ -72,17 +73,27 @@ type Machine interface {
 	Fit(ctx context.Context, rows *Rows, nu float64) (*Plane, error)
 }
 
+// Settings are parameters of machines. 0 means the machine's usual one.
+type Settings struct {
+	// Mu is μ of Minimal, Features and Unlabelled, > 0. In the coordinates of a basis Minimal is the
+	// minimal kernel classifier.
+	Mu float64
+	// Epsilon and Delta are ε and δ of NewtonLP, > 0.
+	Epsilon, Delta float64
+}
+
 // Machines by their names, in the order of Names.
 var machines = []struct {
 	name    string
-	machine Machine
+	machine func(Settings) Machine
+	mu      bool // it has a μ
 }{
-	{"hinge", Hinge{}},
-	{"sparse", Sparse{}},
-	{"minimal", Minimal{}},
-	{"features", Features{}},
-	{"nlp", NewtonLP{}},
-	{"unlabelled", Unlabelled{}},
+	{"hinge", func(Settings) Machine { return Hinge{} }, false},
+	{"sparse", func(Settings) Machine { return Sparse{} }, false},
+	{"minimal", func(s Settings) Machine { return Minimal{Mu: s.Mu} }, true},
+	{"features", func(s Settings) Machine { return Features{Mu: s.Mu} }, true},
+	{"nlp", func(s Settings) Machine { return NewtonLP{Epsilon: s.Epsilon, Delta: s.Delta} }, false},
+	{"unlabelled", func(s Settings) Machine { return Unlabelled{Mu: s.Mu} }, true},
 }
 
 // Names lists the names of the machines.
@@ -93,14 +104,26 @@ func Names() (names []string) {
 	return names
 }
 
-// Named returns the machine of a name with its usual parameters.
-func Named(name string) (Machine, bool) {
+// Named returns the machine of a name. ok is false if there is none, or one without these
+// parameters.
+func Named(name string, s Settings) (machine Machine, ok bool) {
 	for _, m := range machines {
 		if m.name == name {
-			return m.machine, true
+			return m.machine(s), (s.Mu == 0 || m.mu) && (s.Epsilon == 0 && s.Delta == 0 || name == "nlp")
 		}
 	}
 	return nil, false
+}
+
+// advised says what helps against the rounding that keeps a program from its solution.
+func advised(err error, scaled bool) error {
+	switch {
+	case !errors.Is(err, lp.ErrNotConverged) && !errors.Is(err, ErrNotConverged):
+		return err
+	case scaled:
+		return fmt.Errorf("%w: make nu smaller", err)
+	}
+	return fmt.Errorf("%w: standardise the features or make nu smaller", err)
 }
 
 // errRegulariser refuses R for a machine whose program has none.

@@ -12,20 +12,21 @@ import (
 	"time"
 
 	"streamd/incremental/gram"
+	"streamd/kernels/lp"
 )
 
 // All machines keep the promises of Machine.
 func TestMachines(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
-			machine, ok := Named(name)
+			machine, ok := Named(name, Settings{})
 			if !ok {
 				t.Fatal("no machine has the name")
 			}
 			testMachine(t, machine)
 		})
 	}
-	if machine, ok := Named("no such machine"); ok || machine != nil {
+	if machine, ok := Named("no such machine", Settings{}); ok || machine != nil {
 		t.Errorf("a machine of an unknown name: %v", machine)
 	}
 }
@@ -468,4 +469,39 @@ func (c changed) Fit(_ context.Context, rows *Rows, nu float64) (*Plane, error) 
 		c(p, rows)
 	}
 	return p, err
+}
+
+// Settings are those of their machines, and refused for others.
+func TestSettings(t *testing.T) {
+	for name, want := range map[string]Machine{
+		"minimal": Minimal{Mu: 3}, "features": Features{Mu: 3}, "unlabelled": Unlabelled{Mu: 3}, "hinge": nil, "sparse": nil, "nlp": nil,
+	} {
+		machine, ok := Named(name, Settings{Mu: 3})
+		if ok != (want != nil) || ok && machine != want {
+			t.Errorf("%s: %+v, %v", name, machine, ok)
+		}
+		machine, ok = Named(name, Settings{Epsilon: 2, Delta: 5})
+		if ok != (name == "nlp") || ok && machine != (NewtonLP{Epsilon: 2, Delta: 5}) {
+			t.Errorf("%s: %+v, %v", name, machine, ok)
+		}
+	}
+}
+
+// A program that rounding keeps from its solution says what helps.
+func TestAdvice(t *testing.T) {
+	other := errors.New("another")
+	for _, c := range []struct {
+		err    error
+		scaled bool
+		want   string
+	}{
+		{lp.ErrNotConverged, false, "lp: not converged: standardise the features or make nu smaller"},
+		{ErrNotConverged, false, "svm: not converged: standardise the features or make nu smaller"},
+		{ErrNotConverged, true, "svm: not converged: make nu smaller"},
+		{other, false, "another"},
+	} {
+		if got := advised(c.err, c.scaled); got.Error() != c.want || !errors.Is(got, c.err) {
+			t.Errorf("%v, want %s", got, c.want)
+		}
+	}
 }

@@ -5,15 +5,10 @@ import (
 	"fmt"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
-	"streamd/incremental/gram"
 	"streamd/incremental/sample"
-	"streamd/kernels/reduce"
 )
-
-// labelRows bounds the rows that are clustered for label requests: as many with a label,
-// and as many without.
-const labelRows = 10_000
 
 // LabelRequests implements httpapi.Service. Rows with a label are clustered, too: a cluster
 // whose middle has a label needs no other.
@@ -48,39 +43,18 @@ func (d *Daemon) LabelRequests(ctx context.Context, count int) (*httpapi.LabelRe
 // each feature, in whose units distances are measured.
 func requestLabels(ctx context.Context, a *httpapi.LabelRequestsAnswer, snap *sample.Snapshot, sigma []float64, count int) error {
 	with, without := snap.View(), snap.Unlabelled()
-	labelled, open := atMost(with.Block, labelRows), atMost(without.Block, labelRows)
+	labelled, open := atMost(with.Block, model.MostClustered), atMost(without.Block, model.MostClustered)
 	labelled, open = sample.Weigh(labelled, with.Totals), sample.Weigh(open, without.Totals)
-	known, m := labelled.Rows(), labelled.Rows()+open.Rows()
-
-	clustering := reduce.Representatives{Count: count, Weights: append(labelled.Weights, open.Weights...)}
-	for j := range open.Columns {
-		x := make([]float64, m)
-		labelled.Columns[j].Copy(x[:known], 0)
-		open.Columns[j].Copy(x[known:], 0)
-		for i := range x {
-			x[i] /= sigma[j]
-		}
-		clustering.Columns = append(clustering.Columns, gram.ColumnOf(x))
-	}
-	chosen, err := clustering.Choose(ctx)
+	chosen, err := model.ChooseToLabel(ctx, labelled, open, sigma, count)
 	if err != nil {
 		return fmt.Errorf("choose rows to label: %w", err)
 	}
-	var all float64
-	for _, c := range chosen {
-		all += c.Weight
-	}
-	a.Rows, a.Clusters = m, len(chosen)
-	for _, c := range chosen {
-		if c.Row < known {
-			a.Labelled++
-			continue
-		}
-		row := c.Row - known
-		at := without.Places[row]
-		request := httpapi.LabelRequest{Block: at.Block, Row: at.Row, Share: c.Weight / all}
+	a.Rows, a.Clusters, a.Labelled = chosen.Rows, chosen.Clusters, chosen.Labelled
+	for _, c := range chosen.Requests {
+		at := without.Places[c.Row]
+		request := httpapi.LabelRequest{Block: at.Block, Row: at.Row, Share: c.Share}
 		for _, column := range open.Columns {
-			request.Values = append(request.Values, column.At(row))
+			request.Values = append(request.Values, column.At(c.Row))
 		}
 		a.Requests = append(a.Requests, request)
 	}

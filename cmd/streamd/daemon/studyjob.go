@@ -13,6 +13,7 @@ import (
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
 	"streamd/kernels/reduce"
+	"streamd/kernels/svm"
 )
 
 // make runs the job. If ctx ends, there is no result.
@@ -26,7 +27,7 @@ func (s *studyJob) make(ctx context.Context) {
 	y := study.New(&s.sums, study.Options{
 		Planes: s.options, AnyScale: m.Standardise == config.SwitchAuto, AnyBalance: m.Balanced == config.SwitchAuto,
 		Ways: ways, Objective: model.Objective(m.Objective), Others: true,
-		Refining: model.Refining(m.Refine), Refine: model.Refiner(m.Refine, s.options.Solver, s.in != nil), AnyMethod: m.Refine == config.RefineAuto, Workers: 1,
+		Refining: model.Refining(m.Refine), Refine: model.Refiner(m.Refine, svm.Settings{Mu: m.MachineMu, Epsilon: m.MachineEpsilon, Delta: m.MachineDelta}, s.options.Solver, s.in != nil), AnyMethod: m.Refine == config.RefineAuto, Workers: 1,
 		Held: s.judging(),
 	})
 	var rows *study.Sample

@@ -78,7 +78,7 @@ func Mus() []float64 { return []float64{1e4, 1e3, 100, 10, 1, 0.1, 0.01} }
 func (r *Rules) Ways(how config.Refine) (ways []study.Way) {
 	for _, mu := range Mus() {
 		at := &Rules{mu, r.binding, r.in, r.features}
-		ways = append(ways, study.Way{Solver: at, Refine: Refiner(how, at, r.in != nil)})
+		ways = append(ways, study.Way{Solver: at, Refine: Refiner(how, svm.Settings{}, at, r.in != nil)})
 	}
 	return ways
 }

@@ -141,13 +141,13 @@ func Refining(how config.Refine) study.Refining {
 	return study.Always
 }
 
-// Refiner is the method of model.refine, if there is one, for planes with a Solver. basis says
-// whether the planes are in the coordinates of a basis.
-func Refiner(how config.Refine, solver incremental.Solver, basis bool) study.Refiner {
+// Refiner is the method of model.refine, if there is one, with the parameters of its machine, for
+// planes with a Solver. basis says whether the planes are in the coordinates of a basis.
+func Refiner(how config.Refine, settings svm.Settings, solver incremental.Solver, basis bool) study.Refiner {
 	if rules, ok := solver.(*Rules); ok && how == config.RefineSparse {
 		return rulesByRows{svm.Refiner{Name: string(how), Basis: basis}, rules}
 	}
-	if machine, ok := svm.Named(string(how)); ok {
+	if machine, ok := svm.Named(string(how), settings); ok {
 		return svm.Refiner{Name: string(how), Machine: machine, Basis: basis}
 	}
 	switch how {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -30,6 +31,7 @@ type jobs struct {
 	loopDone   chan struct{}   // closed when the loop has ended
 	background context.Context // context of the jobs; ends with the loop
 	running    sync.WaitGroup  // jobs that the end of the loop waits for
+	changing   atomic.Bool     // the loop ends for a successor that has other features
 
 	mu     sync.Mutex
 	failed map[task]failure // tasks that have not succeeded since
@@ -224,6 +226,19 @@ func (x *job) await() {
 	}
 }
 
+var (
+	errStopping = fmt.Errorf("the daemon is stopping: %w", httpapi.ErrUnavailable)
+	errChanging = fmt.Errorf("the features are being changed, so this waits for the end of the change: try again in a minute: %w", httpapi.ErrUnavailable)
+)
+
+// ended says why the loop has ended.
+func (j *jobs) ended() error {
+	if j.changing.Load() {
+		return errChanging
+	}
+	return errStopping
+}
+
 // inLoop runs f in the loop, between two deliveries, and returns its result. If ctx ends
 // first, f may still run and its result is dropped.
 func inLoop[T any](ctx context.Context, j *jobs, f func() (T, error)) (T, error) {
@@ -239,7 +254,7 @@ func inLoop[T any](ctx context.Context, j *jobs, f func() (T, error)) (T, error)
 		done <- answer{value, err}
 	}:
 	case <-j.loopDone:
-		return none, errStopping
+		return none, j.ended()
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
 	}
@@ -263,7 +278,7 @@ func keptInLoop[T any](ctx context.Context, j *jobs, f func() (T, error)) (value
 		<-done
 		return value, err
 	case <-j.loopDone:
-		return value, errStopping
+		return value, j.ended()
 	case <-ctx.Done():
 		return value, context.Cause(ctx)
 	}

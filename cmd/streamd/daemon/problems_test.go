@@ -2,17 +2,22 @@ package daemon
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
+	"streamd/config"
 	"streamd/ingest/kafka"
 )
 
@@ -137,8 +142,8 @@ func TestEverythingIsRefused(t *testing.T) {
 	bad := classRows(10, "spam", `,"campaign":"x"`)
 	refuse := func(n int) {
 		t.Helper()
-		produce(t, name, slices.Repeat([]message{bad}, n)...)
 		want := d.Status().Records.Rejected + int64(n)
+		produce(t, name, slices.Repeat([]message{bad}, n)...)
 		d.until("they are refused", func() bool { return d.Status().Records.Rejected == want })
 	}
 	refuse(300)
@@ -204,8 +209,8 @@ func TestAFewAreRefused(t *testing.T) {
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"format.features": "a,b", "format.unknown": "reject"})
 	good, bad := classRows(1, "ham", ""), classRows(1, "ham", `,"campaign":1`)
 	mixed := func(goods, bads int) {
-		produce(t, name, slices.Concat(slices.Repeat([]message{bad}, bads), slices.Repeat([]message{good}, goods))...)
 		want := d.Status().Records.Read + int64(goods+bads)
+		produce(t, name, slices.Concat(slices.Repeat([]message{bad}, bads), slices.Repeat([]message{good}, goods))...)
 		d.until("all is read", func() bool { return d.Status().Records.Read == want })
 	}
 	mixed(999, 1)
@@ -332,6 +337,59 @@ func TestARiseIsAProblemUntilItHasPassed(t *testing.T) {
 		produce(t, name, stream(10+i, 2, 100, true)...)
 		read += 2
 		d.waitForOffsets(read)
+	}
+	d.stop()
+}
+
+// Whoever asks while the features change is not told that the daemon stops.
+func TestCallsDuringAChangeOfFeatures(t *testing.T) {
+	j := newJobs(zerolog.Nop(), httpapi.NewMetrics())
+	close(j.loopDone)
+	says := func() string {
+		err := j.call(t.Context(), func() error { return nil })
+		if !errors.Is(err, httpapi.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		return err.Error()
+	}
+	if got := says(); !strings.Contains(got, "the daemon is stopping") {
+		t.Errorf("at a stop it says %q", got)
+	}
+	j.changing.Store(true)
+	if got := says(); strings.Contains(got, "stopping") || !strings.Contains(got, "the features are being changed") {
+		t.Errorf("during a change it says %q", got)
+	}
+}
+
+// Saves take a twentieth of the time of a busy loop, unless blocks that wait have no room, as
+// the help of snapshot.interval says.
+func TestShareOfSaves(t *testing.T) {
+	d := start(t, topic(t, 1), filepath.Join(t.TempDir(), "streamd.db"), nil)
+	err := d.call(t.Context(), func() error {
+		now := time.Now()
+		d.delivered = now
+		if pause := d.pause(time.Second, now); pause < 19*time.Second {
+			t.Errorf("after a save of a second the next one comes after %v", pause)
+		}
+		s := d.saver
+		s.await()
+		s.took, s.lastTry, s.unsavedSince = time.Hour, now, now.Add(-time.Hour)
+		if s.whenDue(now); s.state != idle {
+			t.Error("a save begins before its time")
+		}
+		room := d.intake.Room()
+		if !s.hasRoom(room) {
+			t.Error("an empty live set has no room")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := reflect.TypeFor[config.Snapshot]()
+	field, _ := cfg.FieldByName("Interval")
+	if help := field.Tag.Get("help"); !strings.Contains(help, "a twentieth of the time; but where blocks that are not saved have no more room") {
+		t.Errorf("the help says %q", help)
 	}
 	d.stop()
 }

@@ -53,7 +53,6 @@ type refeaturing struct {
 	full    atomic.Bool            // many blocks wait to be saved to the file
 	saving  sync.Mutex             // held while the file is written
 	closed  bool
-	ending  atomic.Bool // the consumer stops, and complete finishes the change
 }
 
 const (
@@ -160,7 +159,7 @@ func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err err
 
 // whenDue begins a pass, or the end of the change.
 func (r *refeaturing) whenDue(now time.Time) {
-	if r == nil || r.ending.Load() || r.reading != nil || now.Before(r.again) || r.rests(taskFeatures, now) {
+	if r == nil || r.changing.Load() || r.reading != nil || now.Before(r.again) || r.rests(taskFeatures, now) {
 		return
 	}
 	lacking, err := r.compare()
@@ -308,7 +307,7 @@ func (r *refeaturing) skipUnread() {
 
 // finish stops the consumer. complete does the rest.
 func (r *refeaturing) finish() {
-	r.ending.Store(true)
+	r.changing.Store(true)
 	r.stop(errOtherFeatures)
 }
 
@@ -361,12 +360,16 @@ func (r *refeaturing) close() error {
 
 // ends reports whether the daemon is about to hand over to its successor. It may be
 // called from any goroutine.
-func (r *refeaturing) ends() bool { return r != nil && r.ending.Load() }
+func (r *refeaturing) ends() bool { return r != nil && r.changing.Load() }
 
 // condition describes the change for the operator.
 func (r *refeaturing) condition() httpapi.Problem {
 	p := httpapi.Problem{Kind: httpapi.ProblemFeatures, Text: fmt.Sprintf("the features change from %q to %q: %d of %d live blocks have been read again, and the former features are served until all have",
 		r.was, r.to, r.next.Blocks(), r.live.Blocks())}
+	if r.ends() {
+		p.Text = fmt.Sprintf("the features change from %q to %q: the live blocks have been read again, and nothing else is read until the change is complete", r.was, r.to)
+		return p
+	}
 	if n := len(r.unread); n > 0 {
 		p.Text += fmt.Sprintf("; the log does not return %d of them unchanged", n)
 		p.Action = "retire them, or set kernel.unread: skip"

@@ -42,7 +42,7 @@ func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (h
 		select {
 		case a = <-done:
 		default:
-			return httpapi.Retirement{}, errStopping
+			return httpapi.Retirement{}, d.ended()
 		}
 	}
 	if !dryRun {

@@ -323,7 +323,7 @@ func (d *Daemon) Snapshot(ctx context.Context, compact bool) (httpapi.SnapshotIn
 		saved.Bytes, saved.Compacted = c.info.FileBytes, true
 		return saved, nil
 	case <-d.loopDone:
-		return saved, errStopping
+		return saved, d.ended()
 	case <-ctx.Done(): // the compaction continues
 		return saved, context.Cause(ctx)
 	}

@@ -18,8 +18,6 @@ import (
 	"streamd/retire"
 )
 
-var errStopping = fmt.Errorf("the daemon is stopping: %w", httpapi.ErrUnavailable)
-
 // Served implements httpapi.Service.
 func (d *Daemon) Served() (*model.Served, <-chan struct{}) {
 	p := d.publisher.published.Load()
@@ -131,7 +129,8 @@ func (d *Daemon) Status() httpapi.Status {
 	s.InGroup = stats.OutSince.IsZero()
 	var outside []httpapi.Problem
 	s.Witnesses, outside = d.witnessing.report()
-	if !s.InGroup && stats.Rebalances > 0 {
+	// A rebalance that ends soon is no problem.
+	if !s.InGroup && stats.Rebalances > 0 && (stats.OutBecause != nil || time.Since(stats.OutSince) >= longRebalance) {
 		reason := "the group is rebalancing"
 		if stats.OutBecause != nil {
 			reason = stats.OutBecause.Error()
@@ -194,6 +193,9 @@ func (d *Daemon) caughtUp(s *httpapi.Status) bool {
 	d.board.hasCaughtUp.Store(true)
 	return true
 }
+
+// longRebalance is how long the group may rebalance before that is a problem.
+const longRebalance = 10 * time.Second
 
 // manyTooOld is the number of successive blocks that the policy retires on arrival before
 // the status reports a problem. A few blocks may be late.
@@ -371,7 +373,7 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 			Action: "retire them once more (tombstones that the log still has count again by themselves)",
 		})
 	}
-	if served.Model == nil && served.Rows > 0 {
+	if served.Model == nil && served.Rows > 0 && d.publisher.solvedOnce {
 		add(httpapi.Problem{Kind: httpapi.ProblemModel, Text: "there are rows, and no model", Detail: served.Problem})
 	} else {
 		if y := d.publisher.study; y != nil && y.refining != nil {
@@ -410,7 +412,7 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 			Action: "retire them, or set kernel.unread: skip",
 		})
 	}
-	if r := d.refeaturing; r != nil && !r.ends() {
+	if r := d.refeaturing; r != nil {
 		add(r.condition())
 	}
 	return all

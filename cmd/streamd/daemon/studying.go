@@ -379,7 +379,7 @@ func (d *Daemon) Refine(ctx context.Context) (*model.Refinement, error) {
 		}
 		return a.report, nil
 	case <-d.loopDone:
-		return nil, errStopping
+		return nil, d.ended()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

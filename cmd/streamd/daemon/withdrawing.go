@@ -299,7 +299,7 @@ func (w *withdrawing) read(ctx context.Context, blocks *live.Blocks) (end func()
 			w.log.Info().Int("blocks", given).Str("state_digest", w.live.Digest()).Msg("blocks are live, or archived, again that the control topic does not retire any more")
 		}
 		if err != nil {
-			if ctx.Err() == nil && !errors.Is(err, errStopping) {
+			if ctx.Err() == nil && !errors.Is(err, errStopping) && !errors.Is(err, errChanging) {
 				w.again = time.Now().Add(afterFailure)
 				w.log.Error().Err(err).Msg("blocks that the control topic does not retire any more could not be read again; it will be tried again")
 			}

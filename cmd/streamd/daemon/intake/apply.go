@@ -132,7 +132,7 @@ func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (
 		in.inHand.Add(-z.inHand)
 	}
 	if z.fatal == nil && z.bad != nil {
-		z.fatal = in.own.reject(t.partition, r, z.bad)
+		z.fatal = in.reject(t.partition, r, z.id, z.bad)
 	}
 	if z.fatal == nil {
 		z.fatal = in.applyRecord(ctx, p, t, i, z)
@@ -201,7 +201,7 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	}
 	if z.bad = in.Live.Admits(live.Candidate{Labels: z.Summary.Classes(), Features: z.Summary.Features(), Window: z.Summary.Window(), Kept: z.Kept}); z.bad != nil {
 		in.countRejected(&in.accounts.counts, t.partition, r, z)
-		if err := in.own.reject(t.partition, r, z.bad); err != nil {
+		if err := in.reject(t.partition, r, z.id, z.bad); err != nil {
 			return err
 		}
 		return in.retireFormer(z.id)

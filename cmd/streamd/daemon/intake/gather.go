@@ -115,7 +115,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 	}
 	if z.bad = in.admitsRows(have, window, t.rows, &z); z.bad != nil {
 		in.countUnused(p, t.partition, r, z)
-		return in.own.reject(t.partition, r, z.bad)
+		return in.reject(t.partition, r, z.id, z.bad)
 	}
 	if p.open == nil {
 		p.settle()

@@ -98,14 +98,33 @@ func TestRejectionsInTheLog(t *testing.T) {
 	}
 }
 
-// A dead letter of a key's value says that it has retired the former block.
+// A dead letter of a key's value says that it has retired the former block, where there was one.
 func TestLettersNameTheFormerBlock(t *testing.T) {
 	in := idle(t, map[string]string{"blocks.unit": "key", "dead_letters.policy": "dlq"})
-	if err := in.own.reject(0, &kafka.Record{Key: []byte("a")}, unusablef(kindRow, "bad")); err != nil {
-		t.Fatal(err)
+	in.own.features = in.Live.Target().Features
+	apply := func(offset int64, key, value string) (letter string) {
+		t.Helper()
+		in.own.letters = in.own.letters[:0]
+		x := &task{records: []kafka.Record{{Offset: offset, Key: []byte(key), Value: []byte(value), Time: time.UnixMilli(1)}}, done: make(chan struct{})}
+		if _, err := in.applyNext(t.Context(), in.partition(0), x, 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range in.own.letters {
+			letter = l.Reason.Message
+		}
+		return letter
 	}
-	if got := in.own.letters[0].Reason.Message; !strings.Contains(got, "the former block key:a is retired") {
-		t.Errorf("the dead letter says %q", got)
+	apply(0, "a", `{"label":"x","f":1}`)
+	if got := apply(1, "a", "bad"); !strings.Contains(got, "the former block key:a is retired") {
+		t.Errorf("of a live key the dead letter says %q", got)
+	}
+	for offset, key := range []string{2: "a", 3: "NEW"} {
+		if key == "" {
+			continue
+		}
+		if got := apply(int64(offset), key, "bad"); got == "" || strings.Contains(got, "former") {
+			t.Errorf("of the key %s, which is not live, the dead letter says %q", key, got)
+		}
 	}
 }
 

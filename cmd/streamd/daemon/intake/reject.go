@@ -75,10 +75,17 @@ func kindOf(err error) string {
 	return kindOther
 }
 
-// reject applies the dead-letter policy to an unusable record. A dead letter is kept
-// until sendLetters. The error is final.
-func (w *worker) reject(partition int, r *kafka.Record, why error) error {
-	return w.refuse(partition, kafka.Letter{Record: r}, fmt.Sprintf("record %s", positionOf(w.Config, partition, r)), why)
+// reject applies the dead-letter policy to an unusable record of the block id, or "". A dead letter
+// is kept until sendLetters. The error is final.
+func (in *Intake) reject(partition int, r *kafka.Record, id string, why error) error {
+	former := ""
+	if e, ok := in.Live.Find(id); ok && in.Config.Blocks.Unit == config.UnitKey {
+		former = fmt.Sprintf("; the former block %s is retired, since this value would have replaced it", id)
+		if e.Withdrawn {
+			former = fmt.Sprintf("; the former block %s, which the control topic has retired, cannot come back, since this value would have replaced it", id)
+		}
+	}
+	return in.own.refuse(partition, kafka.Letter{Record: r}, fmt.Sprintf("record %s", positionOf(in.Config, partition, r)), former, why)
 }
 
 // rejectStretch is reject for records that could not be read.
@@ -92,10 +99,11 @@ func (w *worker) rejectStretch(partition int, r *kafka.Refused) error {
 	default:
 		why = fmt.Errorf("%w: kafka.max_message_bytes", why)
 	}
-	return w.refuse(partition, kafka.Letter{Refused: r}, what, &unusable{kindBatch, why})
+	return w.refuse(partition, kafka.Letter{Refused: r}, what, "", &unusable{kindBatch, why})
 }
 
-func (w *worker) refuse(partition int, letter kafka.Letter, what string, why error) error {
+// refuse applies the policy to a letter. consequence ends its message.
+func (w *worker) refuse(partition int, letter kafka.Letter, what, consequence string, why error) error {
 	switch w.Config.DeadLetters.Policy {
 	case config.DeadLettersStop:
 		return fmt.Errorf("%s cannot be used and dead_letters.policy is stop: %w", what, why)
@@ -103,12 +111,7 @@ func (w *worker) refuse(partition int, letter kafka.Letter, what string, why err
 		return nil
 	}
 	// Kafka Connect's names for decoding and for the stage after it.
-	letter.Reason = kafka.Reason{Stage: "TASK_PUT", Class: kindOf(why), Message: why.Error()}
-	if r := letter.Record; r != nil && w.Config.Blocks.Unit == config.UnitKey {
-		if id, err := BlockID(w.Config, partition, r); err == nil {
-			letter.Reason.Message += fmt.Sprintf("; the former block %s is retired, since this value would have replaced it", id)
-		}
-	}
+	letter.Reason = kafka.Reason{Stage: "TASK_PUT", Class: kindOf(why), Message: why.Error() + consequence}
 	switch letter.Reason.Class {
 	case kindFormat, kindHeaders, kindBatch:
 		letter.Reason.Stage = "VALUE_CONVERTER"

@@ -3,16 +3,26 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/rs/zerolog"
 	"go.etcd.io/bbolt"
 
+	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/audit"
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/ingest/kafka"
 	"streamd/retire/receipt"
+	"streamd/snapshot"
 )
 
 // putLog gives a snapshot the log of receipts of another one.
@@ -93,5 +103,212 @@ func TestSnapshotThatKeepsARetiredBlock(t *testing.T) {
 				t.Errorf("%d blocks later: %+v, %v, want %s", since, report, err, c.want)
 			}
 		}
+	}
+}
+
+// dishonest is a daemon that signs what it likes. Its files, its log and its answers are its own.
+type dishonest struct {
+	*offline
+	*logHistory
+	folder string
+}
+
+// startDishonest starts a daemon that has learned six blocks, and has them in a file.
+func startDishonest(t *testing.T, unit string) *dishonest {
+	t.Helper()
+	folder := t.TempDir()
+	flags := offlineFlags(t, withReceipts(folder, map[string]string{"blocks.unit": unit}))
+	h := &logHistory{r: rand.New(rand.NewPCG(71, 1)), flags: flags, log: make([][]kafka.Record, 1)}
+	o := openOffline(t, flags, false)
+	for i := range int64(6) {
+		r := after(i, time.Duration(i)*time.Second)
+		if unit == "key" {
+			r.Key = fmt.Append(nil, "k", i)
+		}
+		h.log[0] = append(h.log[0], r)
+	}
+	o.deliver(0, slices.Clone(h.log[0]), 6)
+	if got := o.live.Blocks(); got != 6 {
+		t.Fatalf("%d blocks are live", got)
+	}
+	return &dishonest{o, h, folder}
+}
+
+// items are those of the live blocks, without some.
+func (d *dishonest) items(without ...receipt.Item) (items []receipt.Item) {
+	for id := range d.live.IDs {
+		if i := d.live.Item(id); !slices.Contains(without, i) {
+			items = append(items, i)
+		}
+	}
+	return items
+}
+
+// claim signs that an item has left the set of the live blocks and some others, and changes nothing. It
+// returns the receipt, which passes by itself.
+func (d *dishonest) claim(t *testing.T, gone receipt.Item, others ...receipt.Item) (*receipt.Receipt, string) {
+	t.Helper()
+	var tree receipt.Tree
+	tree.Fill(append(d.items(), others...))
+	since, side := tree.Mark(), d.live.Side()
+	left := &live.Departure{Leaf: receipt.Leaf{Kind: receipt.Retired, Items: receipt.ListHash([]receipt.Item{gone})}}
+	left.Add(1, time.UnixMilli(lawEpoch))
+	left.Before = receipt.Side{Digest: side.Digest, Root: tree.Root()}
+	tree.Remove(gone.Key)
+	left.After = receipt.Side{Digest: side.Digest, Root: tree.Root()}
+	left.Change = tree.Prove(since, []receipt.Hash{gone.Key})
+	p := d.receipts.add(left, "anonymous")
+	d.saver.save()
+	proof, err := d.Receipt(t.Context(), p.index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := receipt.Check(proof, d.receipts.key.Public())
+	if err != nil {
+		t.Fatalf("the claim does not pass by itself: %v", err)
+	}
+	path := filepath.Join(d.folder, fmt.Sprintf("%d.tlog-proof", p.index))
+	if err := os.WriteFile(path, proof, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return r, path
+}
+
+// A daemon that keeps a block puts a decoy into its tree, with any contents or the block's own, and takes
+// that out. No proof makes it the block's.
+func TestDecoy(t *testing.T) {
+	for unit, id := range map[string]string{"key": "key:k0", "message": "t/0/0"} {
+		d := startDishonest(t, unit)
+		key, true0 := d.receipts.key, d.live.Item(id)
+		for name, decoy := range map[string]receipt.Item{
+			"a decoy": {Key: receipt.Hash{1}, Value: receipt.Hash{2}}, "a decoy with true contents": {Key: receipt.Hash{3}, Value: true0.Value},
+			"another block's place": {Key: key.ItemKey("key:nobody"), Value: true0.Value},
+		} {
+			r, path := d.claim(t, decoy, decoy)
+			for _, proof := range [][]byte{nil, key.ProveItemKey(id), key.ProveItemKey("key:nobody"), make([]byte, receipt.VRFProofSize)} {
+				if _, err := r.Named(id, proof); err == nil {
+					t.Errorf("%s passes for %s by the proof %x", name, id, proof)
+				}
+				if named := id; proof != nil || unit == "message" {
+					if proof != nil {
+						named += fmt.Sprintf("=%x", proof)
+					}
+					independent(t, false, path, receipt.PublicFile(d.offline.flags["receipts.key_file"]), "--block", named)
+				}
+			}
+			d.store.Close()
+			if rep := d.logHistory.replay(t, d.offline); len(rep.Foreign) == 0 || rep.Parted < 0 {
+				t.Errorf("%s: the topic gives %+v", name, rep)
+			}
+			d = startDishonest(t, unit)
+			key = d.receipts.key
+		}
+		d.store.Close()
+	}
+}
+
+// A daemon that takes the block's own item out of the tree, and keeps the block, is found by a copy of
+// its snapshot: by the id of a position, by a named key, or by the private key.
+func TestBlockThatStays(t *testing.T) {
+	for unit, id := range map[string]string{"key": "key:k0", "message": "t/0/0"} {
+		d := startDishonest(t, unit)
+		key := d.receipts.key
+		r, _ := d.claim(t, d.live.Item(id))
+		d.store.Close()
+		named, err := r.Named(id, key.ProveItemKey(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			key   *receipt.Key
+			named map[string]receipt.Hash
+		}{{nil, map[string]receipt.Hash{id: named}}, {key, nil}, {key, map[string]receipt.Hash{id: named}}, {nil, nil}} {
+			want := "the block " + id + " of the receipt is live in it"
+			if unit == "key" && c.key == nil && c.named == nil {
+				continue // nobody knows the id
+			}
+			if report, _, err := audit.Snapshot(d.cfg.Snapshot.File, r, key.Public(), c.key, c.named); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %+v, %v, want %s", id, report, err, want)
+			}
+		}
+	}
+}
+
+// A daemon that keeps the rows of a block in its sums under another id is found by the topic: it does
+// not give that block, and gives another live set before the receipt.
+func TestBlockThatStaysInTheSums(t *testing.T) {
+	d := startDishonest(t, "key")
+	hidden := after(0, 0)
+	hidden.Key, hidden.Offset = []byte("hidden"), 6
+	d.offline.deliver(0, []kafka.Record{hidden}, 7) // the topic has no such record
+	done, err := d.offline.retire(httpapi.Selector{IDs: []string{"key:k0"}}, false, access.Caller{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proof, err := d.Receipt(t.Context(), done.Receipts[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := receipt.Check(proof, d.receipts.key.Public())
+	if err != nil || !isAbout(r, d.receipts.key, "key:k0") {
+		t.Fatal(err)
+	}
+	d.offline.saver.save()
+	d.store.Close()
+	h := d.logHistory
+	store, saved, err := snapshot.OpenReadOnly(d.cfg.Snapshot.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	flags := maps.Clone(h.flags)
+	flags["snapshot.file"] = filepath.Join(t.TempDir(), "unused.db")
+	// What it says of the record at that offset is one that makes no block.
+	other := after(6, 0)
+	other.Key, other.Value = []byte("hidden"), nil
+	h.log[0] = append(h.log[0], other)
+	rep, err := replayTopic(t.Context(), Options{Config: load(t, flags), Log: zerolog.Nop()}, func(*Daemon) (topicReader, error) { return pastTopic{h}, nil },
+		store, saved, d.receipts.key, func(int64, int64) {})
+	if err != nil || !slices.Equal(rep.Others, []string{"key:hidden"}) || rep.Parted != done.Receipts[0] || rep.Side == rep.Saved {
+		t.Errorf("the topic gives %+v, %v", rep, err)
+	}
+}
+
+// A daemon whose first leaf names another key of the items, or that shows two logs, is found by whoever
+// has the public key.
+func TestDishonestLog(t *testing.T) {
+	d := startDishonest(t, "key")
+	public := d.receipts.key.Public()
+	d.receipts.pending[0].VRF[0] ^= 1
+	r, _ := d.claim(t, d.live.Item("key:k0")) // the leaf of a later receipt passes
+	if proof, err := d.Receipt(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	} else if _, err := receipt.Check(proof, public); err == nil || !strings.Contains(err.Error(), "the owner has changed it") {
+		t.Errorf("the first leaf: %v", err)
+	}
+	d.store.Close()
+	if _, _, err := audit.Snapshot(d.cfg.Snapshot.File, r, public, nil, nil); err == nil || !strings.Contains(err.Error(), "the owner has changed it") {
+		t.Errorf("the snapshot: %v", err)
+	}
+	if o, err := newDaemon(Options{Config: load(t, d.offline.flags), Log: zerolog.Nop()}); err != nil {
+		t.Fatal(err)
+	} else if err := o.restore(Options{Config: o.cfg}); err == nil || !strings.Contains(err.Error(), "does not name the key of the items") {
+		t.Errorf("an honest daemon goes on with it: %v", err)
+	}
+
+	// Two logs under one key: one for who asked, one in the snapshot.
+	forked := startDishonest(t, "key")
+	r, _ = forked.claim(t, forked.live.Item("key:k0"))
+	forked.store.Close()
+	flags := maps.Clone(forked.offline.flags)
+	flags["snapshot.file"] = filepath.Join(t.TempDir(), "other.db")
+	o := openOffline(t, flags, false)
+	o.deliver(0, slices.Clone(forked.log[0]), 6)
+	if _, err := o.retire(httpapi.Selector{IDs: []string{"key:k1"}}, false, access.Caller{}); err != nil {
+		t.Fatal(err)
+	}
+	o.store.Close()
+	if _, _, err := audit.Snapshot(flags["snapshot.file"], r, forked.receipts.key.Public(), nil, nil); err == nil || !strings.Contains(err.Error(), "are not those of the checkpoint") {
+		t.Errorf("a forked log: %v", err)
 	}
 }

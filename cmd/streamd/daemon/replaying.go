@@ -34,6 +34,9 @@ type Replayed struct {
 	Gone   []kafka.Range // offsets below the cut that the log does not have
 	// Unplaced lists the receipts whose blocks could not be left out where they left.
 	Unplaced []Unplaced
+	// Foreign lists the receipts of requests and alarms about a block that the topic does not give, as it is
+	// in the receipt, below their offsets. None is looked for without the key, or where offsets are gone.
+	Foreign []int64
 	// Parted is the first receipt of a request or an alarm that does not begin at the live set that
 	// the topic gives at its offsets. It is -1 if there is none. None is looked for without the key
 	// or with a control topic.
@@ -343,6 +346,9 @@ func (p *replaying) readAll(ctx context.Context, topic topicReader, saved *snaps
 	for _, l := range lost {
 		p.r.Gone = append(p.r.Gone, l.Range)
 	}
+	if len(p.r.Gone) > 0 {
+		p.r.Foreign = nil
+	}
 	p.r.Read = read
 	if err == nil {
 		err = failed
@@ -401,12 +407,17 @@ func (p *replaying) leaveOut(c *cut, from map[int]int64) error {
 		p.r.Parted = c.receipt
 	}
 	ids := map[string]bool{}
+	foreign := false
 	for _, item := range c.items {
 		id := p.names[item.Key]
+		foreign = foreign || id == "" || c.kind != receipt.Purged && p.live.Item(id) != item
 		// A withdrawn block may have been archived before.
 		if e, is := p.live.Find(id); is && (item.Withdrawn() || e.Archived == (c.kind == receipt.Purged)) && !c.former[e.Position.Partition] {
 			ids[id] = true
 		}
+	}
+	if foreign && len(c.former) == 0 {
+		p.r.Foreign = append(p.r.Foreign, c.receipt)
 	}
 	if _, err := p.intake.EndBlocks(p.background, func(id string) bool { return ids[id] }); err != nil {
 		return err

@@ -203,7 +203,7 @@ func TestReplayOfRoom(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.Side != r.Saved || r.Side != d.live.Side() || len(r.Others)+len(r.Gone)+len(r.Unplaced) > 0 || r.Parted >= 0 || r.Blocks != len(live) {
+			if r.Side != r.Saved || r.Side != d.live.Side() || len(r.Others)+len(r.Gone)+len(r.Unplaced)+len(r.Foreign) > 0 || r.Parted >= 0 || r.Blocks != len(live) {
 				t.Errorf("the topic gives %+v", r)
 			}
 			if archived := flags["retire.archive"] != ""; !archived && (len(r.Left) != 1 || r.Left[0].Entry.ID != name+c.retired || r.Left[0].Kind != receipt.Retired) ||
@@ -215,7 +215,7 @@ func TestReplayOfRoom(t *testing.T) {
 			if r, _, err = replay(t, name, file, flags); err != nil {
 				t.Fatal(err)
 			}
-			if r.Side.Digest == r.Saved.Digest || len(r.Unplaced) != 1 || r.Unplaced[0].Receipt != 0 && flags["retire.archive"] == "" {
+			if r.Side.Digest == r.Saved.Digest || len(r.Unplaced) != 1 || r.Unplaced[0].Receipt != 1 && flags["retire.archive"] == "" {
 				t.Errorf("without the key the topic gives %+v", r)
 			}
 		})
@@ -346,7 +346,7 @@ func TestReplayOfATopicThatWasMadeAgain(t *testing.T) {
 	o.deliver(0, slices.Clone(h.log[0]), 6)
 	o.saver.save()
 	o.store.Close()
-	if r := h.replay(t, o); r.Side != r.Saved || r.Blocks != 5 || len(r.Left) > 0 || len(r.Unplaced) != 1 || r.Unplaced[0].Receipt != 0 || r.Parted >= 0 {
+	if r := h.replay(t, o); r.Side != r.Saved || r.Blocks != 5 || len(r.Left) > 0 || len(r.Unplaced) != 1 || r.Unplaced[0].Receipt != 1 || len(r.Foreign) > 0 || r.Parted >= 0 {
 		t.Errorf("the topic gives %+v", r)
 	}
 }
@@ -425,7 +425,7 @@ func (h *logHistory) replay(t *testing.T, o *offline) *Replayed {
 func (h *logHistory) checkReplay(t *testing.T, o *offline) {
 	t.Helper()
 	r := h.replay(t, o)
-	if r.Side != r.Saved || r.Side != o.live.Side() || r.Rows != o.live.Rows() || len(r.Others)+len(r.Unplaced) > 0 || r.Parted >= 0 {
+	if r.Side != r.Saved || r.Side != o.live.Side() || r.Rows != o.live.Rows() || len(r.Others)+len(r.Unplaced)+len(r.Foreign) > 0 || r.Parted >= 0 {
 		t.Errorf("the topic gives %+v, live are %s", r, o.ids())
 	}
 	for _, left := range r.Left {

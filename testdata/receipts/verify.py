@@ -131,6 +131,7 @@ def open_checkpoint(signed, public, witnesses):
         need(dash == "\u2014" and name.split() == [name] and "+" not in name and len(raw) > 4, "not a signature")
         by[name, raw[:4].hex()] = raw[4:]
     need(len(by) == len(lines) <= 100, "two signatures by one key, or too many")
+    need(len(set(witnesses)) == len(witnesses), "a witness twice")
     for kind, verifier in [(1, public)] + [(4, witness) for witness in witnesses]:
         name, key_id, key = (verifier.split("+", 2) + ["", ""])[:3]
         key = unbase64(key, 33)

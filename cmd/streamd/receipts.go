@@ -33,6 +33,7 @@ type receiptsVerifyCmd struct {
 	Quorum    int      `placeholder:"N" help:"Number of the witnesses of --witness that have to have cosigned. The default is all."`
 
 	Snapshot   string `placeholder:"FILE" help:"Also check this copy of the snapshot: that its blocks add up to its digest, that its log goes on that of the receipt, and each receipt in it."`
+	Model      string `placeholder:"FILE" help:"Also check this served model, as GET /v1/model or streamd model --json writes it: its fingerprint, and that its planes are those of the sums of --snapshot, bit for bit."`
 	PrivateKey string `placeholder:"FILE" help:"Also find the blocks of the snapshot in the live set of the receipts, with the key in receipts.key_file."`
 	Replay     string `placeholder:"FILE" help:"Also read the topic again, with the daemon's configuration in this file, up to the offsets of --snapshot, and compare the states. It takes as long as the topic."`
 	jsonFlag
@@ -74,6 +75,7 @@ type receiptReport struct {
 	Cosigned   []cosignature     `json:"cosigned,omitempty"` // by witnesses of --witness
 	Replay     *replayedReport   `json:"replay,omitempty"`
 	Snapshot   *audit.Report     `json:"snapshot,omitempty"`
+	Served     *servedReport     `json:"served_model,omitempty"` // of --model
 }
 
 // listedOffsets bounds the offsets in a report.
@@ -90,6 +92,9 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	if c.Replay != "" && c.Snapshot == "" {
 		return usagef("--replay goes with --snapshot, which says up to which offsets, and without which blocks")
+	}
+	if c.Model != "" && c.Snapshot == "" {
+		return usagef("--model goes with --snapshot, whose sums it is compared with")
 	}
 	if c.PrivateKey != "" && c.Snapshot == "" {
 		return usagef("--private-key goes with --snapshot")
@@ -125,6 +130,11 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 			report.Without = fingerprint(model.Without)
 		}
 	}
+	if c.Model != "" {
+		if report.Served, err = c.served(report); err != nil {
+			return fmt.Errorf("--model %s: %w", c.Model, err)
+		}
+	}
 	if report.Cosigned, err = c.cosigned(r); err != nil {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
@@ -143,6 +153,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 	if report.Snapshot != nil {
 		showSnapshot(t, report.Snapshot)
 	}
+	report.Served.rows(t)
 	report.Replay.rows(t)
 	return t.flush()
 }

@@ -98,6 +98,9 @@ const (
 	demoTrainRows = 10_000_000 // most training rows that the accuracy is measured on
 )
 
+// stopsItself says that the daemon takes shutdown_timeout to stop, and no longer.
+func (*demoCmd) stopsItself() {}
+
 func (c *demoCmd) Run(ctx context.Context, s *surroundings) (err error) {
 	generator, err := ndc.New(ndc.Config{Features: c.Features, Separability: c.Separability, Seed: c.Seed})
 	if err != nil {

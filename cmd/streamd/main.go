@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"reflect"
@@ -87,7 +88,39 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 		return usagef("%w; see streamd %s--help", err, commandPath(err))
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
-	return command.Run(&surroundings{env, stdin, stdout, stderr})
+	limit := interrupted
+	if runs, ok := command.Selected().Target.Addr().Interface().(interface{ stopsItself() }); ok {
+		runs.stopsItself()
+		limit = forever
+	}
+	return within(ctx, limit, func() error { return command.Run(&surroundings{env, stdin, stdout, stderr}) })
+}
+
+const (
+	// interrupted is how long a command may take to end after the first signal, so that the
+	// process is gone within a second.
+	interrupted = 800 * time.Millisecond
+
+	forever = time.Duration(math.MaxInt64)
+)
+
+// within runs f. When ctx ends it waits for f for at most limit. Then it leaves f behind, in a read
+// that nothing can interrupt, for instance of a pipe or a file system that does not answer, or in
+// work that does not look at ctx. The process has to end then.
+func within(ctx context.Context, limit time.Duration, f func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- f() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(limit):
+		return fmt.Errorf("what was under way is left behind: %w", context.Canceled)
+	}
 }
 
 // timeMapper reads a time.Time or a *time.Time. Its error shows a time, and not Go's layout of one.

@@ -21,8 +21,13 @@ type runCmd struct {
 }
 
 func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
-	cfg, err := c.load(s, c.Given(), nil)
-	if err == nil {
+	var cfg *config.Config
+	err := within(ctx, interrupted, func() error {
+		loaded, err := c.load(s, c.Given(), nil)
+		cfg = loaded
+		if err != nil {
+			return err
+		}
 		// The files of kafka.tls, http and snapshot are part of the configuration, too.
 		_, clusterErr := daemon.Cluster(cfg.Kafka, zerolog.Nop())
 		_, accessErr := access.New(cfg.HTTP, zerolog.Nop())
@@ -30,6 +35,10 @@ func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 		if err = errors.Join(clusterErr, accessErr, keyErr); err != nil {
 			err = usageError{err}
 		}
+		return err
+	})
+	if errors.Is(err, context.Canceled) {
+		return err
 	}
 	if c.Check {
 		return c.check(s, cfg, err)
@@ -41,12 +50,20 @@ func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 	for _, warning := range cfg.Warnings() {
 		log.Warn().Msg(warning)
 	}
-	d, err := daemon.New(daemon.Options{Config: cfg, Log: log, Version: thisBuild().String()})
+	var d *daemon.Daemon
+	err = within(ctx, cfg.ShutdownTimeout, func() error {
+		made, err := daemon.New(daemon.Options{Config: cfg, Log: log, Version: thisBuild().String()})
+		d = made
+		return err
+	})
 	if err == nil {
 		err = d.Run(ctx)
 	}
 	return fatal(log, err)
 }
+
+// stopsItself says that the daemon takes shutdown_timeout to stop, and no longer.
+func (*runCmd) stopsItself() {}
 
 // check prints the configuration, or returns all errors in it.
 func (c *runCmd) check(s *surroundings, cfg *config.Config, err error) error {

@@ -177,8 +177,8 @@ func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 		}
 	}()
 	s.took = time.Since(s.lastTry)
-	s.damaged(err)
 	if err != nil {
+		s.damaged(err)
 		s.problem = err
 		s.live.NotSaved(&y.change)
 		y.undo()
@@ -273,8 +273,8 @@ func (s *saver) beginCompaction(now time.Time, ended func(snapshot.SaveInfo, err
 // endCompaction handles the result of a compaction.
 func (s *saver) endCompaction(began, since time.Time, info snapshot.SaveInfo, err error) {
 	s.state, s.job, s.compactProblem = idle, nil, err
-	s.damaged(err)
 	if err != nil {
+		s.damaged(err)
 		s.live.NotCompacted(since)
 	}
 	switch {

@@ -11,7 +11,7 @@
 // training data with that ν is tested on the fold. The classes are spread evenly over folds and
 // tuning sets. Of several ν that are equally good on the tuning set, the one nearest to 1 is
 // taken; the thesis does not say. Its figures are those of one division into folds. Ours are
-// means of several divisions, with their standard deviation.
+// means over seeds, a division each, with the standard error of the mean.
 //
 // Linear classifiers sum every row once. A division cuts the rows into 10×10 cells, and folds
 // and tuning sets are unions of cells. The summaries of the cells are added up; a fold's rest
@@ -29,6 +29,6 @@
 //
 // # Determinism
 //
-// All figures but the seconds are a function of the data, the seed and the number of divisions.
+// All figures but the seconds are a function of the data, the first seed and the number of seeds.
 // They do not depend on the number of workers.
 package reproduce

@@ -59,7 +59,7 @@ func (t minimalTable) run(ctx context.Context, c *Config) ([]Result, error) {
 		if err := s.standardise(); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.name, err)
 		}
-		divisions, err := divideOften(s, c, 1)
+		divisions, err := divideOften(s, c, c.Seeds)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", e.name, err)
 		}

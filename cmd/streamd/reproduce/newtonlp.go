@@ -69,7 +69,7 @@ func (t newtonTable) run(ctx context.Context, c *Config) ([]Result, error) {
 		} else if err := s.standardise(); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.name, err)
 		}
-		divisions, err := divideOften(s, c, 1)
+		divisions, err := divideOften(s, c, c.Seeds)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", e.name, err)
 		}

@@ -245,7 +245,7 @@ type known map[int]float64
 
 // semiTolerance is in points, beside the standard error: the labelled rows are few, and from one
 // choice of them to the next figures move by 1 to 5 points.
-const semiTolerance = usualTolerance
+const semiTolerance = 2
 
 // semiPublished are the figures of an entry.
 func semiPublished(total, random, clusters, cvs, clustersP, cvsP float64, k known) (of [len(semiMethods)]figures) {
@@ -265,7 +265,7 @@ var table51 = semi{
 		{name: "Heart", file: "cleveland", share: 0.10, remark: "the thesis has one choice of 30 rows.", published: semiPublished(83.2, 69, 73.3, 76, 0.01, 0.01, known{randomSVM: 3.1, clustersSVM: -3.2})},
 		{
 			name: "Housing", file: "housing", share: 0.05, remark: "the share is not published; with 10 % random + SVM has 80 %.",
-			published: semiPublished(86.2, 70, 73.3, 81.4, 0.18, 0.05, known{randomSVM: 4.2, clustersSVM: 2.6, cvs3vm: -1.8}),
+			published: semiPublished(86.2, 70, 73.3, 81.4, 0.18, 0.05, known{randomSVM: 4.2, clustersSVM: 3.6, cvs3vm: -1.4}),
 		},
 		{name: "Ionosphere", file: "ionosphere", share: 0.10, published: semiPublished(87.1, 78.3, 78.5, 84.2, 0.93, 0.05, known{clustersSVM: 3.7, cvs3vm: 1.6})},
 		{

@@ -244,7 +244,7 @@ const (
 
 // answers prints how good labels are.
 func (t *table) answers(a *model.Answers) {
-	t.row("correct", fmt.Sprintf("%s (balanced %s)", percent(a.Correctness), percent(a.BalancedCorrectness)))
+	t.row("correct", fmt.Sprintf("%s (balanced %s; the largest class alone: %s)", percent(a.Correctness), percent(a.BalancedCorrectness), percent(a.Baseline)))
 	for _, w := range a.Warnings {
 		t.row("warning", w)
 	}

@@ -40,11 +40,12 @@ type fitCmd struct {
 	missingFlags
 	unlabelledFlags
 	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. With auto the first line decides."`
-	Nu           nuFlag             `default:"1" help:"Weight ν > 0 of the errors against the size of the plane. auto tries 2^-20 to 2^20 and takes the one that classifies best over the folds (10 without --folds). The accuracy over the same folds then flatters a little."`
+	Plain        bool               `help:"Choose nothing: where no other flag says otherwise nu is 1, and planes are neither scaled nor balanced nor refined, as in the thesis and in a daemon without such keys. Without it, and with no number for nu, all of these are auto."`
+	Nu           nuFlag             `placeholder:"NU" help:"Weight ν > 0 of the errors against the size of the plane. auto, the default, tries 2^-20 to 2^20 and takes one that classifies well over the folds (10 without --folds). The accuracy over the same folds then flatters a little. With a number, --standardise, --balanced and --refine are off unless they are given. (default: auto; 1 with --plain, --knowledge, --reduce none, a --refine by programs, or too few rows to choose by)"`
 	Objective    config.Objective   `enum:"accuracy,balanced" default:"accuracy" placeholder:"FIGURE" help:"Figure that auto chooses by: accuracy, the share of rows classified right, or balanced, the mean of the classes' shares, for rare classes that count as much as frequent ones."`
-	Balanced     config.Switch      `xor:"weights" placeholder:"true" help:"Give the rows on each side of a plane half of the weight of all rows. auto, with --nu auto: the better of the two."`
+	Balanced     config.Switch      `xor:"weights" placeholder:"true" help:"Give the rows on each side of a plane half of the weight of all rows. auto, with --nu auto: the better of the two. (default: auto; false with --class-weights or --kernel)"`
 	ClassWeights map[string]float64 `mapsep:"," xor:"weights" placeholder:"A=2,B=1" help:"Weights of classes; the others have 1."`
-	Standardise  config.Switch      `placeholder:"true" help:"Solve with every feature scaled to mean 0 and variance 1. auto, with --nu auto: the better of the two."`
+	Standardise  config.Switch      `placeholder:"true" help:"Solve with every feature scaled to mean 0 and variance 1. auto, with --nu auto: the better of the two. (default: auto; false with --kernel)"`
 	Method       config.Method      `enum:"psvm,means,lasso" default:"psvm" placeholder:"METHOD" help:"How planes are read off the sums: psvm, the proximal support vector machine by least squares; means, the difference of the classes' means, which depends on no nu and needs no linear system; or lasso, least squares and the 1-norm, with few features where nu is small."`
 	Folds        int                `placeholder:"K" help:"Cross-validate: score every row by a model that has not seen its fold, of K."`
 	Test         string             `placeholder:"FILE" help:"File to test on."`
@@ -52,16 +53,65 @@ type fitCmd struct {
 	EpsilonSV    *float64           `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
 	BlockRows    *int               `placeholder:"ROWS" help:"Learn the same as a daemon that reads the file from streamd replay file with as many --block-rows. Then folds have whole blocks, and nu, the refinement and a kernel go by the rows of the --sample."`
 	Seed         uint64             `default:"1" help:"Seed of the division into folds, and of a kernel's sample and basis."`
-	Refine       config.Refine      `enum:"none,line,full,logistic,auto,hinge,sparse,minimal,features,nlp,unlabelled" default:"none" placeholder:"HOW" help:"Refine the planes on the rows. By Newton's method and the squared errors of the rows within the margin or wrong: line moves and stretches planes, without the weights of --balanced, full turns them, too. logistic moves the planes of all classes together, by the logistic loss. auto, with --nu auto: the best of none, full and logistic. Each of a few dozen steps reads the file. By programs of all rows, in memory: hinge, the SVM with the hinge loss; sparse, the 1-norm SVM, with few features; minimal with few support vectors; features with fewest features; nlp like sparse, by a Newton method for tens of thousands of features; unlabelled, VS3VM, from rows without a label, too. Of more than 4096 features no sums are made: nlp, sparse, hinge, full and kernels take them, and nlp keeps the zeros of a file out of memory. nu is chosen on the rows of the --sample."`
+	Refine       config.Refine      `enum:",none,line,full,logistic,auto,hinge,sparse,minimal,features,nlp,unlabelled" default:"" placeholder:"HOW" help:"Refine the planes on the rows. By Newton's method and the squared errors of the rows within the margin or wrong: line moves and stretches planes, without the weights of --balanced, full turns them, too. logistic moves the planes of all classes together, by the logistic loss. auto, with --nu auto: the best of none, full and logistic. Each of a few dozen steps reads the file. By programs of all rows, in memory: hinge, the SVM with the hinge loss; sparse, the 1-norm SVM, with few features; minimal with few support vectors; features with fewest features; nlp like sparse, by a Newton method for tens of thousands of features; unlabelled, VS3VM, from rows without a label, too. Of more than 4096 features no sums are made: nlp, sparse, hinge, full and kernels take them, and nlp keeps the zeros of a file out of memory. nu is chosen on the rows of the --sample. (default: auto; none with --kernel, --method, --knowledge, --loo and --epsilon-sv)"`
 	machineFlags
 	knowledgeFlags
 	kernelFlags
 	decisionFlags
 	jsonFlag
+
+	byDefault, foldsByDefault bool // nu is auto, and there are folds, because no flag says otherwise
+	given                     settings
+}
+
+// settle gives values to the settings that no flag gives one. They are auto where a choice by
+// folds of the rows is worth its time, and else those of a daemon without such keys. Machines
+// that are programs of all rows, and planes in as many coordinates as rows, take that time for
+// every ν and fold.
+func (c *fitCmd) settle() {
+	programs := false
+	switch c.Refine {
+	case "", config.RefineNone, config.RefineLine, config.RefineFull, config.RefineLogistic, config.RefineAuto:
+	default:
+		programs = true
+	}
+	if c.byDefault = c.Nu == (nuFlag{}) && !c.Plain && !programs && c.Reduce != "none" && c.Knowledge == ""; c.byDefault {
+		c.Nu.auto = true
+	} else if c.Nu == (nuFlag{}) {
+		c.Nu.value = 1
+	}
+	c.given = settings{c.Standardise, c.Balanced, c.Refine}
+	c.settleRest(c.Nu.auto && !c.Plain && c.Kernel == "" && c.Knowledge == "")
+}
+
+// settings are those that are chosen together with ν; "": not given.
+type settings struct {
+	standardise, balanced config.Switch
+	refine                config.Refine
+}
+
+// settleRest gives values to the settings beside ν that no flag gives one.
+func (c *fitCmd) settleRest(choose bool) {
+	c.Standardise = cmp.Or(c.given.standardise, switchTo(choose))
+	c.Balanced = cmp.Or(c.given.balanced, switchTo(choose && len(c.ClassWeights) == 0))
+	if c.Refine = c.given.refine; c.Refine == "" {
+		c.Refine = config.RefineNone
+		if choose && c.Method == config.MethodPSVM && !c.LOO && c.EpsilonSV == nil {
+			c.Refine = config.RefineAuto
+		}
+	}
+}
+
+func switchTo(auto bool) config.Switch {
+	if auto {
+		return config.SwitchAuto
+	}
+	return config.SwitchOff
 }
 
 // Validate implements kong's interface: its errors are wrong usage.
 func (c *fitCmd) Validate() error {
+	c.settle()
 	missing, err := c.missingFlags.treatment()
 	if err != nil {
 		return err
@@ -150,8 +200,12 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 			return err
 		}
 	}
+	if c.byDefault && len(data.features) > mostNeeded && c.Kernel == "" { // there are no sums to choose by
+		c.byDefault, c.Nu.autoFlag = false, autoFlag{value: 1}
+		c.settleRest(false)
+	}
 	if (c.Nu.auto || c.Reduce == reduceAuto) && c.Folds == 0 {
-		c.Folds = defaultFolds
+		c.Folds, c.foldsByDefault = defaultFolds, true
 	}
 	f := &fit{
 		s: s, data: data, folds: c.Folds, seed: c.Seed,
@@ -159,8 +213,8 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 			Mean: options.Missing.Means(data.features), Nu: c.Nu.value, Balanced: c.Balanced == config.SwitchOn, ClassWeights: c.ClassWeights, Standardise: c.Standardise == config.SwitchOn,
 			Solver: model.Solver(c.Method),
 		},
-		objective: model.Objective(c.Objective),
-		refining:  model.Refining(c.Refine), method: model.Refiner(c.Refine, c.settings(), nil, c.Kernel != ""),
+		objective: model.Objective(c.Objective), quick: c.byDefault,
+		refining: model.Refining(c.Refine), method: model.Refiner(c.Refine, c.settings(), nil, c.Kernel != ""),
 	}
 	if c.alone() {
 		f.options.Nu = 1 // of planes whose place those of the rules take
@@ -212,6 +266,11 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 			return err
 		}
 	}
+	if c.byDefault {
+		if few := f.tooFew(); few != "" {
+			c.doWithout(f, r, few)
+		}
+	}
 	if f.method.Unlabelled() && f.sums.whole.Unlabelled().Rows == 0 {
 		return fmt.Errorf("learn from %s: --refine unlabelled learns from rows without a label, and all rows have one: name the text that means none by --unlabelled-text, or take --refine sparse, the same machine without such rows", f.data.path)
 	}
@@ -225,6 +284,10 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 	}
 	if c.Nu.auto {
 		r.Tuning, err = f.tune(ctx, c)
+		if c.byDefault && errors.Is(err, incremental.ErrClasses) && len(f.sums.whole.Moments().Classes()) > 1 {
+			c.doWithout(f, r, "without one of the folds the rows are of fewer than two classes")
+			err = nil
+		}
 	}
 	if err == nil {
 		r.Refinement, err = f.train(ctx)
@@ -242,6 +305,35 @@ func (c *fitCmd) advise(err error) error {
 		err = fmt.Errorf("%w; --standardise does so", err)
 	}
 	return err
+}
+
+const (
+	leastChosenBy = 20 // rows that a choice is made by
+	leastOutside  = 4  // of them, rows outside the largest class
+)
+
+// tooFew says why the rows are too few to choose settings by, or "".
+func (f *fit) tooFew() string {
+	rows, most := int64(0), int64(0)
+	for _, of := range f.sums.whole.Totals() {
+		rows, most = rows+of.Rows, max(most, of.Rows)
+	}
+	if rows >= leastChosenBy && rows-most >= leastOutside {
+		return ""
+	}
+	return fmt.Sprintf("there are %s, %d of them outside the largest class: a choice takes %d and %d", counted(rows, "row"), rows-most, leastChosenBy, leastOutside)
+}
+
+// doWithout takes settings that need no choice, where none was asked for.
+func (c *fitCmd) doWithout(f *fit, r *fitReport, reason string) {
+	c.Nu.autoFlag, f.options.Nu = autoFlag{value: 1}, 1
+	if f.refining == study.Either {
+		f.refining = study.Never
+	}
+	if c.foldsByDefault && !c.decisionFlags.demanding() {
+		c.Folds, f.folds, f.foldIn, f.sums.folds = 0, 0, nil, nil
+	}
+	r.Choice = "nothing is chosen by held-out rows, as with --plain, since " + reason
 }
 
 // weighs refuses weights of classes that there are not.
@@ -270,6 +362,9 @@ func (c *fitCmd) measure(ctx context.Context, f *fit, test *dataset, r *fitRepor
 		return err
 	}
 	r.TrainAccuracy = own.accuracy()
+	if c.Folds == 0 && test == nil {
+		r.Unanswered = f.answers(own, nil).Unanswered()
+	}
 	if c.Folds > 0 {
 		all := f.newJudgement()
 		for fold, t := range held {
@@ -323,6 +418,7 @@ type fit struct {
 	refining  study.Refining
 	method    study.Refiner // of the refinement
 	knowledge *knowledge    // nil: there are no rules, which take the method's place
+	quick     bool          // planes without a fold are refined on the sample of a large file
 
 	scaled bool                 // features get to the kernel, or to rows in memory, scaled
 	rows   *rowSample           // the sample; nil: there is none
@@ -358,12 +454,15 @@ func (f *autoFlag) UnmarshalText(text []byte) error {
 }
 
 // nuFlag is an autoFlag that may be 0, too.
-type nuFlag struct{ autoFlag }
+type nuFlag struct {
+	autoFlag
+	zero bool
+}
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (f *nuFlag) UnmarshalText(text []byte) error {
 	if value, err := strconv.ParseFloat(string(text), 64); err == nil && value == 0 {
-		f.autoFlag = autoFlag{}
+		*f = nuFlag{zero: true}
 		return nil
 	}
 	return f.autoFlag.UnmarshalText(text)
@@ -480,7 +579,7 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	}
 	var rows newton.Rows = &rereading{f, in, fold, o.Refine.Unlabelled()}
 	var standFor map[string]float64
-	if f.blocks != nil {
+	if f.blocks != nil || fold != none && f.quick && f.rows.stands(f.sums.whole) {
 		rows, standFor = f.rows.without(fold).study(in, whole, nil).All()
 	}
 	result, err := y.Refine(ctx, rows, standFor)

@@ -51,6 +51,11 @@ const (
 	mostValues  = 1 << 26
 )
 
+// demanding says whether a rule or curves are wanted that take folds.
+func (c *decisionFlags) demanding() bool {
+	return c.Decision == decision.Cost || c.Calibration != config.CalibrationAuto && c.Calibration != config.CalibrationNone
+}
+
 // decide calibrates the planes and settles the rule of labels, as a daemon does: on a sample
 // of rows, each scored by planes without its fold. It returns the areas under the ROC curves,
 // nil without folds.
@@ -73,7 +78,7 @@ func (f *fit) decide(ctx context.Context, c *decisionFlags, r *fitReport) (auc [
 // decideOn is decide with folds. reason says why the rule is not the default one, unless a flag
 // asked for a rule: then that is an error.
 func (f *fit) decideOn(ctx context.Context, c *decisionFlags, r *fitReport) (auc []float64, reason string, err error) {
-	demanded := c.Decision == decision.Cost || c.Calibration != config.CalibrationAuto && c.Calibration != config.CalibrationNone
+	demanded := c.demanding()
 	h := f.held
 	if h == nil {
 		h, err = f.holdOut(ctx)

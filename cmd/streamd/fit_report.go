@@ -22,6 +22,11 @@ type fitReport struct {
 	FoldAccuracies []float64 `json:"fold_accuracies,omitempty"`
 	LOOAccuracy    *float64  `json:"loo_accuracy,omitempty"`
 
+	// Why settings were not chosen by held-out rows, though no flag said so; absent if they were.
+	Choice string `json:"choice,omitempty"`
+	// Classes that no row learned from is labelled, where none was held out; absent if there are none.
+	Unanswered []string `json:"never_answered,omitempty"`
+
 	Decision    *model.DecisionJSON    `json:"decision"` // rule of labels
 	Calibration *model.CalibrationJSON `json:"calibration,omitempty"`
 	HeldOut     *model.Answers         `json:"held_out,omitempty"` // of all rows, each by the model without its fold
@@ -171,16 +176,26 @@ func (c *fitCmd) print(w io.Writer, r *fitReport) error {
 	if r.Condition != nil {
 		p.row("condition", fmt.Sprintf("%.3g", *r.Condition))
 	}
-	p.row("train accuracy", percent(r.TrainAccuracy))
-	if r.FoldAccuracies != nil && c.Test != "" {
-		p.row("fold accuracy", describeFolds(r.FoldAccuracies))
+	if r.Choice != "" {
+		p.row("chosen", r.Choice)
 	}
-	if r.TestAccuracy != nil {
-		text := percent(*r.TestAccuracy)
-		if c.Test == "" {
-			text = describeFolds(r.FoldAccuracies)
+	if r.Test != nil {
+		p.row("test accuracy", describeBeside(*r.TestAccuracy, r.Test))
+	}
+	if r.HeldOut != nil {
+		text := describeBeside(mean(r.FoldAccuracies), r.HeldOut) + ", " + describeSpread(r.FoldAccuracies)
+		if r.Tuning != nil {
+			text += "; the same folds chose nu, which flatters a little"
 		}
-		p.row("test accuracy", text)
+		p.row("held-out accuracy", text)
+	}
+	train := percent(r.TrainAccuracy) + " of the rows learned from"
+	if r.HeldOut == nil && r.Test == nil {
+		train += ", which says little of others: --folds holds rows out"
+	}
+	p.row("train accuracy", train)
+	for _, class := range r.Unanswered {
+		p.row("warning", fmt.Sprintf("no row is labelled %q, not even of those learned from", class))
 	}
 	if r.LOOAccuracy != nil {
 		p.row("leave-one-out accuracy", percent(*r.LOOAccuracy))
@@ -227,9 +242,13 @@ func mean(values []float64) (mean float64) {
 	return mean
 }
 
-func describeFolds(accuracies []float64) string {
-	return fmt.Sprintf("%s, the mean of %d folds between %s and %s",
-		percent(mean(accuracies)), len(accuracies), percent(slices.Min(accuracies)), percent(slices.Max(accuracies)))
+// describeBeside has an accuracy beside that of answering the largest class always.
+func describeBeside(accuracy float64, a *model.Answers) string {
+	return fmt.Sprintf("%s (the largest class alone: %s)", percent(accuracy), percent(a.Baseline))
+}
+
+func describeSpread(accuracies []float64) string {
+	return fmt.Sprintf("the mean of %d folds between %s and %s", len(accuracies), percent(slices.Min(accuracies)), percent(slices.Max(accuracies)))
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.2f %%", 100*share) }

@@ -186,6 +186,11 @@ func (r *rowSample) without(fold int) *rowSample {
 	return out
 }
 
+// stands says whether the rows are some of many.
+func (r *rowSample) stands(sums *incremental.State) bool {
+	return r != nil && int64(r.Rows()) < sums.Rows()-sums.Unlabelled().Rows
+}
+
 // random has the rows in a random order, so that the first of them are a sample, too.
 func (r *rowSample) random() *rowSample {
 	if r.order == nil {

@@ -60,8 +60,10 @@ func refinedGrid(by Refiner) []float64 {
 
 // Tune chooses ν, and what else the options leave to it, by one fold or more and their rows:
 // the choice is what classifies held-out rows best by Options.Objective, of the planes that
-// will be served, be they solved or refined. Of equals it is the first, solved before
-// refined and standardised before not, and within a curve that of least loss. Logistic takes
+// will be served, be they solved or refined. Within a standard error of the best ν of a curve it
+// is that of least loss, and within 1.5 of the best curve of a method the first: standardised
+// before not, and as configured before balanced. Of equal methods it is the first, solved before
+// refined. With few rows the best of many figures is a lucky one. Logistic takes
 // more time than other methods, and is tried with the balance of the best other refined planes.
 //
 // Without rows (nil) the squared loss decides. Planes are refined only on a Sample: on other

@@ -280,6 +280,10 @@ type Point struct {
 type Scores struct {
 	Correctness         float64 // the share of correctly classified rows
 	BalancedCorrectness float64 // the mean of the classes' correctness
+
+	// Standard errors of the two: those of as many rows as were scored, of other rows of the same
+	// kind.
+	Error, BalancedError float64
 }
 
 var (
@@ -425,7 +429,23 @@ func (t *Trial) scores(nu int) (*Scores, error) {
 	if math.IsInf(v, 0) {
 		return nil, errWeights
 	}
-	return &Scores{r / v, balanced / seen}, nil
+	s := &Scores{Correctness: r / v, BalancedCorrectness: balanced / seen}
+	s.Error = deviation(s.Correctness, float64(t.rows))
+	for c := range weight {
+		if weight[c] > 0 {
+			e := deviation(right[c]/weight[c], float64(t.rows)*(weight[c]/v)) / seen
+			s.BalancedError += float64(e * e)
+		}
+	}
+	s.BalancedError = math.Sqrt(s.BalancedError)
+	return s, nil
+}
+
+// deviation is the standard error of a share of n rows. It counts one more that is right and one
+// that is wrong: where all rows are right, the next may be wrong.
+func deviation(share, n float64) float64 {
+	p := (share*n + 1) / (n + 2)
+	return math.Sqrt(p * (1 - p) / (n + 2))
 }
 
 // Objective is the figure by which classifiers are chosen.
@@ -475,6 +495,14 @@ func (c Criterion) Of(p *Point) float64 {
 	return p.Scores.BalancedCorrectness
 }
 
+// deviation is the standard error of a point's correctness.
+func (c Criterion) deviation(p *Point) float64 {
+	if c == BalancedCorrectness {
+		return p.Scores.BalancedError
+	}
+	return p.Scores.Error
+}
+
 // For returns the criterion of an objective: correctness if there are scored rows, otherwise
 // loss.
 func For(o Objective, rows bool) Criterion {
@@ -495,10 +523,22 @@ const sameLoss = 0x1p-30
 // Choose picks the best point: the least ν among the points of least loss, by
 // correctness only among the most correct points. It panics when correctness is asked of a
 // curve without scored rows: By has the criterion of a curve.
-func (c *Curve) Choose(by Criterion) Point { return c.choose(by, math.Inf(1)) }
+func (c *Curve) Choose(by Criterion) Point { return c.choose(by, math.Inf(1), 0) }
 
-// choose is Choose among the points with ν < below.
-func (c *Curve) choose(by Criterion, below float64) Point {
+// steady is how many standard errors less correct than the best a point may be whose loss is
+// taken for better. The most correct of forty points of a few hundred rows is the luckiest one:
+// the correctness of other rows falls behind that of these by several percentage points, and
+// behind that of the point of least loss by one or two. Where rows are many, the errors are
+// small, and correctness decides.
+const steady = 1
+
+// settle is Choose among the points with ν < below. By correctness it takes the point of least
+// loss among those that are as correct as the most correct one within its standard error.
+func (c *Curve) settle(by Criterion, below float64) Point { return c.choose(by, below, steady) }
+
+// choose is Choose among the points with ν < below, and those that are some standard errors less
+// correct.
+func (c *Curve) choose(by Criterion, below, errors float64) Point {
 	loss, correctness := by, Criterion(0)
 	switch by {
 	case Correctness:
@@ -514,11 +554,13 @@ func (c *Curve) choose(by Criterion, below float64) Point {
 		return p.Nu < below && (correctness == 0 || correctness.Of(p) >= most)
 	}
 	if correctness != 0 {
+		var best *Point
 		for i := range c.points {
-			if p := &c.points[i]; p.Nu < below {
-				most = max(most, correctness.Of(p))
+			if p := &c.points[i]; p.Nu < below && (best == nil || correctness.Of(p) > correctness.Of(best)) {
+				best = p
 			}
 		}
+		most = correctness.Of(best) - errors*correctness.deviation(best)
 	}
 	least := math.Inf(1)
 	for i := range c.points {
@@ -536,31 +578,43 @@ func (c *Curve) choose(by Criterion, below float64) Point {
 	return *best
 }
 
-// Best returns the index of the curve whose choice is best: the first of the most correct, or
-// the first of least loss. Preferred options come first. All curves must be of the same rows.
+// preferred is how many standard errors less correct than the best curve a preferred one may be.
+// The standard error is that of one figure. That of the difference of two figures of the same
+// rows is smaller, as far as both are right about the same rows.
+const preferred = 1.5
+
+// Best returns the index of the curve whose choice by Solve is best: the first that is as
+// correct as the most correct one within 1.5 of its standard errors, or the first of least loss.
+// Preferred options come first. All curves must be of the same rows.
 func Best(by Criterion, curves []*Curve) int {
-	best := make([]float64, len(curves)) // higher is better
+	figures := make([]float64, len(curves)) // higher is better
+	enough, loss := math.Inf(-1), by == Loss || by == BalancedLoss
+	most := math.Inf(-1)
 	for i := range curves {
-		p := curves[i].Choose(by)
-		best[i] = by.Of(&p)
-		if by == Loss || by == BalancedLoss {
-			best[i] = -best[i]
+		p := curves[i].settle(by, math.Inf(1))
+		if figures[i] = by.Of(&p); loss {
+			figures[i] = -figures[i]
+		}
+		if figures[i] <= most {
+			continue
+		}
+		if most = figures[i]; loss {
+			enough = most * (1 + sameLoss)
+		} else {
+			enough = most - preferred*by.deviation(&p)
 		}
 	}
-	enough := slices.Max(best)
-	if by == Loss || by == BalancedLoss {
-		enough *= 1 + sameLoss
-	}
-	return slices.IndexFunc(best, func(x float64) bool { return x >= enough })
+	return slices.IndexFunc(figures, func(x float64) bool { return x >= enough })
 }
 
-// Solve solves the model of all rows with the chosen ν. If that system is too
-// ill-conditioned, so is that of every larger ν, and Solve chooses among the smaller
+// Solve solves the model of all rows with the ν of least loss, by correctness only among the
+// points that are as correct as the most correct one within its standard error. If that system
+// is too ill-conditioned, so is that of every larger ν, and Solve chooses among the smaller
 // ones. An *incremental.ConditionError means that no ν is left.
 func (c *Curve) Solve(total *incremental.Moments, by Criterion) (*incremental.Model, Point, error) {
 	below := math.Inf(1)
 	for {
-		p := c.choose(by, below)
+		p := c.settle(by, below)
 		o := c.Options
 		o.Nu = p.Nu
 		model, err := total.Solve(o)

@@ -260,7 +260,7 @@ func TestChoose(t *testing.T) {
 	points := func(values ...[2]float64) []Point { // loss, correctness
 		var out []Point
 		for i, v := range values {
-			out = append(out, Point{Nu: math.Ldexp(1, i), Loss: v[0], BalancedLoss: 1 - v[0], Scores: &Scores{v[1], 1 - v[1]}})
+			out = append(out, Point{Nu: math.Ldexp(1, i), Loss: v[0], BalancedLoss: 1 - v[0], Scores: &Scores{Correctness: v[1], BalancedCorrectness: 1 - v[1], Error: 0.05, BalancedError: 0.02}})
 		}
 		return out
 	}
@@ -302,6 +302,90 @@ func TestChoose(t *testing.T) {
 	(&Curve{points: points([2]float64{0.1, 0})}).Choose(Correctness)
 }
 
+// Within a standard error of the most correct point the loss decides, and beyond it correctness.
+func TestSettle(t *testing.T) {
+	curve := &Curve{rows: 100}
+	for i, v := range [][2]float64{{0.5, 0.9}, {0.3, 0.84}, {0.4, 0.86}} {
+		curve.points = append(curve.points, Point{
+			Nu: float64(i + 1), Loss: v[0], BalancedLoss: v[0],
+			Scores: &Scores{Correctness: v[1], BalancedCorrectness: v[1], Error: 0.05, BalancedError: 0.07},
+		})
+	}
+	for by, want := range map[Criterion]float64{Loss: 2, Correctness: 3, BalancedCorrectness: 2} {
+		if got := curve.settle(by, math.Inf(1)); got.Nu != want {
+			t.Errorf("by %v: ν = %v, want %v", by, got.Nu, want)
+		}
+	}
+	if got := curve.settle(Correctness, 3); got.Nu != 1 {
+		t.Errorf("below 3: ν = %v", got.Nu)
+	}
+	if got := curve.Choose(Correctness); got.Nu != 1 {
+		t.Errorf("the most correct: ν = %v", got.Nu)
+	}
+}
+
+// With few rows the most correct point is a lucky one. What Solve takes classifies fresh rows
+// better, though held-out rows say otherwise.
+func TestChoiceIsNotLuck(t *testing.T) {
+	const sets, rows, features, folds, fresh = 12, 120, 100, 5, 2000
+	right := [2]float64{} // of the choice, and of the most correct point
+	seen := [2]float64{}  // what the folds say
+	for seed := range uint64(sets) {
+		r := rand.New(rand.NewPCG(seed, 17))
+		sample := func(m int) (out []row) {
+			for i := range m {
+				c, x, value := 0, make([]float64, features), 0.3*r.NormFloat64()
+				for j := range x {
+					if x[j] = r.NormFloat64(); j < 10 {
+						value += x[j]
+					}
+				}
+				if value > 0 {
+					c = 1
+				}
+				out = append(out, row{x, fmt.Sprint("c", c), 1, i % folds})
+			}
+			return out
+		}
+		known, unseen := sample(rows), sample(fresh)
+		trial := New(incremental.Options{Standardise: true}, Grid(), []string{"c0", "c1"})
+		for f := range folds {
+			held := those(known, func(x *row) bool { return x.fold == f })
+			if err := trial.Hold(moments(t, those(known, func(x *row) bool { return x.fold != f }), features), moments(t, held, features)); err != nil {
+				t.Fatal(err)
+			}
+			trial.Add(trial.Score(f, blockOf(held)))
+		}
+		curve, err := trial.Curve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, settled, err := curve.Solve(moments(t, known, features), Correctness)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := blockOf(unseen)
+		for i, p := range []Point{settled, curve.Choose(Correctness)} {
+			m, err := moments(t, known, features).Solve(incremental.Options{Standardise: true, Nu: p.Nu})
+			if err != nil {
+				t.Fatal(err)
+			}
+			class, values := make([]int32, fresh), make([]float64, fresh)
+			m.Classify(class, values, b.Columns)
+			seen[i] += p.Scores.Correctness / sets
+			for row, code := range b.Codes {
+				if m.Classes[class[row]] == b.Classes[code] {
+					right[i] += 1.0 / (sets * fresh)
+				}
+			}
+		}
+	}
+	t.Logf("fresh rows: %.4f right by the choice, %.4f by the most correct; the folds say %.4f and %.4f", right[0], right[1], seen[0], seen[1])
+	if !(right[0] > right[1]+0.003) || seen[0] > seen[1] {
+		t.Error("the choice is no better than the most correct point")
+	}
+}
+
 func TestBest(t *testing.T) {
 	curve := func(loss, correctness float64) *Curve {
 		return &Curve{rows: 1, points: []Point{{Nu: 1, Loss: loss, Scores: &Scores{Correctness: correctness}}}}
@@ -315,6 +399,10 @@ func TestBest(t *testing.T) {
 	}
 	if got := Best(Correctness, []*Curve{curves[0], curves[2], curve(0, 0.9)}); got != 1 {
 		t.Errorf("by correctness curve %d", got)
+	}
+	curves[2].points[0].Scores.Error = 0.001
+	if got := Best(Correctness, curves); got != 1 { // within 1.5 standard errors
+		t.Errorf("of nearly as correct ones curve %d", got)
 	}
 }
 

@@ -15,6 +15,7 @@ type Answers struct {
 	Decision            decision.Kind  `json:"decision"`             // rule that decided the labels: probability, value or cost
 	Correctness         float64        `json:"correctness"`          // share of rows classified right
 	BalancedCorrectness float64        `json:"balanced_correctness"` // mean of the classes' recalls
+	Baseline            float64        `json:"baseline"`             // correctness of labelling every row with the class of most of them
 	Weight              float64        `json:"weight"`               // weight of all rows
 	Unknown             float64        `json:"unknown,omitempty"`    // weight of rows of classes that the model does not have, which count as wrong
 	Classes             []ClassAnswers `json:"classes"`              // one for each class, in the order of the model's
@@ -69,6 +70,7 @@ func NewAnswers(rule decision.Kind, classes []string, m *confusion.Matrix, auc [
 			of.AUC = number(auc[i])
 		}
 		a.Classes = append(a.Classes, of)
+		a.Baseline = max(a.Baseline, c.Rows/f.Weight)
 	}
 	for _, x := range m.Mistakes(mostMistakes) {
 		a.Mistakes = append(a.Mistakes, Mistake{classes[x.Class], classes[x.Answer], x.Weight})
@@ -77,15 +79,25 @@ func NewAnswers(rule decision.Kind, classes []string, m *confusion.Matrix, auc [
 	return a
 }
 
-// A class of fewer rows gets no warning: chance alone hides it.
+// A class of fewer rows is not called seldom found: chance alone hides it.
 const leastWarned = 10
+
+// Unanswered lists the classes that have rows, and that no row is given.
+func (a *Answers) Unanswered() (classes []string) {
+	for _, c := range a.Classes {
+		if c.Weight > 0 && c.Answered == 0 {
+			classes = append(classes, c.Class)
+		}
+	}
+	return classes
+}
 
 // warned lists the classes that no row is given, and those whose recall is below half of the
 // correctness of all rows. The first ones have the most rows that are not found.
 func (a *Answers) warned() []ClassAnswers {
 	var all []ClassAnswers
 	for _, c := range a.Classes {
-		if c.Weight >= leastWarned && (c.Answered == 0 || *c.Recall < a.Correctness/2) {
+		if c.Weight > 0 && c.Answered == 0 || c.Weight >= leastWarned && *c.Recall < a.Correctness/2 {
 			all = append(all, c)
 		}
 	}

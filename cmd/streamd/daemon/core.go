@@ -58,6 +58,9 @@ func (c *core) refines() bool { return c.cfg.Model.Refine != config.RefineNone }
 // tunes reports whether ν is chosen.
 func (c *core) tunes() bool { return c.cfg.Model.Nu == config.NuAuto }
 
+// looks reports whether given settings are compared with those that auto would choose.
+func (c *core) looks() bool { return memory.Looks(c.cfg) }
+
 // judges reports whether planes are judged on held-out rows.
 func (c *core) judges() bool { return c.cfg.Model.Folds > 0 && c.cfg.Sample.Rows > 0 }
 

@@ -258,7 +258,7 @@ func adopt(next *model.Served, s *studyJob) {
 	}
 	next.Calibration, next.Absent.Calibration = from.Calibration, from.Absent.Calibration
 	next.Rule, next.Absent.Decision = from.Rule, from.Absent.Decision
-	next.Quality, next.Absent.Quality = from.Quality, from.Absent.Quality
+	next.Quality, next.Absent.Quality, next.Better = from.Quality, from.Absent.Quality, from.Better
 }
 
 // servedOf returns the served value if its model has these features.

@@ -385,6 +385,9 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 				Text: "rows of some classes are never or seldom found, as held-out rows show (GET /v1/quality)",
 			})
 		}
+		if b := served.Better; served.Model != nil && b != nil {
+			add(httpapi.Problem{Kind: httpapi.ProblemSettings, Text: b.String()})
+		}
 	}
 	if r := d.rebuilding; r.problem != "" && r.reducing == nil && d.live.Next() == nil {
 		add(httpapi.Problem{Kind: httpapi.ProblemBasis, Subject: "reduction", Text: "no basis could be chosen: " + r.problem})

@@ -207,13 +207,13 @@ func (s *studyJob) copySums(weighted *live.Weighted) {
 	s.features = s.live.Features().Names()
 	if weighted != nil { // immutable
 		s.sums.Whole, s.sample = weighted.Whole, s.live.WeightedSample(folds, weighted)
-		if s.tunes() || s.judges() {
+		if s.tunes() || s.judges() || s.looks() {
 			s.sums.Folds = weighted.Folds
 		}
 		return
 	}
 	s.sums.Whole, s.sample = use.Total().Clone(), s.live.Sample(folds)
-	if s.tunes() || s.judges() {
+	if s.tunes() || s.judges() || s.looks() {
 		for _, f := range use.PerFold() {
 			s.sums.Folds = append(s.sums.Folds, f.Clone())
 		}

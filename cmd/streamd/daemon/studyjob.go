@@ -78,6 +78,32 @@ func (s *studyJob) make(ctx context.Context) {
 	if d.judges() {
 		s.judge(ctx, y, rows)
 	}
+	if d.looks() {
+		s.look(ctx, y, rows)
+	}
+}
+
+// mostLooked is the most features or coordinates of planes that look finds: it takes their third
+// power for each fold.
+const mostLooked = 1000
+
+// look compares the given settings with those that auto would choose, on held-out rows or, where
+// there are none, by the sums of the folds.
+func (s *studyJob) look(ctx context.Context, y *study.Study, rows *study.Sample) {
+	if len(s.served.Model.Features) > mostLooked {
+		return
+	}
+	from := time.Now()
+	beside, err := y.Look(ctx, rows, s.in == nil)
+	if err != nil {
+		s.log.Debug().AnErr("reason", err).Msg("other settings of the planes could not be looked at")
+		return
+	}
+	s.served.Better = model.NewBetter(beside, s.in == nil)
+	if s.served.Quality != nil {
+		s.served.Quality.Better = s.served.Better
+	}
+	s.log.Debug().Dur("took", time.Since(from)).Float64("gain", beside.Gain).Float64("standard_error", beside.Error).Msg("other settings of the planes were looked at")
 }
 
 // tune chooses ν. With model.standardise: auto it also chooses whether to standardise.

@@ -102,7 +102,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	buildInfo     = desc("build_info", "1, with the version as a label.", "version")
 	ready         = desc("ready", "1 when the daemon is ready, else 0.")
-	problems      = desc("problems", "Problems of now, as the status page shows them: failure where the daemon does not do its work until somebody acts, else warning.", "kind", "level")
+	problems      = desc("problems", "Problems of now, as the status page shows them: failure where the daemon does not do its work until somebody acts, warning where it works but not as it should, hint where something would serve better.", "kind", "level")
 	recordsRead   = desc("records_read_total", "Records read.")
 	recordsTotal  = desc("records_total", "Records processed, by outcome: applied, tombstone or rejected; with streamd_records_in_hand they add up to streamd_records_read_total.", "outcome")
 	recordsInHand = desc("records_in_hand", "Records read and not yet processed.")

@@ -277,7 +277,12 @@ func (v *pageView) collectNames() names {
 
 // Health is the state of the daemon in a few words. The class is that of the style sheet.
 func (v *pageView) Health() (h struct{ Class, Text string }) {
-	n := len(v.Status.Problems)
+	n := 0 // problems that are more than hints
+	for _, p := range v.Status.Problems {
+		if p.Level() != LevelHint {
+			n++
+		}
+	}
 	what := fmt.Sprintf("%d problem%s", n, plural(n))
 	switch {
 	case v.Status.NotReady != "":
@@ -303,7 +308,7 @@ func (v *pageView) NoModel() string {
 // problemView is a line of the banner.
 type problemView struct {
 	Key    string // tells it from others
-	Class  string // bad or warn
+	Class  string // bad, warn or hint
 	Text   string
 	Detail string // "": there are no names
 	Action string // what to do; "": nothing
@@ -317,8 +322,11 @@ func newProblemViews(s *Status) (all []problemView) {
 	}
 	for _, p := range s.Problems {
 		v := problemView{Key: string(p.Kind) + " " + p.Subject, Class: "warn", Text: sentence(p.Text), Detail: sentence(p.Detail), Action: p.Action}
-		if p.Level() == LevelFailure {
+		switch p.Level() {
+		case LevelFailure:
 			v.Class = "bad"
+		case LevelHint:
+			v.Class = "hint"
 		}
 		if !p.Since.IsZero() {
 			v.When = "since " + clock(p.Since)

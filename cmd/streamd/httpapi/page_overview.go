@@ -268,7 +268,14 @@ func lagChange(h *model.History) (change, seconds float64) {
 
 func needs(problems []problemView) answerView {
 	a := answerView{ID: "needs", Question: "What needs you?", Class: "good", Text: "Nothing", Notes: []string{"no problem is known"}}
-	if n := len(problems); n > 0 {
+	n := len(problems)
+	for n > 0 && problems[n-1].Class == "hint" { // they come last
+		n--
+	}
+	if n < len(problems) {
+		a.Notes = []string{"no problem is known; a hint is above"}
+	}
+	if n > 0 {
 		a.Class, a.Text = problems[0].Class, fmt.Sprintf("%d problem%s", n, plural(n))
 		a.Notes = []string{"the list above says what to do"}
 		if n == 1 {

@@ -34,6 +34,7 @@ const (
 	ProblemFeatures   ProblemKind = "features"
 	ProblemCompaction ProblemKind = "compaction"
 	ProblemWitness    ProblemKind = "witness"
+	ProblemSettings   ProblemKind = "settings"
 )
 
 // problemKinds are all kinds, the gravest first.
@@ -60,6 +61,7 @@ var problemKinds = []struct {
 	{ProblemFeatures, LevelWarning},   // the features change
 	{ProblemCompaction, LevelWarning}, // retired blocks can still be read from the file
 	{ProblemWitness, LevelWarning},    // a witness does not cosign
+	{ProblemSettings, LevelHint},      // other settings classify held-out blocks better
 }
 
 // Level is how grave a problem is.
@@ -69,6 +71,7 @@ type Level string
 const (
 	LevelFailure Level = "failure" // the daemon does not do its work until somebody acts
 	LevelWarning Level = "warning" // it works, but not as it should
+	LevelHint    Level = "hint"    // it works, and something would serve better
 )
 
 // Known reports whether k is one of the kinds above.

@@ -71,6 +71,7 @@ type Served struct {
 	Calibration []calibration.Curve // one per plane, all Sigmoid or all Isotonic
 	Rule        *decision.Rule      // that decides labels; nil: the decision values do
 	Quality     *Quality
+	Better      *Better          // settings that held-out blocks speak for; nil: none, or nobody looked
 	Hat         *incremental.Hat // of the least-squares planes, for leverages
 	Absent      Absent
 }

@@ -30,6 +30,11 @@ type Quality struct {
 	// One for each plane: its class against the rest, in the order of the model's planes.
 	Planes []PlaneQuality `json:"planes"`
 
+	// Settings that classify held-out blocks better than those that are given, by more than the
+	// standard error, and the lines that switch them on. Absent where there are none, and where ν
+	// is chosen anyway.
+	Better *Better `json:"better_settings,omitempty"`
+
 	// How good solved planes are in fewer coordinates of the basis, pruned by lda without the rows
 	// that they are judged by. The last entry has all coordinates. Absent without a basis.
 	Sizes []SizeQuality `json:"sizes,omitempty"`

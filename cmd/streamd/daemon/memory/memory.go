@@ -226,9 +226,17 @@ func (m *Budget) solve(s Shape) float64 {
 // parts, and a solve.
 func (m *Budget) Window(s Shape) float64 { return 4*s.Sum() + m.solve(s) }
 
-// Studies reports whether there are studies: planes are refined or judged, or ν is chosen.
+// Studies reports whether there are studies: planes are refined or judged, ν is chosen, or its
+// choice is looked at.
 func Studies(c *config.Config) bool {
-	return c.Model.Refine != config.RefineNone || c.Model.Nu == config.NuAuto || c.Model.Folds > 0 && c.Sample.Rows > 0
+	return c.Model.Refine != config.RefineNone || c.Model.Nu == config.NuAuto || c.Model.Folds > 0 && c.Sample.Rows > 0 || Looks(c)
+}
+
+// Looks reports whether the given settings of proximal planes are compared with those that auto
+// would choose.
+func Looks(c *config.Config) bool {
+	m := c.Model
+	return m.Refine == config.RefineNone && m.Nu != config.NuAuto && m.Folds > 0 && m.Method == config.MethodPSVM && m.Knowledge == ""
 }
 
 // Fits says why there is no memory for a live set of these shapes with so many blocks,

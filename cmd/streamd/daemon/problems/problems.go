@@ -220,8 +220,11 @@ func (b *Board) Restore(text []byte) error {
 
 func (b *Board) appeared(p *httpapi.Problem) {
 	line := b.log.Warn()
-	if p.Level() == httpapi.LevelFailure {
+	switch p.Level() {
+	case httpapi.LevelFailure:
 		line = b.log.Error()
+	case httpapi.LevelHint:
+		line = b.log.Info()
 	}
 	line.Str("problem", string(p.Kind))
 	if p.Subject != "" {

@@ -205,6 +205,9 @@ func (t *table) quality(a *model.Quality) {
 	t.row("decision", "by "+string(a.Decision))
 	t.answers(&a.Answers)
 	t.row("calibration", string(cmp.Or(a.Calibration, config.CalibrationNone)))
+	if a.Better != nil {
+		t.row("better", a.Better.String())
+	}
 	t.sampled(a.Sample)
 	t.row("measured", a.MeasuredAt.Local().Format(time.DateTime))
 	t.row("digest", a.Digest)

@@ -128,6 +128,16 @@ func TestFirstLine(t *testing.T) {
 	}
 }
 
+// TestTextLikeOthers: a text that begins like a format of binary files is a text.
+func TestTextLikeOthers(t *testing.T) {
+	for _, name := range []string{"PARENT", "PAR1", "ORC", "FEA1", "ARROW1"[:5]} {
+		b, err := readAll(writeFile(t, "rows.csv", []byte(name+",label\n1,a\n2,b\n")), wire.Options{}, 10)
+		if err != nil || b.Rows() != 2 || b.Features[0] != name {
+			t.Errorf("%s: %v, %v", name, b, err)
+		}
+	}
+}
+
 // TestGuessedHeaderInAnyBlock: a class in the label's place of a header that was taken for one by
 // its looks is found in every block of a file.
 func TestGuessedHeaderInAnyBlock(t *testing.T) {

@@ -242,23 +242,26 @@ func (c countingFile) ReadAt(p []byte, at int64) (int, error) {
 }
 
 // otherFiles are formats that are recognised and not read.
-var otherFiles = []struct{ opening, name string }{
-	{"PK\x03\x04", "a zip archive or an Excel sheet"},
-	{"\xd0\xcf\x11\xe0", "an Excel sheet"},
-	{"\x1f\x8b", "compressed by gzip twice, or as a message"},
-	{"\x28\xb5\x2f\xfd", "compressed by Zstandard twice, or as a message"},
-	{"BZh91AY&SY", "compressed by bzip2"},
-	{"\xfd7zXZ\x00", "compressed by xz"},
-	{"\x04\x22\x4d\x18", "compressed by LZ4"},
-	{"\x89HDF\r\n", "HDF5"},
-	{"SQLite format 3\x00", "an SQLite database"},
-	{"Obj\x01", "Avro"},
-	{"FEA1", "Feather in its first version: write it as Arrow, which its second version is"},
-	{"ORC", "ORC"},
-	{"\x93NUMPY", "a NumPy array"},
-	{"\x80\x04\x95", "a pickle of Python"},
-	{"\x80\x05\x95", "a pickle of Python"},
-	{"%PDF", "PDF"},
+var otherFiles = []struct {
+	opening, name string
+	binary        bool // a text may begin so, too, but has no zeros
+}{
+	{"PK\x03\x04", "a zip archive or an Excel sheet", false},
+	{"\xd0\xcf\x11\xe0", "an Excel sheet", false},
+	{"\x1f\x8b", "compressed by gzip twice, or as a message", false},
+	{"\x28\xb5\x2f\xfd", "compressed by Zstandard twice, or as a message", false},
+	{"BZh91AY&SY", "compressed by bzip2", false},
+	{"\xfd7zXZ\x00", "compressed by xz", false},
+	{"\x04\x22\x4d\x18", "compressed by LZ4", false},
+	{"\x89HDF\r\n", "HDF5", false},
+	{"SQLite format 3\x00", "an SQLite database", false},
+	{"Obj\x01", "Avro", false},
+	{"FEA1", "Feather in its first version: write it as Arrow, which its second version is", true},
+	{"ORC", "ORC", true},
+	{"\x93NUMPY", "a NumPy array", false},
+	{"\x80\x04\x95", "a pickle of Python", false},
+	{"\x80\x05\x95", "a pickle of Python", false},
+	{"%PDF", "PDF", false},
 }
 
 // otherFormat is the name of a format that is not read, by its first bytes, or "".
@@ -270,7 +273,7 @@ func otherFormat(head []byte) string {
 		return "Arrow " + arrowBefore15
 	}
 	for _, other := range otherFiles {
-		if bytes.HasPrefix(head, []byte(other.opening)) {
+		if bytes.HasPrefix(head, []byte(other.opening)) && (!other.binary || bytes.IndexByte(head, 0) >= 0) {
 			return other.name
 		}
 	}

@@ -163,8 +163,15 @@ func FuzzFile(f *testing.F) {
 	f.Add(byte(1), "1 1:2\n#\n2 5:1\n1\n", byte(1))
 	f.Add(byte(1), "{\"label\":1,\"u\":1}\n{\"label\":\"}\",\"u\":2}{}\n", byte(2))
 	f.Add(byte(2), "[{\"label\":1,\"features\":[1]},{\"label\":1,\"features\":[3]} ,\n{\"label\":\"]\",\"features\":[2]}]\n", byte(2))
-	d := newDecoder(f, wire.Options{})
+	f.Add(byte(1), "sep=;\n#\"\nlabel;u\n\na;1\n#\nb;1.000,5\n", byte(3))
+	f.Add(byte(1), "label,u\ra,1\r\"b\r\",2\r", byte(0))
+	f.Add(byte(1), "0,1,2\n3,4,5\n", byte(0))
+	f.Add(byte(1), "{\"label\":1,\"u\":1}\r{\"label\":2,\"u\":2}\r\n", byte(2))
+	german := wire.Options{Comment: "#", Numbers: wire.Notation{DecimalComma: true, Thousands: wire.ThousandsPoint}, Ignore: []string{"q"}}
+	all := []wire.Options{{}, german, {Label: "last"}}
+	decoders := []*wire.Decoder{newDecoder(f, all[0]), newDecoder(f, all[1]), newDecoder(f, all[2])}
 	f.Fuzz(func(t *testing.T, rows byte, text string, kind byte) {
+		opts, d := all[int(kind)/3%len(all)], decoders[int(kind)/3%len(all)]
 		if text == "" || text[0] == 0 || strings.HasPrefix(text, "\x1f\x8b") {
 			return // refused before the format matters, or gzip
 		}
@@ -174,7 +181,7 @@ func FuzzFile(f *testing.F) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, fileErr := readAll(path, wire.Options{}, int(rows)+1)
+		got, fileErr := readAll(path, opts, int(rows)+1)
 		if (err == nil) != (fileErr == nil) {
 			t.Fatalf("error %v, of the file %v", err, fileErr)
 		}

@@ -33,7 +33,7 @@ func IsParquet(head []byte) bool { return bytes.HasPrefix(head, []byte(parquetMa
 func isEncryptedParquet(head []byte) bool {
 	const lengthAndNonce = 4 + 12 + 16 // of the shortest module: with its tag
 	if bytes.HasPrefix(head, []byte("PARE")) {
-		return true
+		return bytes.IndexByte(head, 0) >= 0 // or it is a text
 	}
 	if !bytes.HasPrefix(head, []byte("PAR1")) || IsParquet(head) || len(head) < 8 {
 		return false

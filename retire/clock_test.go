@@ -39,6 +39,30 @@ func TestClockIsTheThirdLatestOfSixteen(t *testing.T) {
 	}
 }
 
+// Event times are a function of the log: a first record of an old time caps the two that follow, and
+// nothing that becomes of its block changes that. From the fourth on they are those without it.
+func TestOldFirstRecordCapsTheNextTwo(t *testing.T) {
+	const ahead = 5 * time.Minute
+	old, now := time.UnixMilli(0), time.UnixMilli(1_700_000_000_000)
+	var with, without Clock
+	with.Add(old)
+	for i := range 6 {
+		at := now.Add(time.Duration(i) * time.Second)
+		want := at
+		if i < 2 {
+			want = old.Add(ahead)
+		}
+		if got := with.Bound(at, ahead); !got.Equal(want) {
+			t.Errorf("record %d after the old one counts as of %v, want %v", i+1, got, want)
+		}
+		if got := without.Bound(at, ahead); !got.Equal(at) {
+			t.Errorf("record %d without the old one counts as of %v, want %v", i+1, got, at)
+		}
+		with.Add(at)
+		without.Add(at)
+	}
+}
+
 func TestOneWrongTimeMovesNothing(t *testing.T) {
 	var c Clock
 	const ahead = 5 * time.Minute

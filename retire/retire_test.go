@@ -168,6 +168,25 @@ func TestRetireForgetsWhatTheBlockDid(t *testing.T) {
 	}
 }
 
+// What the policy has let go, or refused, for a block stays away when that block is retired: the live
+// set is not always that of a ledger that never saw it.
+func TestWhatWasLetGoDoesNotComeBack(t *testing.T) {
+	at := func(id string, minute int64) Entry {
+		return Entry{ID: id, Rows: 1, Time: time.UnixMilli(60_000 * minute), Position: incremental.Position{Topic: "t", Offset: minute}}
+	}
+	with, without := NewLedger(Policy{Blocks: 2}), NewLedger(Policy{Blocks: 2})
+	for _, e := range []Entry{at("b", 2), at("c", 3), at("d", 4), at("a", 1)} { // d evicts b, and a is refused
+		with.Add(e)
+		if e.ID != "d" {
+			without.Add(e)
+		}
+	}
+	with.Retire("d")
+	if got, want := live(with), live(without); !slices.Equal(got, []string{"c"}) || !slices.Equal(want, []string{"b", "c"}) {
+		t.Errorf("live %v, and %v without the retired block", got, want)
+	}
+}
+
 // Blocks of 2100 have evicted all others. Once they are retired, blocks of today are
 // accepted.
 func TestRetireOfBlocksOfTheFuture(t *testing.T) {

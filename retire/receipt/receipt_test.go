@@ -835,6 +835,44 @@ func TestDishonestProofs(t *testing.T) {
 	}
 }
 
+// A change is that of its leaf's kind: a replacement is no retirement, and what comes has not left.
+func TestChangeOfAnotherKind(t *testing.T) {
+	k := testKey(t)
+	tree := filled(k, 20)
+	key := k.ItemKey(blockID(7))
+	proofOf := func(change func()) []byte {
+		since := tree.Keep()
+		change()
+		return tree.Prove(since, []Hash{key})
+	}
+	replacement := proofOf(func() { tree.Remove(key); tree.Put(Item{key, Hash{1}}) })
+	removal := proofOf(func() { tree.Remove(key) })
+	arrival := proofOf(func() { tree.Put(Item{key, Hash{2}}) })
+	for name, x := range map[string]struct {
+		proof  []byte
+		kinds  []Kind
+		others int
+	}{
+		"removal":     {removal, []Kind{Retired, Expired, Replaced, Withdrawn, Deleted}, 0},
+		"arrival":     {arrival, []Kind{Restored}, 0},
+		"replacement": {replacement, []Kind{Expired, Replaced, Withdrawn, Deleted, Restored}, 1},
+	} {
+		for _, kind := range []Kind{Retired, Expired, Replaced, Withdrawn, Deleted, Restored} {
+			l := &Leaf{Kind: kind, Blocks: 1}
+			err := l.complete(x.proof)
+			if err == nil {
+				var others []Hash
+				if _, others, err = l.CheckChange(x.proof); err == nil && len(others) != x.others {
+					t.Errorf("%s: %d other blocks, want %d", name, len(others), x.others)
+				}
+			}
+			if right := slices.Contains(x.kinds, kind); right != (err == nil) {
+				t.Errorf("a %s for a leaf of kind %s: %v", name, kind, err)
+			}
+		}
+	}
+}
+
 // deepest is a proof with the longest path of a tree: the item that has left and the one that has
 // come differ in the last bit of the key, and another item leaves the path in each bit before.
 func deepest() []byte {

@@ -332,7 +332,7 @@ func newProblemViews(s *Status) (all []problemView) {
 			v.When = "since " + clock(p.Since)
 		}
 		if !p.Last.IsZero() {
-			v.When += ", last " + clock(p.Last)
+			v.When += ", last " + clock(p.Last) + "; stays until it has passed, or POST /v1/status/seen says that it was seen"
 		}
 		all = append(all, v)
 	}

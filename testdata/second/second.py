@@ -5,9 +5,11 @@ with whole numbers and fractions. It reads one JSON object and writes one:
     {"blocks":   [{"rows": [[x, ...], ...], "labels": [...], "weights": [...] or null}, ...],
      "states":   [{"features": [...], "blocks": [index, ...], "multipliers": [[m, h], ...] or null,
                    "options": {...} or null}, ...],
-     "models":   [answers of GET /v1/model]}
+     "models":   [answers of GET /v1/model],
+     "trees":    [[{"id": topic/partition/offset, "salt": hex, "digest": hex}, ...], ...]}
 """
 
+import hmac
 import json
 import re
 import struct
@@ -264,6 +266,25 @@ class State:
         return sha256(out).digest()
 
 
+# ---- the tree of live blocks
+
+def item(id, salt, digest):
+    """The item of a block whose id is a position: a pair of key and value."""
+    return sha256(b"streamd receipts position\n" + id.encode()).digest(), hmac.digest(salt, digest, "sha256")
+
+
+def tree_root(items):
+    """The root of the crit-bit tree of items with different keys."""
+    if not items:
+        return sha256(b"").digest()
+    if len(items) == 1:
+        return sha256(b"\0" + items[0][0] + items[0][1]).digest()
+    keys = [int.from_bytes(key, "big") for key, _ in items]
+    bit = 256 - (min(keys) ^ max(keys)).bit_length()
+    sides = [[i for i, key in zip(items, keys) if key >> (255 - bit) & 1 == side] for side in (0, 1)]
+    return sha256(b"\1" + bytes([bit]) + tree_root(sides[0]) + tree_root(sides[1])).digest()
+
+
 # ---- the planes
 
 def root(x):
@@ -381,16 +402,18 @@ def fingerprint(m):
 
 def main():
     asked = json.load(sys.stdin)
-    summaries = [Summary(b) for b in asked.get("blocks", [])]
+    summaries = [Summary(b) for b in asked.get("blocks") or []]
     answer = {"blocks": [s.digest().hex() if s.classes else "" for s in summaries], "states": []}
-    for s in asked.get("states", []):
+    for s in asked.get("states") or []:
         weights = s.get("multipliers")
         if weights is not None:
             weights = [Fraction(m, 2 ** (16 + h)) for m, h in weights]
         state = State(s["features"], [summaries[i] for i in s["blocks"]], weights)
         solved = planes(state, s["options"]) if s.get("options") else []
         answer["states"].append({"digest": state.digest().hex(), "planes": solved})
-    answer["fingerprints"] = [fingerprint(m) for m in asked.get("models", [])]
+    answer["fingerprints"] = [fingerprint(m) for m in asked.get("models") or []]
+    trees = [[item(i["id"], bytes.fromhex(i["salt"]), bytes.fromhex(i["digest"])) for i in t] for t in asked.get("trees") or []]
+    answer["roots"] = [tree_root(t).hex() for t in trees]
     json.dump(answer, sys.stdout)
 
 

@@ -22,6 +22,7 @@ import (
 	"streamd/incremental/decision"
 	"streamd/incremental/gram"
 	"streamd/retire"
+	"streamd/retire/receipt"
 )
 
 // What second.py reads and writes.
@@ -41,6 +42,12 @@ type (
 		Blocks []secondBlock         `json:"blocks"`
 		States []secondState         `json:"states"`
 		Models []httpapi.ModelAnswer `json:"models"`
+		Trees  [][]secondItem        `json:"trees"`
+	}
+	secondItem struct {
+		ID     string `json:"id"`
+		Salt   string `json:"salt"`
+		Digest string `json:"digest"`
 	}
 	secondPlane struct {
 		Class string   `json:"class"`
@@ -54,6 +61,7 @@ type (
 			Planes []secondPlane `json:"planes"`
 		} `json:"states"`
 		Fingerprints []string `json:"fingerprints"`
+		Roots        []string `json:"roots"`
 	}
 )
 
@@ -312,4 +320,36 @@ func answerOf(r *rand.Rand, state *incremental.State, m *incremental.Model) http
 		a.Forgetting = &model.Forgetting{Digest: "cd"}
 	}
 	return a
+}
+
+// The roots of trees of blocks whose ids are positions are those of the second implementation.
+func TestSecondTree(t *testing.T) {
+	var q secondQuestion
+	var roots []string
+	r := rand.New(rand.NewPCG(92, 1))
+	hash := func() (h receipt.Hash) {
+		for i := range h {
+			h[i] = byte(r.Uint32())
+		}
+		return h
+	}
+	for n := range 40 {
+		var tree receipt.Tree
+		asked := []secondItem{}
+		for i := range n * n / 4 {
+			id := incremental.Position{Topic: "orders", Partition: i % 3, Offset: int64(i)}.String()
+			salt, digest := hash(), hash()
+			key, err := receipt.ItemKeyOf(receipt.Hash{}, id, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tree.Put(receipt.Item{Key: key, Value: receipt.Commit(salt, string(digest[:]))})
+			asked = append(asked, secondItem{id, hex.EncodeToString(salt[:]), hex.EncodeToString(digest[:])})
+		}
+		root := tree.Root()
+		q.Trees, roots = append(q.Trees, asked), append(roots, hex.EncodeToString(root[:]))
+	}
+	if got := q.ask(t).Roots; !slices.Equal(got, roots) {
+		t.Errorf("roots\n%v, and by the second implementation\n%v", roots, got)
+	}
 }

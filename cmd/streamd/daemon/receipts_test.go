@@ -985,13 +985,13 @@ func TestScopeOfTheArchive(t *testing.T) {
 		for kind := receipt.Retired; kind < receipt.Kinds; kind++ {
 			want := receipt.None
 			switch {
-			case !archive || kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Served:
+			case !archive || kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Served || kind == receipt.Begun:
 			case kind == receipt.Expired:
 				want = receipt.Kept
 			default:
 				want = receipt.Done
 			}
-			if state := r.scope(kind, false)[receipt.State]; (state == receipt.Done) == (kind.Listed() || kind == receipt.Restored || kind == receipt.Served) {
+			if state := r.scope(kind, false)[receipt.State]; (state == receipt.Done) == (kind.Listed() || kind == receipt.Restored || kind == receipt.Served || kind == receipt.Begun) {
 				t.Errorf("%v: the state has status %d", kind, state)
 			}
 			if got := r.scope(kind, true)[receipt.Archive]; got != want {

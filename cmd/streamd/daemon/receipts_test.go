@@ -1222,3 +1222,40 @@ func TestNestedReceipt(t *testing.T) {
 		t.Errorf("the independent verifier says %s, want %s", says, want)
 	}
 }
+
+// Blocks that came while there were no receipts get the keys of their items at the first start with
+// them, and the next save has the keys. A block that comes again keeps its key.
+func TestKeysOfEarlierBlocks(t *testing.T) {
+	folder := t.TempDir()
+	flags := offlineFlags(t, map[string]string{"blocks.unit": "key"})
+	o := openOffline(t, flags, false)
+	say := func(offset int64, key string) {
+		r := after(offset, time.Duration(offset)*time.Second)
+		r.Key = []byte(key)
+		o.deliver(0, []kafka.Record{r}, offset+1)
+	}
+	say(0, "a")
+	say(1, "b")
+	o.saver.save()
+	o.store.Close()
+	for range 2 {
+		o = openOffline(t, withReceipts(folder, flags), false)
+		o.unkeyed(o.live.Page(retire.Lowest, 10))
+		o.saver.save()
+		o.store.Close()
+	}
+	o = openOffline(t, withReceipts(folder, flags), false)
+	say(2, "a")
+	o.unkeyed(o.live.Page(retire.Lowest, 10))
+	o.saver.save()
+	o.store.Close()
+	store, saved, err := snapshot.OpenReadOnly(o.cfg.Snapshot.File)
+	if err != nil || len(saved.Entries) != 2 {
+		t.Fatal(saved, err)
+	}
+	defer store.Close()
+	o.unkeyed(saved.Entries)
+	if report, err := snapshot.Verify(t.Context(), o.cfg.Snapshot.File, nil); err != nil || !report.OK {
+		t.Errorf("%+v, %v", report, err)
+	}
+}

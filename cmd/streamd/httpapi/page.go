@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -12,8 +13,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/model"
@@ -321,7 +320,7 @@ func newProblemViews(s *Status) (all []problemView) {
 		all = append(all, problemView{Key: "ready", Class: "bad", Text: "Not ready: " + s.NotReady})
 	}
 	for _, p := range s.Problems {
-		v := problemView{Key: string(p.Kind) + " " + p.Subject, Class: "warn", Text: sentence(p.Text), Detail: sentence(p.Detail), Action: p.Action}
+		v := problemView{Key: string(p.Kind) + " " + p.Subject, Class: "warn", Text: p.Text, Detail: p.Detail, Action: p.Action}
 		switch p.Level() {
 		case LevelFailure:
 			v.Class = "bad"
@@ -339,15 +338,6 @@ func newProblemViews(s *Status) (all []problemView) {
 	return all
 }
 
-// sentence begins a text with a capital letter.
-func sentence(text string) string {
-	first, size := utf8.DecodeRuneInString(text)
-	if size == 0 {
-		return ""
-	}
-	return string(unicode.ToUpper(first)) + text[size:]
-}
-
 // Shown are the lines that the banner has room for, and Hidden is the number of others.
 func (v *pageView) Shown() []problemView { return v.Problems[:min(len(v.Problems), maxProblems)] }
 func (v *pageView) Hidden() int          { return max(0, len(v.Problems)-maxProblems) }
@@ -357,12 +347,19 @@ type streamView struct {
 	Lag        int64    // −1: it is not known
 	Rate       *float64 // rows a second in the last minute; nil: it is not known
 	Partitions []partitionView
-	More       int // partitions beyond maxPartitions
+	Sorted     bool // those of many partitions that are furthest behind come first
+	More       int  // partitions beyond maxPartitions
 }
 
 func newStreamView(s *Status, rate *float64) *streamView {
 	v := &streamView{Lag: s.Lag(), Rate: rate}
-	for _, p := range s.Partitions[:min(len(s.Partitions), maxPartitions)] {
+	all := s.Partitions
+	if v.Sorted = len(all) > maxPartitions; v.Sorted {
+		all = slices.Clone(all)
+		waits := func(p model.Partition) uint64 { return uint64(p.Lag()) } // that of an unknown lag is the largest
+		slices.SortStableFunc(all, func(a, b model.Partition) int { return cmp.Compare(waits(b), waits(a)) })
+	}
+	for _, p := range all[:min(len(all), maxPartitions)] {
 		v.Partitions = append(v.Partitions, partitionView{p})
 	}
 	v.More = len(s.Partitions) - len(v.Partitions)

@@ -18,7 +18,9 @@ type glanceView struct {
 	Answers []answerView
 	Courses []courseView
 	Span    string // that the courses are of
-	Events  []Event
+	// Baseline says that the first course has a line at the correctness of the largest class.
+	Baseline bool
+	Events   []Event
 }
 
 // answerView is the answer to a question.
@@ -57,6 +59,7 @@ func newGlanceView(v *pageView, stream *model.Prequential, history func(model.Sp
 		}
 	}
 	g.Courses = newCourses(h, baseline)
+	g.Baseline = !math.IsNaN(baseline) && g.Courses[0].Picture != ""
 	return g
 }
 

@@ -1098,6 +1098,24 @@ func TestPageOffersRetirement(t *testing.T) {
 	}
 }
 
+// Of many partitions those that are furthest behind are listed, and first those whose lag is not known.
+func TestPageOfPartitions(t *testing.T) {
+	f := newFake()
+	f.status.Partitions = nil
+	for p := range 100 {
+		f.status.Partitions = append(f.status.Partitions, model.Partition{Topic: "orders", Partition: p, Next: 1000, HighWatermark: int64(1000 + p)})
+	}
+	f.status.Partitions[40].Next = -1
+	v := newStreamView(&f.status, nil)
+	if len(v.Partitions) != maxPartitions || v.More != 36 || v.Partitions[0].Partition.Partition != 40 || v.Partitions[1].Partition.Partition != 99 || v.Partitions[63].Partition.Partition != 36 {
+		t.Errorf("the list has %d partitions, from %v to %v", len(v.Partitions), v.Partitions[:2], v.Partitions[len(v.Partitions)-1])
+	}
+	f.status.Partitions = f.status.Partitions[:50]
+	if v := newStreamView(&f.status, nil); v.Partitions[0].Partition.Partition != 0 || v.Sorted {
+		t.Errorf("few partitions begin with %v", v.Partitions[0])
+	}
+}
+
 // The list of blocks does not wait for a daemon that is busy.
 func TestPageOfBlocks(t *testing.T) {
 	f := newFake()

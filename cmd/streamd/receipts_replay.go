@@ -122,7 +122,7 @@ const listedBlocks = 5
 func noProof(r *daemon.Replayed) string {
 	b := fmt.Appendf(nil, "no proof: the topic gives the state %x, and the snapshot has %x", r.Side.Digest, r.Saved.Digest)
 	if n := len(r.Foreign); n > 0 {
-		b = fmt.Appendf(b, "; %s of requests or alarms are about blocks that the topic does not give, or not with these contents, such as receipt %d", counted(int64(n), "receipt"), r.Foreign[0])
+		b = fmt.Appendf(b, "; the topic does not give the blocks of %s of requests or alarms as they are there, such as receipt %d", counted(int64(n), "receipt"), r.Foreign[0])
 	}
 	if n := len(r.Others); n > 0 {
 		b = fmt.Appendf(b, "; the topic does not give %s as the snapshot has them, such as %s", counted(int64(n), "block"), strings.Join(r.Others[:min(n, listedBlocks)], ", "))

@@ -170,7 +170,7 @@ func (b *secondBlock) block() *incremental.Block {
 	return out
 }
 
-// Of random histories the second implementation, which is written from the documents, finds the same
+// Of random histories the second implementation, which follows the documents, finds the same
 // digests of blocks, states and weighted states, the same bits of planes, and the same fingerprints.
 func TestSecondImplementation(t *testing.T) {
 	const histories = 60

@@ -181,7 +181,7 @@ func TestFeaturesChange(t *testing.T) {
 			}
 			changed := "a c d"
 			if name == "missing" {
-				changed = "a a missing c c missing d"
+				changed = "a c c missing d" // a mark is served of an indicator alone
 			}
 			file := filepath.Join(t.TempDir(), "streamd.db")
 			send(before)

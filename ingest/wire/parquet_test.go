@@ -48,7 +48,10 @@ func parquetOf(t testing.TB, columns []parquetColumn, options ...parquet.WriterP
 	options = append([]parquet.WriterProperty{parquet.WithDictionaryDefault(false)}, options...)
 	w := file.NewParquetWriter(&out, root, file.WithWriterProps(parquet.NewWriterProperties(options...)))
 	for g := range columns[0].values {
-		group := w.AppendRowGroup()
+		group, err := w.AppendRowGroupChecked()
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, c := range columns {
 			chunk, err := group.NextColumn()
 			if err != nil {

@@ -219,7 +219,7 @@ type Drift struct {
 // reached, and at shutdown.
 type Snapshot struct {
 	File     string        `key:"file" default:"streamd.db" help:"File of the state, the live blocks and the offsets."`
-	Interval time.Duration `key:"interval" default:"1s" min:"10ms" help:"Most time between a change and its save. While blocks arrive, it may be longer, so that saving takes less than a twentieth of the time; but where blocks that are not saved have no more room (limits.memory), a save begins at once."`
+	Interval time.Duration `key:"interval" default:"1s" min:"10ms" help:"Most time between a change and its save. Longer where saves would take over a twentieth of the time and unsaved blocks have room."`
 	Blocks   int           `key:"blocks" default:"100" min:"1" help:"Most blocks between two saves, with the same exceptions."`
 	Scrub    time.Duration `key:"scrub" default:"1h" min:"0s" help:"Most time from an explicit retirement to the compaction that removes it from the file. 0: only on request."`
 	KeyFile  string        `key:"key_file" help:"File of a secret of 16 bytes or more. A snapshot that was changed without the secret is refused. Empty: none."`

@@ -449,8 +449,8 @@ func (h *HeldOut) surprise() float64 {
 }
 
 // A curve of refined planes is that of studies with each ν, and no figure of all that were tried
-// is better than the choice by more than its standard error, be it refined or not, scaled or not,
-// balanced or not.
+// is better than the choice by more than the rule gives up, be it refined or not, scaled or not,
+// balanced or not: one standard error within a curve, and one and a half between curves.
 func TestTunesForThePlanesThatAreServed(t *testing.T) {
 	l := newLive(t, overlapping(12, 60), 4, everyRow, nil)
 	for _, objective := range []tuning.Objective{tuning.Accuracy, tuning.Balanced} {
@@ -477,7 +477,7 @@ func TestTunesForThePlanesThatAreServed(t *testing.T) {
 			}
 			for i, c := range got.Curves {
 				for _, p := range c.Points() {
-					if figure := objective.Of(p.Scores.Correctness, p.Scores.BalancedCorrectness); figure > most+max(p.Scores.Error, p.Scores.BalancedError)+1e-12 {
+					if figure := objective.Of(p.Scores.Correctness, p.Scores.BalancedCorrectness); figure > most+2.5*max(p.Scores.Error, p.Scores.BalancedError) {
 						t.Errorf("%v: curve %d has %v at ν = %v, the choice %v", method, i, figure, p.Nu, most)
 					}
 				}

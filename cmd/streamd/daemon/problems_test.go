@@ -388,7 +388,7 @@ func TestShareOfSaves(t *testing.T) {
 	}
 	cfg := reflect.TypeFor[config.Snapshot]()
 	field, _ := cfg.FieldByName("Interval")
-	if help := field.Tag.Get("help"); !strings.Contains(help, "a twentieth of the time; but where blocks that are not saved have no more room") {
+	if help := field.Tag.Get("help"); !strings.Contains(help, "Longer where saves would take over a twentieth of the time and unsaved blocks have room") {
 		t.Errorf("the help says %q", help)
 	}
 	d.stop()

@@ -13,6 +13,7 @@ import (
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/daemon/problems"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -27,8 +28,10 @@ func roomy(cfg *config.Config) *memory.Budget { return memory.New(cfg, 8<<30) }
 
 // coreOf returns the shared parts of a loop that does not run.
 func coreOf(cfg *config.Config, l *live.Set, store *snapshot.Store) *core {
+	j := newJobs(zerolog.Nop(), httpapi.NewMetrics())
+	j.problems = problems.New(zerolog.Nop(), func(httpapi.Event) {})
 	return &core{
-		cfg: cfg, options: modelOptions(cfg.Model), jobs: newJobs(zerolog.Nop(), httpapi.NewMetrics()), live: l, store: store,
+		cfg: cfg, options: modelOptions(cfg.Model), jobs: j, live: l, store: store,
 		intake: intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)}),
 	}
 }

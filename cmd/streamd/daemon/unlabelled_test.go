@@ -85,6 +85,11 @@ func TestUnlabelledRowsChangeNoModel(t *testing.T) {
 			t.Parallel()
 			flags := maps.Clone(flags)
 			flags["format.weight"], flags["model.refine_interval"] = "weight", "50ms"
+			// The digest counts rows without a label, so the fingerprint, which comes first, differs.
+			learned := func(t *testing.T, s *model.Served) string {
+				_, rest, _ := strings.Cut(learned(t, s), "\n")
+				return rest
+			}
 			study := func(i *instance) string {
 				if flags["kernel.function"] != "" {
 					i.reduced()
@@ -191,9 +196,9 @@ func TestUnlabelledRowsAreRefused(t *testing.T) {
 	if s.LiveBlocks != 1 || s.DeadLetters != 2 || s.Unlabelled != 0 {
 		t.Errorf("%d live blocks, %d dead letters, %d rows without a label", s.LiveBlocks, s.DeadLetters, s.Unlabelled)
 	}
-	// A record that cannot be read counts as a row.
-	if fmt.Sprint(s.Rows) != fmt.Sprint(model.RowCounts{Read: 4, Summarised: 2, Rejected: 2}) {
-		t.Errorf("rows %+v", s.Rows)
+	// The rows of a record that cannot be read are not known.
+	if s.Rows != (model.RowCounts{Read: 2, Summarised: 2}) || s.Records.Read != 3 || s.Records.Rejected != 2 {
+		t.Errorf("rows %+v, records %+v", s.Rows, s.Records)
 	}
 }
 

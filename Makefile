@@ -59,11 +59,11 @@ govulncheck:
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./cmd/streamd
 
 # The packages with goroutines run under the race detector. It skips scripts that mostly
-# compute, damaged files that one goroutine reads, and tests of a process's memory, which the
-# detector multiplies. unraced runs these, and all other packages: together they are all tests.
+# compute, one whose command has to stop within a second, damaged files that one goroutine reads,
+# and tests of a process's memory, which the detector multiplies. unraced runs these, and all other packages: together they are all tests.
 RACED = ./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon/... ./cmd/streamd/httpapi \
 	./incremental/parallel ./ingest/... ./snapshot ./retire
-UNRACED = TestScripts/(fit|fold|kernel|plot|reproduce|tune)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit
+UNRACED = TestScripts/(fit|fold|kernel|plot|reproduce|tune|replay$$)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit
 race:
 	go test -v -race -timeout $(TIMEOUT) -skip '$(UNRACED)' $(RACED)
 unraced:

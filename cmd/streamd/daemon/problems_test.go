@@ -245,6 +245,7 @@ func TestWhyThereIsNoModel(t *testing.T) {
 	says("all records that have been read were refused, 12 of them", "the last one because of this: ", "the features are not known")
 	produce(t, name, message{value: []byte(`{"label":"ham","a":1,"b":2,"weight":0}`)})
 	produce(t, name, classRows(3, "ham", ""))
+	d.until("all is read", func() bool { return d.Status().Records.Read == 14 })
 	says(`all rows with a label are of the class \"ham\"`)
 	if p := d.find(httpapi.ProblemModel); p == nil || p.Level() != httpapi.LevelFailure || strings.Contains(p.Text, "ham") || !strings.Contains(p.Detail, "ham") {
 		t.Errorf("%+v", p)

@@ -422,8 +422,8 @@ func (l *Leaf) CheckChange(proof []byte) (items []Item, others []Hash, err error
 	return items, others, nil
 }
 
-// itemsOf lists the blocks of a change, and the keys of those whose ids have another live block on the
-// side that lacks them.
+// itemsOf lists the blocks of a change, and the keys of those whose ids have another live block
+// on the side that lacks them.
 func (l *Leaf) itemsOf(c *Change) (items []Item, others []Hash, err error) {
 	for i := range c.Moved {
 		m := &c.Moved[i]

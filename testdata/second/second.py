@@ -1,6 +1,6 @@
 """A second implementation of what streamd computes of rows. It follows incremental/FORMAT.md
-and the pages that it links. It shares no code with streamd and computes
-with whole numbers and fractions. It reads one JSON object and writes one:
+and the pages that it links, shares no code with streamd, and computes with whole numbers and
+fractions. It reads one JSON object and writes one:
 
     {"blocks":   [{"rows": [[x, ...], ...], "labels": [...], "weights": [...] or null}, ...],
      "states":   [{"features": [...], "blocks": [index, ...], "multipliers": [[m, h], ...] or null,

@@ -79,7 +79,7 @@ func TestKeyedFileEqualsMemory(t *testing.T) {
 					w.step()
 				}
 				if r.IntN(4) == 0 && !failing {
-					failSyncs(s.db) // the file may contain the save all the same
+					failSyncs(s.db, func() {}) // the file may contain the save all the same
 					failing = true
 				}
 				if _, err := s.Save(w.change()); errors.Is(err, syscall.EIO) {
@@ -126,7 +126,7 @@ func TestCompactKeyedAfterFailedSync(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorld(rand.New(rand.NewPCG(54, 1)), 2)
-	failSyncs(s.db)
+	failSyncs(s.db, func() {})
 	for err == nil {
 		for range 10 {
 			w.step()

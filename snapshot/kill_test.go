@@ -93,7 +93,7 @@ func saveForever(path string, fails bool) error {
 			}
 		}
 		if fails && s.db != failing {
-			failSyncs(s.db)
+			failSyncs(s.db, func() { fmt.Println(lost) })
 			failing = s.db
 		}
 		for range stepsPerSave {
@@ -116,8 +116,8 @@ func saveForever(path string, fails bool) error {
 const lost = "lost"
 
 // failSyncs makes every third sync fail for bbolt. The meta page is written, but an error
-// is reported, which is the same to bbolt.
-func failSyncs(db *bbolt.DB) {
+// is reported, which is the same to bbolt. told is called before each failure.
+func failSyncs(db *bbolt.DB, told func()) {
 	field := reflect.ValueOf(db).Elem().FieldByName("ops").FieldByName("writeAt")
 	hook := (*func([]byte, int64) (int, error))(field.Addr().UnsafePointer())
 	writeAt, metas := *hook, 0
@@ -125,7 +125,7 @@ func failSyncs(db *bbolt.DB) {
 		n, err := writeAt(b, at)
 		if err == nil && at < 2*int64(db.Info().PageSize) {
 			if metas++; metas%3 == 0 {
-				fmt.Println(lost)
+				told()
 				err = syscall.EIO
 			}
 		}

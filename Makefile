@@ -3,7 +3,7 @@
 # the Go tool. Tests of the status page need Chromium. Without it they are skipped, or
 # fail where STREAMD_REQUIRE_CHROMIUM=1.
 
-.PHONY: all test full histories mutants vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
+.PHONY: all test full histories mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
 
 all: vet test
 
@@ -42,9 +42,18 @@ MUTANTS ?= 200
 mutants:
 	go run ./testdata/mutants -mutants $(MUTANTS)
 
+# The benchmarks of BASE and of HEAD in turn, on a machine at rest: fails where HEAD is slower by
+# more than 5 % and the spread. BROKERS=host:port reads an Apache Kafka, AVX512=off is a processor
+# without AVX-512.
+ROUNDS ?= 5
+CASES ?= gram,wire,ingest,ledger,predict
+paired:
+	GODEBUG=$(if $(filter off,$(AVX512)),cpu.avx512f=off) go run ./testdata/paired \
+		-base $(or $(BASE),$(error BASE=REVISION is needed)) -rounds $(ROUNDS) -cases $(CASES) $(if $(BROKERS),-brokers $(BROKERS))
+
 vet:
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
-	go vet ./... ./testdata/mutants
+	go vet ./... ./testdata/mutants ./testdata/paired
 	go vet -tags production ./cmd/streamd
 
 # Other programs are pinned here and not in go.mod, so that their requirements stay

@@ -102,7 +102,11 @@ func follow(stderr io.Reader, serving chan<- string, log zerolog.Logger) (last s
 			}
 		}
 		if level, err := zerolog.ParseLevel(line.Level); err == nil && level >= zerolog.WarnLevel {
-			log.WithLevel(level).Str("error", line.Error).Msg("the daemon: " + line.Message)
+			told := log.WithLevel(level)
+			if line.Error != "" {
+				told.Str("error", line.Error)
+			}
+			told.Msg("the daemon: " + line.Message)
 		}
 	}
 	return last

@@ -38,9 +38,10 @@ func TestCommandsEndAfterASignal(t *testing.T) {
 		{"demo"},
 	} {
 		t.Run(strings.Join(args[:min(2, len(args))], " "), func(t *testing.T) {
+			t.Parallel() // most of the time is waiting
 			c := exec.Command(os.Args[0], args...)
-			c.Args[0] = "streamd" // the name by which the test is the program
-			c.Env = append(os.Environ(), "STREAMD_SHUTDOWN_TIMEOUT=1s")
+			c.Args[0] = "streamd"                           // the name by which the test is the program
+			c.Env = []string{"STREAMD_SHUTDOWN_TIMEOUT=1s"} // variables of the tests are no settings
 			var said strings.Builder
 			c.Stderr = &said
 			in, err := c.StdinPipe() // stays open

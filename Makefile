@@ -72,7 +72,7 @@ govulncheck:
 # and tests of a process's memory, which the detector multiplies. unraced runs these, and all other packages: together they are all tests.
 RACED = ./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon/... ./cmd/streamd/httpapi \
 	./incremental/parallel ./ingest/... ./snapshot ./retire
-UNRACED = TestScripts/(fit|fold|kernel|plot|reproduce|tune|replay$$)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit
+UNRACED = TestScripts/(auto|bench|defaults|fit|fold|kernel|knowledge|plot|reproduce|tune|replay$$)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit
 race:
 	go test -v -race -timeout $(TIMEOUT) -skip '$(UNRACED)' $(RACED)
 unraced:

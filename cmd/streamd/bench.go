@@ -30,7 +30,7 @@ type benchCmd struct {
 	Ingest     benchmarkCmd[bench.Ingest]     `cmd:"" help:"Reading a topic with the daemon, against fetching and dropping it."`
 	Background benchmarkCmd[bench.Background] `cmd:"" help:"Throughput that reading a topic and serving lose to a refinement, and to a reduction and its rebuild."`
 	Billion    benchBillionCmd                `cmd:"" help:"A billion points through a broker: time, memory, correctness, and a straight line."`
-	Peers      benchPeersCmd                  `cmd:"" help:"Other tools on the same blocks: numpy, scikit-learn, LIBLINEAR, Vowpal Wabbit, River."`
+	Peers      benchPeersCmd                  `cmd:"" help:"Other tools on the same blocks: numpy, oneDAL, DuckDB, polars, scikit-learn, LIBLINEAR, Vowpal Wabbit, CapyMOA, River."`
 
 	Gram     benchmarkCmd[bench.Gram]     `cmd:"" help:"Summing up blocks, against reading them, the processor's peak, pure Go, and gonum's Dsyrk."`
 	Wire     benchmarkCmd[bench.Wire]     `cmd:"" help:"Decoding payloads, against copying them, encoding/json and encoding/csv."`

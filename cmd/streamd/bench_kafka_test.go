@@ -221,8 +221,8 @@ func TestBenchPeersMissing(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if ran != 2 || missing != 6 {
-		t.Errorf("%d results of streamd, want files and kafka; %d missing, want 6", ran, missing)
+	if ran != 2 || missing != 13 {
+		t.Errorf("%d results of streamd, want files and kafka; %d missing, want 13", ran, missing)
 	}
 }
 
@@ -235,7 +235,10 @@ func TestBenchMissingPython(t *testing.T) {
 		lacks []string
 	}{
 		{[]string{"peers", "--rows", "10", "--test-rows", "10"}, 2, 0, []string{
-			"numpy loop", "scikit-learn SGDClassifier", "LIBLINEAR -s 2 -B 1", "Vowpal Wabbit", "River LogisticRegression", "confluent-kafka, numpy loop",
+			"numpy loop", "oneDAL incremental covariance", "oneDAL incremental ridge", "oneDAL incremental linear regression",
+			"DuckDB, sums of products", "polars, sums of products", "scikit-learn SGDClassifier", "LIBLINEAR -s 2 -B 1",
+			"Vowpal Wabbit", "CapyMOA HoeffdingTree", "River LogisticRegression", "River LogisticRegression, small batches",
+			"confluent-kafka, numpy loop",
 		}},
 		{[]string{"forget", "--blocks", "10"}, 4, 6, []string{
 			"numpy, subtraction of sums", "numpy, rank-one downdates", "polars_ols, rolling window", "scikit-learn, refitting",
@@ -273,7 +276,8 @@ func TestBenchMissingPython(t *testing.T) {
 	}
 }
 
-// The installed tools learn as well as streamd.
+// The installed tools learn. Those that solve the same system, or nearly so, learn as well as
+// streamd; others take steps, and 50,000 rows are few of them.
 func TestBenchPeers(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -281,13 +285,15 @@ func TestBenchPeers(t *testing.T) {
 	}
 	var got kafkaResults
 	reported(t, &got, "bench", "peers", "--json", "--rows", "50000", "--test-rows", "20000", "--rounds", "1", "--python", python, "--budget", "5m")
-	if len(got.Results) != 8 {
+	if len(got.Results) != 15 {
 		t.Fatalf("%d results", len(got.Results))
 	}
 	for _, r := range got.Results {
 		t.Logf("%s, %s: accuracy %.4f, missing %q", r.Tool, r.Source, r.Accuracy, r.Missing)
-		// They minimise other losses.
-		const tolerance = 0.02
+		tolerance := 0.1
+		if strings.Contains(r.Tool, "numpy") || strings.Contains(r.Tool, "oneDAL") || strings.Contains(r.Tool, "sums of products") {
+			tolerance = 0.002
+		}
 		if r.Missing == "" && (r.Accuracy < got.Results[0].Accuracy-tolerance || r.RowsPerSecond <= 0) {
 			t.Errorf("%+v", r)
 		}

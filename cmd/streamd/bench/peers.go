@@ -48,14 +48,21 @@ var peerScripts embed.FS
 
 // peers are the tools beside streamd.
 var peers = []struct {
-	name, script, source string
+	name, script, way, source string
 }{
-	{"numpy loop", "numpy_gram.py", fromFiles},
-	{"scikit-learn SGDClassifier", "sklearn_sgd.py", fromFiles},
-	{"LIBLINEAR -s 2 -B 1", "liblinear_l2svc.py", fromFiles},
-	{"Vowpal Wabbit", "vowpal_wabbit.py", fromFiles},
-	{"River LogisticRegression", "river_logistic.py", fromFiles},
-	{"confluent-kafka, numpy loop", "kafka_numpy.py", fromKafka},
+	{"numpy loop", "numpy_gram.py", "", fromFiles},
+	{"oneDAL incremental covariance", "onedal_incremental.py", "covariance", fromFiles},
+	{"oneDAL incremental ridge", "onedal_incremental.py", "ridge", fromFiles},
+	{"oneDAL incremental linear regression", "onedal_incremental.py", "linear", fromFiles},
+	{"DuckDB, sums of products", "engines.py", "duckdb", fromFiles},
+	{"polars, sums of products", "engines.py", "polars", fromFiles},
+	{"scikit-learn SGDClassifier", "sklearn_sgd.py", "", fromFiles},
+	{"LIBLINEAR -s 2 -B 1", "liblinear_l2svc.py", "", fromFiles},
+	{"Vowpal Wabbit", "vowpal_wabbit.py", "", fromFiles},
+	{"CapyMOA HoeffdingTree", "capymoa_tree.py", "", fromFiles},
+	{"River LogisticRegression", "river_logistic.py", "rows", fromFiles},
+	{"River LogisticRegression, small batches", "river_logistic.py", "batches", fromFiles},
+	{"confluent-kafka, numpy loop", "kafka_numpy.py", "", fromKafka},
 }
 
 const (
@@ -104,7 +111,8 @@ func (c Peers) measure(ctx context.Context, run *Run, t *topic) error {
 			if peer.source != source {
 				continue
 			}
-			check, err := p.python(ctx, peer.script, "--check")
+			way := []string{"--way", peer.way, "--features", strconv.Itoa(c.Features)}
+			check, err := p.python(ctx, peer.script, append(way, "--check")...)
 			if err != nil {
 				return fmt.Errorf("look whether there is %s: %w", peer.name, err)
 			}
@@ -118,7 +126,7 @@ func (c Peers) measure(ctx context.Context, run *Run, t *topic) error {
 				continue
 			}
 			tools = append(tools, &tool{name: peer.name, source: source, run: func(ctx context.Context) (toolRun, error) {
-				return p.peer(ctx, peer.script, source)
+				return p.peer(ctx, peer.script, source, way...)
 			}})
 		}
 	}
@@ -217,11 +225,11 @@ func (p *workshop) streamd(ctx context.Context, source string) (r toolRun, err e
 }
 
 // peer runs a script on the files or the topic.
-func (p *workshop) peer(ctx context.Context, script, source string) (toolRun, error) {
-	args := append([]string{
+func (p *workshop) peer(ctx context.Context, script, source string, way ...string) (toolRun, error) {
+	args := append(append(way, []string{
 		"--nu", strconv.FormatFloat(Nu, 'g', -1, 64),
 		"--seconds", strconv.FormatFloat(p.Budget.Seconds(), 'g', -1, 64), "--test",
-	}, p.test...)
+	}...), p.test...)
 	if source == fromKafka {
 		args = append(args, "--brokers", strings.Join(p.cluster.Brokers, ","),
 			"--topic", p.name, "--rows", strconv.FormatInt(p.Total, 10))

@@ -7,10 +7,10 @@ import numpy_gram
 import peer
 
 
-def tool():
+def tool(args):
     import confluent_kafka
 
-    return f"{confluent_kafka.__version__}, numpy {numpy_gram.tool()}"
+    return f"{confluent_kafka.__version__}, numpy {numpy_gram.tool(args)}"
 
 
 def learn(args, clock):

@@ -3,7 +3,7 @@
 import peer
 
 
-def tool():
+def tool(_):
     import importlib.metadata
 
     import liblinear.liblinearutil  # noqa: F401

@@ -20,7 +20,9 @@ import time
 def main(tool, learn):
     """Runs learn(args, clock), which returns rows, and w and gamma of x'w = gamma.
 
-    tool() imports what is needed and returns its version.
+    Where the model is no plane it returns rows, and a function that tells of
+    features (n, m) and labels (m) how many are right, and of how many. tool(args)
+    imports what is needed and returns its version.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true", help="only say whether the tool is there")
@@ -28,12 +30,14 @@ def main(tool, learn):
     parser.add_argument("--test", nargs="*", default=[], help="Arrow streams to test on")
     parser.add_argument("--seconds", type=float, default=10, help="stop learning after so long")
     parser.add_argument("--nu", type=float, default=0.1, help="weight of the errors in PSVM")
+    parser.add_argument("--way", help="which of the tool's ways, where it has several")
+    parser.add_argument("--features", type=int, default=0)
     parser.add_argument("--brokers", help="host:port,...")
     parser.add_argument("--topic")
     parser.add_argument("--rows", type=int, help="rows in the topic")
     args = parser.parse_args()
     try:
-        version = tool()
+        version = tool(args)
     except ImportError as missing:
         print(json.dumps({"missing": missing.name or str(missing)}))
         return
@@ -41,14 +45,14 @@ def main(tool, learn):
         print(json.dumps({"version": version}))
         return
     clock = Clock(args.seconds)
-    rows, w, gamma = learn(args, clock)
+    rows, *model = learn(args, clock)
     seconds = clock.stop()
     print(json.dumps({
         "version": version,
         "rows": rows,
         "seconds": seconds,
         "learn_seconds": clock.learning or seconds,
-        "accuracy": accuracy(args.test, w, gamma),
+        "accuracy": accuracy(args.test, *model),
     }))
 
 
@@ -98,15 +102,19 @@ def arrays(batch):
     return x, batch.column(0).to_numpy()
 
 
-def accuracy(paths, w, gamma):
-    import numpy
-
+def accuracy(paths, *model):
     right = rows = 0
     for batch in batches(paths):
-        x, y = arrays(batch)
-        right += int(numpy.sum(numpy.where(w @ x - gamma >= 0, 1, -1) == y))
-        rows += len(y)
+        count, of = model[0](*arrays(batch)) if callable(model[0]) else sides(*arrays(batch), *model)
+        right += int(count)
+        rows += of
     return right / rows if rows else None
+
+
+def sides(x, y, w, gamma):
+    import numpy
+
+    return numpy.sum(numpy.where(w @ x - gamma >= 0, 1, -1) == y), len(y)
 
 
 def fail(why):

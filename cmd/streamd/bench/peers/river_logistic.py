@@ -1,9 +1,12 @@
-"""River's LogisticRegression behind its StandardScaler, row by row."""
+"""River's LogisticRegression behind its StandardScaler: --way rows, or batches."""
 
 import peer
 
 
-def tool():
+STEP = 500  # rows of a small batch
+
+
+def tool(_):
     import pyarrow  # noqa: F401
     import river
 
@@ -20,6 +23,16 @@ def learn(args, clock):
     names = []
     for batch in peer.batches(args.train):
         names = batch.schema.names[1:]
+        if args.way == "batches":
+            frame = batch.select(names).to_pandas()
+            labels = batch.column(0).to_pandas() > 0
+            with clock:  # one step of the gradient each
+                for i in range(0, len(labels), STEP):
+                    model.learn_many(frame[i : i + STEP], labels[i : i + STEP])
+            rows += batch.num_rows
+            if clock.is_over():
+                break
+            continue
         columns = [batch.column(j + 1).to_pylist() for j in range(len(names))]
         labels = batch.column(0).to_pylist()
         with clock:

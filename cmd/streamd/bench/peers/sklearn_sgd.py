@@ -3,7 +3,7 @@
 import peer
 
 
-def tool():
+def tool(_):
     import pyarrow  # noqa: F401
     import sklearn
 

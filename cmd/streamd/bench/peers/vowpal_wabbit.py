@@ -13,7 +13,7 @@ import peer
 CONSTANT = 11650396  # VW's hash of the intercept
 
 
-def tool():
+def tool(_):
     import pyarrow  # noqa: F401
     import vowpalwabbit
 

@@ -148,10 +148,11 @@ func (b *builder) reserved(name string) string {
 
 // gaps has the columns of blocks whose values may be missing.
 type gaps struct {
-	from   []string // names of the last block
-	to     []string // of its columns, the marks among them
-	at     []int    // per column its place in from, or −1 − place for the marks
-	policy []MissingPolicy
+	from    []string // names of the last block
+	unnamed bool     // it had none, and from has those by default
+	to      []string // of its columns, the marks among them
+	at      []int    // per column its place in from, or −1 − place for the marks
+	policy  []MissingPolicy
 
 	columns []gram.Column
 	marks   []gram.Column
@@ -163,7 +164,7 @@ type gaps struct {
 // lie.
 func (b *builder) fill(names []string, held int) ([]string, *Error) {
 	g := &b.gaps
-	if g.at == nil || len(g.from) != len(b.columns) || !slices.Equal(names, g.from) && names != nil {
+	if g.at == nil || g.unnamed != (names == nil) || len(g.from) != len(b.columns) || names != nil && !slices.Equal(names, g.from) {
 		if err := b.planGaps(names); err != nil {
 			return nil, err
 		}
@@ -195,8 +196,8 @@ func (b *builder) fill(names []string, held int) ([]string, *Error) {
 // planGaps makes the plan for the names of a block.
 func (b *builder) planGaps(names []string) *Error {
 	g, m := &b.gaps, &b.opts.Missing
-	g.at = nil
-	if names == nil {
+	g.at, g.unnamed = nil, names == nil
+	if g.unnamed {
 		names = incremental.DefaultFeatures(len(b.columns))
 	}
 	g.from, g.policy = names, nil

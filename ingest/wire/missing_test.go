@@ -164,6 +164,29 @@ func TestMissingValuesWithoutNames(t *testing.T) {
 		&incremental.Block{Classes: want.Classes, Codes: want.Codes, Columns: []gram.Column{column(0, 0), column(0, 1), column(5, 0), column(0, 0)}})
 }
 
+// Rows without names have the names by default, whatever names the block before had.
+func TestUnnamedRowsBehindNamedOnes(t *testing.T) {
+	named, unnamed := `[{"label":1,"b":1,"a":2}]`, `[{"label":1,"features":[1,2]}]`
+	for _, policy := range []wire.MissingPolicy{wire.MissingMean, wire.MissingZero, wire.MissingIndicator} {
+		opts := wire.Options{Missing: wire.Missing{Default: policy}}
+		for _, payloads := range [][2]string{{named, unnamed}, {unnamed, named}} {
+			used := newDecoder(t, opts)
+			if _, err := used.Decode("application/json", []byte(payloads[0])); err != nil {
+				t.Fatal(err)
+			}
+			got, err := used.Decode("application/json", []byte(payloads[1]))
+			want, freshErr := newDecoder(t, opts).Decode("application/json", []byte(payloads[1]))
+			if err != nil || freshErr != nil {
+				t.Fatal(err, freshErr)
+			}
+			requireSame(t, got, want)
+			if !slices.Equal(got.Features, want.Features) {
+				t.Errorf("%v: features %q behind %s, want %q", policy, got.Features, payloads[0], want.Features)
+			}
+		}
+	}
+}
+
 // A value that may not be missing is refused as before, and so are names of marks, and
 // values that are there and bad.
 func TestMissingValuesRefused(t *testing.T) {

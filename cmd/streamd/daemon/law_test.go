@@ -646,13 +646,11 @@ func (o *offline) checkCounts(h *logHistory) {
 	}
 }
 
-// TestLaw runs STREAMD_HISTORIES histories, the first of which has the seed STREAMD_HISTORY. A
-// failing one is repeated by its seed: STREAMD_HISTORY=SEED STREAMD_HISTORIES=1.
-func TestLaw(t *testing.T) {
-	first, histories := uint64(0), uint64(200)
-	if testing.Short() {
-		histories = 50
-	}
+// someHistories are the first seed and the number of histories: STREAMD_HISTORY and STREAMD_HISTORIES,
+// or 0 and the given number.
+func someHistories(t *testing.T, otherwise uint64) (first, histories uint64) {
+	t.Helper()
+	histories = otherwise
 	for name, value := range map[string]*uint64{"STREAMD_HISTORY": &first, "STREAMD_HISTORIES": &histories} {
 		if text := os.Getenv(name); text != "" {
 			var err error
@@ -661,6 +659,17 @@ func TestLaw(t *testing.T) {
 			}
 		}
 	}
+	return first, histories
+}
+
+// TestLaw runs STREAMD_HISTORIES histories, the first of which has the seed STREAMD_HISTORY. A
+// failing one is repeated by its seed: STREAMD_HISTORY=SEED STREAMD_HISTORIES=1.
+func TestLaw(t *testing.T) {
+	most := uint64(200)
+	if testing.Short() {
+		most = 50
+	}
+	first, histories := someHistories(t, most)
 	var ran atomic.Uint64
 	t.Cleanup(func() {
 		n := &toldNaively

@@ -169,16 +169,23 @@ func (h *logHistory) say() {
 	h.control = append(h.control, c)
 }
 
+// joinGroup gives the daemon a consumer, which never connects.
+func (o *offline) joinGroup() {
+	o.t.Helper()
+	if o.consumer != nil {
+		return
+	}
+	consumer, err := kafka.NewConsumer(kafka.Config{Cluster: kafka.Cluster{Brokers: []string{"127.0.0.1:1"}}, Topic: "t", Group: "g"}, o, zerolog.Nop())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.consumer = consumer
+}
+
 // rebalance takes all partitions from the instances and assigns them anew.
 func (h *logHistory) rebalance(group []*offline, owner []int) {
 	for i, o := range group {
-		if o.consumer == nil {
-			consumer, err := kafka.NewConsumer(kafka.Config{Cluster: kafka.Cluster{Brokers: []string{"127.0.0.1:1"}}, Topic: "t", Group: "g"}, o, zerolog.Nop())
-			if err != nil {
-				o.t.Fatal(err)
-			}
-			o.consumer = consumer
-		}
+		o.joinGroup()
 		var lost []int
 		for partition := range owner {
 			if owner[partition] == i {

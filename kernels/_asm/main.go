@@ -4,6 +4,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"os"
 	"strings"
 
 	. "github.com/mmcloughlin/avo/build"
@@ -40,18 +41,22 @@ func main() {
 		gaussian(w)
 	}
 	Generate()
+	if err := writeNEON("../kernels_arm64.s", "../kernels_arm64.go"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
-func function(name, signature, doc string, arguments ...any) {
+func function(name, signature, doc string) {
 	TEXT(name, NOSPLIT, signature)
 	Pragma("noescape")
-	Doc(strings.Split(name+" "+fmt.Sprintf(doc, arguments...), "\n")...)
+	Doc(strings.Split(name+" "+doc, "\n")...)
 }
 
 func pointer(name string) Register { return Load(Param(name), GP64()) }
 
-// sum writes the squares or products of rows with a few points.
-func sum(w width, points int, squares bool) {
+// sumDoc is the name of a sum without its instruction set, and its comment without the name.
+func sumDoc(points int, squares bool) (name, doc string) {
 	kind, what := "products", "x'z"
 	if squares {
 		kind, what = "squares", "‖x−z‖²"
@@ -60,10 +65,14 @@ func sum(w width, points int, squares bool) {
 	if points == 1 {
 		noun = "point"
 	}
-	function(fmt.Sprintf("%s%d%s", kind, points, w.name),
-		"func(out *float64, stride int, tile *float64, pitch int, z *float64, n, rows int)",
-		`computes %s for rows, a multiple of 8 above 0,
+	return fmt.Sprintf("%s%d", kind, points), fmt.Sprintf(`computes %s for rows, a multiple of 8 above 0,
 and %d %s of n features, n above 0.`, what, points, noun)
+}
+
+// sum writes the squares or products of rows with a few points.
+func sum(w width, points int, squares bool) {
+	name, doc := sumDoc(points, squares)
+	function(name+w.name, "func(out *float64, stride int, tile *float64, pitch int, z *float64, n, rows int)", doc)
 	out, stride := pointer("out"), pointer("stride")
 	tile, pitch := pointer("tile"), pointer("pitch")
 	zs := []Register{pointer("z")}
@@ -140,7 +149,7 @@ and %d %s of n features, n above 0.`, what, points, noun)
 	RET()
 }
 
-// The constants of the exponential, a vector of eight of each.
+// The constants of the exponential.
 const (
 	log2e = iota
 	toInteger
@@ -154,7 +163,8 @@ const (
 
 const table = "exponential"
 
-func constants() {
+// exponential is the constants.
+func exponential() [count]float64 {
 	values := [count]float64{
 		log2e: 1.44269504088896340735992468100189214, toInteger: 3 << 51,
 		ln2High: 0x1.62e42fefa39efp-1, ln2Low: 0x1.abc9e3b39803fp-56,
@@ -165,8 +175,13 @@ func constants() {
 		factorial *= float64(k)
 		values[taylor+13-k] = 1 / factorial
 	}
+	return values
+}
+
+// constants writes a vector of eight of each constant.
+func constants() {
 	GLOBL(table, RODATA|NOPTR)
-	for i, x := range values {
+	for i, x := range exponential() {
 		for lane := range 8 {
 			DATA(64*i+8*lane, U64(math.Float64bits(x)))
 		}
@@ -175,9 +190,10 @@ func constants() {
 
 func constant(i int) Mem { return NewDataAddr(Symbol{Name: table, Static: true}, 64*i) }
 
+const gaussianDoc = `turns count numbers s, a multiple of 8 above 0, into exp(−γs).`
+
 func gaussian(w width) {
-	function("gaussian"+w.name, "func(v *float64, count int, minusGamma float64)",
-		`turns count numbers s, a multiple of 8 above 0, into exp(−γs).`)
+	function("gaussian"+w.name, "func(v *float64, count int, minusGamma float64)", gaussianDoc)
 	v, end := pointer("v"), pointer("count")
 	SHLQ(Imm(3), end)
 	ADDQ(v, end)

@@ -94,12 +94,14 @@ const (
 	demoWindow  = 3600
 	maxDemoRate = 100_000_000 // rows/s, more than any machine takes
 
+	demoShutdown = 5 * time.Second // there is nothing that a restart would need
+
 	demoTestRows  = 1_000_000
 	demoTrainRows = 10_000_000 // most training rows that the accuracy is measured on
 )
 
-// stopsItself says that the daemon takes shutdown_timeout to stop, and no longer.
-func (*demoCmd) stopsItself() {}
+// stopsWithin is the daemon's shutdown_timeout, and a second for the broker and the files of both.
+func (*demoCmd) stopsWithin() time.Duration { return demoShutdown + time.Second }
 
 func (c *demoCmd) Run(ctx context.Context, s *surroundings) (err error) {
 	generator, err := ndc.New(ndc.Config{Features: c.Features, Separability: c.Separability, Seed: c.Seed})
@@ -213,6 +215,7 @@ func (c *demoCmd) open(s *surroundings, broker *embedded.Broker, dir string) (*d
 		"http.listen":          c.Listen,
 		"http.open":            "true", // the points are generated and need no protection
 		"workers":              strconv.Itoa(c.Workers),
+		"shutdown_timeout":     demoShutdown.String(),
 		"retire.keep":          "blocks",
 		"retire.blocks":        strconv.FormatInt((c.Rows+int64(c.BlockRows)-1)/int64(c.BlockRows)+demoWindow, 10),
 	}

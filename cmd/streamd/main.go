@@ -89,9 +89,8 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
 	limit := interrupted
-	if runs, ok := command.Selected().Target.Addr().Interface().(interface{ stopsItself() }); ok {
-		runs.stopsItself()
-		limit = forever
+	if daemon, ok := command.Selected().Target.Addr().Interface().(interface{ stopsWithin() time.Duration }); ok {
+		limit = daemon.stopsWithin()
 	}
 	return within(ctx, limit, func() error { return command.Run(&surroundings{env, stdin, stdout, stderr}) })
 }

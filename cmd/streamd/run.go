@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -62,8 +63,8 @@ func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 	return fatal(log, err)
 }
 
-// stopsItself says that the daemon takes shutdown_timeout to stop, and no longer.
-func (*runCmd) stopsItself() {}
+// stopsWithin has no limit, as the daemon has its own: shutdown_timeout.
+func (*runCmd) stopsWithin() time.Duration { return forever }
 
 // check prints the configuration, or returns all errors in it.
 func (c *runCmd) check(s *surroundings, cfg *config.Config, err error) error {

@@ -103,10 +103,21 @@ type part struct {
 const MaxItems = 4096
 
 // Prove proves what has become of the items of some keys since a version. Each of the keys is
-// in the version, or in the tree, or in both with two values.
+// in the version, or in the tree, or in both with two values. Prove panics at a key of which nothing has
+// changed, and without a key: no checker accepts a proof of that.
 func (t *Tree) Prove(since Version, keys []Hash) []byte {
 	keys = slices.Clone(keys)
 	slices.SortFunc(keys, func(a, b Hash) int { return less(&a, &b) })
+	keys = slices.Compact(keys)
+	if len(keys) == 0 {
+		panic("receipt: a proof about no item")
+	}
+	for _, key := range keys {
+		was, had := t.GetIn(since, key)
+		if is, has := t.Get(key); has == had && (!has || is == was) {
+			panic(fmt.Sprintf("receipt: a proof about the key %x, of which nothing has changed", key))
+		}
+	}
 	root := partOf(since.ref(), t.now.ref())
 	for i := range keys {
 		for side := range root.refs {
@@ -185,7 +196,7 @@ func (t *Tree) open(p *part, ours []Hash) {
 }
 
 // first is the key on the left below a node, or that of an item.
-func (t *Tree) first(r ref) *Hash { return &t.nearest(Version{r, 1}, &Hash{}).Key }
+func (t *Tree) first(r ref) *Hash { return &t.nearest(Version{root: r, n: 1}, &Hash{}).Key }
 
 // related reports whether two different parts share one, so that the first bit in which their
 // keys differ is that of one of their nodes. Without this, most of the time of a proof would go

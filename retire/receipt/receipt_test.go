@@ -730,6 +730,52 @@ func TestEveryBitOfAReceiptCounts(t *testing.T) {
 	}
 }
 
+// A proof about a key of which nothing has changed, or since a version that has ended, is the caller's
+// mistake. It says so at once: the nodes of such a version may be others' by now.
+func TestProofOfNothing(t *testing.T) {
+	key := func(b byte) Hash { return Hash{b} }
+	fails := func(what string, call func()) {
+		t.Helper()
+		defer func() {
+			if recover() == nil {
+				t.Errorf("%s passes", what)
+			}
+		}()
+		call()
+	}
+	var tree Tree
+	for b := range byte(40) {
+		tree.Put(Item{key(5 * b), Hash{1}})
+	}
+	kept := tree.Keep()
+	marked := tree.Mark()
+	tree.Put(Item{key(10), Hash{2}})
+	tree.Remove(key(15))
+	tree.Put(Item{key(15), Hash{1}}) // as it was
+	tree.Remove(key(20))
+	for what, since := range map[string]Version{"kept": kept, "marked": marked} {
+		if _, err := CheckChange(tree.Prove(since, []Hash{key(20), key(10), key(10)})); err != nil {
+			t.Errorf("a change since the %s version: %v", what, err)
+		}
+		for _, keys := range [][]Hash{nil, {key(15)}, {key(10), key(25)}, {key(11)}} {
+			fails(fmt.Sprintf("%x since the %s version", keys, what), func() { tree.Prove(since, keys) })
+		}
+	}
+	tree.Unmark()
+	fails("a marked version that has ended", func() { tree.Prove(marked, []Hash{key(20)}) })
+	tree.Prove(kept, []Hash{key(20)})
+	last := tree.Mark()
+	tree.Remove(key(30))
+	tree.Prove(last, []Hash{key(30)})
+	if now := tree.Keep(); now.n != 38 {
+		t.Fatalf("%d items", now.n)
+	}
+	for what, since := range map[string]Version{"kept": kept, "marked": last} {
+		fails("a "+what+" version before Keep", func() { tree.Prove(since, []Hash{key(20)}) })
+		fails("an item of a "+what+" version before Keep", func() { tree.GetIn(since, key(20)) })
+	}
+}
+
 // A list of archived blocks that is not in order, not whole, empty, too long or one of other blocks
 // is refused, whatever the leaf says of it.
 func TestDishonestLists(t *testing.T) {

@@ -46,15 +46,25 @@ type Tree struct {
 
 	generation uint32  // of the nodes that are made now; those of another one belong to a version
 	kept       uint32  // the last generation of nodes that the kept version may have
+	marks      uint32  // that of the first version that the last Unmark has not ended
 	old        []int32 // nodes that only the kept version may have
 	marked     []int32 // nodes that only marked versions may have
 	oldItems   []int32 // items that only versions may have
 }
 
-// Version is the items of a Tree at one moment. The zero Version has none.
+// Version is the items of a Tree at one moment. The zero Version has none. To use a version that has
+// ended is the caller's mistake, and panics: its nodes may be others' by now.
 type Version struct {
 	root ref // if n > 0
 	n    int
+	made uint32 // the generation of the last nodes that it may have
+}
+
+// check panics if a version has ended.
+func (t *Tree) check(v Version) {
+	if v.n > 0 && v.made != t.kept && v.made < t.marks {
+		panic("receipt: a version of the tree that has ended")
+	}
 }
 
 func (v Version) ref() ref {
@@ -163,7 +173,7 @@ func (t *Tree) Keep() Version {
 // Mark returns the present version, which is kept until the next Unmark or Keep.
 func (t *Tree) Mark() Version {
 	t.generation++
-	return t.now
+	return Version{t.now.root, t.now.n, t.generation - 1}
 }
 
 // Unmark ends all marked versions. The kept one remains.
@@ -171,7 +181,7 @@ func (t *Tree) Unmark() {
 	for _, i := range t.marked {
 		t.nodes.giveBack(i)
 	}
-	t.marked = t.marked[:0]
+	t.marked, t.marks = t.marked[:0], t.generation
 }
 
 // leave notes that a node has left the tree.
@@ -215,10 +225,15 @@ func (t *Tree) nearest(v Version, key *Hash) *Item {
 }
 
 // Get returns the present item of a key.
-func (t *Tree) Get(key Hash) (Item, bool) { return t.GetIn(t.now, key) }
+func (t *Tree) Get(key Hash) (Item, bool) { return t.get(t.now, key) }
 
 // GetIn returns the item that a version has of a key.
 func (t *Tree) GetIn(v Version, key Hash) (Item, bool) {
+	t.check(v)
+	return t.get(v, key)
+}
+
+func (t *Tree) get(v Version, key Hash) (Item, bool) {
 	if v.n == 0 {
 		return Item{}, false
 	}
@@ -234,7 +249,7 @@ func (t *Tree) Fill(items []Item) {
 	}
 	slices.SortFunc(items, func(a, b Item) int { return less(&a.Key, &b.Key) })
 	if len(items) > 0 {
-		t.now = Version{t.fill(items), len(items)}
+		t.now = Version{root: t.fill(items), n: len(items)}
 	}
 }
 
@@ -257,7 +272,7 @@ func (t *Tree) fill(items []Item) ref {
 // Put adds an item, or replaces the one of the same key.
 func (t *Tree) Put(i Item) {
 	if t.now.n == 0 {
-		t.now = Version{t.newItem(i), 1}
+		t.now = Version{root: t.newItem(i), n: 1}
 		return
 	}
 	near := t.nearest(t.now, &i.Key)

@@ -5,9 +5,13 @@
 //
 // A mutant is a small edit of one file: a condition negated, a comparison shifted, a statement
 // left out, an operator or a constant exchanged. The seed chooses the places, evenly over the
-// packages. Each mutant is compiled through an overlay, so the tree stays as it is. First run the
-// tests of its own package, then those of the packages that use it, until one fails. A mutant
-// that does not compile is no mutant: another takes its place.
+// packages. Each mutant is compiled through an overlay, so the tree stays as it is. A mutant that
+// does not compile is no mutant: another takes its place.
+//
+// A mutant is tried with the tests of its own package, then with those of the packages that use it,
+// until one fails. Each package's tests are timed once without a mutant. The fast ones run first and
+// together, the slow ones one by one, from the fastest on. A mutant that takes several times as long
+// as the clean code is found.
 //
 // The run fails when more than one in twenty mutants survives, or when a survivor is not in
 // survivors.txt beside this file. Each line there is a mutant as it is printed here and, behind a
@@ -17,6 +21,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,34 +34,45 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// target is a package whose code is mutated. Behind its own tests come those of other packages,
-// as arguments of go test.
+// tests are those of a package that may find a mutant.
+type tests struct {
+	dir   string
+	flags []string // of the test binary
+}
+
+// target is a package whose code is mutated, and the tests of others behind its own.
 type target struct {
 	dir  string
-	then [][]string
+	then []tests
 }
 
 var (
-	daemonTests  = []string{"./cmd/streamd/daemon", "-short"}
-	receiptTests = []string{"./cmd/streamd", "-run", "TestScripts/(receipt|retire|control)"}
-	fitTests     = []string{"./cmd/streamd", "-run", "TestScripts/(fit|tune|fold)"}
+	daemonTests  = tests{"cmd/streamd/daemon", []string{"-test.short"}}
+	receiptTests = tests{"cmd/streamd", []string{"-test.run", "TestScripts/^(receipt|retire|control)"}}
+	fitTests     = tests{"cmd/streamd", []string{"-test.run", "TestScripts/^(fit|tune|fold)"}}
+	studyTests   = tests{"incremental/study", nil}
 )
 
 var targets = []target{
-	{"cmd/streamd/daemon/live", [][]string{daemonTests}},
-	{"cmd/streamd/daemon/timeline", [][]string{daemonTests}},
-	{"cmd/streamd/daemon/intake", [][]string{daemonTests}},
-	{"cmd/streamd/audit", [][]string{receiptTests, daemonTests}},
-	{"retire/receipt", [][]string{receiptTests, daemonTests}},
-	{"incremental/drift", [][]string{daemonTests}},
-	{"incremental/tuning", [][]string{{"./incremental/study"}, fitTests, daemonTests}},
-	{"incremental/study", [][]string{fitTests, daemonTests}},
+	{"cmd/streamd/daemon/live", []tests{daemonTests}},
+	{"cmd/streamd/daemon/timeline", []tests{daemonTests}},
+	{"cmd/streamd/daemon/intake", []tests{daemonTests}},
+	{"cmd/streamd/audit", []tests{receiptTests, daemonTests}},
+	{"retire/receipt", []tests{receiptTests, daemonTests}},
+	{"incremental/drift", []tests{daemonTests}},
+	{"incremental/tuning", []tests{studyTests, fitTests, daemonTests}},
+	{"incremental/study", []tests{fitTests, daemonTests}},
 }
 
 // edit replaces the bytes [from, to) of a file.
@@ -77,35 +93,21 @@ func main() {
 	seed := flag.Uint64("seed", 1, "seed of their places")
 	only := flag.String("package", "", "mutate this folder alone")
 	own := flag.Bool("own", false, "run the tests of the mutant's own package alone")
-	limit := flag.Duration("timeout", 15*time.Minute, "the most time for the tests of a package; a mutant that takes longer is found")
 	flag.Parse()
-	if err := run(*n, *seed, *only, *own, *limit); err != nil {
+	if err := run(*n, *seed, *only, *own); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(n int, seed uint64, only string, own bool, limit time.Duration) error {
+func run(n int, seed uint64, only string, own bool) error {
 	reasons, err := readReasons("testdata/mutants/survivors.txt")
 	if err != nil {
 		return err
 	}
-	places := make([][]mutant, 0, len(targets))
 	chosen := slices.Clone(targets)
 	if only != "" {
 		chosen = slices.DeleteFunc(chosen, func(t target) bool { return t.dir != only })
-	}
-	r := rand.New(rand.NewPCG(seed, 0))
-	for _, t := range chosen {
-		found, err := mutantsOf(t.dir)
-		if err != nil {
-			return err
-		}
-		if len(found) == 0 {
-			return fmt.Errorf("no place for a mutant in %s", t.dir)
-		}
-		r.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
-		places = append(places, found)
 	}
 	if len(chosen) == 0 {
 		return fmt.Errorf("%s is not one of the packages", only)
@@ -115,45 +117,123 @@ func run(n int, seed uint64, only string, own bool, limit time.Duration) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-
-	var survivors, unexplained int
-	made, empty := 0, 0
-	for i := 0; made < n && empty < len(chosen); i = (i + 1) % len(chosen) {
-		if len(places[i]) == 0 {
-			empty++
-			continue
+	r := &runner{dir: dir, clean: map[string]func() ([]step, error){}}
+	for _, t := range targets {
+		for _, of := range append(t.then, tests{t.dir, nil}) {
+			r.clean[of.name()] = sync.OnceValues(func() ([]step, error) { return r.time(of) })
 		}
-		empty = 0
-		m := places[i][0]
-		places[i] = places[i][1:]
-		began := time.Now()
-		verdict, err := try(m, chosen[i], own, dir, limit)
+	}
+	known := map[string]bool{}
+	counts := make([]count, len(chosen))
+	var together errgroup.Group
+	together.SetLimit(runtime.GOMAXPROCS(0))
+	for i, t := range chosen {
+		found, err := mutantsOf(t.dir)
 		if err != nil {
 			return err
 		}
-		if verdict == notCompiled {
-			i-- // another of the same package
-			continue
+		for _, m := range found {
+			known[m.name] = true
 		}
-		made++
-		if verdict == survived {
-			survivors++
-			if reason, ok := reasons[m.name]; ok {
-				verdict += ", as known: " + reason
-			} else {
-				unexplained++
-			}
+		places := rand.New(rand.NewPCG(seed, uint64(i)))
+		places.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
+		share := n / len(chosen)
+		if i < n%len(chosen) {
+			share++
 		}
-		fmt.Printf("%3d %4.0f s %s: %s\n", made, time.Since(began).Seconds(), verdict, m.name)
+		if own {
+			t.then = nil
+		}
+		together.Go(func() error {
+			var err error
+			counts[i], err = r.try(t, found, share, reasons)
+			return err
+		})
 	}
-	fmt.Printf("%d mutants, %d survived, %d of them without a reason\n", made, survivors, unexplained)
-	if made == 0 {
-		return errors.New("no mutant was made")
+	if err := together.Wait(); err != nil {
+		return err
 	}
-	if unexplained > 0 || 20*survivors > made {
+	var all count
+	for i, c := range counts {
+		fmt.Printf("%s: %d mutants, %d survived, %d of them without a reason\n", chosen[i].dir, c.made, c.survived, c.unexplained)
+		all.made, all.survived, all.unexplained = all.made+c.made, all.survived+c.survived, all.unexplained+c.unexplained
+	}
+	fmt.Printf("%d mutants, %d survived, %d of them without a reason\n", all.made, all.survived, all.unexplained)
+	for name := range reasons {
+		if file, _, _ := strings.Cut(name, " "); !known[name] && (only == "" || filepath.Dir(file) == only) {
+			return fmt.Errorf("survivors.txt has a mutant that there is not any more: %s", name)
+		}
+	}
+	if all.made < n {
+		return fmt.Errorf("the packages have no more than %d mutants", all.made)
+	}
+	if all.unexplained > 0 || 20*all.survived > all.made {
 		return errors.New("too many mutants survived")
 	}
 	return nil
+}
+
+// count is how many mutants of a package were tried.
+type count struct{ made, survived, unexplained int }
+
+// runner compiles and runs tests, in a folder of its own.
+type runner struct {
+	dir   string
+	clean map[string]func() ([]step, error) // the steps of tests, timed once, by name
+}
+
+// step is a run of some of a package's tests.
+type step struct {
+	pattern string // the flag -test.run; empty: that of the tests
+	clean   time.Duration
+}
+
+func (t tests) name() string { return strings.Join(append([]string{t.dir}, t.flags...), " ") }
+
+// try tries mutants of a package until n of them have compiled.
+func (r *runner) try(t target, found []mutant, n int, reasons map[string]string) (c count, err error) {
+	dir, err := os.MkdirTemp(r.dir, "")
+	if err != nil {
+		return c, err
+	}
+	for _, m := range found {
+		if c.made == n {
+			break
+		}
+		began := time.Now()
+		overlay, err := overlayOf(m, dir)
+		if err != nil {
+			return c, err
+		}
+		verdict := survived
+		for i, of := range append([]tests{{t.dir, nil}}, t.then...) {
+			binary := filepath.Join(dir, "mutant.test")
+			if out, err := compile(of, binary, overlay); err != nil && i == 0 {
+				verdict = notCompiled
+			} else if err != nil {
+				return c, fmt.Errorf("compile the tests of %s with %s: %w\n%s", of.dir, m.name, err, out)
+			} else if verdict, err = r.find(of, binary); err != nil {
+				return c, err
+			}
+			if verdict != survived {
+				break
+			}
+		}
+		if verdict == notCompiled {
+			continue
+		}
+		c.made++
+		if verdict == survived {
+			c.survived++
+			if reason, ok := reasons[m.name]; ok {
+				verdict += ", as known: " + reason
+			} else {
+				c.unexplained++
+			}
+		}
+		fmt.Printf("%3d %4.0f s %s: %s\n", c.made, time.Since(began).Seconds(), verdict, m.name)
+	}
+	return c, nil
 }
 
 const (
@@ -161,8 +241,8 @@ const (
 	notCompiled = "not compiled"
 )
 
-// try says what found the mutant.
-func try(m mutant, t target, own bool, dir string, limit time.Duration) (verdict string, err error) {
+// overlayOf writes the file of a mutant, and the overlay that puts it in the place of the file.
+func overlayOf(m mutant, dir string) (overlay string, err error) {
 	source, err := os.ReadFile(m.file)
 	if err != nil {
 		return "", err
@@ -180,31 +260,101 @@ func try(m mutant, t target, own bool, dir string, limit time.Duration) (verdict
 	if err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(overlay, content, 0o600); err != nil {
+	return overlay, os.WriteFile(overlay, content, 0o600)
+}
+
+// compile makes the test binary of a package.
+func compile(t tests, binary, overlay string) (out []byte, err error) {
+	return exec.Command("go", "test", "-c", "-vet", "off", "-overlay", overlay, "-o", binary, "./"+t.dir).CombinedOutput()
+}
+
+// most is how much memory a test may take, in KiB of addresses: a mutant that allocates without an
+// end is to end by itself.
+const most = 12 << 20
+
+// start runs a test binary in the folder of its package.
+func start(t tests, binary string, limit time.Duration, flags ...string) (out []byte, late bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	args := append([]string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, most), binary, "-test.failfast"}, t.flags...)
+	test := exec.CommandContext(ctx, "sh", append(args, flags...)...)
+	test.Dir, test.WaitDelay = t.dir, 10*time.Second
+	out, err = test.CombinedOutput()
+	return out, ctx.Err() != nil, err
+}
+
+// find runs the tests of a binary from the fastest on, until one fails.
+func (r *runner) find(t tests, binary string) (verdict string, err error) {
+	steps, err := r.clean[t.name()]()
+	if err != nil {
 		return "", err
 	}
-	if exec.Command("go", "build", "-overlay", overlay, "./"+t.dir).Run() != nil {
-		return notCompiled, nil
-	}
-	tests := [][]string{{"./" + t.dir}}
-	if !own {
-		tests = append(tests, t.then...)
-	}
-	for _, args := range tests {
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		test := exec.CommandContext(ctx, "go", append([]string{"test", "-overlay", overlay, "-vet", "off", "-count", "1", "-failfast"}, args...)...)
-		test.WaitDelay = 10 * time.Second
-		out, err := test.CombinedOutput()
-		late := ctx.Err() != nil
-		cancel()
+	for _, s := range steps {
+		var flags []string
+		if s.pattern != "" {
+			flags = []string{"-test.run", s.pattern}
+		}
+		// Other work on the machine must not look like a mutant's loop.
+		out, late, err := start(t, binary, 5*s.clean+20*time.Second, flags...)
 		switch {
 		case late:
-			return "found in time by " + args[0], nil
+			return "found in time by " + t.dir, nil
 		case err != nil:
-			return "found by " + firstFailure(out, args[0]), nil
+			return "found by " + firstFailure(out, t.dir), nil
 		}
 	}
 	return survived, nil
+}
+
+// fast is the time of a test that is not worth a process of its own.
+const fast = 100 * time.Millisecond
+
+var passed = regexp.MustCompile(`(?m)^--- PASS: (\S+) \(([0-9.]+)s\)$`)
+
+// time runs the tests of a package without a mutant, and orders them by the time they take.
+func (r *runner) time(t tests) ([]step, error) {
+	dir, err := os.MkdirTemp(r.dir, "")
+	if err != nil {
+		return nil, err
+	}
+	binary, overlay := filepath.Join(dir, "clean.test"), filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, []byte("{}"), 0o600); err != nil {
+		return nil, err
+	}
+	if out, err := compile(t, binary, overlay); err != nil {
+		return nil, fmt.Errorf("compile the tests of %s: %w\n%s", t.dir, err, out)
+	}
+	defer os.Remove(binary)
+	began := time.Now()
+	out, _, err := start(t, binary, time.Hour, "-test.v")
+	if err != nil {
+		return nil, fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", t.dir, err, out)
+	}
+	if slices.Contains(t.flags, "-test.run") {
+		return []step{{clean: time.Since(began)}}, nil
+	}
+	var quick []string
+	var steps []step
+	for _, m := range passed.FindAllSubmatch(out, -1) {
+		seconds, err := strconv.ParseFloat(string(m[2]), 64)
+		if err != nil {
+			return nil, err
+		}
+		took, name := time.Duration(seconds*float64(time.Second)), regexp.QuoteMeta(string(m[1]))
+		if took <= fast {
+			quick = append(quick, name)
+		} else {
+			steps = append(steps, step{"^" + name + "$", took})
+		}
+	}
+	slices.SortFunc(steps, func(a, b step) int { return cmp.Compare(a.clean, b.clean) })
+	if len(quick) > 0 {
+		steps = slices.Insert(steps, 0, step{"^(" + strings.Join(quick, "|") + ")$", time.Duration(len(quick)) * fast})
+	}
+	if len(steps) == 0 {
+		return nil, fmt.Errorf("%s has no tests", t.dir)
+	}
+	return steps, nil
 }
 
 // firstFailure is the name of the first failed test in the output of go test.

@@ -28,6 +28,7 @@ const (
 
 // A dealing holds a variant's kernels for dealing.
 type dealing struct {
+	narrow   bool       // sumNarrow takes the blocks of isNarrow
 	planSize int        // bytes
 	planners [2]planner // for 4-byte and for 8-byte elements
 	deals    [Uint64 + 1]kindDeals
@@ -54,11 +55,16 @@ type dealer struct {
 	keep     [stretch / 64]uint64 // bit r: row r is to be dealt
 	codes    [stretch]int32       // of a block that is shorter than a stretch
 	one      [1]Column
+	narrow   *narrow          // nil: not used yet
 	loose    [stretch]float64 // a column that is not contiguous, or of such a block
 }
 
 // sum sums the classes as their stretches fill up.
 func (d *dealing) sum(k *Kernel, sums []Sums, columns []Column, codes []int32, weights []float64) {
+	if d.narrow && k.isNarrow(len(sums), len(columns), len(codes)) {
+		k.sumNarrow(sums, columns, codes)
+		return
+	}
 	z := &k.dealer
 	z.prepare(d, len(sums), columns, weights)
 	for from := 0; from < len(codes) && !k.stopped(); from += stretch {
@@ -264,6 +270,7 @@ type planAVX2 struct {
 }
 
 var dealAVX512 = dealing{
+	narrow:   true,
 	planSize: int(unsafe.Sizeof(planAVX512{})),
 	planners: [...]planner{plan32AVX512, plan64AVX512},
 	deals: [...]kindDeals{

@@ -427,20 +427,29 @@ func TestNaNAndInfinityReachTheirSums(t *testing.T) {
 }
 
 func TestACodeOutOfRangePanics(t *testing.T) {
+	r := rand.New(rand.NewPCG(22, 22))
 	for _, k := range kernels(t) {
-		for _, classes := range []int{1, 2, maxTestedClasses} {
-			for _, m := range []int{5, stretch, stretch + 9} {
-				for _, code := range []int32{-1, int32(classes)} {
-					codes := make([]int32, m)
-					codes[m-1] = code
-					func() {
-						defer func() {
-							if recover() == nil {
-								t.Errorf("%s: code %d of %d classes: no panic", k.variant.name, code, classes)
-							}
+		for _, n := range []int{1, 6} {
+			for _, classes := range []int{1, 2, maxTestedClasses} {
+				for _, m := range []int{5, stretch, stretch + 9} {
+					columns, c := floatColumns(r, n, m), make([]float64, n)
+					for _, code := range []int32{-1, int32(classes)} {
+						codes := make([]int32, m)
+						codes[m-1] = code
+						func() {
+							defer func() {
+								if recover() == nil {
+									t.Errorf("%s: code %d of %d classes: no panic", k.variant.name, code, classes)
+								}
+							}()
+							k.Sum(make([]Sums, classes), columns, codes, nil, c)
 						}()
-						k.Sum(make([]Sums, classes), []Column{ColumnOf(make([]float32, m))}, codes, nil, []float64{0})
-					}()
+						// The kernel still works for the next block.
+						codes[m-1] = 0
+						got := make([]Sums, classes)
+						k.Sum(got, columns, codes, nil, c)
+						same(t, fmt.Sprintf("%s n=%d m=%d after code %d", k.variant.name, n, m, code), got, specification(classes, columns, codes, nil, c))
+					}
 				}
 			}
 		}

@@ -168,6 +168,132 @@ func fusedRectangle64x4AVX512(cross *float64, row int, left *float64, right *flo
 //go:noescape
 func fusedRectangle64x5AVX512(cross *float64, row int, left *float64, right *float64, columns *byte, from int, origin *float64, rows int)
 
+// planNarrow32AVX512 plans groups of 32 rows. Class 0 has position of the rows dealt so
+// far. It returns the number of rows of class 0 or 1.
+//
+//go:noescape
+func planNarrow32AVX512(plan *byte, codes *int32, groups int, position int, dealt int, waiting uint32) (counted int)
+
+// dealNarrow32AVX512 deals groups of rows of count columns, from byte from on, by the
+// plan's groups from first on.
+//
+//go:noescape
+func dealNarrow32AVX512(rings *byte, columns *byte, count int, from int, plan *byte, first int, groups int)
+
+// sumNarrow32x5AVX512 adds rows of 5 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes groups of 16 rows and then those in
+// the masks of last. The next 8 rows are step bytes on. It prefetches as many rows of all
+// columns in next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x5AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x6AVX512 adds rows of 6 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes groups of 16 rows and then those in
+// the masks of last. The next 8 rows are step bytes on. It prefetches as many rows of all
+// columns in next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x6AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x7AVX512 adds rows of 7 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes groups of 16 rows and then those in
+// the masks of last. The next 8 rows are step bytes on. It prefetches as many rows of all
+// columns in next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x7AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x8AVX512 adds rows of 8 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes groups of 16 rows and then those in
+// the masks of last. The next 8 rows are step bytes on. It prefetches as many rows of all
+// columns in next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x8AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x9AVX512 adds rows of 9 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes groups of 16 rows and then those in
+// the masks of last. The next 8 rows are step bytes on. It prefetches as many rows of all
+// columns in next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x9AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow32x10AVX512 adds rows of 10 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes groups of 16 rows and then those in
+// the masks of last. The next 8 rows are step bytes on. It prefetches as many rows of all
+// columns in next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow32x10AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// planNarrow64AVX512 plans groups of 16 rows. Class 0 has position of the rows dealt so
+// far. It returns the number of rows of class 0 or 1.
+//
+//go:noescape
+func planNarrow64AVX512(plan *byte, codes *int32, groups int, position int, dealt int, waiting uint32) (counted int)
+
+// dealNarrow64AVX512 deals groups of rows of count columns, from byte from on, by the
+// plan's groups from first on.
+//
+//go:noescape
+func dealNarrow64AVX512(rings *byte, columns *byte, count int, from int, plan *byte, first int, groups int)
+
+// sumNarrow64x5AVX512 adds rows of 5 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes groups of 16 rows and then those in
+// the masks of last. The next 8 rows are step bytes on. It prefetches as many rows of all
+// columns in next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x5AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x6AVX512 adds rows of 6 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes groups of 16 rows and then those in
+// the masks of last. The next 8 rows are step bytes on. It prefetches as many rows of all
+// columns in next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x6AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x7AVX512 adds rows of 7 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes groups of 16 rows and then those in
+// the masks of last. The next 8 rows are step bytes on. It prefetches as many rows of all
+// columns in next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x7AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x8AVX512 adds rows of 8 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes groups of 16 rows and then those in
+// the masks of last. The next 8 rows are step bytes on. It prefetches as many rows of all
+// columns in next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x8AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x9AVX512 adds rows of 9 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes groups of 16 rows and then those in
+// the masks of last. The next 8 rows are step bytes on. It prefetches as many rows of all
+// columns in next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x9AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// sumNarrow64x10AVX512 adds rows of 10 columns in rings to lanes: those of the packed triangle,
+// and from the next multiple of 8 on those of s. It takes groups of 16 rows and then those in
+// the masks of last. The next 8 rows are step bytes on. It prefetches as many rows of all
+// columns in next, from byte nextFrom on.
+//
+//go:noescape
+func sumNarrow64x10AVX512(lanes *float64, tile *float64, rings *byte, step int, origin *float64, groups int, last int, next *byte, nextFrom int)
+
+// foldNarrowAVX512 adds count sums of lanes to sums, and clears the lanes, which are a
+// multiple of 8.
+//
+//go:noescape
+func foldNarrowAVX512(sums *float64, lanes *float64, count int)
+
 // rectangle1AVX2 adds to 1 rows of the packed triangle the sums
 // of a tile's products: of the columns of left from left on with blocks·3 columns
 // of right. cross is the first row's first entry; that row has row entries, and

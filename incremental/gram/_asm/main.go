@@ -50,6 +50,14 @@ func main() {
 			fusedRectangleAVX512(f, h)
 		}
 	}
+	for _, f := range fusedKinds {
+		planNarrowAVX512(f.size)
+		dealNarrowAVX512(f.size)
+		for n := narrowFewest; n <= narrowColumns; n++ {
+			sumNarrowAVX512(f, n)
+		}
+	}
+	foldNarrowAVX512()
 	for h := 1; h <= avx2Block; h++ {
 		rectangleAVX2(h)
 		triangleAVX2(h)

@@ -84,7 +84,7 @@ type Kafka struct {
 // TLS configures encryption to the brokers.
 type TLS struct {
 	Enabled    bool   `key:"enabled" default:"false" help:"Encrypt the connections to the brokers."`
-	CAFile     string `key:"ca_file" help:"PEM file of the trusted authorities. Empty: the system's."`
+	CAFile     string `key:"ca_file" help:"PEM file of the trusted authorities. Empty: the system's. It is read again when it changes."`
 	CertFile   string `key:"cert_file" help:"PEM file of the client certificate. Empty: none. Goes with key_file. It is read again when it changes."`
 	KeyFile    string `key:"key_file" help:"PEM file of the client certificate's private key."`
 	ServerName string `key:"server_name" help:"Name expected in the brokers' certificates. Empty: the host name of the address."`

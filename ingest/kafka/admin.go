@@ -44,7 +44,7 @@ func (cl *client) waitForTopic(ctx context.Context, name string, log zerolog.Log
 				return 0, fmt.Errorf("topic %s does not exist; create it first (it is not created here, since a mistyped name would make one)", name)
 			}
 		case cl.hangup(err) != "":
-			log.Warn().Err(err).Bool("tls", cl.transport.TLS != nil).Bool("login", cl.transport.SASL != nil).
+			log.Warn().Err(err).Bool("tls", cl.encrypted).Bool("login", cl.transport.SASL != nil).
 				Msg(cl.hangup(err) + "; trying again")
 		default:
 			log.Warn().Err(err).Msg("the cluster does not answer; trying again")

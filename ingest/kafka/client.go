@@ -23,6 +23,7 @@ const (
 // client is a connection pool to the cluster, with the metadata of the given topics only.
 type client struct {
 	transport *kafkago.Transport
+	encrypted bool     // by TLS
 	seeds     []string // the brokers configured
 
 	mu      sync.Mutex
@@ -46,10 +47,9 @@ func newClient(c *Cluster, topics ...string) *client {
 		MetadataTTL:    metadataTTL,
 		MetadataTopics: topics,
 		ClientID:       c.ClientID,
-		TLS:            c.TLS,
 		SASL:           mechanism,
 	}
-	return &client{transport: t, seeds: c.Brokers, brokers: c.Brokers, leaders: make(map[topicPartition]leadership)}
+	return &client{transport: t, encrypted: c.TLS != nil, seeds: c.Brokers, brokers: c.Brokers, leaders: make(map[topicPartition]leadership)}
 }
 
 // known returns the brokers that are asked for metadata.

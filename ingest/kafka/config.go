@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -21,8 +22,11 @@ import (
 type Cluster struct {
 	Brokers  []string // host:port, at least one; others are discovered
 	ClientID string   // appears in the broker's logs and quotas
-	TLS      *tls.Config
 	SASL     SASL
+
+	// TLS is called for the settings of each new connection, so that they can follow files that
+	// change. Nil stands for connections without encryption.
+	TLS func() *tls.Config
 
 	// Dial opens connections. Nil stands for an ordinary net.Dialer. Tests use it to cut,
 	// slow or damage connections.
@@ -70,11 +74,31 @@ func (c *Cluster) check() []error {
 	return problems
 }
 
+// dial opens connections, with TLS where that is configured. kafka-go would take its settings once.
 func (c *Cluster) dial() protocol.DialFunc {
-	if c.Dial != nil {
-		return c.Dial
+	dial := c.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
 	}
-	return (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
+	if c.TLS == nil {
+		return dial
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		config := c.TLS().Clone()
+		if config.ServerName == "" {
+			config.ServerName, _, _ = net.SplitHostPort(address)
+		}
+		secure := tls.Client(conn, config)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			conn.Close()
+			return nil, err
+		}
+		return secure, nil
+	}
 }
 
 // Start says where to begin in a partition without a saved position.

@@ -43,7 +43,7 @@ func newMembership(cfg *Config, cl *client, log zerolog.Logger) *membership {
 		ID: cfg.Group,
 		Dialer: &kafkago.Dialer{
 			ClientID:      cfg.ClientID,
-			DialFunc:      protocol.GroupDial(m.conns.track(cfg.dial()), cfg.TLS, cfg.Topic),
+			DialFunc:      protocol.GroupDial(m.conns.track(cfg.dial()), cfg.Topic),
 			Timeout:       dialTimeout,
 			SASLMechanism: cl.transport.SASL,
 		},

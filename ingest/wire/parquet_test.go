@@ -355,6 +355,34 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
+// Columns that are encrypted behind a readable footer are said to be so, wherever they are in the
+// file, and can be ignored.
+func TestEncryptedColumns(t *testing.T) {
+	columns := []parquetColumn{
+		{"label", parquet.Types.Double, 0, [][]any{{1.0, 2.0}}}, {"u", parquet.Types.Double, 0, [][]any{{3.0, 4.0}}}, {"v", parquet.Types.Double, 0, [][]any{{5.0, 6.0}}},
+	}
+	for _, secret := range []string{"label", "u", "v"} {
+		key := "0123456789abcdef"
+		text := parquetOf(t, columns, parquet.WithEncryptionProperties(parquet.NewFileEncryptionProperties(key, parquet.WithPlaintextFooter(),
+			parquet.WithEncryptedColumns(parquet.ColumnPathToEncryptionPropsMap{secret: parquet.NewColumnEncryptionProperties(secret, parquet.WithKey(key))}))))
+		path := writeFile(t, "rows.parquet", text)
+		for _, read := range []func() error{
+			func() error { _, err := readAll(path, wire.Options{}, 10); return err },
+			func() error { _, err := newDecoder(t, wire.Options{}).DecodeFile(text); return err },
+		} {
+			if err := read(); err == nil || !strings.Contains(err.Error(), "decrypt it first") {
+				t.Errorf("%s is encrypted: %v", secret, err)
+			}
+		}
+		if secret != "v" {
+			continue
+		}
+		if b, err := readAll(path, wire.Options{Ignore: []string{secret}}, 10); err != nil || b.Rows() != 2 || len(b.Columns) != 1 {
+			t.Errorf("%s is encrypted and ignored: %v", secret, err)
+		}
+	}
+}
+
 // TestArrowFileByFooter: what is in an Arrow file before its blocks is not read. polars writes the
 // schema there without the length of its message.
 func TestArrowFileByFooter(t *testing.T) {

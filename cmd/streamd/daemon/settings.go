@@ -18,8 +18,8 @@ import (
 )
 
 // Cluster makes the connection settings of the brokers. It reads the files that the
-// configuration names. The client certificate is read again when it has changed: the next
-// connection has the new one.
+// configuration names. Those of TLS are read again when they have changed: the next connection has
+// what they say then.
 func Cluster(k config.Kafka, log zerolog.Logger) (kafka.Cluster, error) {
 	c := kafka.Cluster{Brokers: k.Brokers, ClientID: k.ClientID}
 	switch k.SASL.Mechanism {
@@ -34,26 +34,40 @@ func Cluster(k config.Kafka, log zerolog.Logger) (kafka.Cluster, error) {
 	if !k.TLS.Enabled {
 		return c, nil
 	}
-	c.TLS = &tls.Config{ServerName: k.TLS.ServerName, MinVersion: tls.VersionTLS12}
-	if k.TLS.CAFile != "" {
-		pem, err := os.ReadFile(k.TLS.CAFile)
+	var roots *watched.Value[*x509.CertPool]
+	var pair *watched.Value[*tls.Certificate]
+	var err error
+	if file := k.TLS.CAFile; file != "" {
+		roots, err = watched.New("kafka.tls.ca_file", []string{file}, func() (*x509.CertPool, error) {
+			pool := x509.NewCertPool()
+			pem, err := os.ReadFile(file)
+			if err == nil && !pool.AppendCertsFromPEM(pem) {
+				err = fmt.Errorf("%s holds no certificate in PEM form", file)
+			}
+			return pool, err
+		}, log)
 		if err != nil {
-			return c, fmt.Errorf("kafka.tls.ca_file: %w", err)
-		}
-		c.TLS.RootCAs = x509.NewCertPool()
-		if !c.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return c, fmt.Errorf("kafka.tls.ca_file: %s holds no certificate in PEM form", k.TLS.CAFile)
+			return c, err
 		}
 	}
 	if k.TLS.CertFile != "" {
-		pair, err := watched.New("kafka.tls.cert_file and key_file", []string{k.TLS.CertFile, k.TLS.KeyFile}, func() (*tls.Certificate, error) {
+		pair, err = watched.New("kafka.tls.cert_file and key_file", []string{k.TLS.CertFile, k.TLS.KeyFile}, func() (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(k.TLS.CertFile, k.TLS.KeyFile)
 			return &pair, err
 		}, log)
 		if err != nil {
 			return c, err
 		}
-		c.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.Get(), nil }
+	}
+	c.TLS = func() *tls.Config {
+		now := &tls.Config{ServerName: k.TLS.ServerName, MinVersion: tls.VersionTLS12}
+		if roots != nil {
+			now.RootCAs = roots.Get()
+		}
+		if pair != nil {
+			now.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.Get(), nil }
+		}
+		return now
 	}
 	return c, nil
 }

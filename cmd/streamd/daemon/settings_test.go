@@ -8,12 +8,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -43,46 +45,66 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(c.Brokers) != 2 || c.ClientID != "me" || c.SASL.Mechanism != "SCRAM-SHA-512" || c.SASL.Username != "ann" ||
-		c.TLS.ServerName != "kafka" || c.TLS.RootCAs == nil || c.TLS.GetClientCertificate == nil {
-		t.Fatalf("%+v, TLS %+v", c, c.TLS)
+		c.TLS == nil || c.TLS().ServerName != "kafka" || c.TLS().RootCAs == nil || c.TLS().GetClientCertificate == nil {
+		t.Fatalf("%+v", c)
 	}
 
-	// The certificate is read again when it has changed, and one that cannot be used changes
-	// nothing. The broker of a handshake sees it.
-	peer := func() []byte {
-		ours, theirs := net.Pipe()
-		defer ours.Close()
-		defer theirs.Close()
+	// The files are read again when they have changed, and what cannot be used changes nothing.
+	// A broker whose certificate is the authority of cert.pem sees the client's certificate.
+	handshake := func(cert, key string) ([]byte, error) {
 		pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 		if err != nil {
 			t.Fatal(err)
 		}
-		broker := tls.Server(theirs, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})
-		done := make(chan error, 1)
-		go func() { done <- broker.Handshake() }()
-		client := c.TLS.Clone()
-		client.InsecureSkipVerify = true
-		if err := tls.Client(ours, client).Handshake(); err != nil {
+		listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := <-done; err != nil {
-			t.Fatal(err)
+		defer listener.Close()
+		sent := make(chan []byte, 1)
+		go func() {
+			defer close(sent)
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			broker := conn.(*tls.Conn)
+			if broker.Handshake() == nil {
+				sent <- broker.ConnectionState().PeerCertificates[0].Raw
+			}
+		}()
+		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", listener.Addr().String(), c.TLS())
+		if err != nil {
+			return nil, err
 		}
-		return broker.ConnectionState().PeerCertificates[0].Raw
+		defer conn.Close()
+		return <-sent, nil
 	}
-	first := peer()
+	peer := func(cert, key string) []byte {
+		t.Helper()
+		sent, err := handshake(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sent
+	}
+	first := peer(cert, key)
 	newCert, newKey := certificate(t)
 	for path, text := range map[string]string{certFile: newCert, keyFile: newKey} {
 		if err := os.Rename(file("new", text), path); err != nil {
 			t.Fatal(err)
 		}
 	}
-	second := peer()
+	if _, err := handshake(cert, key); !errors.As(err, new(*tls.CertificateVerificationError)) {
+		t.Errorf("a broker with the certificate of before: %v", err)
+	}
+	second := peer(newCert, newKey)
 	if bytes.Equal(first, second) {
 		t.Error("the new certificate is not sent")
 	}
 	file("cert.pem", "no PEM")
-	if !bytes.Equal(peer(), second) || !strings.Contains(log.String(), "stays in force") {
+	if !bytes.Equal(peer(newCert, newKey), second) || !strings.Contains(log.String(), "stays in force") {
 		t.Errorf("log %s", &log)
 	}
 	file("cert.pem", newCert)
@@ -115,7 +137,10 @@ func certificate(t *testing.T) (cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"kafka"}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		IsCA: true, BasicConstraintsValid: true,
+	}
 	der, err := x509.CreateCertificate(crand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
 		t.Fatal(err)

@@ -500,7 +500,9 @@ func TestTLSAndSASL(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			sink := newRecorder()
 			cfg := s.config(t, "topic")
-			cfg.TLS, cfg.SASL = test.tls, test.sasl
+			if cfg.SASL = test.sasl; test.tls != nil {
+				cfg.TLS = func() *tls.Config { return test.tls }
+			}
 			c := s.consume(t, cfg, sink)
 			if test.want != "" {
 				if err := c.wait(); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -42,25 +41,13 @@ type groupRequest struct {
 // maxGroupAnswer bounds an answer: the metadata of a group's members, or of a topic.
 const maxGroupAnswer = 4 << 20
 
-// GroupDial returns a dial function for a ConsumerGroup that reads one topic. It sets up
-// TLS itself, below the checks.
-func GroupDial(dial DialFunc, config *tls.Config, topic string) DialFunc {
+// GroupDial returns a dial function for a ConsumerGroup that reads one topic. The checks
+// are above TLS, which dial sets up.
+func GroupDial(dial DialFunc, topic string) DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
-		}
-		if config != nil {
-			config := config.Clone()
-			if config.ServerName == "" {
-				config.ServerName, _, _ = net.SplitHostPort(address)
-			}
-			secure := tls.Client(conn, config)
-			if err := secure.HandshakeContext(ctx); err != nil {
-				conn.Close()
-				return nil, err
-			}
-			conn = secure
 		}
 		return &groupConn{Conn: conn, topic: topic, asked: make(map[int32]groupRequest)}, nil
 	}

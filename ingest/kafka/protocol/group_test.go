@@ -119,7 +119,7 @@ func TestGroupConn(t *testing.T) {
 	client, broker := net.Pipe()
 	defer client.Close()
 	defer broker.Close()
-	dial := GroupDial(func(context.Context, string, string) (net.Conn, error) { return client, nil }, nil, "orders")
+	dial := GroupDial(func(context.Context, string, string) (net.Conn, error) { return client, nil }, "orders")
 	c, err := dial(t.Context(), "tcp", "broker:9092")
 	if err != nil {
 		t.Fatal(err)

@@ -42,6 +42,43 @@ func idle(t *testing.T, flags map[string]string) *Intake {
 	})
 }
 
+// The log says once that a message's first line was taken for a header, or for a row, by a guess,
+// and which key decides. A line that leaves no doubt is not mentioned.
+func TestDoubtfulHeaderIsLogged(t *testing.T) {
+	for _, c := range []struct {
+		csv, header string
+		logged      bool
+	}{
+		{"0,1,2\n1,5,6\n", "", true}, {"label,u,v\n1,5,6\n", "", false}, {"0,1.5,2\n1,5,6\n", "", false}, {"0,1,2\n1,5,6\n", "absent", false},
+	} {
+		flags := map[string]string{}
+		if c.header != "" {
+			flags["format.csv_header"] = c.header
+		}
+		in := idle(t, flags)
+		var log bytes.Buffer
+		in.Log = zerolog.New(&log)
+		in.Decoding.Format = wire.CSV
+		if c.header != "" {
+			in.Decoding.Header = wire.HeaderAbsent
+		}
+		in.room.Store(1 << 20)
+		for offset := range int64(3) {
+			record := kafka.Record{Offset: 7 + offset, Value: []byte(c.csv)}
+			if z := newWorker(in.pool).process(t.Context(), &task{partition: 4}, &record); z.bad != nil || z.fatal != nil {
+				t.Fatal(z.bad, z.fatal)
+			}
+		}
+		text := log.String()
+		if got := strings.Count(text, "may mean something else"); got > 1 || (got == 1) != c.logged {
+			t.Errorf("%q with header %q: log %s", c.csv, c.header, text)
+		}
+		if c.logged && (!strings.Contains(text, `"partition":4,"offset":7`) || !strings.Contains(text, "csv_header")) {
+			t.Errorf("log %s", text)
+		}
+	}
+}
+
 // A block that is abandoned because the daemon stops is neither rejected nor counted. It is
 // read again.
 func TestWorkersGiveUpAtTheEnd(t *testing.T) {

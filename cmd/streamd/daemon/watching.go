@@ -294,7 +294,6 @@ func (w *watching) raise(a model.Alarm) {
 	}
 	line := w.log.Info()
 	if a.Rises() {
-		line = w.log.Warn()
 		if rows := w.cfg.Drift.Rows; rows > 0 {
 			var err error
 			if a.Retired, err = w.shorten(rows); err != nil {
@@ -310,10 +309,13 @@ func (w *watching) raise(a model.Alarm) {
 		w.rise.After, w.risen = a.After, true
 	}
 	if a.Rises() {
-		w.problems.Raise(httpapi.Problem{
+		line = w.log.Warn()
+		if w.problems.Raise(httpapi.Problem{
 			Kind: httpapi.ProblemDrift, Subject: string(a.Detector), Last: a.Time, Count: 1, Text: "the stream has changed: " + text,
 			Action: "GET /v1/prequential says which classes are confused; drift.rows retires old blocks by itself",
-		}, nil)
+		}, nil) {
+			line = nil // it has been logged
+		}
 	}
 	line.Str("detector", string(a.Detector)).Float64("before", a.Before).Float64("after", a.After).Int64("rows", a.Rows).
 		Int("retired", a.Retired).Msg("the stream has changed")

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"bytes"
 	"fmt"
+	"github.com/rs/zerolog"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -316,5 +318,22 @@ func TestBadDetectors(t *testing.T) {
 			t.Errorf("%s: %+v, %v", record, p, err)
 		}
 		d.stop()
+	}
+}
+
+// Each rise and each fall of the errors has one line in the log.
+func TestAlarmsAreLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	d, err := newDaemon(Options{Config: load(t, map[string]string{"kafka.topic": "t"}), Log: zerolog.New(&log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Reset()
+	for i, a := range []model.Alarm{{Before: 0.1, After: 0.5}, {Before: 0.1, After: 0.6}, {Before: 0.6, After: 0.1}} {
+		a.Detector = model.DetectorError
+		d.watching.raise(a)
+		if got := strings.Count(log.String(), "the stream has changed"); got != i+1 {
+			t.Fatalf("%d lines after %d alarms: %s", got, i+1, &log)
+		}
 	}
 }

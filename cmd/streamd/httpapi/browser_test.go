@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -514,6 +515,65 @@ func TestNoRetirementWithoutTokens(t *testing.T) {
 	}
 	if got := w.text("#blocks"); !strings.Contains(got, "http.tokens_file") {
 		t.Errorf("the section says %s", got)
+	}
+}
+
+// What has happened is seen away with a token that may, up to what the page showed. What holds stays,
+// and has no button.
+func TestSeenInBrowser(t *testing.T) {
+	f := newFake()
+	happened := Problem{Kind: ProblemGap, Subject: "deleted", Since: testTime, Last: testTime.Add(time.Minute), Count: 7, Text: "7 records were gone from the log before they were read"}
+	f.status.Problems = []Problem{happened}
+	server := httptest.NewServer(New(Config{Access: guard(t, "read")}, f, NewMetrics(), zerolog.Nop()))
+	defer server.Close()
+	w := openTab(t, browser(t), screen{phone, false})
+	w.expected = "the server responded with a status of 40"
+	w.load(server.URL)
+	w.untilShown("#seen button")
+	w.check("seen")
+	w.picture("seen")
+	w.enter("#seen input", retireToken)
+	w.click("#seen button")
+	w.until(`document.querySelector("#seen .problem").innerText.includes("role admin")`)
+	w.enter("#seen input", adminToken)
+	w.click("#seen button")
+	w.until(`document.querySelector("#seen") === null && document.querySelectorAll("#problems li").length === 0`)
+	f.mu.Lock()
+	if !f.seen.Equal(happened.Last) {
+		t.Errorf("seen up to %s, not %s", f.seen, happened.Last)
+	}
+	f.status.Problems = []Problem{{Kind: ProblemJob, Subject: "study", Since: testTime, Text: "it holds"}}
+	f.mu.Unlock()
+	w.until(`document.querySelectorAll("#problems li").length === 1`)
+	if eval[int](w, `document.querySelectorAll("#seen").length`) != 0 {
+		t.Error("a problem that holds can be seen away")
+	}
+}
+
+// Who may not, and cannot show that, has no form.
+func TestNoSeenFormWithoutTokens(t *testing.T) {
+	f := newFake()
+	f.status.Problems = []Problem{{Kind: ProblemGap, Since: testTime, Last: testTime, Text: "records were gone"}}
+	for _, c := range []struct {
+		server *Server
+		token  string
+		want   string
+	}{
+		{newServer(f), "", ""},
+		{New(Config{Access: guard(t, "")}, f, NewMetrics(), zerolog.Nop()), readToken, `name="token"`},
+		{New(Config{Access: guard(t, "")}, f, NewMetrics(), zerolog.Nop()), adminToken, "<button>Seen"},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1/", nil)
+		r.Header.Set("Authorization", "Bearer "+c.token)
+		if c.token == "" {
+			r.Header.Del("Authorization")
+		}
+		w := httptest.NewRecorder()
+		c.server.ServeHTTP(w, r)
+		body := w.Body.String()
+		if strings.Contains(body, `id="seen"`) != (c.want != "") || !strings.Contains(body, c.want) || c.token == adminToken && strings.Contains(body, `name="token"`) {
+			t.Errorf("with token %q: %s", c.token, body)
+		}
 	}
 }
 

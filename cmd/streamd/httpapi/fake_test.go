@@ -180,6 +180,8 @@ func (f *fake) Steps(_ context.Context, q StepsQuery) (*model.Steps, error) {
 }
 
 func (f *fake) Seen(_ context.Context, until time.Time) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.seen = until
 	if f.err == nil {
 		f.status.Problems = nil
@@ -301,6 +303,8 @@ func (f *fake) Tile(_ context.Context, path string) ([]byte, error) {
 func (f *fake) Epoch(context.Context) (*EpochAnswer, error) { return f.epoch, f.err }
 
 func (f *fake) Status() Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.panics {
 		panic("status")
 	}

@@ -21,7 +21,8 @@ import (
 
 // The page has several views, each of which answers one question. Views and their lists are
 // chosen by the query, so that links do it and a reload stays where it was. All is rendered here
-// and needs no script, but for the form that classifies rows and the retirement of blocks.
+// and needs no script, but for the form that classifies rows and what changes something, which takes
+// a token: the retirement of blocks, and saying that problems have been seen.
 // page.js fetches the page again every two seconds and swaps the sections that have changed. A
 // caller who may not read gets signin.html. There page.js takes a token, which access.js keeps
 // in the tab's sessionStorage and sends with every fetch.
@@ -58,6 +59,7 @@ var assets = func() map[string]asset {
 		"access.js":     "text/javascript; charset=utf-8",
 		"history.js":    "text/javascript; charset=utf-8",
 		"blocks.js":     "text/javascript; charset=utf-8",
+		"seen.js":       "text/javascript; charset=utf-8",
 		"predict.js":    "text/javascript; charset=utf-8",
 		"uPlot.js":      "text/javascript; charset=utf-8",
 		"uPlot.css":     "text/css; charset=utf-8",
@@ -102,6 +104,7 @@ type pageView struct {
 
 	Problems []problemView
 	Glance   *glanceView // of the overview
+	Seen     *seenView   // nil: there is nothing to be seen away, or the reader may not
 	Model    *modelView  // of the view model
 	Quality  *qualityView
 	Stream   *streamView
@@ -180,6 +183,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) error {
 	case viewOverview:
 		events, _, _ := s.service.Events("")
 		v.Glance = newGlanceView(v, s.service.Prequential(), s.service.History, events)
+		v.Seen = s.newSeenView(r.Context(), v.Status.Problems)
 	case viewModel:
 		v.Model = newModelView(v.Served, pageWeights.of(r) == weightsAsImportance, pageFrom.of(r)-1)
 	case viewQuality:
@@ -338,6 +342,35 @@ func newProblemViews(s *Status) (all []problemView) {
 	return all
 }
 
+// seenView is the form that says that problems have been seen.
+type seenView struct {
+	Until string // what has happened up to this time
+	Asks  bool   // for a token, since the reader's own, if there is one, may not
+}
+
+func (s *Server) newSeenView(ctx context.Context, problems []Problem) *seenView {
+	asks, may := s.acts(ctx, config.RoleAdmin)
+	var last time.Time
+	for _, p := range problems {
+		if p.Last.After(last) {
+			last = p.Last
+		}
+	}
+	if last.IsZero() || !may {
+		return nil
+	}
+	return &seenView{last.UTC().Format(time.RFC3339Nano), asks}
+}
+
+// acts reports whether a reader of the page can make calls of a role: the reader may already, or can
+// show a token that may, which the page asks for.
+func (s *Server) acts(ctx context.Context, role config.Role) (asks, can bool) {
+	caller := access.CallerOf(ctx)
+	may := caller.Name != "" && caller.Roles.Has(role)
+	asks = !may && s.config.Access.TakesTokens()
+	return asks, may || asks
+}
+
 // Shown are the lines that the banner has room for, and Hidden is the number of others.
 func (v *pageView) Shown() []problemView { return v.Problems[:min(len(v.Problems), maxProblems)] }
 func (v *pageView) Hidden() int          { return max(0, len(v.Problems)-maxProblems) }
@@ -397,10 +430,7 @@ const (
 
 func (s *Server) newBlocksView(ctx context.Context, status *Status, archived bool, after string) (*blocksView, error) {
 	v := &blocksView{After: after, Archived: archived, Keys: status.Keys}
-	caller := access.CallerOf(ctx)
-	may := caller.Name != "" && caller.Roles.Has(config.RoleRetire)
-	v.Asks = !may && s.config.Access.TakesTokens()
-	v.Retires = may || v.Asks
+	v.Asks, v.Retires = s.acts(ctx, config.RoleRetire)
 	ctx, cancel := context.WithTimeout(ctx, blocksWait)
 	defer cancel()
 	var err error

@@ -101,7 +101,9 @@ func (b *Board) Hold(from Source, now time.Time, hold []httpapi.Problem) {
 // Raise reports an occurrence. Another one of the same kind and subject joins the first: their
 // counts are added, and the texts are those of the latest. says makes the text of the sum of the
 // counts; nil: the problem has its text.
-func (b *Board) Raise(p httpapi.Problem, says func(count int64) string) {
+//
+// It reports whether the problem is new, and so whether it has been logged.
+func (b *Board) Raise(p httpapi.Problem, says func(count int64) string) (appeared bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p.Last.IsZero() {
@@ -117,7 +119,7 @@ func (b *Board) Raise(p httpapi.Problem, says func(count int64) string) {
 				p.Text = says(p.Count)
 			}
 			*o = p
-			return
+			return false
 		}
 	}
 	if says != nil {
@@ -125,6 +127,7 @@ func (b *Board) Raise(p httpapi.Problem, says func(count int64) string) {
 	}
 	b.occurrences = append(b.occurrences, p)
 	b.appeared(&p)
+	return true
 }
 
 // Resolve ends an occurrence that has passed, if there is one.

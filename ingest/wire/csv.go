@@ -251,6 +251,16 @@ func (c *csvReader) readRows(i int) error {
 		code, weight := int32(0), 1.0
 		for k, role := range p.roles {
 			start := i
+			if role >= 0 && plain { // a number as it is, as nearly every field
+				x, end, ok := strictNumber(b, i)
+				if last := k == len(p.roles)-1; ok && !last && end < len(b) && b[end] == separator {
+					c.row[role], i = x, end+1
+					continue
+				} else if ok && last && (end == len(b) || lineEnd(b, end) > 0) {
+					c.row[role], i = x, end
+					continue
+				}
+			}
 			field, end, reason := csvField(b, i, separator, &c.scratch)
 			if !plain && reason == "" && role != roleIgnored {
 				field, reason = c.opts.Numbers.plain(trimPadding(field), &c.number)

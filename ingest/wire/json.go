@@ -180,6 +180,9 @@ func (j *jsonReader) readRow() error {
 // field reads a name and its value.
 func (j *jsonReader) field(row *jsonRow) error {
 	j.skipSpace()
+	if j.expected(row) {
+		return nil
+	}
 	key, end, reason := j.string(j.at)
 	if reason != "" {
 		return j.failAt(j.at, j.count, "", "want the name of a field: "+reason)
@@ -221,6 +224,28 @@ func (j *jsonReader) field(row *jsonRow) error {
 		return j.feature(key, row)
 	}
 	return nil
+}
+
+// expected reads the field that follows the last one in the rows before, if it comes and its value
+// is a number: nearly every field. Otherwise it reads nothing.
+func (j *jsonReader) expected(row *jsonRow) bool {
+	place, b := row.next, j.text
+	if row.first || place >= len(j.names.list) || !j.names.plain || row.shape == shapeList || j.shape == shapeList || j.given[place] == j.count+1 {
+		return false
+	}
+	name := j.names.list[place]
+	i := j.at + 1
+	behind := i + len(name)
+	if behind+1 >= len(b) || b[j.at] != '"' || b[behind] != '"' || b[behind+1] != ':' || string(b[i:behind]) != name {
+		return false
+	}
+	x, end, ok := strictNumber(b, skipSpace(b, behind+2))
+	if !ok {
+		return false
+	}
+	j.row[place], j.given[place], j.at = x, j.count+1, end
+	row.shape, row.named, row.next = shapeNamed, row.named+1, place+1
+	return true
 }
 
 // feature reads the value of a named field that is neither the label nor the weight.
@@ -448,12 +473,10 @@ func (j *jsonReader) list(row *jsonRow) error {
 	b, i, n := j.text, skipSpace(j.text, j.at+1), 0
 	for ; n > 0 || i == len(b) || b[i] != ']'; n++ {
 		i = skipSpace(b, i)
-		x, end, reason := math.NaN(), i, ""
-		if j.gapped && j.takesMissing(j.want.list, n) {
-			end = missingAt(b, i)
-		}
-		if end == i {
-			x, end, reason = j.valueAt(i)
+		x, end, ok := strictNumber(b, i)
+		var reason string
+		if !ok {
+			x, end, reason = j.elementAt(i, n)
 		}
 		if reason != "" {
 			return j.failAt(i, j.count, featureName(j.want.list, n), reason)
@@ -481,6 +504,16 @@ func (j *jsonReader) list(row *jsonRow) error {
 	}
 	j.at = i + 1
 	return nil
+}
+
+// elementAt reads element n of a list, at position i, which ends before end.
+func (j *jsonReader) elementAt(i, n int) (x float64, end int, reason string) {
+	if j.gapped && j.takesMissing(j.want.list, n) {
+		if end = missingAt(j.text, i); end > i {
+			return math.NaN(), end, ""
+		}
+	}
+	return j.valueAt(i)
 }
 
 // rowDone checks that nothing is missing in the row that starts at the position.
@@ -658,7 +691,11 @@ func jsonBoolean(b []byte, i int) (is bool, end int, ok bool) {
 
 // jsonNumber reads the finite number at b[i], which ends before b[end].
 func jsonNumber(b []byte, i int) (x float64, end int, reason string) {
-	x, end, ok := number(b, i)
+	x, end, ok := strictNumber(b, i)
+	if ok {
+		return x, end, ""
+	}
+	x, end, ok = number(b, i)
 	switch {
 	case !ok || !isJSONNumber(b[i:end]):
 		return 0, i, "want a number, but there is " + jsonKind(b, i)

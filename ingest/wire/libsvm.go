@@ -123,8 +123,12 @@ func libsvmPair(line []byte, i, last int) (index int, value float64, end int, re
 		index = 10*index + int(line[i]-'0')
 	}
 	if index > last && i < len(line) && line[i] == ':' {
-		x, end, ok := number(line, i+1)
-		if ok && !math.IsInf(x, 0) && (end == len(line) || isSpace(line[end])) {
+		x, end, ok := strictNumber(line, i+1)
+		if !ok {
+			x, end, ok = number(line, i+1)
+			ok = ok && !math.IsInf(x, 0)
+		}
+		if ok && (end == len(line) || isSpace(line[end])) {
 			return index, x, end, ""
 		}
 	}

@@ -112,12 +112,14 @@ func featureName(names []string, j int) string {
 type names struct {
 	list  []string
 	index map[string]int
+	plain bool // none needs an escape in JSON
 }
 
 // newNames indexes a list, which it keeps, or returns a name that is in it twice.
 func newNames(list []string) (n names, twice string) {
-	n = names{list: list, index: make(map[string]int, len(list))}
+	n = names{list: list, index: make(map[string]int, len(list)), plain: true}
 	for j, name := range list {
+		n.plain = n.plain && !strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '"' || r == '\\' })
 		if _, ok := n.index[name]; ok {
 			return names{}, name
 		}

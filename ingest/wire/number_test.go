@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -71,6 +73,51 @@ func TestNumber(t *testing.T) {
 			spell(m, k)
 		}
 	}
+}
+
+// Around both ends of the table of powers, and of the powers that float64 has exactly.
+func TestScaled(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 1))
+	done := 0
+	for k := -mostScale - 1; k <= mostScale+1; k++ {
+		for range 2000 {
+			m := rng.Uint64() >> rng.IntN(64)
+			if x := float64(rng.IntN(1000)) / 8; rng.IntN(4) == 0 { // a number without rounding
+				m = uint64(x * 1000)
+			}
+			want, err := strconv.ParseFloat(fmt.Sprintf("%de%d", m, k), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, ok := scaled(m, k)
+			if ok && math.Float64bits(x) != math.Float64bits(want) {
+				t.Fatalf("%d·10^%d: %v, want %v", m, k, x, want)
+			}
+			if ok {
+				done++
+			}
+		}
+	}
+	if most := 2000 * (2*mostScale + 3); done < most*95/100 {
+		t.Errorf("of %d numbers %d are left to strconv", most, most-done)
+	}
+}
+
+// FuzzStrictNumber compares with strconv, and with the grammar of JSON.
+func FuzzStrictNumber(f *testing.F) {
+	for _, s := range []string{"0.1", "-12.25e-3", "1e400", "00.5", ".5", "5.", "1e", "0.00000000000000000000012345678901234567890", "9007199254740993", "123456789012345678901234567890", "1-2", "0x1p4"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		n := 0
+		for n < len(text) && numeric[text[n]] {
+			n++
+		}
+		want, _ := strconv.ParseFloat(string(text[:n]), 64)
+		if x, end, ok := strictNumber(text, 0); ok && (end != n || math.Float64bits(x) != math.Float64bits(want) || !json.Valid(text[:n])) {
+			t.Errorf("%q: %v to %d is strict", text, x, end)
+		}
+	})
 }
 
 // BenchmarkNumber reads float64 and float32 in full, and numbers as people type them.

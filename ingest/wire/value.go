@@ -89,10 +89,8 @@ func (t instant) value() float64 {
 	}
 	high, low := bits.Mul64(uint64(seconds), powers[digits])
 	low, carry := bits.Add64(low, uint64(n), 0)
-	var x float64
-	if high+carry == 0 {
-		x = decimal(low, digits)
-	} else { // more than nine digits of the fraction's unit: some year beyond 2554
+	x, ok := scaled(low, -digits)
+	if high+carry != 0 || !ok { // the former: some year beyond 2554
 		sum := new(big.Int).Mul(big.NewInt(seconds), new(big.Int).SetUint64(powers[digits]))
 		x, _ = new(big.Rat).SetFrac(sum.Add(sum, big.NewInt(n)), new(big.Int).SetUint64(powers[digits])).Float64()
 	}

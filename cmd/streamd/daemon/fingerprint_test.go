@@ -119,6 +119,8 @@ func TestServedModelIsThatOfItsSums(t *testing.T) {
 				d.wait("a basis", func(s *model.Served) bool { return s.Basis != nil && s.Model != nil })
 			case flags["sample.rows"] != "0":
 				d.settled()
+			default:
+				d.wait("a model", func(s *model.Served) bool { return s.Model != nil })
 			}
 			_, _, a := d.etag("/v1/model", "")
 			d.stop()

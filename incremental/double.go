@@ -9,12 +9,14 @@ import "math"
 type double struct{ hi, lo float64 }
 
 func twoSum(a, b float64) (s, e float64) {
+	a, b = float64(a), float64(b) // products of a caller that this is inlined into
 	s = a + b
 	bb := s - a
 	return s, (a - (s - bb)) + (b - bb)
 }
 
 func quickTwoSum(a, b float64) double {
+	a, b = float64(a), float64(b)
 	s := a + b
 	return double{s, b - (s - a)}
 }

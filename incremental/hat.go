@@ -256,8 +256,8 @@ func (h *Hat) LeaveOneOut(m *Model, class []int32, values []float64, b *Block) {
 			if m.Planes[p].Class == m.Classes[c] {
 				d, a = 1, h.weights[c]*f.plus
 			}
-			t := v * a * leverage[i*len(h.factors)+matrix]
-			row[p] = (row[p] - t*d) / (1 - t)
+			t := float64(v * a * leverage[i*len(h.factors)+matrix])
+			row[p] = (row[p] - float64(t*d)) / (1 - t)
 		}
 		class[i] = int32(Decide(row))
 	}

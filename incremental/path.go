@@ -306,7 +306,7 @@ func (s *lossSums) of(planes *mat.Dense, d float64) []float64 {
 			quadratic += float64(product.At(j, i) * y)
 			linear += float64(s.first.AtVec(j) * y)
 		}
-		out[i] = max(0, quadratic-2*d*linear+s.weight)
+		out[i] = max(0, quadratic-float64(2*d*linear)+s.weight)
 	}
 	return out
 }

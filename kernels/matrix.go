@@ -51,7 +51,7 @@ func NewMatrix(k Kernel, columns []gram.Column, workers int) (*Matrix, error) {
 			if v-v != 0 {
 				return nil, fmt.Errorf("row %d: feature %d is %v", i, j, v)
 			}
-			squares += v * v
+			squares += float64(v * v)
 		}
 		if math.IsInf(squares, 0) {
 			return nil, fmt.Errorf("row %d is too large to be squared", i)

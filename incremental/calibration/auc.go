@@ -14,7 +14,7 @@ func (o *Outcomes) AUC() float64 {
 		for ; from < len(o.rows) && o.rows[from].value == here.value; from++ {
 			here.add(&o.rows[from])
 		}
-		pairs += float64(here.plus*minus) + float64(here.plus*here.minus)/2
+		pairs += float64(here.plus*minus) + float64(here.plus*here.minus/2)
 		plus += here.plus
 		minus += here.minus
 	}
@@ -43,7 +43,7 @@ func (o *Outcomes) Threshold(missed, alarm float64) float64 {
 		cost += float64(missed*rows[i].plus) - float64(alarm*rows[i].minus)
 		between := math.MaxFloat64
 		if i+1 < len(rows) {
-			between = rows[i].value/2 + rows[i+1].value/2
+			between = float64(rows[i].value/2) + float64(rows[i+1].value/2)
 			if between <= rows[i].value { // neighbouring numbers
 				between = rows[i+1].value
 			}

@@ -73,7 +73,8 @@ func (c Isotonic) Probability(value float64) float64 {
 	}
 	low, high := c.Probabilities[i-1], c.Probabilities[i]
 	// Halve first, because the difference of two finite numbers may be infinite.
-	share := (value/2 - c.Values[i-1]/2) / (c.Values[i]/2 - c.Values[i-1]/2)
+	below := float64(c.Values[i-1] / 2)
+	share := (float64(value/2) - below) / (float64(c.Values[i]/2) - below)
 	return min(max(low+float64((high-low)*share), low), high)
 }
 

@@ -119,7 +119,7 @@ func newPlatt(rows []group) *platt {
 	}
 	f.weight = f.plus + f.minus
 	for i := range rows {
-		f.mean += rows[i].value * (rows[i].weight() / f.weight)
+		f.mean += float64(rows[i].value * (rows[i].weight() / f.weight))
 	}
 	high, low := (f.plus+1)/(f.plus+2), 1/(f.minus+2)
 	var largest float64
@@ -136,7 +136,7 @@ func newPlatt(rows []group) *platt {
 	var variance float64
 	for i, u := range f.u {
 		u /= largest
-		variance += u * u * (f.v[i] / f.weight)
+		variance += float64(u * u * (f.v[i] / f.weight))
 	}
 	f.scale = largest * math.Sqrt(variance)
 	for i := range f.u {

@@ -62,7 +62,7 @@ func Measure(probabilities []float64, happened []bool, weights []float64, bins i
 		}
 		r.LogLoss -= logs / r.Weight
 		// The middle of a group decides its bin.
-		bin := min(int((seen+v/2)/r.Weight*float64(bins)), bins-1)
+		bin := min(int((seen+float64(v/2))/r.Weight*float64(bins)), bins-1)
 		seen += v
 		if bin != last {
 			r.Bins = append(r.Bins, Bin{Low: p})
@@ -78,7 +78,7 @@ func Measure(probabilities []float64, happened []bool, weights []float64, bins i
 		b := &r.Bins[i]
 		b.Probability /= b.Weight
 		b.Share /= b.Weight
-		r.Error += math.Abs(b.Probability-b.Share) * (b.Weight / r.Weight)
+		r.Error += float64(math.Abs(b.Probability-b.Share) * (b.Weight / r.Weight))
 	}
 	return r, nil
 }

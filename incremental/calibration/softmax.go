@@ -251,7 +251,7 @@ func (f *softmaxFit) cost(x, gradient []float64, hessian *mat.SymDense) (cost fl
 			if j == c {
 				d -= a
 			}
-			cost += float64(shrink/2) * float64(d*d)
+			cost += float64(shrink / 2 * float64(d*d))
 			if gradient != nil {
 				gradient[c*n+j] += float64(shrink * d)
 				if j == c {

@@ -18,7 +18,7 @@ func FitTemperature(values []float64, classes []int32, weights []float64, planes
 	low, high := 0.0, 0x1p10/max(largest, 0x1p-500)
 	p := make([]float64, planes)
 	for range 60 {
-		a := low + (high-low)/2
+		a := low + float64((high-low)/2)
 		var slope float64 // of the log loss
 		for i, class := range classes {
 			row := values[i*planes:][:planes]

@@ -216,7 +216,7 @@ func (r *Rule) Values(dst, values []float64) {
 	case r.curves == nil:
 		for i, value := range values {
 			// Halves, because a difference of two finite numbers may be infinite.
-			dst[i] = min(max(2*(value/2-r.threshold/2), -math.MaxFloat64), math.MaxFloat64)
+			dst[i] = min(max(2*(float64(value/2)-float64(r.threshold/2)), -math.MaxFloat64), math.MaxFloat64)
 		}
 	case r.kind == Probability:
 		for from := 0; from < len(values); from += k {

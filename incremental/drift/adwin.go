@@ -108,7 +108,7 @@ func (a *ADWIN) total() (n int64, all bucket) {
 func (a *ADWIN) test() (c Change, changed bool) {
 	n, all := a.total()
 	mean := all.sum / float64(n)
-	variance := max(0, all.squares/float64(n)-mean*mean)
+	variance := max(0, all.squares/float64(n)-float64(mean*mean))
 	log := math.Log(2 * math.Log(float64(n)) / a.delta) // ln(2/δ′)
 	var old int64
 	var sum float64 // of the old values
@@ -121,7 +121,7 @@ func (a *ADWIN) test() (c Change, changed bool) {
 				continue
 			}
 			m := 1 / (1/float64(old-leastPart+1) + 1/float64(n-old-leastPart+1))
-			epsilon := math.Sqrt(2/m*variance*log) + 2/(3*m)*log
+			epsilon := math.Sqrt(2/m*variance*log) + float64(2/(3*m)*log)
 			before, after := sum/float64(old), (all.sum-sum)/float64(n-old)
 			if apart := math.Abs(after-before) / epsilon; apart > most {
 				most, changed = apart, true

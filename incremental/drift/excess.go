@@ -75,7 +75,8 @@ func Excess(newest []Loss, rest Loss) (all Loss, p float64) {
 	mean := all.Mean()
 	var squares float64
 	for _, l := range newest {
-		squares += (l.Sum - mean*l.Weight) * (l.Sum - mean*l.Weight)
+		d := l.Sum - float64(mean*l.Weight)
+		squares += float64(d * d)
 	}
 	q := float64(len(newest))
 	variance := q / (q - 1) * squares / (all.Weight * all.Weight) * (1 + all.Weight/rest.Weight)

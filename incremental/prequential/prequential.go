@@ -88,7 +88,7 @@ func (e *Evaluation) Add(class, answer int32, loss float64) {
 func (p *part) add(class, answer int32, loss, weight float64) {
 	p.matrix.Add(class, answer, weight)
 	if class >= 0 {
-		p.loss += weight * loss
+		p.loss += float64(weight * loss)
 		p.weight += weight
 	}
 }
@@ -149,7 +149,7 @@ func SquaredError(values []float64, class int32) float64 {
 		if int32(plane) == class {
 			target = 1
 		}
-		sum += (v - target) * (v - target)
+		sum += float64((v - target) * (v - target))
 	}
 	return sum / float64(len(values))
 }

@@ -123,7 +123,7 @@ func (s *Study) besideLoss(b *Beside, t *Tuning) error {
 	var n, sum, square float64
 	for i, x := range given.FoldLoss {
 		if d := x - chosen.FoldLoss[i]; !math.IsNaN(d) {
-			n, sum, square = n+1, sum+d, square+d*d
+			n, sum, square = n+1, sum+d, square+float64(d*d)
 		}
 	}
 	if n < 2 {

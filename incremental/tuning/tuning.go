@@ -433,7 +433,7 @@ func (t *Trial) scores(nu int) (*Scores, error) {
 	s.Error = deviation(s.Correctness, float64(t.rows))
 	for c := range weight {
 		if weight[c] > 0 {
-			e := deviation(right[c]/weight[c], float64(t.rows)*(weight[c]/v)) / seen
+			e := deviation(right[c]/weight[c], float64(float64(t.rows)*(weight[c]/v))) / seen
 			s.BalancedError += float64(e * e)
 		}
 	}
@@ -444,7 +444,7 @@ func (t *Trial) scores(nu int) (*Scores, error) {
 // deviation is the standard error of a share of n rows. It counts one more that is right and one
 // that is wrong: where all rows are right, the next may be wrong.
 func deviation(share, n float64) float64 {
-	p := (share*n + 1) / (n + 2)
+	p := (float64(share*n) + 1) / (n + 2)
 	return math.Sqrt(p * (1 - p) / (n + 2))
 }
 
@@ -560,7 +560,7 @@ func (c *Curve) choose(by Criterion, below, errors float64) Point {
 				best = p
 			}
 		}
-		most = correctness.Of(best) - errors*correctness.deviation(best)
+		most = correctness.Of(best) - float64(errors*correctness.deviation(best))
 	}
 	least := math.Inf(1)
 	for i := range c.points {
@@ -601,7 +601,7 @@ func Best(by Criterion, curves []*Curve) int {
 		if most = figures[i]; loss {
 			enough = most * (1 + sameLoss)
 		} else {
-			enough = most - preferred*by.deviation(&p)
+			enough = most - float64(preferred*by.deviation(&p))
 		}
 	}
 	return slices.IndexFunc(figures, func(x float64) bool { return x >= enough })

@@ -40,7 +40,7 @@ func (w *words) next() uint64 {
 }
 
 // uniform is the next multiple of 2^-53 in [0, 1).
-func (w *words) uniform() float64 { return float64(w.next()>>11) * 0x1p-53 }
+func (w *words) uniform() float64 { return float64(float64(w.next()>>11) * 0x1p-53) }
 
 // Normals. A half word, made odd, is a number f with 0 < |f| < 2^31; its
 // magnitude stands for the tail u = |f|/2^32, its sign for the side. |z| is
@@ -70,11 +70,11 @@ type segments [32 * perOctave]segment
 var normalTable = sync.OnceValue(func() *segments {
 	var t segments
 	for e := range octaves {
-		width := math.Ldexp(1, e) / perOctave
+		width := float64(math.Ldexp(1, e) / perOctave)
 		for k := range perOctave {
-			f := float64(perOctave+k) * width
-			z := math.RoundToEven(float64(tail(f)*knotGrid)) / knotGrid
-			end := math.RoundToEven(float64(tail(f+width)*knotGrid)) / knotGrid
+			f := float64(float64(perOctave+k) * width)
+			z := float64(math.RoundToEven(float64(tail(f)*knotGrid)) / knotGrid)
+			end := float64(math.RoundToEven(float64(tail(f+width)*knotGrid)) / knotGrid)
 			// All exact: width is a power of two, f/width a small integer.
 			b := (z - end) / width
 			t[e*perOctave+k] = segment{math.Float64bits(z + float64(b*f)), b}
@@ -85,7 +85,7 @@ var normalTable = sync.OnceValue(func() *segments {
 
 // tail is the z that a standard normal exceeds with probability f/2^32.
 func tail(f float64) float64 {
-	return float64(math.Sqrt2 * math.Erfinv(1-f*0x1p-31))
+	return float64(math.Sqrt2 * math.Erfinv(1-float64(f*0x1p-31)))
 }
 
 // normal is the standard normal of a half word.

@@ -96,7 +96,7 @@ func (a *approximation) evaluate(v, g []float64) float64 {
 			gw = math.FMA(2*coefficient, k, gw)
 			slope := 2 * a.w[l] * coefficient * derivative
 			if a.kernel.Radial() {
-				slope *= -2
+				slope = float64(-2 * slope)
 				own -= slope
 			}
 			axpy(slope, x, a.towards)

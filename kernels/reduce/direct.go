@@ -287,7 +287,7 @@ func (v *mover) evaluate(at, g []float64) float64 {
 			_, slope := v.kernel.ValueAndDerivative(s)
 			slope *= coefficient * beta
 			if v.kernel.Radial() {
-				slope *= -2
+				slope = float64(-2 * slope)
 				own -= slope
 			}
 			axpy(slope, x, v.towards)

@@ -227,7 +227,7 @@ func (c Cholesky) Reduce(ctx context.Context, p *Problem) (*Result, error) {
 		var most []float64
 		few, many := largest, c.Eta*mean // pivots that leave too few rows, and too many
 		for turn := 0; turn < bisections && len(most) < s.Points*len(s.Columns); turn++ {
-			least := few + (many-few)/2
+			least := few + float64((many-few)/2)
 			some, complete, err := s.independent(ctx, least)
 			if err != nil {
 				return nil, err

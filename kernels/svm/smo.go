@@ -387,9 +387,9 @@ func (r *search) plane() (*Plane, []float64) {
 	for i, d := range r.d {
 		slack, w := r.v[i]+p.Gamma, r.w[i]
 		p.Alpha[i] = math.Abs(w)
-		e := r.cost[i] * max(0, d*slack)
+		e := float64(r.cost[i] * max(0, d*slack))
 		p.Gap += e - float64(w*slack)
-		p.Objective += float64(w*(d-r.v[i]))/2 + e
+		p.Objective += float64(w*(d-r.v[i])/2) + e
 		values[i] = d - slack
 	}
 	return p, values

@@ -108,7 +108,7 @@ func Hyperplane(seed uint32, rows, begins int, change float64) *Stream {
 		s.add(x[:], positive)
 		for j := range turnFeatures {
 			if i >= begins {
-				w[j] += direction[j] * change
+				w[j] += float64(direction[j] * change)
 			}
 			if 0.01+r.float64() <= 0.1 {
 				direction[j] = -direction[j]
@@ -172,5 +172,5 @@ func (t *twister) uint32() uint32 {
 // float64 returns a number from [0, 1) with 53 bits, as Python's random() does.
 func (t *twister) float64() float64 {
 	a, b := t.uint32()>>5, t.uint32()>>6
-	return (float64(a)*(1<<26) + float64(b)) / (1 << 53)
+	return float64(uint64(a)<<26+uint64(b)) / (1 << 53)
 }

@@ -60,7 +60,7 @@
 // # Cost
 //
 // A point takes n normals and n² products. AVX-512 makes 16 points of one centre at a
-// time, one in each lane.
+// time, one in each lane. NEON makes as many, two in each register.
 //
 // # Same bits everywhere
 //

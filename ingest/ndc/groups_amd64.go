@@ -15,25 +15,14 @@ import (
 // AVX2, which can neither multiply 64 bits nor scatter.
 var hasGroups = cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ
 
-// placeGroups equals place, to the bit, with a row in each lane of vectors. It first
-// makes the normals of a group of rows, then its coordinates, one after another.
-func (s *Sampler) placeGroups(c *cluster) {
-	n, table, z := s.g.n, lineTable(), &s.normals[0]
-	var short [groupRows]int32
-	for rows := c.rows; len(rows) > 0; {
-		group := &short
-		if len(rows) < groupRows {
-			// A group that is cut short repeats its last row.
-			for i := range short {
-				short[i] = rows[min(i, len(rows)-1)]
-			}
-			rows = nil
-		} else {
-			group, rows = (*[groupRows]int32)(rows), rows[groupRows:]
-		}
-		normalsAVX512(z, &group[0], uint64(c.from), uint64(c.stride), (n+1)/2, &table[0])
-		transformAVX512(&c.columns[0], c.base, &group[0], z, &c.centre[0], &c.root[0], n)
-	}
+func groupTable() *uint64 { return &lineTable()[0] }
+
+func normalsOfGroup(z *float64, rows *int32, from, stride uint64, pairs int, table *uint64) {
+	normalsAVX512(z, rows, from, stride, pairs, table)
+}
+
+func transformGroup(columns *[]float32, base int, rows *int32, z, centre, root *float64, n int) {
+	transformAVX512(columns, base, rows, z, centre, root, n)
 }
 
 // lines are the segments for f·2^32, which is a word's upper half in place. Each takes

@@ -2,6 +2,10 @@
 package main
 
 import (
+	"fmt"
+	"os"
+	"strings"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -23,16 +27,37 @@ func main() {
 	normals()
 	transform()
 	Generate()
+	if err := writeNEON("../kernels_arm64.s", "../kernels_arm64.go"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+const (
+	normalsDoc = `makes 2·pairs normals of each of 16 rows, those of row r from the
+places from + r·stride on. Normal i of all rows is at z[16i].`
+	transformDoc = `writes the n coordinates round(c + zR) of each of 16 rows, that of row r
+to element base + r of its column. Normal i of all rows is at z[16i], n is above 0.`
+)
+
+// The constants of the package's words and mix.
+const (
+	step             = 0x9e3779b97f4a7c15
+	firstMultiplier  = 0xbf58476d1ce4e5b9
+	secondMultiplier = 0x94d049bb133111eb
+)
+
+func function(name, signature, doc string) {
+	TEXT(name, NOSPLIT, signature)
+	Pragma("noescape")
+	Doc(strings.Split(name+" "+doc, "\n")...)
 }
 
 func normals() {
-	TEXT("normalsAVX512", NOSPLIT, "func(z *float64, rows *int32, from, stride uint64, pairs int, table *uint64)")
-	Pragma("noescape")
-	Doc("normalsAVX512 makes 2·pairs normals of each of 16 rows, those of row r from the",
-		"places from + r·stride on. Normal i of all rows is at z[16i].")
+	function("normalsAVX512", "func(z *float64, rows *int32, from, stride uint64, pairs int, table *uint64)", normalsDoc)
 	z, pairs, table := Load(Param("z"), GP64()), Load(Param("pairs"), GP64()), Load(Param("table"), GP64())
 	place := places(Load(Param("rows"), GP64()), argument("from"), argument("stride"))
-	next, first, second := constant(0x9e3779b97f4a7c15), constant(0xbf58476d1ce4e5b9), constant(0x94d049bb133111eb)
+	next, first, second := constant(step), constant(firstMultiplier), constant(secondMultiplier)
 	n := normalOf{
 		table:   table,
 		odd:     constant(1 << 32),
@@ -114,10 +139,7 @@ func (n *normalOf) store(word VecVirtual, z Mem) {
 }
 
 func transform() {
-	TEXT("transformAVX512", NOSPLIT, "func(columns *[]float32, base int, rows *int32, z, centre, root *float64, n int)")
-	Pragma("noescape")
-	Doc("transformAVX512 writes the n coordinates round(c + zR) of each of 16 rows, that of row r",
-		"to element base + r of its column. Normal i of all rows is at z[16i], n is above 0.")
+	function("transformAVX512", "func(columns *[]float32, base int, rows *int32, z, centre, root *float64, n int)", transformDoc)
 	n := Load(Param("n"), GP64())
 	rows := ZMM()
 	VMOVDQU32(Mem{Base: Load(Param("rows"), GP64())}, rows)

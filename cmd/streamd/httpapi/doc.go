@@ -1,5 +1,5 @@
 // Package httpapi is streamd's HTTP side. It renders the served model, predictions, the
-// ledger and the admin calls as JSON, the metrics as text, and a status page.
+// ledger and the admin calls as JSON, the metrics as text, and the page of the views.
 //
 //	GET    /v1/model           the served model, or that of a window [ModelAnswer]
 //	POST   /v1/predict         labels and values of rows           [predictions.PredictAnswer]
@@ -10,7 +10,7 @@
 //	GET    /v1/history         some figures over time             [model.History]; with ?step= planes over time [model.Steps]
 //	GET    /v1/compare         the planes of two windows           [model.Comparison]
 //	GET    /v1/label-requests  rows to label next                  [LabelRequestsAnswer]
-//	GET    /v1/status          problems, and what became of records [StatusAnswer]
+//	GET    /v1/status          is it learning, right, behind; problems, counts [StatusAnswer]
 //	POST   /v1/status/seen     say that the problems have been seen [StatusAnswer]
 //	GET    /v1/epoch           the basis of a kernel and the next  [EpochAnswer]
 //	GET    /v1/regions         class regions of a kernel classifier of two features, as SVG
@@ -28,7 +28,7 @@
 //	GET    /healthz            200 while the process answers
 //	GET    /readyz             200 when this instance can answer, else 503 with the reasons
 //	GET    /metrics            Prometheus
-//	GET    /                   the status page
+//	GET    /                   the page: views of overview, model, quality, stream, blocks, past and receipts
 //
 // One table has the routes: parameters, answers and errors. The mux and the document are
 // both made from it. The document also has the types of the answers with their comments.

@@ -23,13 +23,15 @@ type glanceView struct {
 	Events   []Event
 }
 
-// answerView is the answer to a question.
+// answerView is an answer with its picture.
 type answerView struct {
-	ID, Question string
-	Class        string // good, warn, bad, or idle for one that is not known
-	Text         string
-	Notes        []string
-	Bar          *barView
+	StatusReply
+	Bar *barView
+}
+
+func answerOf(id, question string) (a answerView) {
+	a.ID, a.Question = id, question
+	return a
 }
 
 // barView is a share beside its baseline, as widths of a box of 100.
@@ -46,12 +48,7 @@ func newGlanceView(v *pageView, stream *model.Prequential, history func(model.Sp
 	minutes := history(model.SpanMinutes)
 	h := busiest(minutes, history)
 	g := &glanceView{Span: spanNames[h.Span], Events: latest(events, maxRecent)}
-	g.Answers = []answerView{
-		learning(v, lastRate(minutes), h),
-		right(v, stream, h),
-		behind(&v.Status, minutes),
-		needs(v.Problems),
-	}
+	g.Answers = newAnswers(v, stream, minutes, h)
 	baseline := math.NaN()
 	if stream.Window != nil {
 		if share, ok := largestShare(&stream.Window.Answers); ok {
@@ -61,6 +58,12 @@ func newGlanceView(v *pageView, stream *model.Prequential, history func(model.Sp
 	g.Courses = newCourses(h, baseline)
 	g.Baseline = !math.IsNaN(baseline) && g.Courses[0].Picture != ""
 	return g
+}
+
+// newAnswers answers the four questions of the first screen. h is the history of the shortest span
+// in which rows were read.
+func newAnswers(v *pageView, stream *model.Prequential, minutes, h *model.History) []answerView {
+	return []answerView{learning(v, lastRate(minutes), h), right(v, stream, h), behind(&v.Status, minutes), needs(v.Problems)}
 }
 
 var spanNames = map[model.Span]string{
@@ -125,7 +128,7 @@ func rowsPerSecond(rate float64) string {
 }
 
 func learning(v *pageView, rate *float64, h *model.History) answerView {
-	a := answerView{ID: "learning", Question: "Is it learning?"}
+	a := answerOf("learning", "Is it learning?")
 	s := &v.Status
 	at, read := lastRead(h)
 	since := "no row has been read yet"
@@ -135,24 +138,24 @@ func learning(v *pageView, rate *float64, h *model.History) answerView {
 	lag, refused := s.Lag(), problemOf(s.Problems, ProblemRefused)
 	switch {
 	case !s.InGroup:
-		a.Class, a.Text = "bad", "No"
+		a.State, a.Text = ReplyBad, "No"
 		a.Notes = append(a.Notes, "it is out of the consumer group, so nothing is read")
 	case refused != nil && (refused.Count > 0 || rate == nil || *rate == 0):
-		a.Class, a.Text = "bad", "No"
+		a.State, a.Text = ReplyBad, "No"
 		a.Notes = append(a.Notes, refused.Text, since)
 	case v.Served.Model == nil:
-		a.Class, a.Text = "warn", "Not yet"
+		a.State, a.Text = ReplyWarn, "Not yet"
 	case rate != nil && *rate > 0:
-		a.Class, a.Text = "good", "Yes"
+		a.State, a.Text = ReplyGood, "Yes"
 		a.Notes = append(a.Notes, rowsPerSecond(*rate)+" in the last minute")
 		if refused != nil {
-			a.Class, a.Notes = "warn", append(a.Notes, refused.Text)
+			a.State, a.Notes = ReplyWarn, append(a.Notes, refused.Text)
 		}
 	case lag > 0:
-		a.Class, a.Text = "warn", "No row in a minute"
+		a.State, a.Text = ReplyWarn, "No row in a minute"
 		a.Notes = append(a.Notes, "records wait to be read; "+since)
 	default:
-		a.Class, a.Text = "idle", "Waiting for rows"
+		a.State, a.Text = ReplyIdle, "Waiting for rows"
 		a.Notes = append(a.Notes, since)
 	}
 	if v.Served.Model == nil {
@@ -176,7 +179,8 @@ func problemOf(problems []Problem, kind ProblemKind) *Problem {
 
 // right tells how many answers are right: of new rows, or else of held-out ones.
 func right(v *pageView, stream *model.Prequential, h *model.History) answerView {
-	a := answerView{ID: "right", Question: "Is it right?", Class: "idle", Text: "Not known yet"}
+	a := answerOf("right", "Is it right?")
+	a.State, a.Text = ReplyIdle, "Not known yet"
 	var before []string // what the detector remembers over a restart, which empties the window
 	if d := stream.Drift; stream.Window == nil && d != nil && d.Error.Share != nil {
 		before = []string{percent(1-*d.Error.Share) + " of " + thousands(d.Error.Rows) + " judged rows were right before it"}
@@ -200,12 +204,12 @@ func right(v *pageView, stream *model.Prequential, h *model.History) answerView 
 	}
 	a.Text = percent(of.Correctness)
 	a.Notes = []string{what}
-	a.Class = "good"
+	a.State = ReplyGood
 	if baseline, ok := largestShare(of); ok {
 		a.Bar = &barView{100 * of.Correctness, 100 * baseline}
 		a.Notes = append(a.Notes, "always the largest class: "+percent(baseline))
 		if of.Correctness <= baseline && len(of.Classes) > 1 {
-			a.Class = "warn"
+			a.State = ReplyWarn
 			a.Notes[1] += ", no worse"
 		}
 	}
@@ -216,21 +220,21 @@ func right(v *pageView, stream *model.Prequential, h *model.History) answerView 
 
 // behind tells how many records wait, and for how long at the present pace.
 func behind(s *Status, minutes *model.History) answerView {
-	a := answerView{ID: "behind", Question: "Is it behind?"}
+	a := answerOf("behind", "Is it behind?")
 	lag := s.Lag()
 	in := fmt.Sprintf("in %s partition%s", thousands(len(s.Partitions)), plural(len(s.Partitions)))
 	switch {
 	case lag < 0:
-		a.Class, a.Text = "idle", "Not known"
+		a.State, a.Text = ReplyIdle, "Not known"
 		if s.InGroup {
 			a.Notes = []string{"not all partitions have been read yet"}
 		} else {
-			a.Class, a.Notes = "bad", []string{"not in the consumer group"}
+			a.State, a.Notes = ReplyBad, []string{"not in the consumer group"}
 		}
 	case lag == 0:
-		a.Class, a.Text, a.Notes = "good", "No", []string{"0 records wait " + in}
+		a.State, a.Text, a.Notes = ReplyGood, "No", []string{"0 records wait " + in}
 	default:
-		a.Class, a.Text = "warn", thousands(lag)+" record"+plural(int(min(lag, 2)))
+		a.State, a.Text = ReplyWarn, thousands(lag)+" record"+plural(int(min(lag, 2)))
 		a.Notes = []string{"wait " + in}
 		change, over := lagChange(minutes)
 		switch {
@@ -243,7 +247,7 @@ func behind(s *Status, minutes *model.History) answerView {
 			a.Notes = append(a.Notes, "no fewer than a minute ago")
 		}
 		if change <= 0 && lag <= fewWait {
-			a.Class = "good" // the records that have just come
+			a.State = ReplyGood // the records that have just come
 		}
 	}
 	return a
@@ -270,20 +274,18 @@ func lagChange(h *model.History) (change, seconds float64) {
 }
 
 func needs(problems []problemView) answerView {
-	a := answerView{ID: "needs", Question: "What needs you?", Class: "good", Text: "Nothing", Notes: []string{"no problem is known"}}
+	a := answerOf("needs", "What needs you?")
+	a.State, a.Text, a.Notes = ReplyGood, "Nothing", []string{"no problem is known"}
 	n := len(problems)
 	for n > 0 && problems[n-1].Class == "hint" { // they come last
 		n--
 	}
 	if n < len(problems) {
-		a.Notes = []string{"no problem is known; a hint is above"}
+		a.Notes = []string{"no problem is known; there is a hint"}
 	}
 	if n > 0 {
-		a.Class, a.Text = problems[0].Class, fmt.Sprintf("%d problem%s", n, plural(n))
-		a.Notes = []string{"the list above says what to do"}
-		if n == 1 {
-			a.Notes = []string{"see above"}
-		}
+		a.State, a.Text = ReplyState(problems[0].Class), fmt.Sprintf("%d problem%s", n, plural(n))
+		a.Notes = []string{"the list of problems says what to do"}
 	}
 	return a
 }

@@ -123,10 +123,31 @@ type StatusAnswer struct {
 	AsOf     time.Time          `json:"as_of"`               // time of the answer
 	Ready    bool               `json:"ready"`               // whether the daemon is ready, as GET /readyz says
 	NotReady string             `json:"not_ready,omitempty"` // why it is not
+	Answers  []StatusReply      `json:"answers"`             // is it learning, is it right, is it behind, what needs you
 	Problems []StatusProblem    `json:"problems"`            // what an operator should know or act on, the gravest first
 	Records  model.RecordCounts `json:"records"`             // records since the snapshot was made, by what became of them
 	Rows     model.RowCounts    `json:"rows"`                // rows of the records that could be decoded
 }
+
+// StatusReply answers one of the questions of the page's first screen.
+type StatusReply struct {
+	ID       string     `json:"id"`       // learning, right, behind or needs
+	Question string     `json:"question"` // for people
+	State    ReplyState `json:"state"`    // good, warn, bad, or idle for an answer that is not known or of no rows
+	Text     string     `json:"text"`     // answer in a word, or its figure
+	Notes    []string   `json:"notes"`    // what it rests on: the baseline, the rate, the reason
+}
+
+// ReplyState says how good an answer is.
+type ReplyState string
+
+// The states.
+const (
+	ReplyGood ReplyState = "good"
+	ReplyWarn ReplyState = "warn"
+	ReplyBad  ReplyState = "bad"
+	ReplyIdle ReplyState = "idle"
+)
 
 // StatusProblem is a problem with its level.
 type StatusProblem struct {
@@ -135,8 +156,14 @@ type StatusProblem struct {
 }
 
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
-	now := s.service.Status()
-	a := StatusAnswer{AsOf: time.Now().UTC(), Ready: now.NotReady == "", NotReady: now.NotReady, Problems: []StatusProblem{}, Records: now.Records, Rows: now.Rows}
+	v := s.newPageView(viewOverview)
+	now, minutes := v.Status, s.service.History(model.SpanMinutes)
+	var replies []StatusReply
+	for _, a := range newAnswers(v, s.service.Prequential(), minutes, busiest(minutes, s.service.History)) {
+		a.Notes = append([]string{}, a.Notes...) // an empty list is no null
+		replies = append(replies, a.StatusReply)
+	}
+	a := StatusAnswer{AsOf: v.Now.UTC(), Answers: replies, Ready: now.NotReady == "", NotReady: now.NotReady, Problems: []StatusProblem{}, Records: now.Records, Rows: now.Rows}
 	for _, p := range now.Problems {
 		a.Problems = append(a.Problems, StatusProblem{p.Level(), p})
 	}

@@ -63,6 +63,7 @@ func pick() *variant {
 
 const (
 	blockAVX512 = 5
+	widthAVX2   = 2 // the columns of right of a rectangle
 
 	// Up to this many columns are packed by the kernels that sum them, without panels.
 	// Fewer than a block, and more than these, are faster packed first.
@@ -79,8 +80,8 @@ type (
 var (
 	rectanglesAVX512 = []rectangle{rectangle1AVX512, rectangle2AVX512, rectangle3AVX512, rectangle4AVX512, rectangle5AVX512}
 	trianglesAVX512  = []triangle{triangle1AVX512, triangle2AVX512, triangle3AVX512, triangle4AVX512, triangle5AVX512}
-	rectanglesAVX2   = []rectangle{rectangle1AVX2, rectangle2AVX2, rectangle3AVX2}
-	trianglesAVX2    = []triangle{triangle1AVX2, triangle2AVX2, triangle3AVX2}
+	rectanglesAVX2   = []rectangle{rectangle1AVX2, rectangle2AVX2, rectangle3AVX2, rectangle4AVX2, rectangle5AVX2, rectangle6AVX2}
+	trianglesAVX2    = []triangle{triangle1AVX2, triangle2AVX2, triangle3AVX2, triangle4AVX2, triangle5AVX2, triangle6AVX2}
 )
 
 // The fused kernels, for float32 and for float64.
@@ -96,11 +97,11 @@ var fusedKernelsAVX512 = [2]struct {
 }}
 
 func accumulateAVX512(s, cross, left, right []float64, n, rows int) {
-	accumulatePanels(trianglesAVX512, rectanglesAVX512, s, cross, left, right, n, rows)
+	accumulatePanels(trianglesAVX512, rectanglesAVX512, blockAVX512, s, cross, left, right, n, rows)
 }
 
 func accumulateAVX2(s, cross, left, right []float64, n, rows int) {
-	accumulatePanels(trianglesAVX2, rectanglesAVX2, s, cross, left, right, n, rows)
+	accumulatePanels(trianglesAVX2, rectanglesAVX2, widthAVX2, s, cross, left, right, n, rows)
 }
 
 // fusedAVX512 packs and sums a stretch. The first block of columns is packed by its

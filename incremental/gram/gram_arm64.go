@@ -24,7 +24,7 @@ var (
 )
 
 func accumulateNEON(s, cross, left, right []float64, n, rows int) {
-	accumulatePanels(trianglesNEON, rectanglesNEON, s, cross, left, right, n, rows)
+	accumulatePanels(trianglesNEON, rectanglesNEON, len(rectanglesNEON), s, cross, left, right, n, rows)
 }
 
 var packersNEON = packers{

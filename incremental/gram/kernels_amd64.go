@@ -295,7 +295,7 @@ func sumNarrow64x10AVX512(lanes *float64, tile *float64, rings *byte, step int, 
 func foldNarrowAVX512(sums *float64, lanes *float64, count int)
 
 // rectangle1AVX2 adds to 1 rows of the packed triangle the sums
-// of a tile's products: of the columns of left from left on with blocks·3 columns
+// of a tile's products: of the columns of left from left on with blocks·2 columns
 // of right. cross is the first row's first entry; that row has row entries, and
 // the next ones have one more each. rows is a multiple of 16 above 0.
 //
@@ -311,7 +311,7 @@ func rectangle1AVX2(cross *float64, row int, left *float64, right *float64, rows
 func triangle1AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
 // rectangle2AVX2 adds to 2 rows of the packed triangle the sums
-// of a tile's products: of the columns of left from left on with blocks·3 columns
+// of a tile's products: of the columns of left from left on with blocks·2 columns
 // of right. cross is the first row's first entry; that row has row entries, and
 // the next ones have one more each. rows is a multiple of 16 above 0.
 //
@@ -327,7 +327,7 @@ func rectangle2AVX2(cross *float64, row int, left *float64, right *float64, rows
 func triangle2AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
 // rectangle3AVX2 adds to 3 rows of the packed triangle the sums
-// of a tile's products: of the columns of left from left on with blocks·3 columns
+// of a tile's products: of the columns of left from left on with blocks·2 columns
 // of right. cross is the first row's first entry; that row has row entries, and
 // the next ones have one more each. rows is a multiple of 16 above 0.
 //
@@ -341,6 +341,54 @@ func rectangle3AVX2(cross *float64, row int, left *float64, right *float64, rows
 //
 //go:noescape
 func triangle3AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
+
+// rectangle4AVX2 adds to 4 rows of the packed triangle the sums
+// of a tile's products: of the columns of left from left on with blocks·2 columns
+// of right. cross is the first row's first entry; that row has row entries, and
+// the next ones have one more each. rows is a multiple of 16 above 0.
+//
+//go:noescape
+func rectangle4AVX2(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
+
+// triangle4AVX2 adds to s the sums of 4 columns of left, and to the same
+// number of rows of the packed triangle, whose last entries are on the diagonal,
+// the sums of the products with the columns of right. cross, row and rows are as
+// for rectangles.
+//
+//go:noescape
+func triangle4AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
+
+// rectangle5AVX2 adds to 5 rows of the packed triangle the sums
+// of a tile's products: of the columns of left from left on with blocks·2 columns
+// of right. cross is the first row's first entry; that row has row entries, and
+// the next ones have one more each. rows is a multiple of 16 above 0.
+//
+//go:noescape
+func rectangle5AVX2(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
+
+// triangle5AVX2 adds to s the sums of 5 columns of left, and to the same
+// number of rows of the packed triangle, whose last entries are on the diagonal,
+// the sums of the products with the columns of right. cross, row and rows are as
+// for rectangles.
+//
+//go:noescape
+func triangle5AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
+
+// rectangle6AVX2 adds to 6 rows of the packed triangle the sums
+// of a tile's products: of the columns of left from left on with blocks·2 columns
+// of right. cross is the first row's first entry; that row has row entries, and
+// the next ones have one more each. rows is a multiple of 16 above 0.
+//
+//go:noescape
+func rectangle6AVX2(cross *float64, row int, left *float64, right *float64, rows int, blocks int)
+
+// triangle6AVX2 adds to s the sums of 6 columns of left, and to the same
+// number of rows of the packed triangle, whose last entries are on the diagonal,
+// the sums of the products with the columns of right. cross, row and rows are as
+// for rectangles.
+//
+//go:noescape
+func triangle6AVX2(s *float64, cross *float64, row int, left *float64, right *float64, rows int)
 
 // plan32AVX512 plans the places of those rows that are in keep and of the class,
 // which has position rows already, and returns how many it has then. rows is a multiple

@@ -9,7 +9,7 @@ import "unsafe"
 // panel stays in the second-level cache for the next block. A panel of left fits the
 // second-level cache, too.
 const (
-	panelRight = 60 // a multiple of any block
+	panelRight = 60 // a multiple of any block's columns
 	panelLeft  = 240
 )
 
@@ -20,8 +20,9 @@ type (
 )
 
 // accumulatePanels takes each block of a panel of left along the columns of a panel of
-// right. There are as many kernels of either shape as a block has columns.
-func accumulatePanels(triangles []triangle, rectangles []rectangle, s, cross, left, right []float64, n, rows int) {
+// right. There are as many kernels of either shape as a block of left has columns. Rectangles
+// take width columns of right at a time.
+func accumulatePanels(triangles []triangle, rectangles []rectangle, width int, s, cross, left, right []float64, n, rows int) {
 	block := len(triangles)
 	for top := 0; top < n; top += panelLeft {
 		bottom := min(top+panelLeft, n)
@@ -29,7 +30,7 @@ func accumulatePanels(triangles []triangle, rectangles []rectangle, s, cross, le
 			end := k + panelRight
 			for j := max(top, k); j < bottom; j += block {
 				h := min(block, n-j)
-				if blocks := (min(end, j) - k) / block; blocks > 0 {
+				if blocks := (min(end, j) - k) / width; blocks > 0 {
 					rectangles[h-1](&cross[PackedLen(j)+k], j+1, &left[j*tileStride], &right[k*tileStride], rows, blocks)
 				}
 				if j < end {

@@ -11,11 +11,13 @@ import (
 // A rectangle is the sums of h columns of left with a few columns of right. In AVX-512
 // 5×5 accumulators of one register each leave room for five columns of left and one of
 // right: 25 multiply-adds need ten loads. In AVX2 an accumulator takes two registers. A
-// 3×3 block sums the low lanes first and then the high lanes; smaller blocks have
-// registers for both at once.
+// 6×2 block sums the low lanes first and then the high lanes: twelve accumulators keep two
+// units of four cycles busy, and twelve multiply-adds need eight loads. Small blocks have
+// registers for both halves at once.
 const (
 	avx512Block = 5
-	avx2Block   = 3
+	avx2Block   = 6
+	avx2Width   = 2 // columns of right
 )
 
 const rectangleDoc = `adds to %d rows of the packed triangle the sums
@@ -55,11 +57,12 @@ func rectangleAVX512(h int) {
 	left, right := pointer("left"), pointer("right")
 	end, blocks := pointer("rows"), pointer("blocks")
 	SHLQ(Imm(3), end)
+	ADDQ(end, left)
+	ADDQ(end, right)
 	Label("block")
 	acc := rectangleAccumulators(h)
 	offset := GP64()
-	XORQ(offset, offset)
-	loop("rows", offset, end, 2*64, func() {
+	loopToZero("rows", offset, end, 2*64, func() {
 		for half := range 2 {
 			at := func(base Register, c int) Mem { return columnAt(base, c, offset, 0).Offset(64 * half) }
 			addRectangle(acc, func(r int) VecVirtual { return loaded(at(left, r)) },
@@ -160,18 +163,13 @@ func rowsOfZMM(n int, length func(r int) int) [][]VecVirtual {
 }
 
 // firstEntries is the mask of the first n numbers of a vector.
-func firstEntries(n int) Register {
+func firstEntries(n int) Register { return mask(1<<n - 1) }
+
+func mask(bits uint32) Register {
 	r, k := GP32(), K()
-	MOVL(U32(1<<n-1), r)
+	MOVL(U32(bits), r)
 	KMOVW(r, k)
 	return k
-}
-
-// foldOrder loads the final permutation of foldAVX512.
-func foldOrder() VecVirtual {
-	order := ZMM()
-	VMOVDQU64(symbol(foldOrderName), order)
-	return order
 }
 
 const foldOrderName = "foldOrder"
@@ -183,14 +181,27 @@ func foldOrderTable() {
 	}
 }
 
+// A folding has the constants of foldAVX512.
+type folding struct {
+	order VecVirtual // of the last permutation
+	high  Register   // the mask of a vector's upper half
+	odd   Register   // the mask of every second number
+}
+
+func newFolding() folding {
+	f := folding{order: ZMM(), high: mask(0xf0), odd: mask(0xaa)}
+	VMOVDQU64(symbol(foldOrderName), f.order)
+	return f
+}
+
 // foldAVX512 adds up the lanes of each of one to five accumulators, in the canonical
 // order, and returns the sums in the first accumulator's register.
-func foldAVX512(acc []VecVirtual, order VecVirtual) VecVirtual {
+func foldAVX512(acc []VecVirtual, f folding) VecVirtual {
 	of := func(i int) VecVirtual { return acc[min(i, len(acc)-1)] }
-	foldFours(of(0), of(1))
+	f.fours(of(0), of(1))
 	switch {
 	case len(acc) > 2:
-		foldFours(of(2), of(3))
+		f.fours(of(2), of(3))
 		foldTwos(of(0), of(2))
 	default:
 		foldTwos(of(0), of(0))
@@ -198,38 +209,52 @@ func foldAVX512(acc []VecVirtual, order VecVirtual) VecVirtual {
 	fifth := of(0)
 	if len(acc) > 4 {
 		fifth = of(4)
-		foldFours(fifth, fifth)
+		f.fours(fifth, fifth)
 		foldTwos(fifth, fifth)
 	}
-	foldOnes(of(0), fifth)
-	VPERMPD(of(0), order, of(0))
+	f.ones(of(0), fifth)
+	VPERMPD(of(0), f.order, of(0))
 	return of(0)
 }
 
-// Each step of folding halves two registers into the first: it puts their lower halves
-// side by side, and their upper halves, and adds.
-func foldFours(x, y VecVirtual) { halve(x, y, 0x44, 0xee) } // l0+l4 … l3+l7
-func foldTwos(x, y VecVirtual)  { halve(x, y, 0x88, 0xdd) } // (l0+l4)+(l2+l6), (l1+l5)+(l3+l7)
+// Each step of folding halves two registers into the first: it puts one half of each side
+// by side, then the other halves, and adds. Only one port of the processor shuffles, but
+// every port that adds can blend. A sum does not depend on which number is added to which.
+// So a step takes one half from each by a blend, and shuffles only the other halves.
 
-func halve(x, y VecVirtual, lower, upper uint64) {
+// fours adds l0+l4 … l3+l7 of x and of y.
+func (f folding) fours(x, y VecVirtual) {
+	swapped := ZMM()
+	VSHUFF64X2(Imm(0x4e), y, x, swapped) // the upper half of x, the lower half of y
+	if y != x {
+		VMOVAPD(y, f.high, x)
+	}
+	VADDPD(swapped, x, x)
+}
+
+// foldTwos adds (l0+l4)+(l2+l6) and (l1+l5)+(l3+l7). No blend keeps their order.
+func foldTwos(x, y VecVirtual) {
 	l := ZMM()
-	VSHUFF64X2(Imm(lower), y, x, l)
-	VSHUFF64X2(Imm(upper), y, x, x)
+	VSHUFF64X2(Imm(0x88), y, x, l)
+	VSHUFF64X2(Imm(0xdd), y, x, x)
 	VADDPD(l, x, x)
 }
 
-func foldOnes(x, y VecVirtual) {
-	even := ZMM()
-	VUNPCKLPD(y, x, even)
-	VUNPCKHPD(y, x, x)
-	VADDPD(even, x, x)
+// ones adds the last two sums.
+func (f folding) ones(x, y VecVirtual) {
+	swapped := ZMM()
+	VSHUFPD(Imm(0x55), y, x, swapped) // the odd numbers of x, the even ones of y
+	if y != x {
+		VMOVAPD(y, f.odd, x)
+	}
+	VADDPD(swapped, x, x)
 }
 
 // addRows adds the folded accumulators of each row to the numbers at its address. It
 // loads all of them before it stores any: rows are so close to each other that a load
 // would wait for the last row's store.
 func addRows(addresses []Register, acc [][]VecVirtual) {
-	order := foldOrder()
+	f := newFolding()
 	masks := map[int]Register{}
 	for _, a := range acc {
 		if masks[len(a)] == nil {
@@ -238,7 +263,7 @@ func addRows(addresses []Register, acc [][]VecVirtual) {
 	}
 	sums := make([]VecVirtual, len(acc))
 	for r, a := range acc {
-		sums[r] = foldAVX512(a, order)
+		sums[r] = foldAVX512(a, f)
 	}
 	for r, a := range acc {
 		old := ZMM()
@@ -251,26 +276,26 @@ func addRows(addresses []Register, acc [][]VecVirtual) {
 }
 
 func rectangleAVX2(h int) {
-	const w = avx2Block
+	const w = avx2Width
 	function(fmt.Sprintf("rectangle%dAVX2", h),
 		"func(cross *float64, row int, left, right *float64, rows, blocks int)", rectangleDoc, h, w)
 	rows := rowPointers(h)
 	left, right := pointer("left"), pointer("right")
 	end, blocks := pointer("rows"), pointer("blocks")
 	SHLQ(Imm(3), end)
+	ADDQ(end, left)
+	ADDQ(end, right)
+	low := lowHalves(h)
 	Label("block")
-	acc := bothHalves(h+1, h*w, end, func(half int, offset Register, acc []VecVirtual) {
-		u := loadColumns(left, h, offset, half)
-		d := YMM()
-		for c := range w {
-			VMOVUPD(columnAt(right, c, offset, half), d)
-			for r := range u {
-				VFMADD231PD(u[r], d, acc[r*w+c])
-			}
-		}
-	})
+	entries := make([]entry, 0, h*w)
 	for r := range h {
-		addToAVX2(rows[r], acc[r*w:(r+1)*w])
+		for c := range w {
+			entries = append(entries, entry{r, c})
+		}
+	}
+	acc := bothHalves("", entries, left, right, end, low)
+	for r := range h {
+		addToAVX2(rows[r], 0, acc[r*w:(r+1)*w])
 		ADDQ(U32(8*w), rows[r])
 	}
 	ADDQ(U32(w*tileStride), right)
@@ -280,49 +305,94 @@ func rectangleAVX2(h int) {
 	RET()
 }
 
+// triangleAVX2 writes a triangle as one pass for every two columns of right. The last pass
+// has the fewest entries, so it takes s too.
 func triangleAVX2(h int) {
+	const w = avx2Width
 	function(fmt.Sprintf("triangle%dAVX2", h),
 		"func(s, cross *float64, row int, left, right *float64, rows int)", triangleDoc, h)
 	rows := rowPointers(h)
 	s, left, right, end := pointer("s"), pointer("left"), pointer("right"), pointer("rows")
 	SHLQ(Imm(3), end)
-	n := h + h*(h+1)/2
-	acc := bothHalves(h+1, n, end, func(half int, offset Register, acc []VecVirtual) {
-		u := loadColumns(left, h, offset, half)
-		for r := range u {
-			VADDPD(u[r], acc[r], acc[r])
-		}
-		d := YMM()
-		for c := range h {
-			VMOVUPD(columnAt(right, c, offset, half), d)
-			for r := c; r < h; r++ {
-				VFMADD231PD(u[r], d, acc[h+r*(r+1)/2+c])
+	ADDQ(end, left)
+	ADDQ(end, right)
+	low := lowHalves(h)
+	for first := 0; first < h; first += w {
+		var entries []entry
+		if first+w >= h {
+			for r := range h {
+				entries = append(entries, entry{r, sumOnly})
 			}
 		}
-	})
-	addToAVX2(s, acc[:h])
-	for r := range h {
-		addToAVX2(rows[r], acc[h+r*(r+1)/2:][:r+1])
+		for r := first; r < h; r++ {
+			for c := first; c <= min(r, first+w-1); c++ {
+				entries = append(entries, entry{r, c})
+			}
+		}
+		acc := bothHalves(fmt.Sprint(first), entries, left, right, end, low)
+		for len(entries) > 0 {
+			// n counts the leading entries whose sums are consecutive numbers.
+			r, c, n := entries[0].row, entries[0].column, 1
+			for n < len(entries) && (c == sumOnly) == (entries[n].column == sumOnly) && (c == sumOnly || entries[n].row == r) {
+				n++
+			}
+			if c == sumOnly {
+				addToAVX2(s, 0, acc[:n])
+			} else {
+				addToAVX2(rows[r], 8*c, acc[:n])
+			}
+			entries, acc = entries[n:], acc[n:]
+		}
 	}
 	VZEROUPPER()
 	RET()
 }
 
-func loadColumns(base Register, h int, offset Register, half int) []VecVirtual {
-	u := make([]VecVirtual, h)
-	for r := range u {
-		u[r] = YMM()
-		VMOVUPD(columnAt(base, r, offset, half), u[r])
+// An entry is the sum of the products of a column of left, row, with one of right.
+type entry struct{ row, column int }
+
+// sumOnly, in place of a column of right, stands for the sum of the row itself.
+const sumOnly = -1
+
+// addEntries adds 4 rows to the accumulators of entries, which are in order of their rows.
+func addEntries(entries []entry, acc []VecVirtual, at func(base Register, c int) Mem, left, right Register) {
+	d := map[int]VecVirtual{}
+	for _, e := range entries {
+		if e.column != sumOnly && d[e.column] == nil {
+			d[e.column] = YMM()
+			VMOVUPD(at(right, e.column), d[e.column])
+		}
 	}
-	return u
+	u, row := YMM(), -1
+	for i, e := range entries {
+		if e.column == sumOnly {
+			VADDPD(at(left, e.row), acc[i], acc[i])
+			continue
+		}
+		if e.row != row {
+			row = e.row
+			VMOVUPD(at(left, row), u)
+		}
+		VFMADD231PD(u, d[e.column], acc[i])
+	}
 }
 
-// bothHalves sums lanes 0 to 3 and lanes 4 to 7 of n accumulators over a tile's rows up
-// to byte end of a column, and adds the two. Its body adds 4 of 16 rows: the given half,
-// 0 or 1 in the first 8 rows and 2 or 3 in the next. The body needs own registers.
-func bothHalves(own, n int, end Register, body func(half int, offset Register, acc []VecVirtual)) []VecVirtual {
+// lowHalves is the memory of bothHalves for h columns of left.
+func lowHalves(h int) Mem {
+	if h*avx2Width <= 6 {
+		return Mem{}
+	}
+	return AllocLocal(h * avx2Width * 32)
+}
+
+// bothHalves sums lanes 0 to 3 and then lanes 4 to 7 of the entries over a tile's rows, and
+// adds the two. Few entries have registers for both at once. A column has end bytes, and left
+// and right point behind their first column.
+func bothHalves(label string, entries []entry, left, right, end Register, low Mem) []VecVirtual {
+	const own = avx2Width + 1 // registers beside the accumulators
+	n := len(entries)
 	offset := GP64()
-	sum := func(label string, halves ...int) (acc [2][]VecVirtual) {
+	sum := func(name string, halves ...int) (acc [2][]VecVirtual) {
 		for _, half := range halves {
 			for range n {
 				a := YMM()
@@ -330,11 +400,10 @@ func bothHalves(own, n int, end Register, body func(half int, offset Register, a
 				acc[half] = append(acc[half], a)
 			}
 		}
-		XORQ(offset, offset)
-		loop(label, offset, end, 2*64, func() {
+		loopToZero(name+label, offset, end, 2*64, func() {
 			for i := range 2 {
 				for _, half := range halves {
-					body(2*i+half, offset, acc[half])
+					addEntries(entries, acc[half], func(base Register, c int) Mem { return columnAt(base, c, offset, 2*i+half) }, left, right)
 				}
 			}
 		})
@@ -347,7 +416,6 @@ func bothHalves(own, n int, end Register, body func(half int, offset Register, a
 		}
 		return acc[1]
 	}
-	low := AllocLocal(n * 32)
 	for i, a := range sum("low", 0)[0] {
 		VMOVUPD(a, low.Offset(32*i))
 	}
@@ -360,7 +428,7 @@ func bothHalves(own, n int, end Register, body func(half int, offset Register, a
 
 // addToAVX2 adds up the four partial sums of each of up to three accumulators,
 // in the canonical order, and adds the results to consecutive numbers.
-func addToAVX2(address Register, acc []VecVirtual) {
+func addToAVX2(address Register, offset int, acc []VecVirtual) {
 	pairs := make([]VecVirtual, len(acc))
 	for i, a := range acc {
 		high := XMM()
@@ -374,7 +442,7 @@ func addToAVX2(address Register, acc []VecVirtual) {
 		VUNPCKLPD(b, a, even)
 		VUNPCKHPD(b, a, odd)
 		VADDPD(odd, even, even)
-		at := Mem{Base: address, Disp: 8 * i}
+		at := Mem{Base: address, Disp: offset + 8*i}
 		if i+1 < len(acc) {
 			VADDPD(at, even, even)
 			VMOVUPD(even, at)

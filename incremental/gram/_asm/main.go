@@ -103,5 +103,17 @@ func loop(label string, counter Register, end Op, step int, body func()) {
 	JLT(LabelRef(label))
 }
 
+// loopToZero runs body for the counter from −end to −step, at least once. The addition that
+// ends an iteration sets the flags of the branch. Together they are one operation, on a port
+// of the processor that does not multiply.
+func loopToZero(label string, counter, end Register, step int, body func()) {
+	MOVQ(end, counter)
+	NEGQ(counter)
+	Label(label)
+	body()
+	ADDQ(U32(step), counter)
+	JNZ(LabelRef(label))
+}
+
 // symbol is a table of the assembly.
 func symbol(name string) Mem { return NewDataAddr(Symbol{Name: name, Static: true}, 0) }

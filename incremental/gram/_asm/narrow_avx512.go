@@ -431,6 +431,7 @@ multiple of 8.`)
 	sums, from, count := pointer("sums"), pointer("lanes"), pointer("count")
 	zero := ZMM()
 	VPXORQ(zero, zero, zero)
+	f := newFolding()
 	fold := func() VecVirtual {
 		acc := make([]VecVirtual, lanes)
 		for i := range acc {
@@ -438,7 +439,7 @@ multiple of 8.`)
 			acc[i] = loaded(at)
 			VMOVUPD(zero, at)
 		}
-		return foldEightAVX512(acc)
+		return foldEightAVX512(acc, f)
 	}
 	SUBQ(Imm(lanes), count)
 	JLT(LabelRef("few"))
@@ -487,12 +488,12 @@ func parameter(name string) Mem {
 
 // foldEightAVX512 adds up the lanes of each of eight accumulators, in the canonical order,
 // and returns the sums in their order.
-func foldEightAVX512(acc []VecVirtual) VecVirtual {
+func foldEightAVX512(acc []VecVirtual, f folding) VecVirtual {
 	for i := range 2 { // the even ones, and the odd ones
-		foldFours(acc[i], acc[i+2])
-		foldFours(acc[i+4], acc[i+6])
+		f.fours(acc[i], acc[i+2])
+		f.fours(acc[i+4], acc[i+6])
 		foldTwos(acc[i], acc[i+4])
 	}
-	foldOnes(acc[0], acc[1])
+	f.ones(acc[0], acc[1])
 	return acc[0]
 }

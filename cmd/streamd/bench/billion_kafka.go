@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"time"
 
 	"streamd/cmd/streamd/httpapi"
 )
@@ -24,9 +23,6 @@ const (
 
 	// maxLag is the number of messages of a partition that the daemon may be behind.
 	maxLag = 256
-
-	// modelInterval is the time between two solves. The course is as coarse as that.
-	modelInterval = 100 * time.Millisecond
 )
 
 func (s KafkaSource) parameters() []Parameter {
@@ -61,9 +57,8 @@ func (s KafkaSource) learn(ctx context.Context, b *Billion, r *longRun) (done *l
 		err = errors.Join(err, t.drop(ctx))
 	}()
 	d, err := b.Program.start(r.dir, b.Log, t.settings("daemon", b.Points, map[string]string{
-		"model.nu":             strconv.FormatFloat(Nu, 'g', -1, 64),
-		"model.solve_interval": modelInterval.String(),
-		"snapshot.file":        filepath.Join(r.dir, "streamd.db"),
+		"model.nu":      strconv.FormatFloat(Nu, 'g', -1, 64),
+		"snapshot.file": filepath.Join(r.dir, "streamd.db"),
 	}))
 	if err != nil {
 		return nil, err

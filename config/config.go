@@ -158,7 +158,7 @@ type Model struct {
 	Standardise    Switch             `key:"standardise" default:"false" choices:"false|true|auto" help:"Solve with every feature scaled to mean 0 and variance 1. auto: the better of the two, chosen together with model.nu: auto."`
 	Knowledge      string             `key:"knowledge" help:"YAML file of rules beside the rows, such as {when: age >= 40, then: risk}: see config/README.md. Empty: none."`
 	Mu             Nu                 `key:"mu" default:"10" help:"Weight μ > 0 of the slack of the rules of model.knowledge. auto: the best of 0.01 to 10000, chosen together with model.nu: auto."`
-	SolveInterval  time.Duration      `key:"solve_interval" default:"1s" min:"10ms" help:"Least time between two solves while blocks arrive."`
+	SolveShare     float64            `key:"solve_share" default:"0.05" above:"0" max:"1" help:"Most of one core's time, while blocks arrive, that solves take: the next begins as soon as blocks have come and the last ones took less."`
 	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks that they were not fitted on. A fold's sums are as large as the model's. 0: none."`
 	Method         Method             `key:"method" default:"psvm" choices:"psvm|means|lasso" help:"How planes are read off the sums: by least squares (psvm), also with few features (lasso), or as the difference of means (means)."`
 	Refine         Refine             `key:"refine" default:"none" choices:"none|line|full|logistic|auto|hinge|sparse|minimal|features|nlp|unlabelled" help:"Newton steps by rows: along w (line), in all directions (full), of all planes (logistic), the best (auto), or a machine of config/README.md."`

@@ -34,7 +34,7 @@ type key struct {
 	index    []int // place of the field in Config
 	fallback reflect.Value
 	choices  []string      // nil: none are listed
-	min, max reflect.Value // bounds of a whole number; invalid: none
+	min, max reflect.Value // bounds of a number; invalid: none
 	above    *float64      // strict lower bound of a number; nil: none
 }
 
@@ -300,12 +300,20 @@ func (k *key) isChoice(text string) error {
 	return fmt.Errorf("want %s%s", oneOf(k.choices), didYouMean(nearest(text, k.choices)))
 }
 
+// less compares two numbers of one type.
+func less(a, b reflect.Value) bool {
+	if a.CanFloat() {
+		return a.Float() < b.Float()
+	}
+	return a.Int() < b.Int()
+}
+
 // inBounds checks a number against the key's bounds.
 func (k *key) inBounds(v reflect.Value) error {
-	if k.min.IsValid() && v.Int() < k.min.Int() {
+	if k.min.IsValid() && less(v, k.min) {
 		return fmt.Errorf("want at least %s", formatScalar(k.min))
 	}
-	if k.max.IsValid() && v.Int() > k.max.Int() {
+	if k.max.IsValid() && less(k.max, v) {
 		return fmt.Errorf("want at most %s", formatScalar(k.max))
 	}
 	if k.above != nil && v.Float() <= *k.above {

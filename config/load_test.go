@@ -113,6 +113,9 @@ func drawText(rt *rapid.T, k *key, label string) string {
 		return "" // the file would have to exist
 	}
 	n := rapid.Int64Range(2, 1000).Draw(rt, label)
+	if k.max.IsValid() && k.max.CanFloat() {
+		return fmt.Sprint(k.max.Float() / float64(n))
+	}
 	switch k.Type {
 	case "kernel":
 		return fmt.Sprintf("gaussian(gamma=%d)", n)

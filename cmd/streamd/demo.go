@@ -69,6 +69,7 @@ type demoReport struct {
 	Rows          int64     `json:"rows"`
 	Seconds       float64   `json:"seconds"` // from the first point written to the model of all of them
 	RowsPerSecond float64   `json:"rows_per_second"`
+	FreshSeconds  float64   `json:"fresh_seconds"` // from the acknowledgement of the last block to the model of all of them
 	TrainAccuracy float64   `json:"train_accuracy"`
 	TrainRows     int64     `json:"train_rows"` // rows that train_accuracy was measured on
 	TestAccuracy  float64   `json:"test_accuracy"`
@@ -202,22 +203,20 @@ func (c *demoCmd) replay(broker string, first, rows int64) *replayNDCCmd {
 
 func (c *demoCmd) open(s *surroundings, broker *embedded.Broker, dir string) (*daemon.Daemon, error) {
 	flags := map[string]string{
-		"kafka.brokers":   broker.Addr(),
-		"kafka.topic":     demoTopic,
-		"kafka.group":     demoTopic,
-		"format.default":  "arrow",
-		"format.features": strings.Join(incremental.DefaultFeatures(c.Features), ","),
-		"model.nu":        strconv.FormatFloat(bench.Nu, 'g', -1, 64),
-		// The page should follow closely.
-		"model.solve_interval": "50ms",
-		"snapshot.file":        filepath.Join(dir, "streamd.db"),
-		"snapshot.interval":    "50ms", // the replay waits for offsets, which are committed after a save
-		"http.listen":          c.Listen,
-		"http.open":            "true", // the points are generated and need no protection
-		"workers":              strconv.Itoa(c.Workers),
-		"shutdown_timeout":     demoShutdown.String(),
-		"retire.keep":          "blocks",
-		"retire.blocks":        strconv.FormatInt((c.Rows+int64(c.BlockRows)-1)/int64(c.BlockRows)+demoWindow, 10),
+		"kafka.brokers":     broker.Addr(),
+		"kafka.topic":       demoTopic,
+		"kafka.group":       demoTopic,
+		"format.default":    "arrow",
+		"format.features":   strings.Join(incremental.DefaultFeatures(c.Features), ","),
+		"model.nu":          strconv.FormatFloat(bench.Nu, 'g', -1, 64),
+		"snapshot.file":     filepath.Join(dir, "streamd.db"),
+		"snapshot.interval": "50ms", // the replay waits for offsets, which are committed after a save
+		"http.listen":       c.Listen,
+		"http.open":         "true", // the points are generated and need no protection
+		"workers":           strconv.Itoa(c.Workers),
+		"shutdown_timeout":  demoShutdown.String(),
+		"retire.keep":       "blocks",
+		"retire.blocks":     strconv.FormatInt((c.Rows+int64(c.BlockRows)-1)/int64(c.BlockRows)+demoWindow, 10),
 	}
 	if l, err := net.Listen("tcp", c.Listen); err == nil {
 		l.Close()
@@ -240,17 +239,18 @@ func (c *demoCmd) learn(ctx context.Context, s *surroundings, d *daemon.Daemon, 
 	if err := c.replay(broker, 0, c.Rows).Run(ctx, &quiet); err != nil {
 		return nil, err
 	}
+	written := time.Now()
 	served, err := waitForRows(ctx, d, c.Rows)
 	if err != nil {
 		return nil, err
 	}
-	seconds := time.Since(began).Seconds()
+	seconds, fresh := time.Since(began).Seconds(), time.Since(written).Seconds()
 	if served.Model == nil {
 		return nil, fmt.Errorf("there is no model of the %d points: %s", c.Rows, served.Problem)
 	}
 	p := served.Model.Planes[0]
 	r := &demoReport{
-		Rows: served.Rows, Seconds: seconds, RowsPerSecond: float64(served.Rows) / seconds,
+		Rows: served.Rows, Seconds: seconds, RowsPerSecond: float64(served.Rows) / seconds, FreshSeconds: fresh,
 		TrainRows: min(c.Rows, demoTrainRows), TestRows: demoTestRows,
 		Blocks: served.Blocks, StateDigest: served.Digest,
 		W: p.W, Gamma: p.Gamma, Expansion: generator.Expansion(),
@@ -286,6 +286,7 @@ func (c *demoCmd) print(s *surroundings, r *demoReport) error {
 	t := newTable(s.stdout)
 	t.row("rows", strconv.FormatInt(r.Rows, 10), "in "+counted(r.Blocks, "block"))
 	t.row("seconds", fmt.Sprintf("%.2f", r.Seconds), short(r.RowsPerSecond)+" rows/s from generator to model")
+	t.row("freshness", fmt.Sprintf("%.1f ms", 1e3*r.FreshSeconds), "from the last block's acknowledgement to the model of all")
 	t.row("training accuracy", fmt.Sprintf("%.2f %%", 100*r.TrainAccuracy), fmt.Sprintf("of %d points", r.TrainRows))
 	t.row("test accuracy", fmt.Sprintf("%.2f %%", 100*r.TestAccuracy), fmt.Sprintf("of %d fresh points", r.TestRows))
 	t.row("state digest", r.StateDigest)

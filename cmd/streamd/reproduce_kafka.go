@@ -79,19 +79,18 @@ type driftStream struct {
 // open makes a daemon that keeps the rows of a window.
 func (k *driftStream) open(s *surroundings, dir string) (*daemon.Daemon, error) {
 	cfg, err := config.Load(config.Sources{Flags: map[string]string{
-		"kafka.brokers":        strings.Join(k.brokers, ","),
-		"kafka.topic":          k.topic,
-		"kafka.group":          k.topic,
-		"format.features":      strings.Join(incremental.DefaultFeatures(k.days.Points.Features), ","),
-		"model.nu":             strconv.FormatFloat(k.days.Nu, 'g', -1, 64),
-		"model.solve_interval": "50ms",
-		"snapshot.file":        filepath.Join(dir, "streamd.db"),
-		"http.listen":          "127.0.0.1:0",
-		"http.open":            "true",  // the points are generated and need no protection
-		"drift.detect":         "false", // an alarm would be no news
-		"retire.keep":          "rows",
-		"retire.rows":          strconv.Itoa(k.days.Window * k.days.Rows),
-		"retire.max_future":    "1000h", // a replay's clock jumps by a day
+		"kafka.brokers":     strings.Join(k.brokers, ","),
+		"kafka.topic":       k.topic,
+		"kafka.group":       k.topic,
+		"format.features":   strings.Join(incremental.DefaultFeatures(k.days.Points.Features), ","),
+		"model.nu":          strconv.FormatFloat(k.days.Nu, 'g', -1, 64),
+		"snapshot.file":     filepath.Join(dir, "streamd.db"),
+		"http.listen":       "127.0.0.1:0",
+		"http.open":         "true",  // the points are generated and need no protection
+		"drift.detect":      "false", // an alarm would be no news
+		"retire.keep":       "rows",
+		"retire.rows":       strconv.Itoa(k.days.Window * k.days.Rows),
+		"retire.max_future": "1000h", // a replay's clock jumps by a day
 	}})
 	if err != nil {
 		return nil, usageError{err}

@@ -30,7 +30,7 @@ func conceptBlock(s *concepts.Stream, i, j int) message {
 
 // plain are flags of a daemon that serves the planes of the sums.
 var plain = map[string]string{
-	"format.csv_header": "absent", "model.decision": "value", "model.nu": "1", "model.solve_interval": "10ms", "sample.rows": "0",
+	"format.csv_header": "absent", "model.decision": "value", "model.nu": "1", "sample.rows": "0",
 }
 
 // learn has a daemon learn the first rows of a stream, block by block. Each block is judged by the

@@ -12,8 +12,10 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/config"
 	"streamd/ingest/wire"
+	"streamd/snapshot"
 )
 
 // childVariable makes the test binary run as a daemon that can be killed. It holds the
@@ -41,6 +44,13 @@ const heldReading = "held reading"
 
 // hangingSave among the flags has every save of the child hang after a signal.
 const hangingSave = "hanging save"
+
+// holdSaves has the next save of a store hang until release is called.
+func holdSaves(s *snapshot.Store) (release func()) {
+	lock := (*sync.Mutex)(reflect.ValueOf(s).Elem().FieldByName("writing").Addr().UnsafePointer())
+	lock.Lock()
+	return lock.Unlock
+}
 
 // hangSaves waits for the signal where the system has it.
 var hangSaves func(*Daemon)
@@ -185,7 +195,7 @@ func TestKillTwentyTimes(t *testing.T) {
 			flags := map[string]string{
 				"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
 				"http.listen": "127.0.0.1:0", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms", "snapshot.blocks": "7",
-				"model.solve_interval": "10ms", "blocks.unit": unit, "blocks.offsets": "10",
+				"blocks.unit": unit, "blocks.offsets": "10",
 				// Small deliveries, so that kills fall between them.
 				"kafka.fetch_bytes": "16KiB", "kafka.buffer_bytes": "64KiB",
 			}

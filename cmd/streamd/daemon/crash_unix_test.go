@@ -38,7 +38,7 @@ func TestFullDisk(t *testing.T) {
 	flags := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0",
 		"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms", "snapshot.blocks": "50",
-		"model.solve_interval": "10ms", "kafka.fetch_bytes": "64KiB", "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
+		"kafka.fetch_bytes": "64KiB", "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
 		fileLimit: "",
 	}
 	p := spawn(t, flags)

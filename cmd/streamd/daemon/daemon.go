@@ -257,9 +257,9 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		c.options.Solver, c.rules = model.NewRules(rules, mu), rules.Digest()
 	}
 	rand.Read(c.logSalt[:]) // never fails
-	p := &publisher{core: c}
-	y := &studying{core: c, publisher: p, ended: now}
 	w := newSaver(c, now)
+	p := w.publisher
+	y := &studying{core: c, publisher: p, ended: now}
 	d = &Daemon{
 		core: c, version: o.Version, started: now,
 		sampled: o.Log.Sample(&zerolog.BurstSampler{Burst: sampledLines, Period: time.Second}),
@@ -272,7 +272,6 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	d.receipts = w.receipts
 	d.receipts.retention = d.retention
 	d.receipts.publisher, d.receipts.version = p, o.Version
-	p.receipts = d.receipts
 	d.watching = w.watching
 	d.watching.publisher, d.watching.events, d.watching.shorten, d.watching.assigned = p, o.events, d.shorten, d.assigned
 	if d.watching.events == nil {
@@ -370,6 +369,7 @@ func (d *Daemon) restore(o Options) (err error) {
 		Digest:  d.live.Digest(),
 		Offsets: d.intake.Applied(),
 		MadeAt:  d.started.UTC(),
+		Durable: true,
 	}
 	first.Fingerprint = first.Identity().Fingerprint()
 	d.publisher.published.Store(&publication{served: first, replaced: make(chan struct{})})

@@ -189,12 +189,11 @@ type instance struct {
 func load(t testing.TB, flags map[string]string) *config.Config {
 	t.Helper()
 	given := map[string]string{
-		"http.listen":          "127.0.0.1:0",
-		"model.solve_interval": "20ms",
-		"snapshot.interval":    "20ms",
-		"format.default":       "json",
-		"log.level":            "error",
-		"shutdown_timeout":     patience.String(),
+		"http.listen":       "127.0.0.1:0",
+		"snapshot.interval": "20ms",
+		"format.default":    "json",
+		"log.level":         "error",
+		"shutdown_timeout":  patience.String(),
 	}
 	for k, v := range flags {
 		given[k] = v
@@ -810,7 +809,7 @@ func TestClassesOfAGrowingBlock(t *testing.T) {
 	name := topic(t, 1)
 	produce(t, name, message{value: jsonRow(1, 1, 2)}, message{value: jsonRow(2, 2, 2)}, message{value: jsonRow(1, 4, 5)}, message{value: jsonRow(3, 5, 1)}, message{value: jsonRow(2, 7, 7)})
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{
-		"limits.classes": "2", "blocks.unit": "offsets", "blocks.offsets": "100", "model.solve_interval": "1h"})
+		"limits.classes": "2", "blocks.unit": "offsets", "blocks.offsets": "100"})
 	for end := time.Now().Add(patience); d.Status().Rows.Read < 5 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}

@@ -171,7 +171,7 @@ func TestCheckerboardOnTheStream(t *testing.T) {
 // median heuristic, which ignores classes, would choose another. Where a class has a single
 // row nothing can be judged, and the heuristic is used.
 func TestGammaOfTheStream(t *testing.T) {
-	flags := map[string]string{"kernel.function": "gaussian", "kernel.basis": "60", "kernel.rows": "0", "model.nu": "auto", "model.solve_interval": "20ms"}
+	flags := map[string]string{"kernel.function": "gaussian", "kernel.basis": "60", "kernel.rows": "0", "model.nu": "auto"}
 	name := topic(t, 1)
 	produce(t, name, boardBlocks(t, 53, 10, 500)...)
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
@@ -974,7 +974,7 @@ func TestKillInRebuilds(t *testing.T) {
 	// γ is given, so that most of the time goes into rebuilds.
 	flags := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0",
-		"snapshot.file": file, "snapshot.interval": "10ms", "snapshot.blocks": "20", "model.solve_interval": "10ms",
+		"snapshot.file": file, "snapshot.interval": "10ms", "snapshot.blocks": "20",
 		"kernel.function": "gaussian(gamma=0.01)", "kernel.basis": "12", "kernel.rows": "0", "kernel.reduce": "random", "sample.rows": "500",
 		"kafka.fetch_bytes": "32KiB",
 	}
@@ -1099,7 +1099,7 @@ func BenchmarkStream(b *testing.B) {
 				name, file := topic(b, 2), filepath.Join(b.TempDir(), "streamd.db")
 				flags := map[string]string{
 					"kernel.function": kernel, "kernel.basis": "40", "kernel.rows": "1", "kernel.reduce": "random",
-					"sample.rows": "10000", "model.solve_interval": "1s", "snapshot.interval": "1s", "model.folds": "0",
+					"sample.rows": "10000", "snapshot.interval": "1s", "model.folds": "0",
 				}
 				produce(b, name, messages[0])
 				d := start(b, name, file, flags)

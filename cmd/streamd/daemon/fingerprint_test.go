@@ -120,7 +120,7 @@ func TestServedModelIsThatOfItsSums(t *testing.T) {
 			case flags["sample.rows"] != "0":
 				d.settled()
 			default:
-				d.wait("a model", func(s *model.Served) bool { return s.Model != nil })
+				d.waitForSolve()
 			}
 			_, _, a := d.etag("/v1/model", "")
 			d.stop()

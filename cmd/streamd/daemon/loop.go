@@ -18,6 +18,8 @@ func (d *Daemon) loop(ctx context.Context) error {
 	defer stop()
 	tick := time.NewTicker(d.tickInterval())
 	defer tick.Stop()
+	solve := time.NewTimer(0)
+	defer solve.Stop()
 	for {
 		order, more, again, stopping := d.intake.Deliveries(), (<-chan struct{})(nil), (<-chan struct{})(nil), (<-chan struct{})(nil)
 		if d.behind {
@@ -36,12 +38,14 @@ func (d *Daemon) loop(ctx context.Context) error {
 		select {
 		case <-more:
 			d.applied(d.intake.Continue(ctx))
+			d.publisher.note(waiting)
 			d.intake.Release(waiting)
 		case y, ok := <-order:
 			if !ok {
 				return d.finish()
 			}
 			d.applied(d.intake.Apply(ctx, y))
+			d.publisher.note(y)
 			d.intake.Release(y)
 		case <-stopping:
 			if err := d.finish(); d.saver.problem != nil {
@@ -52,11 +56,17 @@ func (d *Daemon) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx) // pending deliveries are read again
 		case <-tick.C:
+		case <-solve.C:
 		case <-again:
 		}
 		d.intake.FreeFeatures()
 		d.whenDue(time.Now())
 		d.updateStatus()
+		if wait, waits := d.publisher.dueIn(time.Now()); waits {
+			solve.Reset(wait)
+		} else {
+			solve.Stop()
+		}
 	}
 }
 
@@ -70,11 +80,11 @@ func (d *Daemon) whenDue(now time.Time) {
 		d.fail(err)
 		return
 	}
+	d.publisher.whenDue(now) // first, since what it serves is awaited
 	d.intake.Tell(now)
 	d.forgetWindows(now)
 	d.archiving.whenDue(now)
 	d.saver.whenDue(now)
-	d.publisher.whenDue(now)
 	if d.withdrawing.whenDue(now); d.failure != nil {
 		return
 	}
@@ -105,7 +115,7 @@ func (d *Daemon) applied(err error) {
 var always = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 func (d *Daemon) tickInterval() time.Duration {
-	return min(max(min(d.cfg.Model.SolveInterval, d.cfg.Snapshot.Interval)/4, 5*time.Millisecond), 250*time.Millisecond)
+	return min(max(d.cfg.Snapshot.Interval/4, 5*time.Millisecond), quiet)
 }
 
 // finish ends the loop after all deliveries have been applied: it saves.

@@ -81,7 +81,7 @@ func TestWideMessagesStayBelowTheLimit(t *testing.T) {
 	produce(t, name, messages...)
 	flags := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0", "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
-		"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "50ms", "model.solve_interval": "50ms",
+		"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "50ms",
 		"limits.memory": "512MiB", "model.nu": "auto",
 	}
 	for range 2 {
@@ -144,7 +144,7 @@ func TestAdmittedBlocksStayBelowTheLimit(t *testing.T) {
 	}
 	p := spawn(t, map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0", "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
-		"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms", "model.solve_interval": "10ms",
+		"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms",
 		"limits.memory": "512MiB", "model.nu": "auto", "model.refine_interval": "10ms", "sample.rows": "1000",
 	})
 	p.until(t, "all blocks", func() bool {

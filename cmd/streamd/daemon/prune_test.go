@@ -106,7 +106,7 @@ func TestPruning(t *testing.T) {
 			r := rand.New(rand.NewPCG(91, 1))
 			flags := map[string]string{
 				"kernel.function": "gaussian(gamma=0.001)", "kernel.basis": "20", "kernel.rows": "0", "sample.rows": "600",
-				"format.weight": "weight", "blocks.unlabelled": "keep", "model.solve_interval": "20ms",
+				"format.weight": "weight", "blocks.unlabelled": "keep",
 			}
 			maps.Copy(flags, c.flags)
 			var messages, stay []message
@@ -307,7 +307,7 @@ func TestPruningIsRefused(t *testing.T) {
 func TestQualityBySize(t *testing.T) {
 	flags := map[string]string{
 		"kernel.function": "gaussian(gamma=0.001)", "kernel.reduce": "random", "kernel.basis": "40", "kernel.rows": "0",
-		"model.nu": "1e5", "model.solve_interval": "20ms", "sample.rows": "4000",
+		"model.nu": "1e5", "sample.rows": "4000",
 	}
 	measured := func(messages []message) *model.Quality {
 		name := topic(t, 1)

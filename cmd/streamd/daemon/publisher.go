@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -22,26 +23,76 @@ type publication struct {
 // publisher solves planes and serves the results of solves and studies.
 //
 //	solving nil  a solve may begin when the live set has changed (changed)
-//	solving      a job solves on a copy of the sums, or compares losses (watching)
+//	solving      a job solves on a copy of the sums
+//
+// A model is served before its blocks are saved, and says so (model.Served.Durable). A crash in
+// between loses nothing: their records are read from the log again, and make the same model.
 type publisher struct {
 	*core
 	receipts   *receipts
+	saver      *saver
 	published  atomic.Pointer[publication]
 	changed    bool // since the last solve
-	solving    *job // the solve or comparison under way, or nil
+	solving    *job // the solve under way, or nil
 	solvedOnce bool // since the start
 	lastSolve  time.Time
-	copyTook   time.Duration // the time to copy the sums, at the last solve
+	copyTook   time.Duration // the loop's time for the last solve
+	effort     time.Duration // the time of a solve, a moving mean
+	oldest     time.Time     // arrival of the oldest delivery that is in no solve; zero: none
 	servedBy   *studyJob     // the study whose results the served value has, or nil
 	study      *studyJob     // the last study that applies to the live rows, or nil
 	studying   bool          // a study is under way
 }
 
+const (
+	// leastSolve is the least time between two solves: at most a thousand models a second.
+	leastSolve = time.Millisecond
+
+	// behindSolve is the least time between two solves while deliveries wait to be applied. A
+	// model would be out of date at once, and reading up to the end of the log is more urgent.
+	behindSolve = 100 * time.Millisecond
+
+	// effortMemory is the number of solves that the mean of their time goes back.
+	effortMemory = 4
+)
+
 // whenDue begins a solve when it is due.
 func (p *publisher) whenDue(now time.Time) {
-	if p.changed && p.solving == nil && !p.rests(taskSolve, now) && now.Sub(p.lastSolve) >= max(p.cfg.Model.SolveInterval, p.pause(p.copyTook, now)) {
-		p.solve(time.Now()) // the time of a save is not part of the solve's
+	if wait, waits := p.dueIn(now); waits && wait <= 0 {
+		p.solve(now)
 	}
+}
+
+// dueIn is the time until the next solve is due. waits is false where none is needed, or one is
+// under way. While blocks come, solves take at most model.solve_share of a core, and the loop's
+// copies of the sums at most 1/share of the loop.
+func (p *publisher) dueIn(now time.Time) (wait time.Duration, waits bool) {
+	if !p.changed || p.solving != nil || p.rests(taskSolve, now) {
+		return 0, false
+	}
+	least := max(leastSolve, p.pause(p.copyTook, now))
+	if now.Sub(p.delivered) < max(quiet, p.effort) {
+		least = max(least, time.Duration(float64(p.effort)/p.cfg.Model.SolveShare))
+	}
+	if len(p.intake.Deliveries()) > 0 {
+		least = max(least, behindSolve)
+	}
+	return least - now.Sub(p.lastSolve), true
+}
+
+// note notes that records of a delivery have been applied.
+func (p *publisher) note(y *intake.Delivery) {
+	if p.oldest.IsZero() {
+		p.oldest = y.Came()
+	}
+}
+
+// took notes the time of a solve.
+func (p *publisher) took(d time.Duration) {
+	if p.effort == 0 {
+		p.effort = d
+	}
+	p.effort += (d - p.effort) / effortMemory
 }
 
 // solve begins to solve the planes of the current sums. The loop copies the sums and
@@ -55,7 +106,10 @@ func (p *publisher) solve(now time.Time) {
 	if !ok {
 		return
 	}
+	defer func() { p.copyTook = time.Since(now) }()
 	p.changed = !all
+	oldest := p.oldest
+	p.oldest = time.Time{}
 	next := p.header(now, weighted)
 	if next.Rows > 0 { // an empty set must not delay the solve of the first rows
 		p.lastSolve = now
@@ -64,7 +118,7 @@ func (p *publisher) solve(now time.Time) {
 	if p.solvedOnce && last.SameSums(next) && p.servedBy == p.study {
 		// The same sums have the same planes. The position in the log is new.
 		again := *last
-		again.Blocks, again.Offsets, again.MadeAt, again.Basis, again.Moves = next.Blocks, next.Offsets, next.MadeAt, next.Basis, next.Moves
+		again.Blocks, again.Offsets, again.MadeAt, again.Basis, again.Moves, again.Save = next.Blocks, next.Offsets, next.MadeAt, next.Basis, next.Moves, next.Save
 		p.publish(&again, p.study)
 		return
 	}
@@ -81,8 +135,8 @@ func (p *publisher) solve(now time.Time) {
 		sums = weighted.Whole
 	}
 	moments, labels := in.Moments(sums), sums.Labels()
-	p.copyTook = time.Since(now)
 	p.solvedOnce = true
+	copied := time.Since(now)
 	of, fixed, features := p.study, p.live.Target().Features, p.live.Features().Names()
 	p.solving = p.begin(taskSolve, false, func(ctx context.Context) func() {
 		from := time.Now()
@@ -98,7 +152,14 @@ func (p *publisher) solve(now time.Time) {
 			next.Knowledge = model.NewKnowledge(ctx, planes)
 		}
 		adopt(next, of)
-		return func() { p.endSolve(next, of, in, fixed) }
+		next.Fingerprint = next.Identity().Fingerprint()
+		took := copied + time.Since(from)
+		return func() {
+			p.took(took)
+			if p.endSolve(next, of, in, fixed) && !oldest.IsZero() {
+				p.metrics.FreshnessSeconds.Observe(time.Since(oldest).Seconds())
+			}
+		}
 	}, func(error) { p.solving, p.changed, p.solvedOnce = nil, true, false })
 }
 
@@ -141,13 +202,14 @@ func (p *publisher) awaitsStudies() bool {
 
 // endSolve serves the result. It drops the result if another study has ended meanwhile, or
 // the features or coordinates have changed.
-func (p *publisher) endSolve(next *model.Served, of *studyJob, in *live.Coordinates, fixed *[]string) {
+func (p *publisher) endSolve(next *model.Served, of *studyJob, in *live.Coordinates, fixed *[]string) (served bool) {
 	p.solving = nil
 	if of != p.study || in != p.live.InUse().Coordinates || fixed != p.live.Target().Features {
 		p.changed = true
-		return
+		return false
 	}
 	p.publish(next, of)
+	return true
 }
 
 // publish serves next, whose settings come from study by.
@@ -159,14 +221,37 @@ func (p *publisher) publish(next *model.Served, by *studyJob) {
 		stale.Stale = true
 		next.Basis = &stale
 	}
+	next.Durable = p.isDurable(next)
 	if last.served.Same(next) {
 		p.receipts.serves(last.served, last.served, next.Moves)
 		return
 	}
-	next.Fingerprint = next.Identity().Fingerprint()
-	p.published.Store(&publication{served: next, fixed: p.live.Target().Features, replaced: make(chan struct{})})
-	close(last.replaced)
+	if next.Fingerprint == "" {
+		next.Fingerprint = next.Identity().Fingerprint()
+	}
+	p.replace(next, p.live.Target().Features)
 	p.receipts.serves(last.served, next, next.Moves)
+}
+
+// replace serves next, and tells those who wait for it.
+func (p *publisher) replace(next *model.Served, fixed *[]string) {
+	last := p.published.Load()
+	p.published.Store(&publication{served: next, fixed: fixed, replaced: make(chan struct{})})
+	close(last.replaced)
+}
+
+// isDurable reports whether a restart would have the state of a served value, or a later one.
+func (p *publisher) isDurable(s *model.Served) bool {
+	return s.Save <= p.saver.saved || !p.saver.hasUnsaved()
+}
+
+// saved serves the same model as durable, if it has become so.
+func (p *publisher) saved() {
+	if last := p.published.Load(); !last.served.Durable && p.isDurable(last.served) {
+		again := *last.served
+		again.Durable = true
+		p.replace(&again, last.fixed)
+	}
 }
 
 // optionsIn returns the solve's options in the given coordinates. Features are scaled
@@ -194,6 +279,7 @@ func (p *publisher) header(now time.Time, weighted *live.Weighted) *model.Served
 		Offsets:    p.intake.Applied(),
 		MadeAt:     now.UTC(),
 		Moves:      p.live.Moves(),
+		Save:       p.saver.begun + 1,
 		Missing:    model.MissingOf(p.cfg.Format),
 		Forgetting: forgettingOf(p.cfg.Retire, weighted),
 	}

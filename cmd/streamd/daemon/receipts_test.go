@@ -556,7 +556,7 @@ func TestKillWhileBlocksLeave(t *testing.T) {
 			file := filepath.Join(folder, "streamd.db")
 			flags := withReceipts(folder, map[string]string{
 				"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": w.data, "retire.topic": w.control, "format.csv_header": "absent",
-				"http.listen": "127.0.0.1:0", "snapshot.file": file, "snapshot.interval": "10ms", "model.solve_interval": "10ms",
+				"http.listen": "127.0.0.1:0", "snapshot.file": file, "snapshot.interval": "10ms",
 			})
 			maps.Copy(flags, c.flags)
 			r := rand.New(rand.NewPCG(21, 3))

@@ -295,7 +295,7 @@ func TestKillWhileBlocksAreRetired(t *testing.T) {
 	produce(t, name, messages...)
 	flags := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "kafka.group": "g1",
-		"http.listen": "127.0.0.1:0", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms", "model.solve_interval": "10ms",
+		"http.listen": "127.0.0.1:0", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms",
 	}
 	p := spawn(t, flags)
 	answered := 0

@@ -15,7 +15,6 @@ import (
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/daemon/problems"
 	"streamd/cmd/streamd/httpapi"
-	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -193,8 +192,8 @@ func TestWideSumsAreSolvedWhenNothingComes(t *testing.T) {
 		cfg := load(t, map[string]string{"kafka.topic": "none", "snapshot.interval": "1h"})
 		c := coreOf(cfg, l, store)
 		c.delivered = now.Add(-idle)
-		p := &publisher{core: c, receipts: &receipts{}, changed: true, copyTook: time.Hour, lastSolve: now.Add(-3 * time.Hour)}
-		p.published.Store(&publication{served: &model.Served{}, replaced: make(chan struct{})})
+		p := newSaver(c, now).publisher
+		p.changed, p.copyTook, p.lastSolve = true, time.Hour, now.Add(-3*time.Hour)
 		p.whenDue(time.Now())
 		if begun := p.solving != nil; begun != want {
 			t.Errorf("nothing has come for %v: a solve has begun: %v", idle, begun)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/snapshot"
 )
 
@@ -21,14 +22,15 @@ import (
 //	compacting  a job writes the file anew without retired blocks
 type saver struct {
 	*core
-	control  followed
-	receipts *receipts
-	watching *watching
-	state    saverState
-	job      *job     // the job under way, unless idle
-	saving   *saving  // the save under way, or nil
-	waiting  []func() // called when the next save that begins has ended
-	commits  chan map[int]int64
+	control   followed
+	receipts  *receipts
+	watching  *watching
+	publisher *publisher
+	state     saverState
+	job       *job     // the job under way, unless idle
+	saving    *saving  // the save under way, or nil
+	waiting   []func() // called when the next save that begins has ended
+	commits   chan map[int]int64
 
 	unsavedSince time.Time // zero: nothing is unsaved
 	lastTry      time.Time // start of the last save
@@ -36,6 +38,7 @@ type saver struct {
 	info         httpapi.SnapshotInfo // of the last save
 	problem      error                // of the last save
 	missed       int64                // explicit retirements that the snapshot lacks
+	begun, saved int64                // numbers of the last save that has begun, and of the last that succeeded, since the start
 
 	lastCompaction time.Time // start of the last compaction
 	compactProblem error     // of the last compaction
@@ -51,6 +54,7 @@ const (
 
 // saving is a save that is being written.
 type saving struct {
+	number int64
 	change snapshot.Change
 	blocks int           // blocks added and removed
 	bytes  int64         // bytes of these blocks
@@ -61,10 +65,13 @@ type saving struct {
 }
 
 func newSaver(c *core, now time.Time) *saver {
-	return &saver{
-		core: c, receipts: &receipts{core: c}, watching: &watching{core: c}, control: followed{next: map[int]int64{}}, commits: make(chan map[int]int64, 1), lastTry: now,
+	s := &saver{
+		core: c, publisher: &publisher{core: c}, receipts: &receipts{core: c}, watching: &watching{core: c}, control: followed{next: map[int]int64{}}, commits: make(chan map[int]int64, 1), lastTry: now,
 		took: quiet, // not known yet, and the first save saves little
 	}
+	s.publisher.saver, s.publisher.receipts = s, s.receipts
+	s.publisher.published.Store(&publication{served: &model.Served{Durable: true}, replaced: make(chan struct{})})
+	return s
 }
 
 // hasUnsaved reports whether anything may not be saved.
@@ -130,7 +137,8 @@ func (s *saver) whenDue(now time.Time) {
 // is idle.
 func (s *saver) beginSave() {
 	s.lastTry = time.Now()
-	y := &saving{change: s.live.Change(), blocks: s.live.Unsaved(), bytes: s.live.Waiting(), next: map[int]int64{}, then: s.waiting}
+	s.begun++
+	y := &saving{number: s.begun, change: s.live.Change(), blocks: s.live.Unsaved(), bytes: s.live.Waiting(), next: map[int]int64{}, then: s.waiting}
 	s.waiting = nil
 	c := &y.change
 	c.Counts, c.SavedAt = s.intake.Counts(), s.lastTry
@@ -185,7 +193,7 @@ func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 		s.unsavedSince = s.lastTry
 		return
 	}
-	s.problem = nil
+	s.problem, s.saved = nil, y.number
 	s.metrics.SnapshotSeconds.Observe(s.took.Seconds())
 	s.live.Saved(&y.change)
 	s.receipts.succeeded()
@@ -194,6 +202,7 @@ func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 	if !s.hasUnsaved() {
 		s.unsavedSince = time.Time{}
 	}
+	s.publisher.saved()
 	s.info = y.made
 	s.info.Seconds, s.info.Bytes = s.took.Seconds(), info.FileBytes
 	// Lag monitoring needs the latest offsets only.

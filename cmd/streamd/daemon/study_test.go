@@ -340,7 +340,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 	messages, _ := weightedBlocks(t, 30)
 	name := topic(t, 1)
 	produce(t, name, messages[:10]...)
-	flags := map[string]string{"format.weight": "weight", "model.refine": "full", "model.rows": "log", "model.refine_interval": "1h", "model.solve_interval": "10ms"}
+	flags := map[string]string{"format.weight": "weight", "model.refine": "full", "model.rows": "log", "model.refine_interval": "1h"}
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
 	d.waitForOffsetsRead(10)
 	first := d.settled()
@@ -523,7 +523,7 @@ func TestWhenStudiesAreDue(t *testing.T) {
 	stalled.blocks, stalled.refining = &live.Blocks{}, &newton.StallError{}
 	unread := done(100, 100, 0)
 	unread.blocks, unread.refining = &live.Blocks{}, errMoved
-	const solve, refine = time.Second, 10 * time.Second
+	const solve, refine = quiet, 10 * time.Second
 	for _, c := range []struct {
 		name         string
 		method       string
@@ -546,12 +546,15 @@ func TestWhenStudiesAreDue(t *testing.T) {
 		{name: "the last one took long", method: "full", rows: 100, churn: 200, last: done(100, 100, 2*time.Second), since: share*2*time.Second - 1, moved: solve},
 		{name: "the last one took long, long ago", method: "full", rows: 100, churn: 200, last: done(100, 100, 2*time.Second), since: share * 2 * time.Second, moved: solve, want: true},
 		{name: "still for as long as the last one took", method: "full", rows: 100, churn: 200, last: done(100, 100, 2*time.Second), since: 3 * time.Second, moved: 2 * time.Second, want: true},
+		{name: "not still for its share", method: "none", rows: 100, churn: 101, last: done(100, 100, 10*time.Millisecond), since: time.Hour, moved: share*10*time.Millisecond - 1},
+		{name: "still for its share", method: "none", rows: 100, churn: 101, last: done(100, 100, 10*time.Millisecond), since: time.Hour, moved: share * 10 * time.Millisecond, want: true},
+		{name: "still for longer than it took", method: "none", rows: 100, churn: 101, last: done(100, 100, 500*time.Millisecond), since: time.Hour, moved: longestStill, want: true},
 		{name: "it would fail again", method: "full", rows: 100, churn: 100, last: final, since: time.Hour, moved: time.Hour},
 		{name: "it would stall again", method: "full", rows: 100, churn: 100, last: stalled, since: time.Hour, moved: time.Hour},
 		{name: "the log may have recovered", method: "full", rows: 100, churn: 100, last: unread, since: refine, moved: time.Hour, want: true},
 		{name: "the log has just failed", method: "full", rows: 100, churn: 100, last: unread, since: refine - 1, moved: time.Hour},
 	} {
-		cfg := load(t, map[string]string{"kafka.topic": "none", "model.refine": c.method, "model.solve_interval": solve.String(), "model.refine_interval": refine.String()})
+		cfg := load(t, map[string]string{"kafka.topic": "none", "model.refine": c.method, "model.refine_interval": refine.String()})
 		if c.last != nil {
 			c.last.refines = c.method == "full"
 		}

@@ -133,10 +133,14 @@ func (y *studying) whenDue(now time.Time) {
 	}
 }
 
+// longestStill is the length of a pause in the stream after which a study that takes less does not
+// wait for its share of the time.
+const longestStill = time.Second
+
 // isDue reports whether a study of the live set should begin. rows is the number of live
 // rows, and lacking the number of blocks whose rows the sample lacks. A study is due when
-// the live set has changed and then paused, for solve_interval and for as long as the
-// last study took. Without a pause it is due after refine_interval. Where planes are not
+// the live set has changed and then paused for share times as long as the last study took, or for
+// longestStill and as long as it took. Without a pause it is due after refine_interval. Where planes are not
 // refined, that needs a change of a tenth of the rows, too. Without a change it is due once
 // the sample has rows that the last study lacked, or may succeed where that failed (retry).
 func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time) bool {
@@ -150,7 +154,7 @@ func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time)
 		}
 		last = &studyJob{served: &model.Served{}, churn: -1}
 	}
-	still := now.Sub(y.moved) >= max(m.SolveInterval, last.took, share*y.copyTook)
+	still := now.Sub(y.moved) >= max(quiet, min(share*last.took, longestStill), last.took, share*y.copyTook)
 	enough := last.refines || changedPart*(y.churn-last.churn) >= last.served.Rows
 	switch {
 	case last.churn == y.churn && !(last.lacking > 0 && lacking == 0):

@@ -8,9 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"reflect"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,8 +20,7 @@ func init() {
 		signal.Notify(signals, syscall.SIGUSR1)
 		go func() {
 			<-signals
-			lock := reflect.ValueOf(d.store).Elem().FieldByName("writing").Addr().UnsafePointer()
-			(*sync.Mutex)(lock).Lock()
+			holdSaves(d.store)
 		}()
 	}
 }
@@ -33,7 +30,7 @@ func flagsOfChild(t *testing.T, topic string) map[string]string {
 	return map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": topic, "http.listen": "127.0.0.1:0", "format.default": "json",
 		"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms",
-		"model.solve_interval": "10ms", "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
+		"kafka.group": fmt.Sprintf("g%d", rand.Int64()),
 	}
 }
 

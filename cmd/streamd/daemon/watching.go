@@ -179,7 +179,7 @@ func (w *watching) lookAround() {
 }
 
 // compare begins to compare the losses of the served planes. The job stands in the place of a
-// solve, which needs as much memory, and has the loop read one summary after the other.
+// solve, which needs as much memory, and has the loop read a few summaries at a time.
 func (w *watching) compare(served *model.Served) {
 	in, id := w.live.InUse().Coordinates, ""
 	if in != nil {
@@ -221,21 +221,24 @@ func (w *watching) compareLosses(ctx context.Context, m *incremental.Model, in *
 	var newest []drift.Loss // the newest first
 	var rows []int64        // of each
 	all := lossOf(m, total)
-	for _, e := range blocks {
-		s, err := inLoop(ctx, w.jobs, func() (*incremental.Summary, error) { return w.live.Summary(e, in) })
-		if err != nil {
+	for len(blocks) > 0 {
+		few, summaries := blocks, []*incremental.Summary(nil)
+		if summaries, err = inLoop(ctx, w.jobs, func() ([]*incremental.Summary, error) { return w.summaries(few, in) }); err != nil {
 			return r, err
 		}
-		if s == nil {
-			continue
+		blocks = blocks[len(summaries):]
+		for i, s := range summaries {
+			if s == nil {
+				continue
+			}
+			block := incremental.NewState(m.Features)
+			block.Add(s)
+			l := lossOf(m, in.Moments(block))
+			if l.Weight == 0 { // no row has a label
+				continue
+			}
+			newest, rows = append(newest, l), append(rows, few[i].Rows)
 		}
-		block := incremental.NewState(m.Features)
-		block.Add(s)
-		l := lossOf(m, in.Moments(block))
-		if l.Weight == 0 { // no row has a label
-			continue
-		}
-		newest, rows = append(newest, l), append(rows, e.Rows)
 	}
 	if len(newest) < drift.LeastNewest {
 		return model.SumsDrift{Absent: fmt.Sprintf("fewer than %d of the newest blocks have rows with a label", drift.LeastNewest)}, nil
@@ -249,6 +252,25 @@ func (w *watching) compareLosses(ctx context.Context, m *incremental.Model, in *
 		r.Rows += m
 	}
 	return r, nil
+}
+
+// comparedAtOnce bounds the bytes of summaries that the loop reads at once, where there is more than one.
+const comparedAtOnce = 1 << 20
+
+// summaries reads the summaries of the first blocks of a list, at least of one. That of a block that
+// has left the live set is nil.
+func (w *watching) summaries(blocks []retire.Entry, in *live.Coordinates) (summaries []*incremental.Summary, err error) {
+	for bytes := 0; len(summaries) < len(blocks) && bytes < comparedAtOnce; {
+		s, err := w.live.Summary(blocks[len(summaries)], in)
+		if err != nil {
+			return nil, err
+		}
+		if s != nil {
+			bytes += s.Bytes()
+		}
+		summaries = append(summaries, s)
+	}
+	return summaries, nil
 }
 
 // lossOf is the squared loss of a model's planes, the mean over the planes, on summed rows.

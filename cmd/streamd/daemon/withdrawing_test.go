@@ -578,7 +578,7 @@ func TestKillWhileTheControlTopicIsFollowed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "streamd.db")
 	flags := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": w.data, "retire.topic": w.control, "format.csv_header": "absent",
-		"http.listen": "127.0.0.1:0", "snapshot.file": file, "snapshot.interval": "10ms", "model.solve_interval": "10ms",
+		"http.listen": "127.0.0.1:0", "snapshot.file": file, "snapshot.interval": "10ms",
 	}
 	retired := map[string]bool{}
 	say := func(round int) {

@@ -44,7 +44,11 @@
 // most [MaxWait]) the answer waits for a model that If-None-Match does not name. It comes
 // at once when there is one, and else when the model changes or goes away. At the end of
 // the wait, and when the server stops, it is 304. Without a model it is 503 no_model with
-// the reason. Numbers have the fewest digits that read back to the same float64, so w and
+// the reason. durable says whether the blocks of the model are saved: it is served before that, and a
+// client that has it is not told when they are.
+// At most [PollRate] polls with a wait are answered in a second, in the order in which they came, and
+// each with the model of its moment: many clients that poll get fewer models each, and cost no more.
+// Numbers have the fewest digits that read back to the same float64, so w and
 // γ survive JSON bit for bit.
 //
 // # Windows

@@ -70,6 +70,7 @@ func newFake() *fake {
 		Forgetting: &model.Forgetting{HalfLifeRows: 30, Rows: 41, Weight: 24.5, Digest: "w1"},
 		Offsets:    []model.Offset{{Topic: "orders", Partition: 3, Next: 1842}},
 		MadeAt:     testTime,
+		Durable:    true,
 		Absent: model.Absent{
 			Tuning: "nu is set", Refinement: "refinement is off", Calibration: "calibration is off", Quality: "no row is held out", Hat: "no factor is kept",
 		},

@@ -18,15 +18,16 @@ import (
 // Metrics are the metrics of GET /metrics. Durations are observed here. All else is read
 // from the service's status at every scrape, so that the page and the metrics agree.
 type Metrics struct {
-	SolveSeconds    prometheus.Histogram
-	TuneSeconds     prometheus.Histogram
-	RefineSeconds   prometheus.Histogram
-	ReduceSeconds   prometheus.Histogram
-	SnapshotSeconds prometheus.Histogram
-	RecordsAhead    prometheus.Counter
-	BlocksRefused   prometheus.Counter
-	ArchiveDropped  prometheus.Counter
-	JobFailures     *prometheus.CounterVec // by job
+	SolveSeconds     prometheus.Histogram
+	FreshnessSeconds prometheus.Histogram
+	TuneSeconds      prometheus.Histogram
+	RefineSeconds    prometheus.Histogram
+	ReduceSeconds    prometheus.Histogram
+	SnapshotSeconds  prometheus.Histogram
+	RecordsAhead     prometheus.Counter
+	BlocksRefused    prometheus.Counter
+	ArchiveDropped   prometheus.Counter
+	JobFailures      *prometheus.CounterVec // by job
 
 	requests *prometheus.HistogramVec
 	registry *prometheus.Registry
@@ -40,11 +41,13 @@ func NewMetrics() *Metrics {
 		return prometheus.HistogramOpts{Name: "streamd_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(least, 4, buckets)}
 	}
 	m := &Metrics{
-		SolveSeconds:    prometheus.NewHistogram(histogram("solve_seconds", "Time to read the hyperplanes off the summed state.", 1e-5, 11)), // to 10 s
-		TuneSeconds:     prometheus.NewHistogram(histogram("tune_seconds", "Time to choose ν.", 1e-3, 9)),                                    // to 65 s
-		RefineSeconds:   prometheus.NewHistogram(histogram("refine_seconds", "Time to refine the hyperplanes on rows.", 1e-3, 11)),           // to 17 min
-		ReduceSeconds:   prometheus.NewHistogram(histogram("reduce_seconds", "Time to choose the basis of a kernel.", 1e-2, 9)),              // to 11 min
-		SnapshotSeconds: prometheus.NewHistogram(histogram("snapshot_seconds", "Time to save a snapshot.", 1e-3, 9)),                         // to 65 s
+		SolveSeconds: prometheus.NewHistogram(histogram("solve_seconds", "Time to read the hyperplanes off the summed state.", 1e-5, 11)), // to 10 s
+		FreshnessSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "streamd_freshness_seconds",
+			Help: "Time from the arrival of records until a model is served that has them: of the oldest of those that each model has first.", Buckets: prometheus.ExponentialBuckets(5e-4, 2, 16)}), // to 16 s
+		TuneSeconds:     prometheus.NewHistogram(histogram("tune_seconds", "Time to choose ν.", 1e-3, 9)),                          // to 65 s
+		RefineSeconds:   prometheus.NewHistogram(histogram("refine_seconds", "Time to refine the hyperplanes on rows.", 1e-3, 11)), // to 17 min
+		ReduceSeconds:   prometheus.NewHistogram(histogram("reduce_seconds", "Time to choose the basis of a kernel.", 1e-2, 9)),    // to 11 min
+		SnapshotSeconds: prometheus.NewHistogram(histogram("snapshot_seconds", "Time to save a snapshot.", 1e-3, 9)),               // to 65 s
 		RecordsAhead: prometheus.NewCounter(prometheus.CounterOpts{Name: "streamd_records_ahead_total",
 			Help: "Records since the start whose event time was beyond retire.max_future after their partition's clock, and was cut to that."}),
 		BlocksRefused: prometheus.NewCounter(prometheus.CounterOpts{Name: "streamd_blocks_refused_total",
@@ -58,7 +61,7 @@ func NewMetrics() *Metrics {
 			[]string{"route", "code"}),
 		registry: prometheus.NewRegistry(),
 	}
-	m.registry.MustRegister(m.SolveSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.RecordsAhead, m.BlocksRefused, m.ArchiveDropped, m.JobFailures, m.requests,
+	m.registry.MustRegister(m.SolveSeconds, m.FreshnessSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.RecordsAhead, m.BlocksRefused, m.ArchiveDropped, m.JobFailures, m.requests,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"streamd/cmd/streamd/model"
@@ -20,6 +21,10 @@ type ModelAnswer struct {
 	Features    []string  `json:"features"`         // names of the n features
 	Classes     []string  `json:"classes"`          // names of the k classes
 	ClassRows   []int64   `json:"class_rows"`       // live rows of each class; with forgetting, those with a weight
+	// Whether a restart would have this model or a later one, because the blocks are saved. A model is
+	// served before that. After a crash in between their records are read from the log again, and
+	// make the same model. Absent from the model of a window.
+	Durable *bool `json:"durable,omitempty"`
 	// Two classes have one plane, that of the second. Otherwise each class has one, in
 	// the order of classes.
 	Planes []model.PlaneJSON `json:"planes"`
@@ -87,6 +92,9 @@ func modelAnswer(s *model.Served) ModelAnswer {
 		Unlabelled:  s.Unlabelled,
 		LiveBlocks:  s.Blocks,
 		Offsets:     listed(s.Offsets),
+	}
+	if s.Window == nil {
+		a.Durable = &s.Durable
 	}
 	if b := s.Basis; b != nil {
 		a.Basis, a.BasisID, a.BasisStale = model.NewBasisJSON(b.Map, b.Regulariser), b.ID, b.Stale
@@ -156,6 +164,11 @@ func (s *Server) render(served *model.Served) (*rendering, error) {
 	if last := s.rendered.Load(); last != nil && last.of == served {
 		return last.rendering, nil
 	}
+	s.rendering.Lock()
+	defer s.rendering.Unlock()
+	if last := s.rendered.Load(); last != nil && last.of == served { // another poll was first
+		return last.rendering, nil
+	}
 	body, err := json.Marshal(modelAnswer(served))
 	if err != nil {
 		return nil, fmt.Errorf("encode model %s: %w", served.Fingerprint, err)
@@ -198,7 +211,7 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait time.Duration) (*model.Served, error) {
 	served, replaced := s.service.Served()
 	news := func() bool { return served.Model != nil && !known.has(served.Fingerprint) }
-	if wait == 0 || news() {
+	if wait == 0 {
 		return served, nil
 	}
 	select {
@@ -209,7 +222,7 @@ func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait 
 	}
 	extend(w, wait)
 	end := time.After(wait)
-	for {
+	for had := false; !news() && !(had && served.Model == nil); served, replaced = s.service.Served() {
 		select {
 		case <-replaced:
 		case <-end:
@@ -219,10 +232,45 @@ func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait 
 		case <-r.Context().Done():
 			return served, nil
 		}
-		had := served.Model != nil
-		served, replaced = s.service.Served()
-		if news() || had && served.Model == nil {
-			return served, nil
+		had = served.Model != nil
+	}
+	if turn := s.turns.take(time.Now()); turn > 0 {
+		select {
+		case <-time.After(turn):
+		case <-end:
+		case <-s.stopping:
+		case <-r.Context().Done():
+		}
+		if now, _ := s.service.Served(); !known.has(now.Fingerprint) {
+			served = now
 		}
 	}
+	return served, nil
+}
+
+const (
+	// PollRate bounds the polls with a wait that are answered in a second. An answer takes some 50 µs.
+	PollRate = 5000
+
+	pollBurst = PollRate / 50 // the polls that are answered at once
+)
+
+// turns spaces the answers to polls, so that many clients that poll the many models of a fast
+// stream take a bounded part of a core. Each is answered in its turn, by the model of that moment.
+type turns struct {
+	mu   sync.Mutex
+	next time.Time
+}
+
+// take returns the time until the caller's turn.
+func (t *turns) take(now time.Time) time.Duration {
+	const each = time.Second / PollRate
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if idle := now.Add(-pollBurst * each); t.next.Before(idle) {
+		t.next = idle
+	}
+	turn := t.next
+	t.next = turn.Add(each)
+	return turn.Sub(now)
 }

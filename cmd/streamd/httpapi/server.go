@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -61,18 +62,20 @@ type Server struct {
 	origins map[string]bool
 	pages   *http.CrossOriginProtection
 
-	mux      http.Handler
-	scraped  http.Handler                  // the metrics
-	rendered atomic.Pointer[renderedModel] // the model as JSON
-	slots    chan struct{}                 // one per prediction that is being computed
-	polls    chan struct{}                 // one per waiting poll
-	windows  chan struct{}                 // one per window that is being solved
-	streams  chan struct{}                 // one per client that follows the events
-	memory   *semaphore.Weighted           // config.Memory bytes
-	drawn    [2]atomic.Pointer[picture]    // the model's regions, wide and narrow
-	drawing  singleflight.Group
-	stopping chan struct{}
-	stop     func() // closes stopping
+	mux       http.Handler
+	scraped   http.Handler                  // the metrics
+	rendered  atomic.Pointer[renderedModel] // the model as JSON
+	rendering sync.Mutex                    // one request renders a model
+	turns     turns                         // of the polls
+	slots     chan struct{}                 // one per prediction that is being computed
+	polls     chan struct{}                 // one per waiting poll
+	windows   chan struct{}                 // one per window that is being solved
+	streams   chan struct{}                 // one per client that follows the events
+	memory    *semaphore.Weighted           // config.Memory bytes
+	drawn     [2]atomic.Pointer[picture]    // the model's regions, wide and narrow
+	drawing   singleflight.Group
+	stopping  chan struct{}
+	stop      func() // closes stopping
 
 	successor atomic.Pointer[Server] // answers in the place of this one
 }

@@ -327,3 +327,51 @@ func TestServeTellsWhyItStopped(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// Many polls are answered in turn, at most PollRate in a second. A few are answered at once.
+func TestPollsTakeTurns(t *testing.T) {
+	var turns turns
+	now := time.Now()
+	for i := range 3 * PollRate {
+		wait, want := turns.take(now), max(0, time.Duration(i-pollBurst)*time.Second/PollRate)
+		if wait = max(0, wait); wait != want {
+			t.Fatalf("poll %d waits for %v, want %v", i, wait, want)
+		}
+	}
+	if wait := turns.take(now.Add(time.Minute)); wait > 0 {
+		t.Errorf("after a minute a poll waits for %v", wait)
+	}
+}
+
+// Of many polls that wait for their turn, each has the model of that moment, and one rendering is
+// made of each.
+func TestManyPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const polls = 4 * pollBurst
+		f := newFake()
+		s := newServer(f)
+		s.polls = make(chan struct{}, polls)
+		tags := make(chan string, polls)
+		for range polls {
+			go func() {
+				w := do(s, "GET", "/v1/model?wait=30s", "", `If-None-Match: "f1"`)
+				tags <- w.Header().Get("ETag")
+			}()
+		}
+		synctest.Wait()
+		f.serve(func(s *model.Served) { s.Fingerprint = "f2" })
+		synctest.Wait() // those of the burst have their answers, the others their turns
+		f.serve(func(s *model.Served) { s.Fingerprint = "f3" })
+		began := time.Now()
+		seen := map[string]int{}
+		for range polls {
+			seen[<-tags]++
+		}
+		if took, want := time.Since(began), (polls-pollBurst-1)*time.Second/PollRate; took != want {
+			t.Errorf("all have their answers after %v, want %v", took, want)
+		}
+		if seen[`W/"f2"`] != pollBurst+1 || seen[`W/"f3"`] != polls-pollBurst-1 {
+			t.Errorf("the models of the answers: %v", seen)
+		}
+	})
+}

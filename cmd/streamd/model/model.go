@@ -53,6 +53,8 @@ type Served struct {
 	Offsets    []Offset  // of the state, by topic and partition
 	MadeAt     time.Time // when the planes were made
 	Moves      int64     // how often a block had left the live set, or come back, since the start; 0 without receipts
+	Save       int64     // number of the save since the start that has the state, at the latest
+	Durable    bool      // a restart would have the state, or a later one
 
 	// Forgetting is the weights of the rows. Nil: all weigh 1, apart from weights of their own.
 	Forgetting *Forgetting
@@ -188,5 +190,5 @@ func (a *Served) Same(b *Served) bool {
 	return a.SameSums(b) && a.Model == b.Model && a.Problem == b.Problem &&
 		(a.Basis != nil && a.Basis.Stale) == (b.Basis != nil && b.Basis.Stale) &&
 		a.Tuning == b.Tuning && a.Rule == b.Rule && a.Refinement == b.Refinement && a.Quality == b.Quality && a.Absent == b.Absent &&
-		a.Blocks == b.Blocks && slices.Equal(a.Offsets, b.Offsets)
+		a.Blocks == b.Blocks && a.Durable == b.Durable && slices.Equal(a.Offsets, b.Offsets)
 }

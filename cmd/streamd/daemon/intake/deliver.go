@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"time"
 
 	"streamd/ingest/kafka"
 )
@@ -11,10 +12,14 @@ import (
 // that the loop calls in its turn.
 type Delivery struct {
 	batch *kafka.Batch
-	tasks []*task // not applied yet
-	next  int     // the record that begins the first of these
+	came  time.Time // of the batch
+	tasks []*task   // not applied yet
+	next  int       // the record that begins the first of these
 	call  func()
 }
+
+// Came is the time when the batch came from the log; zero without one.
+func (y *Delivery) Came() time.Time { return y.came }
 
 // task is consecutive records of a batch, processed by one worker.
 type task struct {
@@ -89,7 +94,7 @@ func (in *Intake) Deliveries() <-chan *Delivery { return in.order }
 
 // newDelivery divides a batch into tasks.
 func newDelivery(b *kafka.Batch) *Delivery {
-	y := &Delivery{batch: b}
+	y := &Delivery{batch: b, came: time.Now()}
 	var previous *kafka.Record
 	for rest := b.Records; len(rest) > 0; {
 		n, bytes := 1, len(rest[0].Value)

@@ -18,7 +18,7 @@ import (
 type reproduceCmd struct {
 	Tables  []string `arg:"" name:"table" help:"Tables to compute, as listed above."`
 	Data    string   `default:"../shared/data" placeholder:"DIR" help:"Folder of the data sets. fung-2.4, fig-2.7, fig-2.8, fig-2.11, fig-3.3, fig-5.1, spiral, checkerboard, xor and checkerboard-knowledge make their own data."`
-	Check   bool     `help:"Fail when a figure is farther from the paper's, or from a known difference, than its tolerance, or a file is missing from the folder. Sets that are no longer offered, such as Galaxy Dim, are named and are no failure."`
+	Check   bool     `help:"Fail when a figure is farther from the paper's, or from a known difference, than its tolerance and what chance allows, or a file is missing from the folder. Sets that are no longer offered, such as Galaxy Dim, are named and are no failure."`
 	Seed    uint64   `default:"1" help:"First seed of the divisions into folds, of made points and of random starts."`
 	Seeds   *int     `placeholder:"N" help:"Number of seeds. Figures are means over them, with their standard error. By default as many as take less than a minute on a core: 10 for most tables."`
 	SVG     string   `name:"svg" placeholder:"FILE" help:"Draw the picture of a table that has one: fig-2.7, fig-2.8, fig-2.11, fig-3.3, fig-4.4, fig-5.1, spiral, checkerboard, xor, checkerboard-knowledge."`
@@ -66,6 +66,11 @@ func (c *reproduceCmd) Validate() error {
 			return fmt.Errorf("table %s is named twice", name)
 		}
 		c.tables = append(c.tables, t)
+		if c.Check {
+			if err := t.Checkable(given(c.Seeds, 0)); err != nil {
+				return fmt.Errorf("--seeds: %w", err)
+			}
+		}
 		if t.Drawn() {
 			c.drawn = append(c.drawn, t)
 		}

@@ -56,7 +56,7 @@ func (t directTable) run(ctx context.Context, c *Config) ([]Result, error) {
 			if of[i].Absent == "" {
 				of[i].Nu, of[i].Mu = b.cost, 1/b.width
 				if t.methods[i].share == 0 {
-					of[i].StandardError = nil // nothing is drawn at random
+					of[i].estimated(estimate{}) // nothing is drawn at random
 				}
 				t.methods[i].compare(&of[i], b.errors[i], b.vectors)
 			}

@@ -115,12 +115,13 @@ func (b *benchmark) outcomes(ctx context.Context, c *Config, do func(ctx context
 		if b.made {
 			remark = "the published divisions are lost; these have their sizes."
 		}
-		_, deviation := meanAndError(tests)
-		results = append(results, Result{
+		r := Result{
 			DataSet: b.name, Remark: remark, Rows: len(divisions[0].Train), Features: len(s.features),
 			Train: &mean.train, Test: &mean.test, Used: &mean.used, Seconds: mean.seconds,
-			Seeds: len(all), StandardError: &deviation,
-		})
+			Seeds: len(all),
+		}
+		r.estimated(estimateOf(tests))
+		results = append(results, r)
 	}
 	return results, nil
 }

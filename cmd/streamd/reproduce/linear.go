@@ -87,7 +87,7 @@ func (s *set) result(name, remark, method string, t trial, published figures, fi
 
 // summarise fills in the means of all divisions.
 func (t trial) summarise(r *Result) {
-	var train, test, squares, training, total float64
+	var train, test, training, total float64
 	var nus, mus []float64
 	n := float64(len(t))
 	for d := range t {
@@ -99,10 +99,6 @@ func (t trial) summarise(r *Result) {
 			total += s.total.Seconds() / n
 		}
 	}
-	for d := range t {
-		rest := t.mean(d, func(s score) float64 { return s.test }) - test
-		squares += rest * rest
-	}
 	r.Mu = median(mus)
 	if used, vectors := t.all(func(s score) float64 { return s.used }), t.all(func(s score) float64 { return s.vectors }); vectors > 0 {
 		r.Used, r.SupportVectors = &used, &vectors
@@ -110,35 +106,51 @@ func (t trial) summarise(r *Result) {
 	r.Programs = t.all(func(s score) float64 { return float64(s.programs) })
 	r.Train, r.Test, r.Nu, r.Seconds, r.TotalSeconds = &train, &test, median(nus), training, total
 	r.Seeds = len(t)
-	if len(t) > 1 {
-		r.StandardError = new(math.Sqrt(squares / (n - 1) / n))
-	}
+	r.estimated(t.estimate(func(d, f int) float64 { return t[d][f].test }))
 }
 
-// ahead returns the mean difference of the test correctness from that of another method in the
-// same divisions, with its standard error.
-func (t trial) ahead(other trial) (mean, deviation float64) {
-	var each []float64
+// estimate is that of the mean of a figure. Its values are the means of the divisions or, of a
+// single division, the folds.
+func (t trial) estimate(of func(d, f int) float64) estimate {
+	var means, folds []float64
 	for d := range t {
-		test := func(s score) float64 { return s.test }
-		each = append(each, t.mean(d, test)-other.mean(d, test))
+		folds = folds[:0]
+		for f := range t[d] {
+			folds = append(folds, of(d, f))
+		}
+		means = append(means, estimateOf(folds).mean)
 	}
-	return meanAndError(each)
+	if len(means) == 1 {
+		return estimateOf(folds)
+	}
+	return estimateOf(means)
 }
 
-// meanAndError returns the mean and its standard error, 0 of a single value.
-func meanAndError(values []float64) (mean, deviation float64) {
+// ahead is the mean difference of the test correctness from that of another method in the same
+// folds.
+func (t trial) ahead(other trial) estimate {
+	return t.estimate(func(d, f int) float64 { return t[d][f].test - other[d][f].test })
+}
+
+// estimateOf returns the mean of values and its standard error.
+func estimateOf(values []float64) estimate {
 	n := float64(len(values))
+	e := estimate{freedom: len(values) - 1}
 	for _, v := range values {
-		mean += v / n
+		e.mean += v / n
 	}
 	for _, v := range values {
-		deviation += (v - mean) * (v - mean)
+		e.deviation += (v - e.mean) * (v - e.mean)
 	}
-	if n == 1 {
-		return mean, 0
+	if e.freedom > 0 {
+		e.deviation = math.Sqrt(e.deviation / (n - 1) / n)
 	}
-	return mean, math.Sqrt(deviation / (n - 1) / n)
+	return e
+}
+
+// estimateOfShare is that of a share of rows.
+func estimateOfShare(share float64, rows int) estimate {
+	return estimate{share, math.Sqrt(share * (1 - share) / float64(rows)), rows - 1}
 }
 
 // all returns the mean of a figure over all folds.
@@ -189,6 +201,7 @@ func (f figures) compare(r *Result) {
 	difference := *ours - *paper
 	r.Difference = &difference
 	r.Tolerance, r.Known = cmp.Or(f.within, usualTolerance)/100, f.known/100
+	r.Allowed = r.allowed(r.Tolerance)
 }
 
 const galaxyDim = "the Galaxy Dim set (4192 × 14) is no longer offered"

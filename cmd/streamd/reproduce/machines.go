@@ -175,8 +175,8 @@ func (t sparseTable) run(ctx context.Context, c *Config) ([]Result, error) {
 			of[i] = s.result(e.name, e.remark, name, trials[i], e.published[i], sparseMethods[0], trials[0])
 		}
 		sparse, minimal, features := &of[0], &of[1], &of[2]
-		if ahead, deviation := trials[1].ahead(trials[0]); ahead < -mostLost-certainty*deviation {
-			minimal.Broken = fmt.Sprintf("the correctness is %.1f ± %.1f points below that of %s; at most %.0f is allowed", -100*ahead, 100*deviation, sparse.Method, 100*mostLost)
+		if ahead := trials[1].ahead(trials[0]); ahead.mean < -mostLost-ahead.doubt() {
+			minimal.Broken = fmt.Sprintf("the correctness is %.1f ± %.1f points below that of %s; at most %.0f is allowed", -100*ahead.mean, 100*ahead.deviation, sparse.Method, 100*mostLost)
 		}
 		sets++
 		fewer += 1 - *minimal.SupportVectors / *sparse.SupportVectors

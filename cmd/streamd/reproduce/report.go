@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // Result has our figures and the published ones, for a data set and a method. Shares and
@@ -32,9 +34,10 @@ type Result struct {
 	PaperTest  *float64 `json:"paper_test,omitempty"`
 	// Difference is Test − PaperTest, or that of Train if there is no test.
 	Difference *float64 `json:"difference,omitempty"`
-	// StandardError is that of Difference, from one seed to the next. The paper's figure is that of
-	// one seed as a rule, whose standard error is √Seeds times this one.
+	// StandardError is that of Difference: from one seed to the next, or of a single seed from one
+	// fold, division or row to the next. It has Freedom degrees of freedom.
 	StandardError *float64 `json:"standard_error,omitempty"`
+	Freedom       int      `json:"degrees_of_freedom,omitempty"`
 	Seeds         int      `json:"seeds,omitempty"` // that the figures are means over
 	// P is the p-value of the paired t-test of the folds' test correctness against the method
 	// Against, the median of the divisions.
@@ -58,11 +61,12 @@ type Result struct {
 	TotalSeconds float64 `json:"total_seconds,omitempty"` // with tuning and testing
 	PaperSeconds float64 `json:"paper_seconds,omitempty"` // training, on the paper's machine
 
-	// Known is a difference that the remark explains; 0: none. Tolerance bounds the distance of
-	// the difference from it. The mean of a few seeds may be certainty standard errors farther
-	// away, in which the difference itself may still lie.
+	// Known is a difference that the remark explains; 0: none. The claim is that the expected
+	// difference is at most Tolerance away from it. A check fails where the difference is more than
+	// Allowed away: then a t-test refuses the claim (see doubt). 0: there is no claim.
 	Known     float64 `json:"known_difference,omitempty"`
 	Tolerance float64 `json:"tolerance,omitempty"`
+	Allowed   float64 `json:"allowed,omitempty"`
 	Better    bool    `json:"may_be_better,omitempty"` // by more than the tolerance
 	Remark    string  `json:"remark,omitempty"`
 	// Broken is a statement on the figures that ought to hold and does not, with the figures.
@@ -80,8 +84,8 @@ func (r *Result) Fault() string {
 		if r.Known != 0 {
 			allowed = fmt.Sprintf("%+.1f ± %.1f is known", 100*r.Known, 100*r.Tolerance)
 		}
-		if r.StandardError != nil {
-			allowed += fmt.Sprintf(", and %d standard errors", certainty)
+		if r.Freedom > 0 {
+			allowed += fmt.Sprintf(", and %.1f by chance", 100*(r.allowed(r.Tolerance)-r.Tolerance))
 		}
 		return fmt.Sprintf("%s: %s: %s: %s points beside the published figure, where %s",
 			r.Table, r.DataSet, r.Method, strings.TrimSpace(r.difference()), allowed)
@@ -99,16 +103,38 @@ func (r *Result) off() bool {
 	return (math.Abs(off) > r.allowed(r.Tolerance)) && !(r.Better && off > 0)
 }
 
-// certainty is the number of standard errors that a figure has to be on the wrong side by, before
-// a check fails. A reader's seeds then fail about as often as once in a thousand figures.
-const certainty = 3
+// refusal is the most probability that a check refuses a claim that holds.
+const refusal = 0.001
+
+// An estimate is a mean of independent values.
+type estimate struct {
+	mean, deviation float64 // deviation is the standard error of the mean
+	freedom         int     // degrees of freedom of the standard error; 0: there is none
+}
+
+// doubt is how far the mean may be on the wrong side of a claim by chance: the quantile of
+// Student's distribution at refusal/2, times the standard error. It is 0 where there is none.
+func (e estimate) doubt() float64 {
+	if e.freedom == 0 {
+		return 0
+	}
+	return e.deviation * distuv.StudentsT{Sigma: 1, Nu: float64(e.freedom)}.Quantile(1-refusal/2)
+}
+
+// estimated says how the figures were measured.
+func (r *Result) estimated(e estimate) {
+	r.StandardError, r.Freedom = nil, e.freedom
+	if e.freedom > 0 {
+		r.StandardError = &e.deviation
+	}
+}
 
 // allowed is a tolerance with what the difference may have by chance.
 func (r *Result) allowed(tolerance float64) float64 {
-	if r.StandardError != nil {
-		tolerance += certainty * *r.StandardError
+	if r.StandardError == nil {
+		return tolerance
 	}
-	return tolerance
+	return tolerance + estimate{deviation: *r.StandardError, freedom: r.Freedom}.doubt()
 }
 
 // difference writes the difference with its standard error, in points.
@@ -118,6 +144,26 @@ func (r *Result) difference() string {
 		text += fmt.Sprintf(" ± %.1f", 100**r.StandardError)
 	}
 	return text
+}
+
+// measured says what the standard error is.
+func (r *Result) measured() string {
+	if r.Seeds > 1 {
+		return fmt.Sprintf("± is the standard error of the mean of %d seeds.", r.Seeds)
+	}
+	return fmt.Sprintf("± is the standard error over the %d folds or rows of one seed.", r.Freedom+1)
+}
+
+// bound writes the difference at which a check fails.
+func (r *Result) bound() string {
+	if r.Allowed == 0 {
+		return ""
+	}
+	low, high := 100*(r.Known-r.Allowed), fmt.Sprintf("%+.1f", 100*(r.Known+r.Allowed))
+	if r.Better {
+		high = "…"
+	}
+	return fmt.Sprintf("%+.1f to %s", low, high)
 }
 
 // Report has the results of tables.
@@ -134,7 +180,7 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
 	head := []string{
-		"data set", "rows × n", "method", "ν", "train", "paper", "test", "paper", "difference", "p", "paper", "seconds", "paper",
+		"data set", "rows × n", "method", "ν", "train", "paper", "test", "paper", "difference", "allowed", "p", "paper", "seconds", "paper",
 		"used", "paper", "SVs", "paper", "programs", "angle", "found", "false", "delay", "delays by seed",
 	}
 	rows := [][]string{head}
@@ -160,12 +206,12 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 		if x.Difference != nil {
 			difference = x.difference()
 			if x.StandardError != nil {
-				remark(fmt.Sprintf("± is the standard error of the mean of %d seeds.", x.Seeds))
+				remark(x.measured())
 			}
 			switch {
 			case x.off():
 				difference += " (!)"
-				remark(fmt.Sprintf("(!) is farther from the paper, or from a known difference, than the tolerance and %d standard errors.", certainty))
+				remark("(!) is farther from the paper, or from a known difference, than is allowed.")
 			case x.Known != 0:
 				difference += " (*)"
 				remark("(*) is a known difference from the paper, larger than the tolerance.")
@@ -185,7 +231,7 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 		cells := []string{
 			x.DataSet, size, x.Method, parameters,
 			percent(x.Train), percent(x.PaperTrain), percent(x.Test), percent(x.PaperTest),
-			difference, probability(x.P), probability(x.PaperP), seconds(x.Seconds), seconds(x.PaperSeconds),
+			difference, x.bound(), probability(x.P), probability(x.PaperP), seconds(x.Seconds), seconds(x.PaperSeconds),
 			number(x.Used), mean(x.PaperUsed), number(x.SupportVectors), mean(x.PaperSupportVectors), mean(x.Programs), degrees(x.Angle),
 		}
 		rows = append(rows, append(cells, x.Alarms.cells()...))

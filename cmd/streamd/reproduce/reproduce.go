@@ -58,8 +58,17 @@ type Table struct {
 	draw  func(ctx context.Context, w io.Writer, c *Config) error // nil: there is no picture
 }
 
-// usualSeeds is the default number of seeds.
-const usualSeeds = 10
+// usualSeeds is the default number of seeds, and leastSeeds that of a check: the standard error
+// of fewer is hardly known.
+const usualSeeds, leastSeeds = 10, 5
+
+// Checkable refuses a number of seeds that are too few to check the table by.
+func (t *Table) Checkable(seeds int) error {
+	if least := min(leastSeeds, cmp.Or(t.seeds, usualSeeds)); seeds > 0 && seeds < least {
+		return fmt.Errorf("a check of %s takes %d seeds or more: the standard error of %d is hardly known", t.Name, least, seeds)
+	}
+	return nil
+}
 
 // Drawn reports whether there is a picture.
 func (t *Table) Drawn() bool { return t.draw != nil }

@@ -34,7 +34,8 @@ func eachSeed(run func(ctx context.Context, c *Config) ([]Result, error), judge 
 	}
 }
 
-// meanOf is the mean of a result over seeds. A remark on one of several seeds is dropped.
+// meanOf is the mean of a result over seeds. A remark on one of several seeds is dropped. One seed
+// keeps the standard error that its own rows give it.
 func meanOf(of []*Result) Result {
 	r := *of[0]
 	r.Seeds = len(of)
@@ -42,7 +43,7 @@ func meanOf(of []*Result) Result {
 		return r
 	}
 	r.Remark = ""
-	mean := func(figure func(*Result) *float64) (m *float64, deviation float64) {
+	mean := func(figure func(*Result) *float64) (m *float64, e estimate) {
 		var values []float64
 		for _, o := range of {
 			if v := figure(o); v != nil {
@@ -50,11 +51,10 @@ func meanOf(of []*Result) Result {
 			}
 		}
 		if len(values) < len(of) {
-			return nil, 0
+			return nil, e
 		}
-		m = new(float64)
-		*m, deviation = meanAndError(values)
-		return m, deviation
+		e = estimateOf(values)
+		return &e.mean, e
 	}
 	r.Train, _ = mean(func(r *Result) *float64 { return r.Train })
 	r.Test, _ = mean(func(r *Result) *float64 { return r.Test })
@@ -64,9 +64,10 @@ func meanOf(of []*Result) Result {
 	seconds, _ := mean(func(r *Result) *float64 { return &r.Seconds })
 	total, _ := mean(func(r *Result) *float64 { return &r.TotalSeconds })
 	r.Programs, r.Seconds, r.TotalSeconds = *programs, *seconds, *total
-	var deviation float64
-	if r.Difference, deviation = mean(func(r *Result) *float64 { return r.Difference }); r.Difference != nil {
-		r.StandardError = &deviation
+	var e estimate
+	if r.Difference, e = mean(func(r *Result) *float64 { return r.Difference }); r.Difference != nil {
+		r.estimated(e)
+		r.Allowed = r.allowed(r.Tolerance)
 	}
 	return r
 }

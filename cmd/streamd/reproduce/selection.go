@@ -41,7 +41,7 @@ func (t selectionTable) run(ctx context.Context, c *Config) ([]Result, error) {
 			if of[i].Absent == "" {
 				of[i].Method, of[i].Mu = [...]string{"L1 SVM", "SSVM (C)", "SSVM (L)"}[i], b.mu
 				of[i].Nu = [...]float64{b.cost, b.choleskyCost, b.discriminantCost}[i]
-				of[i].StandardError = nil // nothing is drawn at random
+				of[i].estimated(estimate{}) // nothing is drawn at random
 				paper := b.published[i]
 				paper.within = cmp.Or(paper.within, selectionTolerance)
 				paper.compare(&of[i])

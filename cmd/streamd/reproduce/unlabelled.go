@@ -70,11 +70,10 @@ func (t semi) run(ctx context.Context, c *Config) ([]Result, error) {
 		for i := range leads {
 			own, random := trials[cvs3vm+i], trials[randomSVM]
 			for d := range leads[i] {
-				ahead, _ := own[d:][:1].ahead(random[d:][:1])
-				leads[i][d] += ahead / float64(len(t.entries))
+				leads[i][d] += own[d:][:1].ahead(random[d:][:1]).mean / float64(len(t.entries))
 			}
-			ahead, deviation := own.ahead(random)
-			of[cvs3vm+i].hold(ahead > -certainty*deviation, "%.1f ± %.1f points are not ahead of random rows", 100*ahead, 100*deviation)
+			ahead := own.ahead(random)
+			of[cvs3vm+i].hold(ahead.mean > -ahead.doubt(), "%.1f ± %.1f points are not ahead of random rows", 100*ahead.mean, 100*ahead.deviation)
 		}
 		results = append(results, of[:]...)
 	}
@@ -82,8 +81,9 @@ func (t semi) run(ctx context.Context, c *Config) ([]Result, error) {
 		return results, nil
 	}
 	for i, of := range leads {
-		lead, deviation := meanAndError(of)
-		r := Result{DataSet: "mean of all", Method: semiMethods[cvs3vm+i] + ", its lead", Seeds: len(of), Test: &lead, StandardError: &deviation}
+		lead := estimateOf(of)
+		r := Result{DataSet: "mean of all", Method: semiMethods[cvs3vm+i] + ", its lead", Seeds: len(of), Test: &lead.mean}
+		r.estimated(lead)
 		if i == 0 {
 			figures{test: 100 * t.lead, within: closeTolerance, known: t.known}.compare(&r)
 		}

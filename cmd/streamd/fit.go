@@ -372,7 +372,7 @@ func (c *fitCmd) measure(ctx context.Context, f *fit, test *dataset, r *fitRepor
 			case t.weight > 0:
 				r.FoldAccuracies = append(r.FoldAccuracies, t.accuracy())
 				all.merge(t)
-			case f.blocks == nil:
+			case f.blocks == nil && fold < f.judgedFolds():
 				return fmt.Errorf("fold %d of %d of %s has no rows; ask for fewer --folds", fold+1, c.Folds, c.File)
 			}
 		}
@@ -530,7 +530,7 @@ func (f *fit) train(ctx context.Context) (*refinementReport, error) {
 // trainFolds makes the models without each fold.
 func (f *fit) trainFolds(ctx context.Context) error {
 	f.foldModels = make([]*incremental.Model, f.folds)
-	for fold := range f.foldModels {
+	for fold := range f.foldModels[:f.judgedFolds()] {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -553,6 +553,15 @@ func (f *fit) trainFolds(ctx context.Context) error {
 		f.foldModels[fold] = m
 	}
 	return nil
+}
+
+// judgedFolds is the number of the first folds that rows are scored by models without. By default,
+// where planes are refined and rows are many, they are those that the choice was made by.
+func (f *fit) judgedFolds() int {
+	if f.quick && f.blocks == nil && f.in == nil && f.refining == study.Always && f.rows != nil {
+		return min(f.folds, f.rows.study(nil, f.sums.dealt, f.sums.folds).Enough())
+	}
+	return f.folds
 }
 
 // planes solves for the planes of some sums, and refines them on the rows outside a fold,
@@ -579,8 +588,23 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	}
 	var rows newton.Rows = &rereading{f, in, fold, o.Refine.Unlabelled()}
 	var standFor map[string]float64
-	if f.blocks != nil || fold != none && f.quick && f.rows.stands(f.sums.whole) {
+	_, sums := o.Refine.(newton.Method) // what it finds depends on no order of the rows
+	some := sums && f.blocks == nil && f.rows.stands(f.sums.whole)
+	if sums && f.blocks == nil && fold != none && o.Refine.Continues() && slices.Equal(m.Classes, f.model.Classes) {
+		near := *m // the planes of all rows are near
+		near.Planes = f.model.Planes
+		y.Use(&near, false)
+	}
+	switch {
+	case f.blocks != nil || some && fold != none && f.quick:
 		rows, standFor = f.rows.without(fold).study(in, whole, nil).All()
+	case some && o.Refine.Continues(): // few readings of the file are left
+		few, each := f.rows.without(fold).study(in, whole, nil).All()
+		if _, err := y.Refine(ctx, few, each); err != nil {
+			return nil, nil, fmt.Errorf("refine on a sample of %s: %w", from, err)
+		}
+	case sums && f.blocks == nil && f.rows != nil && !o.Refine.Unlabelled(): // these are all rows
+		rows, _ = f.rows.without(fold).study(in, whole, nil).All()
 	}
 	result, err := y.Refine(ctx, rows, standFor)
 	if err != nil {

@@ -127,6 +127,9 @@ func (f *fit) holdOut(ctx context.Context) (*study.HeldOut, error) {
 	}
 	y := study.New(p, study.Options{Planes: f.options, Refine: f.refiner(f.in)})
 	y.Use(f.model, f.refining == study.Always)
+	if f.blocks == nil && f.foldIn == nil && f.knowledge == nil {
+		y.UseWithout(f.foldModels)
+	}
 	return y.HoldOut(ctx, rows.study(f.in, p.Whole, p.Folds), mostValues)
 }
 

@@ -33,12 +33,17 @@ const bins = 10
 // plane. When these are more than the given number, only the first rows are scored, which are
 // a sample too.
 func (s *Study) HoldOut(ctx context.Context, of *Sample, values int) (*HeldOut, error) {
+	return s.holdOut(ctx, of, values, len(of.in))
+}
+
+// holdOut scores the rows of the first folds alone.
+func (s *Study) holdOut(ctx context.Context, of *Sample, values, first int) (*HeldOut, error) {
 	planes := len(s.model.Planes)
 	rows := min(of.block.Rows(), max(1, values/planes))
 	weighted := sample.Weigh(of.block.Slice(0, rows), of.totals)
 	h := &HeldOut{model: s.model, values: make([]float64, 0, rows*planes)}
 	folds, said := len(s.problem.Folds), make([]int32, rows)
-	for i, in := range of.in {
+	for i, in := range of.in[:first] {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -47,13 +52,9 @@ func (s *Study) HoldOut(ctx context.Context, of *Sample, values int) (*HeldOut, 
 		if !weighs(b) {
 			continue
 		}
-		rest := s.without(i)
-		without, err := rest.Solve(s.options.Planes)
+		without, err := s.planesWithout(ctx, of, i)
 		if errors.Is(err, incremental.ErrClasses) || err == nil && !slices.Equal(without.Classes, s.model.Classes) {
 			continue
-		}
-		if err == nil && s.refined {
-			without, err = s.refineWithout(ctx, without, rest, of, i)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("without fold %d of %d: %w", i+1, folds, err)
@@ -69,6 +70,23 @@ func (s *Study) HoldOut(ctx context.Context, of *Sample, values int) (*HeldOut, 
 		return nil, fmt.Errorf("none of the %d folds of blocks has rows and leaves rows of every class to the others", folds)
 	}
 	return h, nil
+}
+
+// planesWithout makes the planes of the study without a fold. It returns what it has solved where
+// that lacks a class.
+func (s *Study) planesWithout(ctx context.Context, of *Sample, fold int) (*incremental.Model, error) {
+	if s.folds != nil {
+		if s.folds[fold] == nil {
+			return nil, incremental.ErrClasses
+		}
+		return s.folds[fold], nil
+	}
+	rest := s.without(fold)
+	without, err := rest.Solve(s.options.Planes)
+	if err == nil && s.refined && slices.Equal(without.Classes, s.model.Classes) {
+		return s.refineWithout(ctx, without, rest, of, fold)
+	}
+	return without, err
 }
 
 // weighs reports whether any row of a block weighs something.

@@ -22,11 +22,11 @@ type Parts interface {
 // Sample is rows in memory that stand for all rows of their class. It belongs to one
 // goroutine at a time.
 type Sample struct {
-	block  *incremental.Block
-	in     [][]int                  // the rows of each fold
-	totals []incremental.ClassTotal // of all rows
-	apart  []*incremental.State     // the sums of each fold
-	parts  []*incremental.Block     // the weighted rows of each fold, once Parts was called
+	block    *incremental.Block
+	in       [][]int                  // the rows of each fold
+	totals   []incremental.ClassTotal // of all rows
+	apart    []*incremental.State     // the sums of each fold
+	weighted []*incremental.Block     // the weighted rows of each fold, once Parts was called
 
 	unlabelled *Sample // the rows without a label, or nil
 }
@@ -100,13 +100,17 @@ const partRows = 500
 
 // Parts visits the folds one after the other. It keeps a copy of the sample.
 func (s *Sample) Parts(ctx context.Context, visit func(fold int, part *incremental.Block) error) error {
-	if s.parts == nil {
+	return s.parts(ctx, len(s.in), visit)
+}
+
+func (s *Sample) parts(ctx context.Context, folds int, visit func(fold int, part *incremental.Block) error) error {
+	if s.weighted == nil {
 		weighted := sample.Weigh(s.block, s.totals)
 		for _, rows := range s.in {
-			s.parts = append(s.parts, weighted.Pick(rows))
+			s.weighted = append(s.weighted, weighted.Pick(rows))
 		}
 	}
-	for fold, b := range s.parts {
+	for fold, b := range s.weighted[:folds] {
 		for from := 0; from < b.Rows(); from += partRows {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -117,6 +121,36 @@ func (s *Sample) Parts(ctx context.Context, visit func(fold int, part *increment
 		}
 	}
 	return nil
+}
+
+// scoredRows is as many scored rows as a choice needs: the standard error of a share of them is
+// half a point or less.
+const scoredRows = 10_000
+
+// Enough is the number of the first folds that Tune holds out: those that have 10,000 rows
+// together, and two folds with rows at least.
+func (s *Sample) Enough() int {
+	rows, folds := 0, 0
+	for i, in := range s.in {
+		if len(in) > 0 {
+			rows, folds = rows+len(in), folds+1
+		}
+		if rows >= scoredRows && folds > 1 {
+			return i + 1
+		}
+	}
+	return len(s.in)
+}
+
+// firstFolds is the parts of the first folds of a Sample.
+type firstFolds struct {
+	*Sample
+	folds int
+}
+
+// Parts implements Parts.
+func (f firstFolds) Parts(ctx context.Context, visit func(fold int, part *incremental.Block) error) error {
+	return f.parts(ctx, f.folds, visit)
 }
 
 // All returns all rows and, by class, the number of rows that a row stands for.

@@ -93,6 +93,7 @@ type Study struct {
 	total   *incremental.Moments
 	model   *incremental.Model // nil before Solve
 	refined bool
+	folds   []*incremental.Model // of UseWithout; nil: HoldOut makes them
 }
 
 // New begins a study.
@@ -129,6 +130,10 @@ func (s *Study) Solve() (model *incremental.Model, err error) {
 // Use goes on with planes that were solved by another study of the same sums, and refined
 // on the same rows if refined.
 func (s *Study) Use(model *incremental.Model, refined bool) { s.model, s.refined = model, refined }
+
+// UseWithout has HoldOut use planes that were made without each fold elsewhere, like those of the
+// study. nil: there are none without the fold.
+func (s *Study) UseWithout(folds []*incremental.Model) { s.folds = folds }
 
 // SolveWithHat is Solve that keeps the factors: see incremental.Hat.
 func (s *Study) SolveWithHat() (model *incremental.Model, hat *incremental.Hat, err error) {

@@ -448,6 +448,61 @@ func (h *HeldOut) surprise() float64 {
 	return sum / weight
 }
 
+// Tune holds out the first folds that have enough rows, two at least, and its figures are of
+// these alone. Planes without a fold that are there already are taken as they are.
+func TestHoldsOutAsManyFoldsAsItNeeds(t *testing.T) {
+	l := newLive(t, overlapping(80, 1_000), 5, everyRow, nil)
+	of := l.sample()
+	folds := of.Enough()
+	rows := 0
+	for _, in := range of.in[:folds] {
+		rows += len(in)
+	}
+	if folds < 2 || folds >= len(of.in) || rows < scoredRows || folds > 2 && rows-len(of.in[folds-1]) >= scoredRows {
+		t.Fatalf("%d folds of %d with %d rows", folds, len(of.in), rows)
+	}
+	if all := newLive(t, overlapping(40, 100), 5, everyRow, nil).sample(); all.Enough() != 5 {
+		t.Errorf("%d folds of few rows", all.Enough())
+	}
+	s := New(&l.Problem, Options{Refining: Either, Held: Judging{Values: everyRow}})
+	got, err := s.Tune(t.Context(), of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range got.Curves {
+		if c.Rows() != int64(rows) || len(c.Points()[0].FoldLoss) != folds {
+			t.Errorf("%q: %d rows of %d folds", c.Method, c.Rows(), len(c.Points()[0].FoldLoss))
+		}
+	}
+	if _, err := s.Solve(); err != nil {
+		t.Fatal(err)
+	}
+	own, err := s.HoldOut(t.Context(), of, everyRow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var without []*incremental.Model
+	for i := range of.in {
+		m, err := s.without(i).Solve(s.Options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		without = append(without, m)
+	}
+	without[1] = nil
+	s.UseWithout(without)
+	given, err := s.HoldOut(t.Context(), of, everyRow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(own.folds) != 5 || len(given.folds) != 4 || given.folds[1].fold != 2 {
+		t.Fatalf("%+v, %+v", own.folds, given.folds)
+	}
+	if in := own.folds[0]; !slices.Equal(own.values[:in.to], given.values[:in.to]) {
+		t.Error("other planes without the first fold")
+	}
+}
+
 // A curve of refined planes is that of studies with each ν, and no figure of all that were tried
 // is better than the choice by more than the rule gives up, be it refined or not, scaled or not,
 // balanced or not: one standard error within a curve, and one and a half between curves.
@@ -460,8 +515,8 @@ func TestTunesForThePlanesThatAreServed(t *testing.T) {
 				Refining: Either, Refine: method, AnyMethod: method == newton.Full, Held: Judging{Values: everyRow},
 			}
 			curves, finals := 8, 2
-			if o.AnyMethod { // the last curves are those of Logistic
-				curves, finals = 10, 3
+			if o.AnyMethod { // the last curve is that of Logistic
+				curves, finals = 9, 3
 			}
 			s := New(&l.Problem, o)
 			got, err := s.Tune(t.Context(), l.sample())

@@ -35,8 +35,7 @@ type Final struct {
 const (
 	// cheap is the most classes × features × rows for curves of other options.
 	cheap = 10_000_000
-	// refinedRows is about the most rows that planes of every ν are refined on. Scored are
-	// all rows.
+	// refinedRows is about the most rows that planes of every ν are refined on.
 	refinedRows = 10_000
 	// mostTogether is the most numbers of planes that Tune refines together: a step on
 	// refinedRows takes a tenth of a second.
@@ -64,7 +63,8 @@ func refinedGrid(by Refiner) []float64 {
 // is that of least loss, and within 1.5 of the best curve of a method the first: standardised
 // before not, and as configured before balanced. Of equal methods it is the first, solved before
 // refined. With few rows the best of many figures is a lucky one. Logistic takes
-// more time than other methods, and is tried with the balance of the best other refined planes.
+// more time than other methods, and is tried with the balance and scaling of the best other
+// refined planes. Of a Sample the first folds are held out (Enough).
 //
 // Without rows (nil) the squared loss decides. Planes are refined only on a Sample: on other
 // rows solved planes decide.
@@ -73,6 +73,11 @@ func refinedGrid(by Refiner) []float64 {
 func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	offered, others := s.optionSets()
 	of, _ := rows.(*Sample)
+	folds := len(s.problem.Folds)
+	if of != nil {
+		folds = of.Enough()
+		rows = firstFolds{of, folds}
+	}
 	how := s.options.Refining
 	if of == nil {
 		how = Never
@@ -91,8 +96,8 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 			}
 		}
 	}
-	solved := func(o Options) (*tuning.Curve, error) { return s.curve(ctx, o.Planes, rows) }
-	refined := func(o Options) (*tuning.Curve, error) { return s.refinedCurve(ctx, o, of) }
+	solved := func(o Options) (*tuning.Curve, error) { return s.curve(ctx, o.Planes, rows, folds) }
+	refined := func(o Options) (*tuning.Curve, error) { return s.refinedCurve(ctx, o, of, folds) }
 	if how != Always {
 		try(s.ways(), offered, solved)
 	}
@@ -110,10 +115,13 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	t.Criterion = t.Curves[0].By(s.options.Objective)
 	if how == Either && s.options.AnyMethod && s.options.Refine != newton.Logistic && s.few() && first < len(t.Curves) {
 		best := first + tuning.Best(t.Criterion, t.Curves[first:])
-		offered = slices.DeleteFunc(offered, func(o incremental.Options) bool { return o.Balanced != t.Curves[best].Options.Balanced })
+		same := t.Curves[best].Options
+		offered = slices.DeleteFunc(offered, func(o incremental.Options) bool {
+			return o.Balanced != same.Balanced || o.Standardise != same.Standardise
+		})
 		try([]Way{{t.Ways[best].Solver, newton.Logistic}}, offered, refined)
 	}
-	if err := s.choose(ctx, t, of); err != nil {
+	if err := s.choose(ctx, t, of, folds); err != nil {
 		return nil, err
 	}
 	size := int64(len(s.total.Classes())*len(s.problem.Whole.Features())) * scored
@@ -168,7 +176,7 @@ func (s *Study) few() bool {
 
 // choose takes the best point of the best curve. Where curves are of several methods, the best
 // point of each is judged.
-func (s *Study) choose(ctx context.Context, t *Tuning, of *Sample) (err error) {
+func (s *Study) choose(ctx context.Context, t *Tuning, of *Sample, folds int) (err error) {
 	var methods []string
 	kinds := map[string][]int{} // the curves of each
 	for i, c := range t.Curves {
@@ -194,7 +202,7 @@ func (s *Study) choose(ctx context.Context, t *Tuning, of *Sample) (err error) {
 		figure := 0.0
 		if len(curves) < len(t.Curves) {
 			final := &Final{Curve: at, Nu: point.Nu}
-			if final.Quality, err = s.judge(ctx, t, at, point.Nu, of); err != nil {
+			if final.Quality, err = s.judge(ctx, t, at, point.Nu, of, folds); err != nil {
 				failed = errors.Join(failed, err)
 				continue
 			}
@@ -211,8 +219,8 @@ func (s *Study) choose(ctx context.Context, t *Tuning, of *Sample) (err error) {
 	return nil
 }
 
-// judge measures the planes of a point of a curve on held-out rows.
-func (s *Study) judge(ctx context.Context, t *Tuning, curve int, nu float64, of *Sample) (q Quality, err error) {
+// judge measures the planes of a point of a curve on the rows of the first folds.
+func (s *Study) judge(ctx context.Context, t *Tuning, curve int, nu float64, of *Sample, folds int) (q Quality, err error) {
 	c := t.Curves[curve]
 	trial := &Study{problem: s.problem, options: s.with(c.Options, t.Ways[curve]), total: s.total}
 	trial.options.Planes.Nu = nu
@@ -223,7 +231,7 @@ func (s *Study) judge(ctx context.Context, t *Tuning, curve int, nu float64, of 
 	if err != nil {
 		return q, err
 	}
-	held, err := trial.HoldOut(ctx, of, s.options.Held.Values)
+	held, err := trial.holdOut(ctx, of, s.options.Held.Values, folds)
 	if err != nil {
 		return q, err
 	}
@@ -258,10 +266,10 @@ func (s *Study) optionSets() (offered, others []incremental.Options) {
 	return offered, others
 }
 
-// curve tries every ν with the planes of one set of options.
-func (s *Study) curve(ctx context.Context, o incremental.Options, rows Parts) (*tuning.Curve, error) {
+// curve tries every ν with the planes of one set of options, on the first folds.
+func (s *Study) curve(ctx context.Context, o incremental.Options, rows Parts, folds int) (*tuning.Curve, error) {
 	t := tuning.New(o, tuning.GridOf(o), s.total.Classes())
-	for i, held := range s.problem.Folds {
+	for i, held := range s.problem.Folds[:folds] {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -292,9 +300,9 @@ func (s *Study) scored(ctx context.Context, t *tuning.Trial, rows Parts) (*tunin
 
 // refinedCurve is curve with refined planes. They are refined on some of the rows outside a
 // fold, and judged on all rows of the fold.
-func (s *Study) refinedCurve(ctx context.Context, o Options, of *Sample) (c *tuning.Curve, err error) {
+func (s *Study) refinedCurve(ctx context.Context, o Options, of *Sample, folds int) (c *tuning.Curve, err error) {
 	few, nus := of.some(refinedRows), refinedGrid(o.Refine)
-	models := make([][]*incremental.Model, len(s.problem.Folds))
+	models := make([][]*incremental.Model, folds)
 	for i := range models {
 		if len(of.in[i]) == 0 {
 			continue
@@ -307,7 +315,7 @@ func (s *Study) refinedCurve(ctx context.Context, o Options, of *Sample) (c *tun
 	for i := range models {
 		models[i] = models[i][:min(len(models[i]), len(nus))]
 	}
-	return s.scored(ctx, tuning.Refined(o.Planes, nus, s.total.Classes(), models, o.Refine.String(), o.Refine == newton.Logistic), of)
+	return s.scored(ctx, tuning.Refined(o.Planes, nus, s.total.Classes(), models, o.Refine.String(), o.Refine == newton.Logistic), firstFolds{of, folds})
 }
 
 // refinedPath refines planes without a fold for one ν after the other, ascending, if

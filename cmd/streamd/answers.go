@@ -12,6 +12,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/tuning"
 )
 
 // refineCmd makes the daemon refine its planes.
@@ -108,7 +109,7 @@ func (c *tuningCmd) Run(ctx context.Context, s *surroundings) error {
 }
 
 func (t *table) tuning(a *model.Tuning) {
-	t.row("chosen", describeTuning(a))
+	t.row("chosen", describeTuning(a)+describeLuckier(a))
 	t.row("at", a.ChosenAt.Local().Format(time.DateTime))
 	t.row("digest", a.Digest)
 	for _, f := range a.Finals {
@@ -147,6 +148,24 @@ func describeTuning(a *model.Tuning) string {
 	}
 	text := fmt.Sprintf("nu %g by the %s of %s on %s", a.Nu, a.Criterion, best, counted(a.Folds, "fold"))
 	return text + describePlanes(a.Standardise, a.Balanced, a.Method, a.Mu)
+}
+
+// describeLuckier names the most correct planes that were tried, where others are served.
+func describeLuckier(a *model.Tuning) string {
+	curve, p := a.Luckier()
+	if p == nil {
+		return ""
+	}
+	figure := p.Correctness
+	if a.Criterion == tuning.BalancedCorrectness.String() {
+		figure = p.BalancedCorrectness
+	}
+	scale := ""
+	if !curve.Standardise {
+		scale = ", not standardised"
+	}
+	return fmt.Sprintf("; the most of all that were tried is %s (nu %g%s%s), as good by the errors of these figures: among such the loss and the scaling decide",
+		percent(*figure), p.Nu, scale, describePlanes(curve.Standardise, curve.Balanced, model.MethodPSVM, 0))
 }
 
 // describeForgetting says how rows weigh by their age.

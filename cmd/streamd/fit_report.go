@@ -75,6 +75,7 @@ type tuningReport struct {
 
 func (r *tuningReport) describe() string {
 	text := fmt.Sprintf("%g%s, chosen by the %s of %s on %d folds", r.Nu, describePlanes(r.Standardise, r.Balanced, r.Method, r.Mu), r.Criterion, percent(r.Best), r.Folds)
+	text += describeLuckier(&model.Tuning{Criterion: r.Criterion, Method: r.Method, Best: r.Best, Curves: r.Curves})
 	for _, f := range r.Finals {
 		switch {
 		case f.Method == r.Method:

@@ -298,7 +298,7 @@ func (r *search) partner(a []float64) int {
 	row, noLow, curve := r.row[:len(g)], r.noLow[:len(g)], r.curve[:len(g)]
 	for k, v := range g {
 		b := top - v - noLow[k]
-		c := own + curve[k] - 2*a[row[k]]
+		c := own + curve[k] - float64(2*a[row[k]])
 		if c < leastCurvature {
 			c = leastCurvature
 		}
@@ -316,7 +316,7 @@ func (r *search) move(i, j int, a, b []float64) {
 	wi, wj := &r.w[r.row[i]], &r.w[r.row[j]]
 	_, most := r.bounds(int(r.row[i]))
 	least, _ := r.bounds(int(r.row[j]))
-	step := (r.g[i] - r.g[j]) / max(r.curve[i]+r.curve[j]-2*a[r.row[j]], leastCurvature)
+	step := (r.g[i] - r.g[j]) / max(r.curve[i]+r.curve[j]-float64(2*a[r.row[j]]), leastCurvature)
 	risen, fallen := *wi+step, *wj-step
 	if room := most - *wi; step >= room {
 		step, risen, fallen = room, most, *wj-room

@@ -12,6 +12,7 @@ import (
 
 	"streamd/incremental"
 	"streamd/incremental/decode"
+	"streamd/incremental/gram"
 )
 
 // Part is a block's contribution to a sample: the number of rows of each class, and all
@@ -55,6 +56,37 @@ func (p *Part) Digest() [sha256.Size]byte { return p.digest }
 
 // Features is the number of features, n.
 func (p *Part) Features() int { return p.n }
+
+// Whole is the block that the part is of, without its rows of weight 0. It is nil if the part lacks
+// other rows.
+func (p *Part) Whole() *incremental.Block {
+	all := byPlace(p.pieces)
+	if int64(len(all)) != p.Rows() {
+		return nil
+	}
+	b := &incremental.Block{Classes: p.labels}
+	columns := make([][]float64, p.n)
+	for _, at := range all {
+		r, row := p.row(at)
+		b.Codes, b.Weights = append(b.Codes, int32(r.code(row))), append(b.Weights, r.weight(row))
+		for j := range columns {
+			columns[j] = append(columns[j], r.at(row, j))
+		}
+	}
+	for _, column := range columns {
+		b.Columns = append(b.Columns, gram.ColumnOf(column))
+	}
+	return b
+}
+
+// byPlace lists the rows of pieces by their places in the block.
+func byPlace(pieces []rows) []place {
+	all := byIndex(pieces)
+	slices.SortStableFunc(all, func(a, b place) int {
+		return cmp.Compare(pieces[a.piece].place(int(a.row)), pieces[b.piece].place(int(b.row)))
+	})
+	return all
+}
 
 // unlabelled is the class of the rows without a label, or −1.
 func (p *Part) unlabelled() int { return slices.Index(p.labels, incremental.Unlabelled) }

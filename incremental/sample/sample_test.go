@@ -1051,3 +1051,47 @@ func TestHeaviestCopies(t *testing.T) {
 		t.Errorf("weights %v", v.Block.Weights)
 	}
 }
+
+// A part that has all rows of a block gives the block back: its summary has the same bits.
+func TestWholeParts(t *testing.T) {
+	whole, lacking := 0, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(94, seed))
+		b := randomBlock(r, 1+r.IntN(60))
+		if r.IntN(3) == 0 {
+			b.Classes[r.IntN(len(b.Classes))] = incremental.Unlabelled
+		}
+		l := newLive(t, b)
+		if l.summary.Rows() == 0 {
+			continue
+		}
+		s := New(Settings{Rows: []int{2, 10_000}[r.IntN(2)]}, func(func(string) bool) {})
+		var taker Taker
+		p := taker.Take(b, l.summary.LabelledDigest(), l.summary.Totals(), s.Levels())
+		again, err := DecodePart(p.AppendBinary(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := 0
+		for _, rows := range p.pieces {
+			kept += rows.len()
+		}
+		for _, p := range []*Part{p, again} {
+			b := p.Whole()
+			if (b != nil) != (int64(kept) == l.summary.Rows()) {
+				t.Fatalf("seed %d: %d of %d rows give %v", seed, kept, l.summary.Rows(), b)
+			}
+			if b == nil {
+				lacking++
+				continue
+			}
+			whole++
+			if got := newLive(t, b).summary.Digest(); got != l.summary.Digest() {
+				t.Errorf("seed %d: %d rows have the digest %x, want %x", seed, kept, got, l.summary.Digest())
+			}
+		}
+	}
+	if whole < 100 || lacking < 20 {
+		t.Errorf("%d whole parts and %d others are too few", whole, lacking)
+	}
+}

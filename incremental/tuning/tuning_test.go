@@ -589,3 +589,84 @@ func TestOverflowIsNotChosen(t *testing.T) {
 		}
 	}
 }
+
+// The standard error of a share is that of the mean of a list of ones and zeros which has one more of
+// each.
+func TestDeviationIsThatOfAList(t *testing.T) {
+	for n := range 30 {
+		for right := range n + 1 {
+			if n == 0 {
+				continue
+			}
+			list := append(slices.Repeat([]float64{1}, right+1), slices.Repeat([]float64{0}, n-right+1)...)
+			mean, squares := 0., 0.
+			for _, x := range list {
+				mean += x / float64(len(list))
+			}
+			for _, x := range list {
+				squares += (x - mean) * (x - mean) / float64(len(list))
+			}
+			want := math.Sqrt(squares / float64(len(list)))
+			if got := deviation(float64(right)/float64(n), float64(n)); math.Abs(got-want) > 1e-12 {
+				t.Errorf("%d of %d: %v, want %v", right, n, got, want)
+			}
+		}
+	}
+}
+
+// The loss of logistic planes is −log of the softmax of a row's scores at its class: of two classes the
+// first has the score 0. Rows of weight 0 and of classes without a plane have none.
+func TestSurpriseIsThatOfASoftmax(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 8))
+	for trial := range 200 {
+		k := 2 + r.IntN(3)
+		classes := []string{"a", "b", "c", "d"}[:k]
+		model := &incremental.Model{}
+		for _, class := range classes {
+			if k == 2 && class == "a" || k == 4 && class == "c" && trial%2 == 0 {
+				continue
+			}
+			model.Planes = append(model.Planes, incremental.Plane{Class: class})
+		}
+		b := &incremental.Block{Classes: slices.Clone(classes)}
+		slices.Reverse(b.Classes) // another order than the trial's
+		at := make([]int, k)
+		for i, class := range b.Classes {
+			at[i] = slices.Index(classes, class)
+		}
+		var values []float64
+		want := make([]float64, 2*k)
+		for range 1 + r.IntN(12) {
+			code, v := r.IntN(k), float64(r.IntN(3))
+			b.Codes, b.Weights = append(b.Codes, int32(code)), append(b.Weights, v)
+			class, sum, own := b.Classes[code], 0., math.NaN()
+			if k == 2 {
+				sum, own = 1, 0
+			}
+			for _, p := range model.Planes {
+				s := 3 * r.NormFloat64()
+				if values = append(values, s); v == 0 {
+					values[len(values)-1] = math.NaN()
+				}
+				if sum += math.Exp(s); p.Class == class {
+					own = s
+				}
+			}
+			if v == 0 || math.IsNaN(own) {
+				continue
+			}
+			to := 2 * slices.Index(classes, class)
+			if k == 2 && class == "a" {
+				to = 2*1 + 1 // the other side of the plane of b
+			}
+			want[to] += v * -math.Log(math.Exp(own)/sum)
+		}
+		got := make([]float64, 2*k)
+		(&Trial{classes: classes}).surprise(got, model, values, b, at)
+		for i := range want {
+			if !(math.Abs(got[i]-want[i]) < 1e-9) {
+				t.Fatalf("trial %d: %v, want %v", trial, got, want)
+			}
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -1211,5 +1212,73 @@ func BenchmarkExpiry(b *testing.B) {
 			b.ReportMetric(float64(bytes)/float64(saves*n), "bytes/item")
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(saves*n), "ns/item")
 		})
+	}
+}
+
+// A checkpoint is of one tree head, and a size has one text.
+func TestHeadOfACheckpoint(t *testing.T) {
+	m := someLog(t, 5)
+	head := headOf(t, m.checkpoint)
+	if err := CheckHead(m.checkpoint, head.Size, tlog.Hash(head.Root)); err != nil {
+		t.Error(err)
+	}
+	if err := CheckHead(m.checkpoint, head.Size+1, tlog.Hash(head.Root)); err == nil {
+		t.Error("another size passes")
+	}
+	if err := CheckHead(m.checkpoint, head.Size, tlog.Hash{1}); err == nil {
+		t.Error("another root passes")
+	}
+	if err := CheckHead(m.checkpoint[1:], head.Size, tlog.Hash(head.Root)); err != nil {
+		t.Errorf("another origin, whose signature is not checked: %v", err)
+	}
+	for text, want := range map[string]int64{"0": 0, "7": 7, "9223372036854775807": math.MaxInt64, "": -1, "-1": -1, "-0": -1, "+1": -1, "01": -1, " 1": -1, "1 ": -1, "1e3": -1, "9223372036854775808": -1} {
+		if n, err := naturalOf(text); (err == nil) != (want >= 0) || err == nil && n != want {
+			t.Errorf("%q is %d, %v", text, n, err)
+		}
+	}
+}
+
+func headOf(t *testing.T, signed []byte) *Checkpoint {
+	t.Helper()
+	text, _, _ := strings.Cut(string(signed), "\n\n")
+	c, err := readCheckpoint(text + "\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A log has the tiles that golang.org/x/mod lists for it, whole and partial, those with fewer hashes than the
+// last ones, the tiles of the entries, and no others.
+func TestTilesOfALog(t *testing.T) {
+	names := func(tile tlog.Tile) string { return strings.TrimPrefix(tile.Path(), "tile/8/") }
+	for _, size := range []int64{1, 2, 255, 256, 257, 511, 512, 65535, 65536, 65537, 66000, 1 << 20} {
+		has := map[tlog.Tile]bool{}
+		for _, tile := range tlog.NewTiles(tileHeight, 0, size) {
+			has[tile] = true
+		}
+		for level := range 4 {
+			hashes := size >> (8 * level)
+			for n := max(0, hashes/256-2); n < hashes/256+2; n++ {
+				for _, w := range []int{1, 2, 100, 255, 256} {
+					tile := tlog.Tile{H: tileHeight, L: level, N: n, W: w}
+					want := has[tile] || w < 256 && (has[tlog.Tile{H: tileHeight, L: level, N: n, W: 256}] || int64(w) <= hashes-256*n)
+					if got, ok := ParseTile(names(tile), size); ok != want || ok && got != tile {
+						t.Errorf("a log of %d leaves has the tile %s: %v, want %v", size, names(tile), ok, want)
+					}
+					if level == 0 {
+						path := "entries/" + strings.TrimPrefix(names(tile), "0/")
+						if got, ok := ParseTile(path, size); ok != want || ok && (got.L != -1 || got.N != n || got.W != w) {
+							t.Errorf("a log of %d leaves has the tile %s: %v, want %v", size, path, ok, want)
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, path := range []string{"", "0", "0/00", "data/000", "8/000", "8/000.p/1", "7/000", "7/000.p/127", "7/000.p/128", "63/000", "-1/000", "0/000.p/0", "0/000.p/256", "x/000"} {
+		if _, ok := ParseTile(path, math.MaxInt64); ok != (path == "7/000.p/127") {
+			t.Errorf("the tile %q: %v", path, ok)
+		}
 	}
 }

@@ -6,7 +6,9 @@ fractions. It reads one JSON object and writes one:
      "states":   [{"features": [...], "blocks": [index, ...], "multipliers": [[m, h], ...] or null,
                    "options": {...} or null}, ...],
      "models":   [answers of GET /v1/model],
-     "trees":    [[{"id": topic/partition/offset, "salt": hex, "digest": hex}, ...], ...]}
+     "trees":    [{"vrf": hex, "items": [{"id": ..., "proof": hex, "salt": hex, "digest": hex}, ...]}, ...],
+     "proofs":   [{"vrf": hex, "id": ..., "proof": hex}, ...],
+     "leaves":   [{"kind": name, "before": {"digest": hex, "root": hex}, "earliest": ms, ...}, ...]}
 """
 
 import hmac
@@ -15,7 +17,7 @@ import re
 import struct
 import sys
 from fractions import Fraction
-from hashlib import sha256
+from hashlib import sha256, sha512
 from math import isqrt
 
 STRETCH, LANES, UNIT = 256, 8, 512
@@ -266,11 +268,81 @@ class State:
         return sha256(out).digest()
 
 
-# ---- the tree of live blocks
+# ---- the keys of items: ECVRF-EDWARDS25519-SHA512-TAI of RFC 9381, on points (x, y)
 
-def item(id, salt, digest):
-    """The item of a block whose id is a position: a pair of key and value."""
-    return sha256(b"streamd receipts position\n" + id.encode()).digest(), hmac.digest(salt, digest, "sha256")
+P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, -1, P) % P
+NEUTRAL = 0, 1
+
+
+def plus(p, q):
+    a, b = p[0] * q[1] + p[1] * q[0], p[1] * q[1] + p[0] * q[0]
+    e = D * p[0] * p[1] * q[0] * q[1]
+    return a * pow(1 + e, -1, P) % P, b * pow(1 - e, -1, P) % P
+
+
+def times(n, p):
+    out = NEUTRAL
+    for bit in bin(n)[2:]:
+        out = plus(out, out)
+        if bit == "1":
+            out = plus(out, p)
+    return out
+
+
+def write(p):
+    return (p[1] | (p[0] & 1) << 255).to_bytes(32, "little")
+
+
+def read(raw):
+    """The point of an encoding, or None."""
+    y, sign = int.from_bytes(raw, "little") & 2**255 - 1, raw[31] >> 7
+    if y >= P:
+        return None
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    for root in (1, pow(2, (P - 1) // 4, P)):
+        x = pow(square, (P + 3) // 8, P) * root % P
+        if x * x % P == square:
+            return None if x == 0 and sign else (x if x & 1 == sign else P - x, y)
+    return None
+
+
+BASE = read((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
+
+
+def vrf(step, *parts):
+    return sha512(bytes([3, step]) + b"".join(parts) + b"\0").digest()
+
+
+def vrf_output(public, id, proof):
+    """The output that a proof is of; None if it is none of the id."""
+    y, gamma = read(public), read(proof[:32]) if len(proof) == 80 else None
+    c, s = int.from_bytes(proof[32:48], "little"), int.from_bytes(proof[48:], "little")
+    if y is None or gamma is None or s >= ORDER or times(8, y) == NEUTRAL:
+        return None
+    points = (read(vrf(1, public, id.encode(), bytes([i]))[:32]) for i in range(256))
+    h = next(q for q in (p and times(8, p) for p in points) if q and q != NEUTRAL)
+    u, v = (plus(times(s, p), times(-c % (8 * ORDER), q)) for p, q in ((BASE, y), (h, gamma)))
+    if vrf(2, public, write(h), write(gamma), write(u), write(v))[:16] != proof[32:48]:
+        return None
+    return vrf(3, write(times(8, gamma)))
+
+
+def item_key(public, id, proof):
+    """The key of a block's item; None if the proof is none of it."""
+    if id.startswith("key:"):
+        output = vrf_output(public, id, proof)
+        return output and output[:32]
+    return None if proof else sha256(b"streamd receipts position\n" + id.encode()).digest()
+
+
+# ---- the tree of live blocks, and the leaves of the log
+
+
+def item(public, i):
+    """The item of a block: a pair of key and value."""
+    proof, salt, digest = (bytes.fromhex(i[name]) for name in ("proof", "salt", "digest"))
+    return item_key(public, i["id"], proof), hmac.digest(salt, digest, "sha256")
 
 
 def tree_root(items):
@@ -283,6 +355,30 @@ def tree_root(items):
     bit = 256 - (min(keys) ^ max(keys)).bit_length()
     sides = [[i for i, key in zip(items, keys) if key >> (255 - bit) & 1 == side] for side in (0, 1)]
     return sha256(b"\1" + bytes([bit]) + tree_root(sides[0]) + tree_root(sides[1])).digest()
+
+
+KINDS = "retired deleted expired replaced lost withdrawn restored served purged returned begun".split()
+PLACES = "state folds sample spaces pages dead_letters models log copies archive".split()
+STATUSES = "none done pending not_ours kept partial".split()
+
+
+def leaf(l):
+    """The encoding of a leaf."""
+    out, former = bytes([1, 1 + KINDS.index(l["kind"])]), 0
+    out += b"".join(uvarint(l[name]) for name in ("blocks", "rows", "passing"))
+    for name in ("earliest", "latest", "durable", "log_until"):
+        step, former = l[name] - former, l[name]
+        out += uvarint(2 * step if step >= 0 else -2 * step - 1)
+    hashes = [l[side][name] for side in ("before", "after") for name in ("digest", "root")]
+    hashes += [l[name] for name in ("items", "settings", "request", "model", "without")]
+    out += b"".join(map(bytes.fromhex, hashes))
+    if l["kind"] == "served":
+        out += uvarint(l["leaves"])
+    if l["kind"] == "begun":
+        out += bytes.fromhex(l["vrf"])
+    out += bytes(STATUSES.index(l["scope"][place]) for place in PLACES)
+    out += b"".join(text(l[name]) for name in ("principal", "build", "topic"))
+    return out + counted(l["offsets"], lambda o: uvarint(o[0]) + uvarint(o[1]))
 
 
 # ---- the planes
@@ -412,8 +508,13 @@ def main():
         solved = planes(state, s["options"]) if s.get("options") else []
         answer["states"].append({"digest": state.digest().hex(), "planes": solved})
     answer["fingerprints"] = [fingerprint(m) for m in asked.get("models") or []]
-    trees = [[item(i["id"], bytes.fromhex(i["salt"]), bytes.fromhex(i["digest"])) for i in t] for t in asked.get("trees") or []]
+    trees = [[item(bytes.fromhex(t["vrf"]), i) for i in t["items"]] for t in asked.get("trees") or []]
     answer["roots"] = [tree_root(t).hex() for t in trees]
+    keys = [item_key(bytes.fromhex(p["vrf"]), p["id"], bytes.fromhex(p["proof"])) for p in asked.get("proofs") or []]
+    answer["keys"] = [key.hex() if key else "" for key in keys]
+    leaves = [leaf(l) for l in asked.get("leaves") or []]
+    answer["leaves"] = [l.hex() for l in leaves]
+    answer["leaf_hashes"] = [sha256(b"\0" + l).hexdigest() for l in leaves]
     json.dump(answer, sys.stdout)
 
 

@@ -58,7 +58,7 @@ func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, 
 		err = report.add(store, saved, r, log, key, named)
 	}
 	if err == nil {
-		err = checkParts(store, saved)
+		err = checkParts(store)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
@@ -132,19 +132,34 @@ func (p *Report) leaf(store *snapshot.Store, i, receipted int64, found *findings
 	return record.Leaf, nil
 }
 
-// checkParts checks that every part of the row sample belongs to a live block.
-func checkParts(store *snapshot.Store, saved *snapshot.Contents) error {
-	var orphan string
-	err := store.Parts(func(id string, _ *sample.Part) {
-		_, live := slices.BinarySearchFunc(saved.Entries, id, func(e retire.Entry, id string) int { return cmp.Compare(e.ID, id) })
-		if !live && orphan == "" {
-			orphan = id
+// checkParts checks that every part of the row sample is one of a live block: it has the digest and the
+// number of rows of that block. Where it has all rows of the block, their sums are the block's.
+func checkParts(store *snapshot.Store) error {
+	var failed error
+	var summariser incremental.Summariser
+	check := func(id string, p *sample.Part) error {
+		s, err := store.Summary(snapshot.Features, id)
+		if err != nil {
+			return fmt.Errorf("it has rows of the sample of block %s: %w", id, err)
+		}
+		if p.Digest() != s.LabelledDigest() || p.Rows() != s.Rows() {
+			return fmt.Errorf("under the block %s it has rows of the sample of another one", id)
+		}
+		b := p.Whole()
+		if b == nil {
+			return nil
+		}
+		if again, err := summariser.Summarise(b); err != nil || again.Digest() != s.Digest() {
+			return fmt.Errorf("the sums of the block %s are not those of its rows in the sample", id)
+		}
+		return nil
+	}
+	err := store.Parts(func(id string, p *sample.Part) {
+		if failed == nil {
+			failed = check(id, p)
 		}
 	})
-	if err == nil && orphan != "" {
-		err = fmt.Errorf("it has rows of the sample of block %s, which is not live", orphan)
-	}
-	return err
+	return cmp.Or(err, failed)
 }
 
 // add adds up the live blocks of a file.

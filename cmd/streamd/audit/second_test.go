@@ -13,6 +13,9 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
@@ -42,12 +45,52 @@ type (
 		Blocks []secondBlock         `json:"blocks"`
 		States []secondState         `json:"states"`
 		Models []httpapi.ModelAnswer `json:"models"`
-		Trees  [][]secondItem        `json:"trees"`
+		Trees  []secondTree          `json:"trees"`
+		Proofs []secondProof         `json:"proofs"`
+		Leaves []secondLeaf          `json:"leaves"`
+	}
+	secondTree struct {
+		VRF   string       `json:"vrf"`
+		Items []secondItem `json:"items"`
 	}
 	secondItem struct {
 		ID     string `json:"id"`
+		Proof  string `json:"proof"`
 		Salt   string `json:"salt"`
 		Digest string `json:"digest"`
+	}
+	secondProof struct {
+		VRF   string `json:"vrf"`
+		ID    string `json:"id"`
+		Proof string `json:"proof"`
+	}
+	secondSide struct {
+		Digest string `json:"digest"`
+		Root   string `json:"root"`
+	}
+	secondLeaf struct {
+		Kind      receipt.Kind      `json:"kind"`
+		Blocks    int64             `json:"blocks"`
+		Rows      int64             `json:"rows"`
+		Passing   int64             `json:"passing"`
+		Earliest  int64             `json:"earliest"`
+		Latest    int64             `json:"latest"`
+		Durable   int64             `json:"durable"`
+		LogUntil  int64             `json:"log_until"`
+		Before    secondSide        `json:"before"`
+		After     secondSide        `json:"after"`
+		Items     string            `json:"items"`
+		Settings  string            `json:"settings"`
+		Request   string            `json:"request"`
+		Model     string            `json:"model"`
+		Without   string            `json:"without"`
+		Leaves    int64             `json:"leaves"`
+		VRF       string            `json:"vrf"`
+		Scope     map[string]string `json:"scope"`
+		Principal string            `json:"principal"`
+		Build     string            `json:"build"`
+		Topic     string            `json:"topic"`
+		Offsets   [][2]int64        `json:"offsets"`
 	}
 	secondPlane struct {
 		Class string   `json:"class"`
@@ -62,6 +105,9 @@ type (
 		} `json:"states"`
 		Fingerprints []string `json:"fingerprints"`
 		Roots        []string `json:"roots"`
+		Keys         []string `json:"keys"`
+		Leaves       []string `json:"leaves"`
+		LeafHashes   []string `json:"leaf_hashes"`
 	}
 )
 
@@ -322,34 +368,140 @@ func answerOf(r *rand.Rand, state *incremental.State, m *incremental.Model) http
 	return a
 }
 
-// The roots of trees of blocks whose ids are positions are those of the second implementation.
+// randomHash has random bytes.
+func randomHash(r *rand.Rand) (h receipt.Hash) {
+	for i := range h {
+		h[i] = byte(r.Uint32())
+	}
+	return h
+}
+
+func logKey(t *testing.T, r *rand.Rand) (key *receipt.Key) {
+	t.Helper()
+	seed := randomHash(r)
+	private, err := receipt.GenerateKey(bytes.NewReader(seed[:]), "streamd/test")
+	if err == nil {
+		key, err = receipt.ParseKey(private)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// The second implementation finds the keys of items from ids and proofs, refuses the proofs that are
+// refused here, and has the roots of the trees.
 func TestSecondTree(t *testing.T) {
 	var q secondQuestion
-	var roots []string
+	var roots, keys []string
 	r := rand.New(rand.NewPCG(92, 1))
-	hash := func() (h receipt.Hash) {
-		for i := range h {
-			h[i] = byte(r.Uint32())
+	k := logKey(t, r)
+	public := k.VRF()
+	proved := func(vrf receipt.Hash, id string, proof []byte) {
+		q.Proofs = append(q.Proofs, secondProof{hex.EncodeToString(vrf[:]), id, hex.EncodeToString(proof)})
+		text := ""
+		if key, err := receipt.ItemKeyOf(vrf, id, proof); err == nil {
+			text = hex.EncodeToString(key[:])
 		}
-		return h
+		keys = append(keys, text)
 	}
-	for n := range 40 {
+	for n := range 24 {
 		var tree receipt.Tree
-		asked := []secondItem{}
+		asked := secondTree{hex.EncodeToString(public[:]), []secondItem{}}
 		for i := range n * n / 4 {
 			id := incremental.Position{Topic: "orders", Partition: i % 3, Offset: int64(i)}.String()
-			salt, digest := hash(), hash()
-			key, err := receipt.ItemKeyOf(receipt.Hash{}, id, nil)
-			if err != nil {
-				t.Fatal(err)
+			if i%29 == 0 {
+				id = fmt.Sprintf("%sß-%d-%d", receipt.KeyedPrefix, n, i)
 			}
-			tree.Put(receipt.Item{Key: key, Value: receipt.Commit(salt, string(digest[:]))})
-			asked = append(asked, secondItem{id, hex.EncodeToString(salt[:]), hex.EncodeToString(digest[:])})
+			salt, digest, proof := randomHash(r), randomHash(r), k.ProveItemKey(id)
+			tree.Put(receipt.Item{Key: k.ItemKey(id), Value: receipt.Commit(salt, string(digest[:]))})
+			asked.Items = append(asked.Items, secondItem{id, hex.EncodeToString(proof), hex.EncodeToString(salt[:]), hex.EncodeToString(digest[:])})
 		}
 		root := tree.Root()
 		q.Trees, roots = append(q.Trees, asked), append(roots, hex.EncodeToString(root[:]))
 	}
-	if got := q.ask(t).Roots; !slices.Equal(got, roots) {
-		t.Errorf("roots\n%v, and by the second implementation\n%v", roots, got)
+	id := receipt.KeyedPrefix + "carol"
+	proof := k.ProveItemKey(id)
+	other := logKey(t, r).VRF()
+	proved(public, id, proof)
+	proved(public, id+"x", proof)
+	proved(other, id, proof)
+	proved(receipt.Hash{1}, id, proof) // a key of small order
+	proved(public, id, nil)
+	proved(public, "orders/0/1", nil)
+	proved(public, "orders/0/1", proof)
+	for i := range proof {
+		bad := bytes.Clone(proof)
+		bad[i] ^= 1 << r.IntN(8)
+		proved(public, id, bad)
+	}
+	high := bytes.Clone(proof)
+	high[len(high)-1] |= 0x10 // s + a multiple of 2^252
+	proved(public, id, high)
+	got := q.ask(t)
+	if !slices.Equal(got.Roots, roots) {
+		t.Errorf("roots\n%v, and by the second implementation\n%v", roots, got.Roots)
+	}
+	if !slices.Equal(got.Keys, keys) || keys[0] == "" || keys[5] == "" || slices.Contains(keys[1:5], keys[0]) {
+		t.Errorf("keys\n%v, and by the second implementation\n%v", keys, got.Keys)
+	}
+}
+
+// The second implementation writes leaves of every kind as they are.
+func TestSecondLeaves(t *testing.T) {
+	var q secondQuestion
+	var leaves []string
+	r := rand.New(rand.NewPCG(93, 1))
+	text := func(h receipt.Hash) string { return hex.EncodeToString(h[:]) }
+	natural := func() int64 { return r.Int64() >> r.IntN(63) }
+	moment := func() time.Time { return time.UnixMilli(r.Int64N(1<<47) - 1<<45).UTC() }
+	for i := range 20 * int(receipt.Kinds-1) {
+		l := &receipt.Leaf{
+			Kind: receipt.Retired + receipt.Kind(i)%(receipt.Kinds-1), Blocks: natural(), Rows: natural(), Passing: natural(), Earliest: moment(), Latest: moment(), Durable: moment(),
+			Before: receipt.Side{Digest: randomHash(r), Root: randomHash(r)}, After: receipt.Side{Digest: randomHash(r), Root: randomHash(r)},
+			Items: randomHash(r), Settings: randomHash(r), Request: randomHash(r), Principal: "ops", Build: "v1.0 ß", Topic: "orders",
+		}
+		if r.IntN(2) == 0 {
+			l.LogUntil = moment()
+		}
+		for p := range l.Scope {
+			l.Scope[p] = receipt.Status(r.IntN(int(receipt.Partial) + 1))
+		}
+		copy(l.Model[:], l.Before.Root[:])
+		copy(l.Without[:], l.After.Root[:])
+		switch l.Kind {
+		case receipt.Served:
+			l.Blocks, l.Leaves = 0, natural()
+		case receipt.Begun:
+			l.Blocks, l.VRF, l.After = 0, randomHash(r), l.Before
+		}
+		asked := secondLeaf{
+			Kind: l.Kind, Blocks: l.Blocks, Rows: l.Rows, Passing: l.Passing, Earliest: l.Earliest.UnixMilli(), Latest: l.Latest.UnixMilli(), Durable: l.Durable.UnixMilli(), LogUntil: l.LogUntil.UnixMilli(),
+			Before: secondSide{text(l.Before.Digest), text(l.Before.Root)}, After: secondSide{text(l.After.Digest), text(l.After.Root)},
+			Items: text(l.Items), Settings: text(l.Settings), Request: text(l.Request), Model: hex.EncodeToString(l.Model[:]), Without: hex.EncodeToString(l.Without[:]),
+			Leaves: l.Leaves, VRF: text(l.VRF), Scope: l.Scope.Names(), Principal: l.Principal, Build: l.Build, Topic: l.Topic, Offsets: [][2]int64{},
+		}
+		for p := range r.IntN(4) {
+			o := receipt.Next{Partition: uint32(3 * p), Offset: natural()}
+			l.Offsets, asked.Offsets = append(l.Offsets, o), append(asked.Offsets, [2]int64{int64(o.Partition), o.Offset})
+		}
+		encoded := l.AppendBinary(nil)
+		if again, err := receipt.DecodeLeaf(encoded); err != nil || !bytes.Equal(again.AppendBinary(nil), encoded) {
+			t.Fatalf("leaf %d: %v", i, err)
+		}
+		q.Leaves, leaves = append(q.Leaves, asked), append(leaves, hex.EncodeToString(encoded))
+	}
+	got := q.ask(t)
+	if len(got.Leaves) != len(leaves) || len(got.LeafHashes) != len(leaves) {
+		t.Fatalf("%d leaves and %d hashes, want %d", len(got.Leaves), len(got.LeafHashes), len(leaves))
+	}
+	for i, leaf := range leaves {
+		if got.Leaves[i] != leaf {
+			t.Errorf("a leaf of kind %s is\n%s, and by the second implementation\n%s", q.Leaves[i].Kind, leaf, got.Leaves[i])
+		}
+		raw, _ := hex.DecodeString(leaf)
+		if h := tlog.RecordHash(raw); hex.EncodeToString(h[:]) != got.LeafHashes[i] {
+			t.Errorf("leaf %d has the hash %x, and %s by the second implementation", i, h, got.LeafHashes[i])
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"streamd/cmd/streamd/audit"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental/sample"
 	"streamd/ingest/kafka"
 	"streamd/retire/receipt"
 	"streamd/snapshot"
@@ -113,11 +115,12 @@ type dishonest struct {
 	folder string
 }
 
-// startDishonest starts a daemon that has learned six blocks, and has them in a file.
-func startDishonest(t *testing.T, unit string) *dishonest {
+// startDishonest starts a daemon that has learned six blocks, and has them in a file. It has that many
+// rows in its sample.
+func startDishonest(t *testing.T, unit string, rows int) *dishonest {
 	t.Helper()
 	folder := t.TempDir()
-	flags := offlineFlags(t, withReceipts(folder, map[string]string{"blocks.unit": unit}))
+	flags := offlineFlags(t, withReceipts(folder, map[string]string{"blocks.unit": unit, "sample.rows": strconv.Itoa(rows)}))
 	h := &logHistory{r: rand.New(rand.NewPCG(71, 1)), flags: flags, log: make([][]kafka.Record, 1)}
 	o := openOffline(t, flags, false)
 	for i := range int64(6) {
@@ -178,7 +181,7 @@ func (d *dishonest) claim(t *testing.T, gone receipt.Item, others ...receipt.Ite
 // that out. No proof makes it the block's.
 func TestDecoy(t *testing.T) {
 	for unit, id := range map[string]string{"key": "key:k0", "message": "t/0/0"} {
-		d := startDishonest(t, unit)
+		d := startDishonest(t, unit, 0)
 		key, true0 := d.receipts.key, d.live.Item(id)
 		for name, decoy := range map[string]receipt.Item{
 			"a decoy": {Key: receipt.Hash{1}, Value: receipt.Hash{2}}, "a decoy with true contents": {Key: receipt.Hash{3}, Value: true0.Value},
@@ -200,7 +203,7 @@ func TestDecoy(t *testing.T) {
 			if rep := d.logHistory.replay(t, d.offline); len(rep.Foreign) == 0 || rep.Parted < 0 {
 				t.Errorf("%s: the topic gives %+v", name, rep)
 			}
-			d = startDishonest(t, unit)
+			d = startDishonest(t, unit, 0)
 			key = d.receipts.key
 		}
 		d.store.Close()
@@ -211,7 +214,7 @@ func TestDecoy(t *testing.T) {
 // its snapshot: by the id of a position, by a named key, or by the private key.
 func TestBlockThatStays(t *testing.T) {
 	for unit, id := range map[string]string{"key": "key:k0", "message": "t/0/0"} {
-		d := startDishonest(t, unit)
+		d := startDishonest(t, unit, 0)
 		key := d.receipts.key
 		r, _ := d.claim(t, d.live.Item(id))
 		d.store.Close()
@@ -237,7 +240,7 @@ func TestBlockThatStays(t *testing.T) {
 // A daemon that keeps the rows of a block in its sums under another id is found by the topic: it does
 // not give that block, and gives another live set before the receipt.
 func TestBlockThatStaysInTheSums(t *testing.T) {
-	d := startDishonest(t, "key")
+	d := startDishonest(t, "key", 0)
 	hidden := after(0, 0)
 	hidden.Key, hidden.Offset = []byte("hidden"), 6
 	d.offline.deliver(0, []kafka.Record{hidden}, 7) // the topic has no such record
@@ -274,10 +277,99 @@ func TestBlockThatStaysInTheSums(t *testing.T) {
 	}
 }
 
+// restorePart gives a snapshot the part of a block from an earlier copy.
+func restorePart(t *testing.T, file string, before []byte, id string) {
+	t.Helper()
+	former := filepath.Join(t.TempDir(), "former.db")
+	if err := os.WriteFile(former, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	from, err := bbolt.Open(former, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := bbolt.Open(file, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := []byte("parts")
+	err = from.View(func(of *bbolt.Tx) error {
+		return to.Update(func(tx *bbolt.Tx) error {
+			return tx.Bucket(parts).Put([]byte(id), of.Bucket(parts).Get([]byte(id)))
+		})
+	})
+	if err := errors.Join(err, from.Close(), to.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A daemon that keeps the rows of a block in its sample, from which it refines, calibrates and decides, is
+// found by a copy of its snapshot without any key or name: under the block's own id, under the id of another
+// live block, and under that and the digest of the other block, while the sample has all of its rows.
+func TestBlockThatStaysInTheSample(t *testing.T) {
+	for name, want := range map[string]string{
+		"nothing stays": "", "its own id": "there are 6 parts, 5 were saved",
+		"another's id":     "under the block key:k1 it has rows of the sample of another one",
+		"another's digest": "the sums of the block key:k1 are not those of its rows in the sample",
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := startDishonest(t, "key", 100)
+			d.saver.save()
+			kept, err := d.store.Part("key:k0")
+			if err != nil || kept == nil || kept.Whole() == nil {
+				t.Fatalf("the part is %v, %v", kept, err)
+			}
+			other, err := d.store.Summary(snapshot.Features, "key:k1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.ReadFile(d.cfg.Snapshot.File)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done, err := d.offline.retire(httpapi.Selector{IDs: []string{"key:k0"}}, false, access.Caller{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch name {
+			case "another's id":
+				d.live.Offer("key:k1", kept)
+			case "another's digest":
+				b := kept.Whole()
+				b.Classes = other.Classes()
+				var taker sample.Taker
+				d.live.Offer("key:k1", taker.Take(b, other.LabelledDigest(), other.Totals(), sample.New(sample.Settings{Rows: 100}, d.live.IDs).Levels()))
+			}
+			d.offline.saver.save()
+			proof, err := d.Receipt(t.Context(), done.Receipts[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := receipt.Check(proof, d.receipts.key.Public())
+			if err != nil {
+				t.Fatalf("the receipt does not pass by itself: %v", err)
+			}
+			d.store.Close()
+			file := d.cfg.Snapshot.File
+			if name == "its own id" {
+				restorePart(t, file, before, "key:k0")
+			}
+			report, _, err := audit.Snapshot(file, r, d.receipts.key.Public(), nil, nil)
+			if want == "" {
+				if err != nil || !report.Proved {
+					t.Errorf("%+v, %v", report, err)
+				}
+			} else if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v, %v, want %s", report, err, want)
+			}
+		})
+	}
+}
+
 // A daemon whose first leaf names another key of the items, or that shows two logs, is found by whoever
 // has the public key.
 func TestDishonestLog(t *testing.T) {
-	d := startDishonest(t, "key")
+	d := startDishonest(t, "key", 0)
 	public := d.receipts.key.Public()
 	d.receipts.pending[0].VRF[0] ^= 1
 	r, _ := d.claim(t, d.live.Item("key:k0")) // the leaf of a later receipt passes
@@ -297,7 +389,7 @@ func TestDishonestLog(t *testing.T) {
 	}
 
 	// Two logs under one key: one for who asked, one in the snapshot.
-	forked := startDishonest(t, "key")
+	forked := startDishonest(t, "key", 0)
 	r, _ = forked.claim(t, forked.live.Item("key:k0"))
 	forked.store.Close()
 	flags := maps.Clone(forked.offline.flags)

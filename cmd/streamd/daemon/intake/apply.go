@@ -209,6 +209,7 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	e := retire.Entry{
 		ID: z.id, Position: positionOf(in.Config, t.partition, r), Last: r.Offset,
 		Time: in.boundedTime(p, t.partition, r), Rows: z.Summary.Rows(), Header: headerOf(in.Config.Retire.Header, r),
+		ItemKey: z.itemKey,
 	}
 	if z.Summary.Rows() > 0 { // otherwise it counts as absent
 		in.fixFeatures(z)

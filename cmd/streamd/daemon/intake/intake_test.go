@@ -22,7 +22,7 @@ import (
 )
 
 // idle is an intake without workers.
-func idle(t *testing.T, flags map[string]string) *Intake {
+func idle(t testing.TB, flags map[string]string) *Intake {
 	t.Helper()
 	given := map[string]string{"kafka.topic": "t"}
 	maps.Copy(given, flags)

@@ -10,6 +10,7 @@ import (
 	"streamd/incremental/exact"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
+	"streamd/retire/receipt"
 )
 
 // giveBack keeps the memory of a task's gathered rows for other tasks.
@@ -25,10 +26,11 @@ func (p *pool) giveBack(t *task) {
 
 // result is a processed record.
 type result struct {
-	id        string    // of the block
-	rows      int       // that the decoder gave
-	live.Kept           // without a summary the record makes no block
-	fixed     *[]string // the model's features that it was made for; nil if they were not fixed
+	id        string       // of the block
+	rows      int          // that the decoder gave
+	live.Kept              // without a summary the record makes no block
+	itemKey   receipt.Hash // of the block's receipts; zero: the live set has it, or computes it
+	fixed     *[]string    // the model's features that it was made for; nil if they were not fixed
 	// features are the names that the record would give the model. They are nil once the
 	// model's features are fixed.
 	features []string
@@ -158,6 +160,9 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 	}
 	if z.Kept, err = w.keeper.Keep(ctx, b, w.Live.Target()); err == nil {
 		z.judged = w.judged(b, t, r)
+		if z.Summary.Rows() > 0 {
+			z.itemKey = w.Live.Target().ItemKey(z.id)
+		}
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/kernels/basis"
+	"streamd/retire/receipt"
 )
 
 // Target names the spaces that workers put blocks into: the features, the space in use,
@@ -17,6 +18,16 @@ type Target struct {
 	Features  *[]string    // their names; nil until they are fixed. Its identity identifies the feature space
 	use, next *Coordinates // use is nil for the features; next is nil unless a space is being built
 	sample    *sample.Sample
+	keys      *itemKeys // nil without receipts
+}
+
+// ItemKey computes the key of an item that takes long, if the live set does not seem to have it. It
+// is zero otherwise.
+func (t *Target) ItemKey(id string) receipt.Hash {
+	if t.keys == nil || !receipt.Keyed(id) || t.keys.seem(id) {
+		return receipt.Hash{}
+	}
+	return t.keys.key.ItemKey(id)
 }
 
 // bases lists the coordinates beside the features.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"hash/maphash"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"streamd/incremental"
@@ -17,6 +19,7 @@ import (
 // receipts keeps the tree of live blocks, and the moves of blocks that no saved receipt tells of yet.
 type receipts struct {
 	key   *receipt.Key            // nil: there are no receipts
+	keys  *itemKeys               // the key for other goroutines
 	tree  receipt.Tree            // of the live blocks
 	kept  receipt.Version         // of the tree at the last save that was begun
 	saved receipt.Side            // the live set at that save
@@ -92,7 +95,36 @@ func (r *receipts) keep(e *retire.Entry, former *retire.Entry) {
 	}
 	if r.key != nil && receipt.Keyed(e.ID) {
 		e.ItemKey = r.keyOf(e)
+		r.keys.note(e.ID)
 	}
+}
+
+// itemKeys lets workers compute the keys of items of new blocks, so that the loop need not. A set of
+// hashes of ids tells them which blocks are not new. It errs for some new blocks, whose keys the loop
+// computes, and for blocks that are in other workers' hands, whose keys are computed twice.
+type itemKeys struct {
+	key   *receipt.Key
+	seed  maphash.Seed
+	noted [knownIDs / 32]atomic.Uint32
+}
+
+// knownIDs is the number of bits of the set of ids, in a MiB. With a million ids it errs for one new block in nine.
+const knownIDs = 1 << 23
+
+func (k *itemKeys) bit(id string) (word *atomic.Uint32, bit uint32) {
+	h := maphash.String(k.seed, id) % knownIDs
+	return &k.noted[h/32], 1 << (h % 32)
+}
+
+func (k *itemKeys) note(id string) {
+	word, bit := k.bit(id)
+	word.Or(bit)
+}
+
+// seem reports whether an id seems to be noted.
+func (k *itemKeys) seem(id string) bool {
+	word, bit := k.bit(id)
+	return word.Load()&bit != 0
 }
 
 // put puts a block with that summary in the features into the tree.
@@ -150,7 +182,12 @@ func (l *Set) keepKeys() {
 func (l *Set) KeepReceipts(key *receipt.Key) error {
 	r := &l.receipts
 	r.key, r.moved, r.past, r.grown = key, map[receipt.Item]move{}, map[receipt.Item]move{}, map[receipt.Hash]growth{}
+	r.keys = &itemKeys{key: key, seed: maphash.MakeSeed()}
+	for _, e := range l.Everything() {
+		r.keys.note(e.ID)
+	}
 	l.keepKeys()
+	l.retarget()
 	type block struct {
 		id          string
 		key, digest receipt.Hash

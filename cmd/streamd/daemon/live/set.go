@@ -163,7 +163,7 @@ func (l *Set) Target() *Target { return l.target.Load() }
 
 // retarget publishes the target after a change of features or spaces.
 func (l *Set) retarget() {
-	t := &Target{Features: l.features.names, use: l.inUse.Coordinates, sample: l.sample}
+	t := &Target{Features: l.features.names, use: l.inUse.Coordinates, sample: l.sample, keys: l.receipts.keys}
 	if l.next != nil {
 		t.next = l.next.Coordinates
 	}

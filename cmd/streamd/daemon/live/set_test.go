@@ -166,6 +166,14 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 				if len(l.next.missing) == 0 {
 					l.Switch()
 				}
+			case k == 16 && l.next != nil:
+				var unread []Unread
+				for id := range l.next.missing {
+					if e, _ := l.ledger.Get(id); r.IntN(3) > 0 {
+						unread = append(unread, Unread{Entry: e})
+					}
+				}
+				l.SetUnread(l.next, unread)
 			case k == 15 && l.next != nil && r.IntN(4) == 0:
 				l.Abandon()
 			case flight == nil:
@@ -173,6 +181,37 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 			default:
 				how := r.IntN(4)
 				end(how > 0, how > 1)
+			}
+			bytes, gone, unsaved := int64(0), false, len(l.put)+len(l.parts)+len(l.gone)
+			if l.next != nil {
+				unsaved += len(l.next.put)
+			}
+			for _, b := range l.put {
+				if b.Part != nil {
+					bytes += int64(b.Part.Bytes())
+				}
+			}
+			for _, p := range l.spaces() {
+				for _, s := range p.put {
+					bytes += int64(s.Bytes())
+				}
+			}
+			for i := range 20 {
+				gone = gone || l.IsGone(fmt.Sprint(i))
+			}
+			if l.Waiting() != bytes || l.HasGone() != gone || l.Unsaved() != unsaved || l.HasUnsaved() != (l.moved || unsaved > 0) {
+				t.Fatalf("seed %d: step %d: %d bytes wait, want %d; blocks have left: %v, want %v; %d are unsaved, want %d", seed, step, l.Waiting(), bytes, l.HasGone(), gone, l.Unsaved(), unsaved)
+			}
+			if next := l.next; next != nil {
+				unread := 0
+				for id := range next.missing {
+					if _, is := next.unread[id]; is {
+						unread++
+					}
+				}
+				if next.Waits() != (unread > 0 && unread == len(next.missing)) {
+					t.Fatalf("seed %d: step %d: the next space has %d unread blocks of %d, and waits: %v", seed, step, unread, len(next.missing), next.Waits())
+				}
 			}
 			for _, p := range l.spaces() { // digests are kept until a block changes
 				if p.Digest() != DigestOf(p.Total()) {

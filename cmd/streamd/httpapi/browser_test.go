@@ -614,6 +614,39 @@ func TestPageWithoutScripts(t *testing.T) {
 	follow(`nav a[href="/"]`, "#learning")
 }
 
+// Of 300 classes any is chosen by name, with scripts and without.
+func TestManyClassesInBrowser(t *testing.T) {
+	f := newFake()
+	f.explain(300)
+	f.served.Quality.Planes[250].Class = "a <b>class</b> & \u202e with a name that is much longer than the others are, and no end to it"
+	wanted := f.served.Quality.Planes[250].Class
+	server := httptest.NewServer(newServer(f))
+	defer server.Close()
+	for i, s := range []screen{{phone, false}, {desk, true}} {
+		w := openTab(t, browser(t), s)
+		if i == 1 {
+			if _, err := chromedp.Call(w.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.open(server.URL + "/?view=quality")
+		w.untilShown("#choose select")
+		if n := eval[int](w, `document.querySelectorAll("#choose option").length`); n != 301 {
+			t.Errorf("%d options", n)
+		}
+		w.check("quality")
+		w.picture("many " + s.String())
+		eval[string](w, fmt.Sprintf(`document.querySelector("#choose select").value = %q, ""`, wanted))
+		w.click("#choose button")
+		w.untilShown("#trust tr.here a[href*='much+longer']")
+		if got := eval[string](w, `document.querySelector("#choose select").value`); got != wanted {
+			t.Errorf("%q is chosen", got)
+		}
+		w.check("chosen")
+		w.picture("chosen " + s.String())
+	}
+}
+
 // A view is kept by a reload and by the refresh, with what is scrolled and focused. The banner stays
 // the same element, since screen readers tell what is new in it.
 func TestPlaceInBrowser(t *testing.T) {

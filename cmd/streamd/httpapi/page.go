@@ -236,7 +236,7 @@ func writePage(w http.ResponseWriter, status int, template string, view any) err
 		return fmt.Errorf("render %s: %w", template, err)
 	}
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' blob:; "+
-		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		"base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
 	write(w, status, "text/html; charset=utf-8", out.Bytes())
 	return nil
 }

@@ -295,7 +295,21 @@ type trustView struct {
 	Picture template.HTML
 	Figures []reliabilityView
 	Unknown bool // the class that was asked for has no plane
+	// Choices are the classes of all planes, for a form, where the figures are of some of them.
+	Choices []choiceView
 }
+
+// maxChoices bounds the options of a form.
+const maxChoices = 1000
+
+// choiceView is an option of a form.
+type choiceView struct {
+	Class string
+	Here  bool
+}
+
+// Kept identifies the form for page.js, so that it stays open.
+func (v *trustView) Kept() string { return fmt.Sprintf("%d %s", len(v.Choices), v.Of.Class) }
 
 // reliabilityView is the reliability of the probabilities of a class, or of all together.
 type reliabilityView struct {
@@ -329,6 +343,10 @@ func newTrustView(q *model.Quality, class string, listed []model.ClassAnswers) *
 			if shown[p.Class] || f.Here {
 				v.Figures = append(v.Figures, f)
 			}
+			v.Choices = append(v.Choices, choiceView{p.Class, f.Here})
+		}
+		if n := len(v.Choices); n <= maxJudged || n > maxChoices {
+			v.Choices = nil // all are in the list, or it has to be paged
 		}
 	}
 	if v.Of.Before == nil && v.Of.After == nil {

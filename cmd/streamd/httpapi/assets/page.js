@@ -150,6 +150,11 @@ addEventListener("popstate", () => refresh());
 document.addEventListener("reload", (event) => refresh({ anew: event.detail }));
 
 document.addEventListener("submit", (event) => {
+  if (event.target.matches("main form[method=get]")) {
+    event.preventDefault();
+    show(`/?${new URLSearchParams(new FormData(event.target))}`);
+    return;
+  }
   if (!event.target.matches("form.signin")) return;
   event.preventDefault();
   keepToken(new FormData(event.target).get("token").trim());

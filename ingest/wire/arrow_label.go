@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/apache/arrow-go/v18/arrow"
+
 	"streamd/incremental/gram"
 )
 
@@ -146,30 +148,61 @@ func (a *arrowReader) labelCodes(l *scalars, indices bool) (bad int, reason stri
 	if indices {
 		known, zero = a.entryCodes, 0
 	}
-	var tile [256]float64
-	for from := 0; from < l.rows; from += len(tile) {
-		numbers := tile[:min(len(tile), l.rows-from)]
-		l.numbers(numbers, from)
-		to := codes[from:][:len(numbers)]
-		for i, x := range numbers {
-			code := int32(-1)
-			if k := int(x); uint(k+zero) < uint(len(known)) && float64(k) == x {
-				code = known[k+zero]
-			}
-			if code < 0 {
-				if indices {
-					code, reason = a.entryCode(x)
-				} else {
-					code, reason = a.numberCode(x, l.typ.kind)
-				}
-				if reason != "" {
-					return from + i, reason
-				}
-			}
-			to[i] = code
+	for i := 0; i < l.rows; i++ {
+		if i += l.knownCodes(codes[i:], i, known, zero); i == l.rows {
+			break
+		}
+		if codes[i], reason = a.labelCode(l, i, indices); reason != "" {
+			return i, reason
 		}
 	}
 	return 0, ""
+}
+
+// knownCodes writes the codes of the numbers from i on to dst, from a table that has number x in
+// place x + zero. It stops at the end, and at a number without a code in the table, and returns
+// how many it has written.
+func (s *scalars) knownCodes(dst []int32, i int, table []int32, zero int) int {
+	if s.typ.layout == layoutHalf {
+		return 0
+	}
+	switch s.typ.kind {
+	case gram.Float32:
+		return tableCodes(dst, arrow.GetData[float32](s.data)[i:s.rows], table, zero)
+	case gram.Float64:
+		return tableCodes(dst, arrow.GetData[float64](s.data)[i:s.rows], table, zero)
+	case gram.Int8:
+		return tableCodes(dst, arrow.GetData[int8](s.data)[i:s.rows], table, zero)
+	case gram.Int16:
+		return tableCodes(dst, arrow.GetData[int16](s.data)[i:s.rows], table, zero)
+	case gram.Int32:
+		return tableCodes(dst, arrow.GetData[int32](s.data)[i:s.rows], table, zero)
+	case gram.Int64:
+		return tableCodes(dst, arrow.GetData[int64](s.data)[i:s.rows], table, zero)
+	case gram.Uint8:
+		return tableCodes(dst, arrow.GetData[uint8](s.data)[i:s.rows], table, zero)
+	case gram.Uint16:
+		return tableCodes(dst, arrow.GetData[uint16](s.data)[i:s.rows], table, zero)
+	case gram.Uint32:
+		return tableCodes(dst, arrow.GetData[uint32](s.data)[i:s.rows], table, zero)
+	}
+	return tableCodes(dst, arrow.GetData[uint64](s.data)[i:s.rows], table, zero)
+}
+
+func tableCodes[T gram.Number](dst []int32, numbers []T, table []int32, zero int) int {
+	for i, x := range numbers {
+		k := int(x)
+		// A uint64 beyond int has another sign than k.
+		if uint(k+zero) >= uint(len(table)) || T(k) != x || k < 0 && x >= 0 {
+			return i
+		}
+		code := table[k+zero]
+		if code < 0 {
+			return i
+		}
+		dst[i] = code
+	}
+	return len(numbers)
 }
 
 // labelCode is the code of element i of labels, or of indices into the dictionary.

@@ -223,3 +223,28 @@ func benchmarkLabelCodes[T gram.Number](b *testing.B, field *arrowField) {
 		}
 	}
 }
+
+// TestTableCodes looks up numbers that a table must not be asked for, or has no code for.
+func TestTableCodes(t *testing.T) {
+	table := []int32{7, -1, 0, 5} // of the numbers -2 to 1
+	testTableCodes(t, table, []int64{-2, 0, 1, 0}, []int64{-1, 2, -3, math.MinInt64, math.MaxInt64})
+	testTableCodes(t, table, []int8{-2, 0, 1}, []int8{-1, 2, -3, math.MinInt8, math.MaxInt8})
+	testTableCodes(t, table, []uint64{0, 1}, []uint64{2, math.MaxUint64, math.MaxUint64 - 1, 1 << 63})
+	testTableCodes(t, table, []float64{-2, 0, math.Copysign(0, -1), 1}, []float64{-1, 0.5, 1 - 0x1p-53, 2, math.NaN(), math.Inf(1), math.Inf(-1), 0x1p64, -0x1p64})
+	testTableCodes(t, table, []float32{-2, 0, 1}, []float32{-1, 0.5, 2, float32(math.NaN()), float32(math.Inf(1)), 0x1p63})
+}
+
+func testTableCodes[T gram.Number](t *testing.T, table []int32, known, unknown []T) {
+	t.Helper()
+	codes := make([]int32, len(known)+1)
+	for _, x := range unknown {
+		if n := tableCodes(codes, append(slices.Clone(known), x), table, 2); n != len(known) {
+			t.Errorf("%T: %d codes, want those of %v, and none of %v", x, n, known, x)
+		}
+	}
+	for i, x := range known {
+		if want := table[int(x)+2]; codes[i] != want {
+			t.Errorf("%T: %v has code %d, want %d", x, x, codes[i], want)
+		}
+	}
+}

@@ -3,7 +3,7 @@
 # the Go tool. Tests of the status page need Chromium. Without it they are skipped, or
 # fail where STREAMD_REQUIRE_CHROMIUM=1.
 
-.PHONY: all test full histories mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
+.PHONY: all test full histories studies mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
 
 all: vet test
 
@@ -17,6 +17,7 @@ full: vet staticcheck generate-check
 	$(MAKE) published PUBLISHED="$(LONG)"
 	KAFKA_VERSION=3.9.1 $(MAKE) integration
 	KAFKA_VERSION=4.2.0 $(MAKE) integration
+	$(MAKE) studies
 
 # The most time for the tests of one package. It ends a test that hangs, and leaves
 # room for a machine ten times as slow.
@@ -36,6 +37,12 @@ histories:
 	STREAMD_CYCLES=1000000 go test -count=1 -timeout $(TIMEOUT) -run '^TestCycles' ./cmd/streamd/daemon/live
 	STREAMD_HISTORY=$(HISTORY) STREAMD_HISTORIES=$(HISTORIES) go test -count=1 -timeout $(TIMEOUT) -run '^TestLaw$$' \
 		-exec 'env TMPDIR=$(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)' ./cmd/streamd/daemon
+
+# Histories with studies on: more of them, and whole daemons through an Apache Kafka.
+STUDIES ?= 500
+studies:
+	STREAMD_HISTORY=$(HISTORY) STREAMD_HISTORIES=$(STUDIES) go test -count=1 -timeout $(TIMEOUT) -run '^TestStudiesOfHistories$$' ./cmd/streamd/daemon
+	$(BROKER) env STREAMD_HISTORIES=$(STUDIES) go test -count=1 -timeout $(TIMEOUT) -run '^TestStudiesThroughKafka$$' ./cmd/streamd/daemon
 
 # Faults that are planted one at a time: at most one in twenty is found by no test.
 MUTANTS ?= 200
@@ -72,7 +79,7 @@ govulncheck:
 # and tests of a process's memory, which the detector multiplies. unraced runs these, and all other packages: together they are all tests.
 RACED = ./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon/... ./cmd/streamd/httpapi \
 	./incremental/parallel ./ingest/... ./snapshot ./retire
-UNRACED = TestScripts/(auto|bench|defaults|fit|fold|kernel|knowledge|plot|reproduce|tune|replay$$)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit
+UNRACED = TestScripts/(auto|bench|defaults|fit|fold|kernel|knowledge|plot|reproduce|tune|replay$$)|TestStudiesOfHistories|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit
 race:
 	go test -v -race -timeout $(TIMEOUT) -skip '$(UNRACED)' $(RACED)
 unraced:

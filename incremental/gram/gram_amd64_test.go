@@ -13,7 +13,6 @@ func TestLayoutOfTheAssembly(t *testing.T) {
 	var p512 planAVX512
 	var p2 planAVX2
 	var w narrow
-	g := &w.plan.groups[0]
 	for what, numbers := range map[string][2]uintptr{
 		"size of a Column":         {unsafe.Sizeof(c), 32},
 		"address in a Column":      {unsafe.Offsetof(c.base), 0},
@@ -30,12 +29,12 @@ func TestLayoutOfTheAssembly(t *testing.T) {
 		"stride of a narrow tile":  {unsafe.Sizeof(w.tile[0]), (64 + 8) * 8},
 		"size of narrow rings":     {unsafe.Sizeof(w.rings), 2 * 10 * (2*64*8 + 64)},
 		"fields in a narrow plan":  {unsafe.Offsetof(w.plan.groups), 64 + 16*2*64 + 64},
-		"size of a group's fields": {unsafe.Sizeof(*g), 32},
-		"own among them":           {unsafe.Offsetof(g.own), 4},
-		"slots among them":         {unsafe.Offsetof(g.slots), 8},
-		"next among them":          {unsafe.Offsetof(g.next), 16},
-		"waiting among them":       {unsafe.Offsetof(g.waiting), 20},
-		"after among them":         {unsafe.Offsetof(g.after), 24},
+		"size of a group's fields": {unsafe.Sizeof(w.plan.groups[0]), 32},
+		"own among them":           {unsafe.Offsetof(w.plan.groups[0].own), 4},
+		"slots among them":         {unsafe.Offsetof(w.plan.groups[0].slots), 8},
+		"next among them":          {unsafe.Offsetof(w.plan.groups[0].next), 16},
+		"waiting among them":       {unsafe.Offsetof(w.plan.groups[0].waiting), 20},
+		"after among them":         {unsafe.Offsetof(w.plan.groups[0].after), 24},
 		"rows in a plan, AVX2":     {unsafe.Offsetof(p2.list), 0},
 		"slot in a plan, AVX2":     {unsafe.Offsetof(p2.slot), 64 * 32},
 		"spill in a plan, AVX2":    {unsafe.Offsetof(p2.spill), 64*32 + 64*4},

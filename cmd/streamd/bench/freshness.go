@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/model"
+	"streamd/incremental/gram"
 	"streamd/ingest/kafka"
 	"streamd/ingest/ndc"
 	"streamd/ingest/wire"
@@ -112,21 +115,50 @@ func (c Freshness) Measure(ctx context.Context, run *Run) error {
 	})
 }
 
-// distinctBlocks is the number of different payloads, which are written in turn.
+// distinctBlocks is the number of different payloads, which are written in turn. The first number
+// of each is another one every time, since equal blocks share what is kept of them.
 const distinctBlocks = 256
 
-func (c Freshness) payloads() (payloads [][]byte, err error) {
+// unlike marks the number that is replaced in a payload.
+const unlike = float32(1.2345678e-7)
+
+// freshPayload is a payload with the place of its first number.
+type freshPayload struct {
+	bytes []byte
+	at    int
+}
+
+// next is the payload with another first number, in memory of its own.
+func (p *freshPayload) next(n int64) []byte {
+	b := slices.Clone(p.bytes)
+	binary.LittleEndian.PutUint32(b[p.at:], math.Float32bits(float32(n&(1<<24-1))/(1<<24)))
+	return b
+}
+
+func (c Freshness) payloads() (payloads []freshPayload, err error) {
 	g, err := c.points().generator()
 	if err != nil {
 		return nil, err
 	}
 	s, e := g.NewSampler(), wire.NewEncoder(wire.Arrow)
 	for i := range int64(distinctBlocks) {
-		payload, err := e.Append(nil, s.Block(ndc.Train, i*int64(c.BlockRows), c.BlockRows))
+		block := s.Block(ndc.Train, i*int64(c.BlockRows), c.BlockRows)
+		first := make([]float32, c.BlockRows)
+		for row := range first {
+			first[row] = float32(block.Columns[0].At(row))
+		}
+		first[0] = unlike
+		block.Columns[0] = gram.ColumnOf(first)
+		payload, err := e.Append(nil, block)
 		if err != nil {
 			return nil, err
 		}
-		payloads = append(payloads, payload)
+		mark := binary.LittleEndian.AppendUint32(nil, math.Float32bits(unlike))
+		at := bytes.Index(payload, mark)
+		if at < 0 || at != bytes.LastIndex(payload, mark) {
+			return nil, errors.New("the first number is not found in its payload")
+		}
+		payloads = append(payloads, freshPayload{payload, at})
 	}
 	return payloads, nil
 }
@@ -136,7 +168,7 @@ type freshRun struct {
 	Freshness
 	*topic
 	d        *process
-	payloads [][]byte
+	payloads []freshPayload
 	log      zerolog.Logger
 
 	lanes []*freshLane
@@ -234,7 +266,7 @@ func (f *freshRun) produce(ctx context.Context, partition int) error {
 	for ctx.Err() == nil {
 		due := int64(time.Since(began).Seconds()*rate+phase) - written
 		for range due {
-			payload := f.payloads[int(next)%len(f.payloads)]
+			payload := f.payloads[int(next)%len(f.payloads)].next(next*int64(f.partitions) + int64(partition))
 			if err := l.producer.Write(ctx, partition, nil, payload, arrowHeaders, time.Time{}); err != nil {
 				return err
 			}

@@ -33,11 +33,11 @@ func number(b []byte, i int) (x float64, end int, ok bool) {
 // [e [+-] digits] without leading zeros. It reads nearly all that programs write, and
 // leaves the others to number: ok is false.
 func strictNumber(b []byte, i int) (x float64, end int, ok bool) {
-	// Signs and lengths are not foreseen by branches, so there is none for what they decide.
-	var sign int
-	if i < len(b) && b[i] == '-' {
-		sign = 1
+	if i >= len(b) {
+		return 0, 0, false
 	}
+	// Signs are not foreseen, so there is no branch for them: 1 for a minus, else 0.
+	sign := int((uint32(b[i]^'-') - 1) >> 31)
 	i += sign
 	first := i
 	var mantissa uint64
@@ -92,7 +92,7 @@ const mostDigits = 19
 // It reads eight bytes at a time (Lemire 2021, Number parsing at a gigabyte per second).
 func fraction(b []byte, i int, n uint64) (sum uint64, end int) {
 	for i+8 <= len(b) {
-		v := binary.LittleEndian.Uint64(b[i:])
+		v := binary.LittleEndian.Uint64(b[i : i+8])
 		// The high bit of each byte that is no digit; right up to the first of them.
 		others := ((v + 0x4646464646464646) | (v - 0x3030303030303030)) & 0x8080808080808080
 		if v &= 0x0f0f0f0f0f0f0f0f; others == 0 {

@@ -128,7 +128,8 @@ func (a *Matrix) each(work int, do func(t int)) {
 	})
 }
 
-// Times returns K(A, A)w, summed in the order of the rows. Rows with w_j = 0 are skipped. It returns the context's cause when ctx ends.
+// Times returns K(A, A)w, summed in the order of the rows. Rows with w_j = 0 are skipped. It
+// returns the context's cause when ctx ends.
 func (a *Matrix) Times(ctx context.Context, w []float64) ([]float64, error) {
 	if len(w) != a.m {
 		panic(fmt.Sprintf("kernels: %d coefficients of %d rows", len(w), a.m))

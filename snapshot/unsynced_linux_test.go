@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refuseSyncs has the system fail every fdatasync of a descriptor with EIO from now on, as of a disk
-// that has lost what it was given. It cannot be undone.
+// refuseSyncs has the system fail every fdatasync of a descriptor with EIO from now on, as of a
+// disk that has lost what it was given. It cannot be undone.
 func refuseSyncs(fd uintptr) error {
 	// Offsets into struct seccomp_data: the number of the call, and its first argument.
 	const number, argument = 0, 16

@@ -18,8 +18,8 @@ func fileAt(t *testing.T, path string) os.FileInfo {
 	return info
 }
 
-// continueElsewhere checks that a store whose sync has failed, in a save of changes that w still has,
-// goes on in a new file, and only once.
+// continueElsewhere checks that a store whose sync has failed, in a save of changes that w still
+// has, goes on in a new file, and only once.
 func continueElsewhere(t *testing.T, key *Key, path string, s *Store, w *world, before os.FileInfo) {
 	t.Helper()
 	steps := func() {

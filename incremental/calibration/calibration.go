@@ -258,8 +258,8 @@ func (o *Outcomes) FitIsotonic() (Isotonic, error) {
 // planes, row by row) of a model with one curve per plane. A single plane is that of
 // the second of two classes. With k > 2 one-vs-rest planes, each curve was fitted on its
 // own, and the k probabilities are divided by their sum (Zadrozny and Elkan 2002); if
-// all are 0, each becomes 1/k. The rows of a Softmax give the probabilities together. The class of the largest probability need not have the
-// largest decision value: see package decision.
+// all are 0, each becomes 1/k. The rows of a Softmax give the probabilities together. The class of
+// the largest probability need not have the largest decision value: see package decision.
 func Probabilities(dst []float64, curves []Curve, values []float64) {
 	k := len(curves)
 	if k == 0 || len(values)%k != 0 || len(dst) != len(values)/k*max(k, 2) {

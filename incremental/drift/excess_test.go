@@ -61,8 +61,8 @@ func TestExcessByChance(t *testing.T) {
 	}
 }
 
-// A comparison is that of the least p-value among those of the newest 8, 16 and 32 blocks that leave a
-// rest, times their number. Of equal ones it is that of the fewest blocks.
+// A comparison is that of the least p-value among those of the newest 8, 16 and 32 blocks that
+// leave a rest, times their number. Of equal ones it is that of the fewest blocks.
 func TestCompareIsTheBestOfItsTests(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 7))
 	sizes := map[int]int{}

@@ -590,8 +590,8 @@ func TestOverflowIsNotChosen(t *testing.T) {
 	}
 }
 
-// The standard error of a share is that of the mean of a list of ones and zeros which has one more of
-// each.
+// The standard error of a share is that of the mean of a list of ones and zeros which has one more
+// of each.
 func TestDeviationIsThatOfAList(t *testing.T) {
 	for n := range 30 {
 		for right := range n + 1 {
@@ -614,8 +614,8 @@ func TestDeviationIsThatOfAList(t *testing.T) {
 	}
 }
 
-// The loss of logistic planes is −log of the softmax of a row's scores at its class: of two classes the
-// first has the score 0. Rows of weight 0 and of classes without a plane have none.
+// The loss of logistic planes is −log of the softmax of a row's scores at its class: of two classes
+// the first has the score 0. Rows of weight 0 and of classes without a plane have none.
 func TestSurpriseIsThatOfASoftmax(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 8))
 	for trial := range 200 {

@@ -695,7 +695,7 @@ func jsonNumber(b []byte, i int) (x float64, end int, reason string) {
 	if ok {
 		return x, end, ""
 	}
-	x, end, ok = number(b, i)
+	x, end, ok = looseNumber(b, i)
 	switch {
 	case !ok || !isJSONNumber(b[i:end]):
 		return 0, i, "want a number, but there is " + jsonKind(b, i)

@@ -125,7 +125,7 @@ func libsvmPair(line []byte, i, last int) (index int, value float64, end int, re
 	if index > last && i < len(line) && line[i] == ':' {
 		x, end, ok := strictNumber(line, i+1)
 		if !ok {
-			x, end, ok = number(line, i+1)
+			x, end, ok = looseNumber(line, i+1)
 			ok = ok && !math.IsInf(x, 0)
 		}
 		if ok && (end == len(line) || isSpace(line[end])) {

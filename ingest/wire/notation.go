@@ -132,6 +132,6 @@ func isDecimal(text []byte) bool {
 }
 
 func leadingDigits(b []byte) int {
-	_, end := digits(b, 0, 0)
+	_, end := digits(b, 0)
 	return end
 }

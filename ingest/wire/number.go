@@ -19,6 +19,11 @@ func number(b []byte, i int) (x float64, end int, ok bool) {
 	if x, end, ok = strictNumber(b, i); ok {
 		return x, end, true
 	}
+	return looseNumber(b, i)
+}
+
+// looseNumber is number for what strictNumber leaves.
+func looseNumber(b []byte, i int) (x float64, end int, ok bool) {
 	for end = i; end < len(b) && numeric[b[end]]; end++ {
 	}
 	if end == i {
@@ -140,8 +145,8 @@ func shortExponent(b []byte, i int) (exponent, end int, ok bool) {
 // tooLong stands for digits that do not fit 64 bits.
 const tooLong = math.MaxUint64
 
-// digits appends the digits at b[i], which end before b[end], to the number n.
-func digits(b []byte, i int, n uint64) (sum uint64, end int) {
+// digits is the number of the digits at b[i], which end before b[end].
+func digits(b []byte, i int) (n uint64, end int) {
 	for ; i < len(b) && b[i]-'0' < 10; i++ {
 		if n > tooLong/10-1 {
 			n = tooLong

@@ -43,7 +43,7 @@ func hasDecimalComma(text []byte) bool {
 	if end == 0 || end >= len(text)-1 || text[end] != ',' {
 		return false
 	}
-	_, after := digits(text, end+1, 0)
+	_, after := digits(text, end+1)
 	return after == len(text)
 }
 
@@ -147,7 +147,7 @@ func parseTime(text []byte) (t instant, ok bool) {
 		second = clock(text[1:3], 59)
 		text = text[3:]
 		if len(text) > 0 && text[0] == '.' {
-			fraction, end := digits(text, 1, 0)
+			fraction, end := digits(text, 1)
 			count := end - 1
 			if count < 1 || count > 9 {
 				return t, false
@@ -195,7 +195,7 @@ func parseOffset(text []byte) (seconds int64, ok bool) {
 
 // clock reads a text of nothing but digits. It is −1 if the text is none, or beyond most.
 func clock(text []byte, most int) int {
-	n, end := digits(text, 0, 0)
+	n, end := digits(text, 0)
 	if end != len(text) || n > uint64(most) {
 		return -1
 	}

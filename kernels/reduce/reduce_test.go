@@ -349,7 +349,8 @@ func TestSettingsMatter(t *testing.T) {
 	}
 }
 
-// Of the runs of the last stage the one of least objective counts: another run never makes it larger.
+// Of the runs of the last stage the one of least objective counts: another run never makes it
+// larger.
 func TestLeastObjectiveOfRuns(t *testing.T) {
 	p := blobs(rand.New(rand.NewPCG(9, 1)), 2, 200)
 	p.Points, p.Seed = 3, 3
@@ -390,8 +391,8 @@ func TestLeastObjectiveOfRuns(t *testing.T) {
 	}
 }
 
-// Rows count by their weights: where most rows of every place are of the wrong class, but weigh next to
-// nothing, the others decide. Without the weights the labels are the wrong ones.
+// Rows count by their weights: where most rows of every place are of the wrong class, but weigh
+// next to nothing, the others decide. Without the weights the labels are the wrong ones.
 func TestReducersWeighRows(t *testing.T) {
 	for name, reducer := range everyReducer {
 		share := func(light float64) float64 {

@@ -94,7 +94,8 @@ func (d Discriminant) Reduce(ctx context.Context, p *Problem) (*Result, error) {
 	return s.given(ctx, Distinct(z, n), d.Nu, 0)
 }
 
-// diagonal returns the mean of |K(x, x)| over the live rows, the scale of a kernel, and the largest.
+// diagonal returns the mean of |K(x, x)| over the live rows, the scale of a kernel, and the
+// largest.
 func (s *sample) diagonal() (mean, largest float64) {
 	var x []float64
 	for _, i := range s.live {

@@ -103,8 +103,8 @@ type part struct {
 const MaxItems = 4096
 
 // Prove proves what has become of the items of some keys since a version. Each of the keys is
-// in the version, or in the tree, or in both with two values. Prove panics at a key of which nothing has
-// changed, and without a key: no checker accepts a proof of that.
+// in the version, or in the tree, or in both with two values. Prove panics at a key of which
+// nothing has changed, and without a key: no checker accepts a proof of that.
 func (t *Tree) Prove(since Version, keys []Hash) []byte {
 	keys = slices.Clone(keys)
 	slices.SortFunc(keys, func(a, b Hash) int { return less(&a, &b) })

@@ -27,7 +27,8 @@ type Record struct {
 	Change []byte // as Tree.Prove makes it, or of a listed kind AppendItems; nil if the leaf has no blocks
 }
 
-// Open reads the leaf of a record, and checks the proof. It returns the blocks that the proof is about.
+// Open reads the leaf of a record, and checks the proof. It returns the blocks that the proof is
+// about.
 func (r *Record) Open() (*Leaf, []Item, error) {
 	l, err := DecodeLeaf(r.Leaf)
 	if err != nil {
@@ -97,8 +98,9 @@ func (k *Key) Sign(size int64, root tlog.Hash) ([]byte, error) {
 	return note.Sign(&note.Note{Text: (&Checkpoint{k.Name(), size, root, k.VRF()}).text()}, k.signer)
 }
 
-// Prove makes the proof of a leaf of a log, for Check. Its checkpoint is that of the log which ends with
-// the leaf: no checkpoint takes fewer hashes, and the proof stays the same while the log grows.
+// Prove makes the proof of a leaf of a log, for Check. Its checkpoint is that of the log which ends
+// with the leaf: no checkpoint takes fewer hashes, and the proof stays the same while the log
+// grows.
 func (k *Key) Prove(index int64, record Record, hashes tlog.HashReader) ([]byte, error) {
 	root, err := tlog.TreeHash(index+1, hashes)
 	if err != nil {
@@ -120,8 +122,8 @@ func ProveIn(checkpoint []byte, size, index int64, record Record, hashes tlog.Ha
 	return AppendProof(nil, record, index, inclusion, checkpoint)
 }
 
-// Checkpoint is a tree head of a log, as c2sp.org/tlog-checkpoint has it, with one extension line: vrf, a
-// space, and the public key of the function that makes the keys of items, in base64.
+// Checkpoint is a tree head of a log, as c2sp.org/tlog-checkpoint has it, with one extension line:
+// vrf, a space, and the public key of the function that makes the keys of items, in base64.
 type Checkpoint struct {
 	Origin string // name of the log
 	Size   int64  // number of leaves
@@ -133,8 +135,8 @@ func (c *Checkpoint) text() string {
 	return fmt.Sprintf("%s\n%d\n%s\nvrf %s\n", c.Origin, c.Size, c.Root, base64.StdEncoding.EncodeToString(c.VRF[:]))
 }
 
-// OpenCheckpoint checks the signature of a checkpoint under a public key, and that the log's name is bound
-// to the function that it names.
+// OpenCheckpoint checks the signature of a checkpoint under a public key, and that the log's name
+// is bound to the function that it names.
 func OpenCheckpoint(signed []byte, public string) (*Checkpoint, error) {
 	verifier, err := parsePublic(public)
 	if err != nil {
@@ -164,8 +166,8 @@ func OpenCheckpoint(signed []byte, public string) (*Checkpoint, error) {
 	return c, nil
 }
 
-// checkSignatures checks the form of the signatures of a checkpoint, those that nobody asks for, too: each
-// key has signed once.
+// checkSignatures checks the form of the signatures of a checkpoint, those that nobody asks for,
+// too: each key has signed once.
 func checkSignatures(signed []byte) error {
 	at := bytes.LastIndex(signed, []byte("\n\n"))
 	if at < 0 || !bytes.HasSuffix(signed, []byte("\n")) {
@@ -276,8 +278,8 @@ const MaxProof = 64 << 20
 // Check checks a proof under the public key of a log, without anything else: the log's
 // signature, that the leaf is in the log, and that its blocks were in the live set before and
 // are absent from it after (Restored: absent before, and in it after). Of kind Retired it also
-// checks that nothing else changed. Of listed kinds it checks which blocks these are, and nothing of
-// the live set.
+// checks that nothing else changed. Of listed kinds it checks which blocks these are, and nothing
+// of the live set.
 func Check(proof []byte, public string) (*Receipt, error) {
 	if len(proof) > MaxProof {
 		return nil, fmt.Errorf("a proof of %d bytes: the most is %d", len(proof), MaxProof)
@@ -342,7 +344,8 @@ func Check(proof []byte, public string) (*Receipt, error) {
 	return r, err
 }
 
-// checkBegun is checkPlace of an encoded leaf. Leaves after the first one need not be of a known version.
+// checkBegun is checkPlace of an encoded leaf. Leaves after the first one need not be of a known
+// version.
 func checkBegun(leaf []byte, index int64, c *Checkpoint) error {
 	l := &Leaf{Kind: Served}
 	if index == 0 {
@@ -356,8 +359,8 @@ func checkBegun(leaf []byte, index int64, c *Checkpoint) error {
 	return l.checkPlace(index, c)
 }
 
-// checkPlace checks that the first leaf of a log, and no other one, begins it, with the key of the items
-// that a checkpoint of the log names.
+// checkPlace checks that the first leaf of a log, and no other one, begins it, with the key of the
+// items that a checkpoint of the log names.
 func (l *Leaf) checkPlace(index int64, c *Checkpoint) error {
 	switch {
 	case (l.Kind == Begun) != (index == 0):
@@ -464,8 +467,8 @@ func (l *Leaf) checkItems(list []byte) (items []Item, err error) {
 	return items, nil
 }
 
-// Named returns the key of the item of a block, if the receipt is about it. proof is what who asked for
-// the retirement was given (ItemKeyOf).
+// Named returns the key of the item of a block, if the receipt is about it. proof is what who asked
+// for the retirement was given (ItemKeyOf).
 func (r *Receipt) Named(id string, proof []byte) (key Hash, err error) {
 	if key, err = ItemKeyOf(r.Checkpoint.VRF, id, proof); err != nil {
 		return key, fmt.Errorf("block %s: %w", id, err)

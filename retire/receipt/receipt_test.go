@@ -368,9 +368,10 @@ func begin(k *Key) Record {
 	return Record{Leaf: l.AppendBinary(nil)}
 }
 
-// everyKind is records of all kinds but Retired and Begun, from one version of a tree of 3n+4 blocks to the
-// next. Of each kind three blocks are proved; of a deleted and an expired one the id has another
-// block afterwards. The purged blocks are in no version, and those that have contents are returned.
+// everyKind is records of all kinds but Retired and Begun, from one version of a tree of 3n+4
+// blocks to the next. Of each kind three blocks are proved; of a deleted and an expired one the id
+// has another block afterwards. The purged blocks are in no version, and those that have contents
+// are returned.
 func everyKind(tree *Tree, k *Key, n int) (records []Record) {
 	id := blockID
 	of := map[Kind][]int{Deleted: {1, 2, 3}, Expired: {4, 5, 6}, Replaced: {7, 8, 9}, Lost: {10, 11, 12}, Withdrawn: {13, 14, 15}, Restored: {n + 1, n + 2, n + 3}}
@@ -731,8 +732,8 @@ func TestEveryBitOfAReceiptCounts(t *testing.T) {
 	}
 }
 
-// A proof about a key of which nothing has changed, or since a version that has ended, is the caller's
-// mistake. It says so at once: the nodes of such a version may be others' by now.
+// A proof about a key of which nothing has changed, or since a version that has ended, is the
+// caller's mistake. It says so at once: the nodes of such a version may be others' by now.
 func TestProofOfNothing(t *testing.T) {
 	key := func(b byte) Hash { return Hash{b} }
 	fails := func(what string, call func()) {
@@ -1029,8 +1030,8 @@ func TestKeyFile(t *testing.T) {
 	}
 }
 
-// A key is not made where the public half of another one lies. What a kill leaves while a key is made
-// is no key, or a whole one.
+// A key is not made where the public half of another one lies. What a kill leaves while a key is
+// made is no key, or a whole one.
 func TestKeyFileIsWholeAndReplacesNone(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "receipts.key")
@@ -1248,8 +1249,8 @@ func headOf(t *testing.T, signed []byte) *Checkpoint {
 	return c
 }
 
-// A log has the tiles that golang.org/x/mod lists for it, whole and partial, those with fewer hashes than the
-// last ones, the tiles of the entries, and no others.
+// A log has the tiles that golang.org/x/mod lists for it, whole and partial, those with fewer
+// hashes than the last ones, the tiles of the entries, and no others.
 func TestTilesOfALog(t *testing.T) {
 	names := func(tile tlog.Tile) string { return strings.TrimPrefix(tile.Path(), "tile/8/") }
 	for _, size := range []int64{1, 2, 255, 256, 257, 511, 512, 65535, 65536, 65537, 66000, 1 << 20} {

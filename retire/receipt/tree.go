@@ -52,8 +52,8 @@ type Tree struct {
 	oldItems   []int32 // items that only versions may have
 }
 
-// Version is the items of a Tree at one moment. The zero Version has none. To use a version that has
-// ended is the caller's mistake, and panics: its nodes may be others' by now.
+// Version is the items of a Tree at one moment. The zero Version has none. To use a version that
+// has ended is the caller's mistake, and panics: its nodes may be others' by now.
 type Version struct {
 	root ref // if n > 0
 	n    int

@@ -9,9 +9,9 @@
 // does not compile is no mutant: another takes its place.
 //
 // A mutant is tried with the tests of its own package, then with those of the packages that use it,
-// until one fails. Each package's tests are timed once without a mutant. The fast ones run first and
-// together, the slow ones one by one, from the fastest on. A mutant that takes several times as long
-// as the clean code is found.
+// until one fails. Each package's tests are timed once without a mutant. The fast ones run first
+// and together, the slow ones one by one, from the fastest on. A mutant that takes several times as
+// long as the clean code is found.
 //
 // The run fails when more than one in twenty mutants survives, or when a survivor is not in
 // survivors.txt beside this file. Each line there is a mutant as it is printed here and, behind a
@@ -269,8 +269,8 @@ func compile(t tests, binary, overlay string) (out []byte, err error) {
 	return exec.Command("go", "test", "-c", "-vet", "off", "-overlay", overlay, "-o", binary, "./"+t.dir).CombinedOutput()
 }
 
-// most is how much memory a test may take, in KiB: a mutant that allocates without an end is to end by
-// itself. Maps of files do not count.
+// most is how much memory a test may take, in KiB: a mutant that allocates without an end is to end
+// by itself. Maps of files do not count.
 const most = 4 << 20
 
 // start runs a test binary in the folder of its package.

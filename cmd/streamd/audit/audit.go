@@ -1,9 +1,9 @@
 // Package audit checks a receipt with a copy of the snapshot, by arithmetic and without a row: the
-// summaries of the live blocks add up to the digest of the state, those of the blocks that had come by
-// the last receipt add up to the digest that it left, the log of the file continues that of the
-// receipt, each of its receipts is proved, and no block of the receipt is live whose id is known. The
-// ids are known of blocks that positions name, of those that the caller names, and with the private key
-// of all. The private key only adds checks.
+// summaries of the live blocks add up to the digest of the state, those of the blocks that had come
+// by the last receipt add up to the digest that it left, the log of the file continues that of the
+// receipt, each of its receipts is proved, and no block of the receipt is live whose id is known.
+// The ids are known of blocks that positions name, of those that the caller names, and with the
+// private key of all. The private key only adds checks.
 package audit
 
 import (
@@ -37,15 +37,15 @@ type Report struct {
 	Proved bool   `json:"last_proved"`
 	Root   string `json:"live_root,omitempty"` // of the tree of the live blocks; only with the private key
 	// Looked counts the blocks of the receipt that were looked for: all with the private key, else
-	// those that are named. Live counts the ids of the receipt that are live in the file: the blocks have
-	// come again, or others by their ids have.
+	// those that are named. Live counts the ids of the receipt that are live in the file: the blocks
+	// have come again, or others by their ids have.
 	Looked int `json:"looked_for"`
 	Live   int `json:"live"`
 }
 
 // Snapshot checks a receipt with the arithmetic of a snapshot file. key is the private key,
-// or nil, and named has the keys of the items of named blocks. It also returns the leaf that names the
-// model without the blocks of the receipt, if the receipt does not.
+// or nil, and named has the keys of the items of named blocks. It also returns the leaf that names
+// the model without the blocks of the receipt, if the receipt does not.
 func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, named map[string]receipt.Hash) (*Report, *receipt.Leaf, error) {
 	store, saved, err := snapshot.OpenReadOnly(path)
 	if err != nil {
@@ -132,8 +132,8 @@ func (p *Report) leaf(store *snapshot.Store, i, receipted int64, found *findings
 	return record.Leaf, nil
 }
 
-// checkParts checks that every part of the row sample is one of a live block: it has the digest and the
-// number of rows of that block. Where it has all rows of the block, their sums are the block's.
+// checkParts checks that every part of the row sample is one of a live block: it has the digest and
+// the number of rows of that block. Where it has all rows of the block, their sums are the block's.
 func checkParts(store *snapshot.Store) error {
 	var failed error
 	var summariser incremental.Summariser
@@ -164,8 +164,8 @@ func checkParts(store *snapshot.Store) error {
 
 // add adds up the live blocks of a file.
 //
-// No block leaves without a leaf while receipts are on. So the live blocks that had come by the offsets of the last leaf are
-// the live set after it.
+// No block leaves without a leaf while receipts are on. So the live blocks that had come by the
+// offsets of the last leaf are the live set after it.
 func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt.Receipt, log *findings, key *receipt.Key, named map[string]receipt.Hash) error {
 	digest := incremental.NewState(nil).Digest()
 	all, old := incremental.NewState(nil), incremental.NewState(nil) // of all blocks, and of those that had come by the last leaf
@@ -246,8 +246,8 @@ func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt
 	return nil
 }
 
-// prove compares the blocks that had come by the last leaf with the live set after it. Without a block
-// the digest can be that of earlier features.
+// prove compares the blocks that had come by the last leaf with the live set after it. Without a
+// block the digest can be that of earlier features.
 func (p *Report) prove(left *receipt.Side, old *incremental.State, key *receipt.Key, items *receipt.Tree) error {
 	const unless = ": it has other blocks than the receipt has left, unless since then format.features changed, the topic was made again, or receipts were off (receipts.key_file)"
 	digest, root, none := old.Digest(), items.Root(), p.Since == p.Blocks

@@ -150,8 +150,8 @@ func secondPlanes(planes []incremental.Plane) (out []secondPlane) {
 	return out
 }
 
-// secondRows makes a random block for a history. Its kinds are those that the rules of an origin, of
-// lanes and of weights tell apart.
+// secondRows makes a random block for a history. Its kinds are those that the rules of an origin,
+// of lanes and of weights tell apart.
 func secondRows(r *rand.Rand, n int, labels []string) (b secondBlock) {
 	m := 1 + r.IntN(12)
 	if r.IntN(6) == 0 {
@@ -217,7 +217,8 @@ func (b *secondBlock) block() *incremental.Block {
 }
 
 // Of random histories the second implementation, which follows the documents, finds the same
-// digests of blocks, states and weighted states, the same bits of planes, and the same fingerprints.
+// digests of blocks, states and weighted states, the same bits of planes, and the same
+// fingerprints.
 func TestSecondImplementation(t *testing.T) {
 	const histories = 60
 	var q secondQuestion
@@ -389,8 +390,8 @@ func logKey(t *testing.T, r *rand.Rand) (key *receipt.Key) {
 	return key
 }
 
-// The second implementation finds the keys of items from ids and proofs, refuses the proofs that are
-// refused here, and has the roots of the trees.
+// The second implementation finds the keys of items from ids and proofs, refuses the proofs that
+// are refused here, and has the roots of the trees.
 func TestSecondTree(t *testing.T) {
 	var q secondQuestion
 	var roots, keys []string

@@ -31,8 +31,8 @@ import (
 // that this process writes to at a steady rate. A client polls GET /v1/model with a wait. A model
 // includes a block when its offset of the partition is beyond the block's.
 //
-// One goroutine writes each partition, so a block is acknowledged together with those that were due at
-// the same time. The client reads the whole answer before it takes the time.
+// One goroutine writes each partition, so a block is acknowledged together with those that were due
+// at the same time. The client reads the whole answer before it takes the time.
 type Freshness struct {
 	Rate  int           `default:"10000" help:"Blocks per second."`
 	Time  time.Duration `default:"10s" help:"Time to produce blocks and poll in a round."`

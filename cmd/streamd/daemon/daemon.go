@@ -408,8 +408,8 @@ const missedRetirements = "the snapshot is older than the last retirement that w
 // than shutdown_timeout, the rest is read again at the next start. After a change of
 // features another Daemon continues.
 //
-// It returns at shutdown_timeout after the stop has begun, whatever hangs. Then it leaves goroutines
-// behind, which the log names, and the process has to end.
+// It returns at shutdown_timeout after the stop has begun, whatever hangs. Then it leaves
+// goroutines behind, which the log names, and the process has to end.
 func (d *Daemon) Run(ctx context.Context) error {
 	w, log := newWatchdog(d.cfg.ShutdownTimeout), d.log
 	d.watchdog = w
@@ -549,7 +549,8 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	return nil, err
 }
 
-// close closes the files. The snapshot is the last: a daemon that waits for it finds the others free.
+// close closes the files. The snapshot is the last: a daemon that waits for it finds the others
+// free.
 func (d *Daemon) close() error {
 	return errors.Join(d.refeaturing.close(), d.receipts.unlock(), d.store.Close())
 }

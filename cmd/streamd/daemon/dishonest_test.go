@@ -57,8 +57,8 @@ func putLog(t *testing.T, file, other string) {
 	}
 }
 
-// A snapshot that still has a block is found not to be what its receipts left, also when further blocks
-// have come since, without the private key and without the block's name.
+// A snapshot that still has a block is found not to be what its receipts left, also when further
+// blocks have come since, without the private key and without the block's name.
 func TestSnapshotThatKeepsARetiredBlock(t *testing.T) {
 	topic, folder := topic(t, 1), t.TempDir()
 	honest, flags := filepath.Join(folder, "streamd.db"), withReceipts(folder, nil)
@@ -115,8 +115,8 @@ type dishonest struct {
 	folder string
 }
 
-// startDishonest starts a daemon that has learned six blocks, and has them in a file. It has that many
-// rows in its sample.
+// startDishonest starts a daemon that has learned six blocks, and has them in a file. It has that
+// many rows in its sample.
 func startDishonest(t *testing.T, unit string, rows int) *dishonest {
 	t.Helper()
 	folder := t.TempDir()
@@ -147,8 +147,8 @@ func (d *dishonest) items(without ...receipt.Item) (items []receipt.Item) {
 	return items
 }
 
-// claim signs that an item has left the set of the live blocks and some others, and changes nothing. It
-// returns the receipt, which passes by itself.
+// claim signs that an item has left the set of the live blocks and some others, and changes
+// nothing. It returns the receipt, which passes by itself.
 func (d *dishonest) claim(t *testing.T, gone receipt.Item, others ...receipt.Item) (*receipt.Receipt, string) {
 	t.Helper()
 	var tree receipt.Tree
@@ -177,8 +177,8 @@ func (d *dishonest) claim(t *testing.T, gone receipt.Item, others ...receipt.Ite
 	return r, path
 }
 
-// A daemon that keeps a block puts a decoy into its tree, with any contents or the block's own, and takes
-// that out. No proof makes it the block's.
+// A daemon that keeps a block puts a decoy into its tree, with any contents or the block's own, and
+// takes that out. No proof makes it the block's.
 func TestDecoy(t *testing.T) {
 	for unit, id := range map[string]string{"key": "key:k0", "message": "t/0/0"} {
 		d := startDishonest(t, unit, 0)
@@ -210,8 +210,8 @@ func TestDecoy(t *testing.T) {
 	}
 }
 
-// A daemon that takes the block's own item out of the tree, and keeps the block, is found by a copy of
-// its snapshot: by the id of a position, by a named key, or by the private key.
+// A daemon that takes the block's own item out of the tree, and keeps the block, is found by a copy
+// of its snapshot: by the id of a position, by a named key, or by the private key.
 func TestBlockThatStays(t *testing.T) {
 	for unit, id := range map[string]string{"key": "key:k0", "message": "t/0/0"} {
 		d := startDishonest(t, unit, 0)
@@ -237,8 +237,8 @@ func TestBlockThatStays(t *testing.T) {
 	}
 }
 
-// A daemon that keeps the rows of a block in its sums under another id is found by the topic: it does
-// not give that block, and gives another live set before the receipt.
+// A daemon that keeps the rows of a block in its sums under another id is found by the topic: it
+// does not give that block, and gives another live set before the receipt.
 func TestBlockThatStaysInTheSums(t *testing.T) {
 	d := startDishonest(t, "key", 0)
 	hidden := after(0, 0)
@@ -303,9 +303,10 @@ func restorePart(t *testing.T, file string, before []byte, id string) {
 	}
 }
 
-// A daemon that keeps the rows of a block in its sample, from which it refines, calibrates and decides, is
-// found by a copy of its snapshot without any key or name: under the block's own id, under the id of another
-// live block, and under that and the digest of the other block, while the sample has all of its rows.
+// A daemon that keeps the rows of a block in its sample, from which it refines, calibrates and
+// decides, is found by a copy of its snapshot without any key or name: under the block's own id,
+// under the id of another live block, and under that and the digest of the other block, while the
+// sample has all of its rows.
 func TestBlockThatStaysInTheSample(t *testing.T) {
 	for name, want := range map[string]string{
 		"nothing stays": "", "its own id": "there are 6 parts, 5 were saved",
@@ -366,8 +367,8 @@ func TestBlockThatStaysInTheSample(t *testing.T) {
 	}
 }
 
-// A daemon whose first leaf names another key of the items, or that shows two logs, is found by whoever
-// has the public key.
+// A daemon whose first leaf names another key of the items, or that shows two logs, is found by
+// whoever has the public key.
 func TestDishonestLog(t *testing.T) {
 	d := startDishonest(t, "key", 0)
 	public := d.receipts.key.Public()

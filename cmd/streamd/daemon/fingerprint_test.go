@@ -83,8 +83,8 @@ func TestReplicasHaveOneETag(t *testing.T) {
 }
 
 // A served model is checked with a copy of the snapshot: planes are solved again from the sums, in
-// the features and in a basis, with every option and with weights by age. A daemon that serves other
-// planes is found, even if its fingerprint is that of what it serves.
+// the features and in a basis, with every option and with weights by age. A daemon that serves
+// other planes is found, even if its fingerprint is that of what it serves.
 func TestServedModelIsThatOfItsSums(t *testing.T) {
 	const blocks = 10
 	messages, _ := weightedBlocks(t, blocks)

@@ -22,8 +22,8 @@ import (
 	"streamd/ingest/wire"
 )
 
-// A model is served before its blocks are saved, and says so. After the save it is the same, bit for
-// bit, and so it is after a restart.
+// A model is served before its blocks are saved, and says so. After the save it is the same, bit
+// for bit, and so it is after a restart.
 func TestServedBeforeTheSave(t *testing.T) {
 	for name, flags := range map[string]map[string]string{
 		"plain":    {},

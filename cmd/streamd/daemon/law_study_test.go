@@ -152,7 +152,8 @@ func (o *offline) answers() {
 // Studies of the live sets of random histories: with rows without labels, of one class, of weight 0
 // and in small blocks, as they come and as they go, and of no rows at all. ν, scaling, every
 // refinement, calibration, rule and basis are chosen. No study fails because of a bug, and what
-// is answered has no NaN. STREAMD_HISTORIES and STREAMD_HISTORY choose the histories, as of TestLaw.
+// is answered has no NaN. STREAMD_HISTORIES and STREAMD_HISTORY choose the histories, as of
+// TestLaw.
 func TestStudiesOfHistories(t *testing.T) {
 	first, histories := someHistories(t, 100)
 	seen := studied{}

@@ -646,8 +646,8 @@ func (o *offline) checkCounts(h *logHistory) {
 	}
 }
 
-// someHistories are the first seed and the number of histories: STREAMD_HISTORY and STREAMD_HISTORIES,
-// or 0 and the given number.
+// someHistories are the first seed and the number of histories: STREAMD_HISTORY and
+// STREAMD_HISTORIES, or 0 and the given number.
 func someHistories(t *testing.T, otherwise uint64) (first, histories uint64) {
 	t.Helper()
 	histories = otherwise

@@ -84,9 +84,9 @@ func spaceInUse(t *testing.T, file string) (all [][]byte) {
 }
 
 // A basis that is pruned is, bit for bit, the one of a daemon that began with the points that stay:
-// planes, sums, folds and every block's summary, also in the file. No row is read. After retirements
-// and another reduction and pruning it is that of a daemon that has only seen what is left, in another
-// order and other partitions.
+// planes, sums, folds and every block's summary, also in the file. No row is read. After
+// retirements and another reduction and pruning it is that of a daemon that has only seen what is
+// left, in another order and other partitions.
 func TestPruning(t *testing.T) {
 	const blocks = 24
 	_, all := weightedBlocks(t, blocks)

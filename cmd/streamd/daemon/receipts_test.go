@@ -36,8 +36,8 @@ import (
 	"streamd/snapshot"
 )
 
-// checkReceipts checks the receipts of a retirement of blocks: the one of those that were archived or
-// withdrawn, and the one of those that were live.
+// checkReceipts checks the receipts of a retirement of blocks: the one of those that were archived
+// or withdrawn, and the one of those that were live.
 func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retirement, blocks []retire.Entry) {
 	t.Helper()
 	key := o.receipts.key
@@ -161,8 +161,8 @@ func (h httpTiles) ReadTiles(tiles []tlog.Tile) (data [][]byte, err error) {
 func (h httpTiles) SaveTiles([]tlog.Tile, [][]byte) {}
 
 // A daemon serves its log of receipts as tiles and proofs. Every way to leave the live set has a
-// leaf, and the log continues after a restart, a compaction and with another policy. The independent
-// verifier agrees.
+// leaf, and the log continues after a restart, a compaction and with another policy. The
+// independent verifier agrees.
 func TestLogOfReceipts(t *testing.T) {
 	topic, folder := topic(t, 1), t.TempDir()
 	file, flags := filepath.Join(folder, "streamd.db"), withReceipts(folder, nil)
@@ -438,8 +438,8 @@ func TestOlderSnapshotWithReceipts(t *testing.T) {
 	start(t, topic, file, flags).stop()
 }
 
-// A key signs one log. While a daemon runs, no other one takes its key for another snapshot. Later one
-// does, with a warning.
+// A key signs one log. While a daemon runs, no other one takes its key for another snapshot. Later
+// one does, with a warning.
 func TestKeyOfTwoSnapshots(t *testing.T) {
 	topic, folder := topic(t, 1), t.TempDir()
 	flags := withReceipts(folder, nil)
@@ -536,9 +536,9 @@ func TestReceiptOfARetirementThatWasNotSaved(t *testing.T) {
 }
 
 // A daemon is killed (kill -9) at random moments while blocks leave and come back in every way that
-// the topics and the policy know: by tombstones, next values, values that cannot be used, selections
-// of the control topic, and new blocks. The blocks of the file are always those that were added less
-// those that its receipts say have gone.
+// the topics and the policy know: by tombstones, next values, values that cannot be used,
+// selections of the control topic, and new blocks. The blocks of the file are always those that
+// were added less those that its receipts say have gone.
 func TestKillWhileBlocksLeave(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -895,8 +895,9 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 	news()
 }
 
-// An archived block that the control topic takes out and gives back has a receipt each time, about the
-// same contents. What is undone before the next save has none, and after a request none is late.
+// An archived block that the control topic takes out and gives back has a receipt each time, about
+// the same contents. What is undone before the next save has none, and after a request none is
+// late.
 func TestReceiptsOfReturnedBlocks(t *testing.T) {
 	h := &logHistory{log: [][]kafka.Record{nil}, r: rand.New(rand.NewPCG(26, 3))}
 	h.flags = offlineFlags(t, withReceipts(t.TempDir(), map[string]string{
@@ -978,7 +979,8 @@ func TestReceiptsOfReturnedBlocks(t *testing.T) {
 	}
 }
 
-// The archive keeps what expires, and nothing else that leaves. Archived blocks are not in the state.
+// The archive keeps what expires, and nothing else that leaves. Archived blocks are not in the
+// state.
 func TestScopeOfTheArchive(t *testing.T) {
 	for _, archive := range []bool{false, true} {
 		r := receipts{core: &core{cfg: &config.Config{Retire: config.Retire{Archive: archive}}}}
@@ -1048,7 +1050,8 @@ func TestScopeOfPagesAndBases(t *testing.T) {
 	}
 }
 
-// A receipt says that blocks leave a basis later if its points may have rows of theirs, and no others.
+// A receipt says that blocks leave a basis later if its points may have rows of theirs, and no
+// others.
 func TestScopeOfTheBasis(t *testing.T) {
 	topic, folder := topic(t, 1), t.TempDir()
 	produce(t, topic, customers(t)...)

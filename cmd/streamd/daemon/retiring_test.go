@@ -236,8 +236,8 @@ func TestRetireRunsWithoutRoom(t *testing.T) {
 	}
 }
 
-// The loop goes on while a retirement is saved. One that comes meanwhile is not in that save, and is
-// answered after the next.
+// The loop goes on while a retirement is saved. One that comes meanwhile is not in that save, and
+// is answered after the next.
 func TestLoopGoesOnWhileARetirementIsSaved(t *testing.T) {
 	o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "message"}), false)
 	defer o.store.Close()

@@ -140,9 +140,10 @@ const longestStill = time.Second
 // isDue reports whether a study of the live set should begin. rows is the number of live
 // rows, and lacking the number of blocks whose rows the sample lacks. A study is due when
 // the live set has changed and then paused for share times as long as the last study took, or for
-// longestStill and as long as it took. Without a pause it is due after refine_interval. Where planes are not
-// refined, that needs a change of a tenth of the rows, too. Without a change it is due once
-// the sample has rows that the last study lacked, or may succeed where that failed (retry).
+// longestStill and as long as it took. Without a pause it is due after refine_interval. Where
+// planes are not refined, that needs a change of a tenth of the rows, too. Without a change it is
+// due once the sample has rows that the last study lacked, or may succeed where that failed
+// (retry).
 func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time) bool {
 	if !memory.Studies(y.cfg) {
 		return false

@@ -203,8 +203,8 @@ func (h *logHistory) rebalance(group []*offline, owner []int) {
 }
 
 // alone returns a daemon that has seen the records of some blocks and nothing else. They count by
-// the time of their block. With moved, they are in other partitions and at other offsets. The daemon
-// has no settings of some names.
+// the time of their block. With moved, they are in other partitions and at other offsets. The
+// daemon has no settings of some names.
 func (h *logHistory) alone(t *testing.T, blocks []retire.Entry, moved bool, without ...string) *offline {
 	t.Helper()
 	flags := maps.Clone(h.flags)

@@ -25,9 +25,9 @@ import (
 // loss of the served planes on the newest blocks with that on the rest, from their sums. The
 // first depends on which rows were judged. The second is a function of the live set and the served
 // planes, and keeps nothing but whether its alarm holds. A save writes both, at its position of
-// the log: a change that was half found before a restart is found after it. No answer of the model depends on either, unless drift.rows makes an alarm retire
-// blocks. Then the live set depends on when alarms came, and the model is still a function of
-// the live set.
+// the log: a change that was half found before a restart is found after it. No answer of the model
+// depends on either, unless drift.rows makes an alarm retire blocks. Then the live set depends on
+// when alarms came, and the model is still a function of the live set.
 type watching struct {
 	*core
 	publisher *publisher
@@ -254,11 +254,12 @@ func (w *watching) compareLosses(ctx context.Context, m *incremental.Model, in *
 	return r, nil
 }
 
-// comparedAtOnce bounds the bytes of summaries that the loop reads at once, where there is more than one.
+// comparedAtOnce bounds the bytes of summaries that the loop reads at once, where there is more
+// than one.
 const comparedAtOnce = 1 << 20
 
-// summaries reads the summaries of the first blocks of a list, at least of one. That of a block that
-// has left the live set is nil.
+// summaries reads the summaries of the first blocks of a list, at least of one. That of a block
+// that has left the live set is nil.
 func (w *watching) summaries(blocks []retire.Entry, in *live.Coordinates) (summaries []*incremental.Summary, err error) {
 	for bytes := 0; len(summaries) < len(blocks) && bytes < comparedAtOnce; {
 		s, err := w.live.Summary(blocks[len(summaries)], in)

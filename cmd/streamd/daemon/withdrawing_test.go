@@ -425,7 +425,8 @@ func TestControlTopicThatLosesItsBeginning(t *testing.T) {
 	w.end(a)
 }
 
-// A control topic that does not exist, before the start or after it, is a problem that the page shows.
+// A control topic that does not exist, before the start or after it, is a problem that the page
+// shows.
 func TestControlTopicThatIsMissing(t *testing.T) {
 	w := newWithdrawals(t, 1)
 	w.add(5)

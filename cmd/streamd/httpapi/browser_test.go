@@ -260,8 +260,8 @@ const layoutFaults = `(() => {
 	return faults.slice(0, 10);
 })()`
 
-// faintTexts lists texts whose contrast with what is behind them is below that of WCAG 2 AA: 4.5, or 3
-// for large ones. Graphics and what is disabled are left out.
+// faintTexts lists texts whose contrast with what is behind them is below that of WCAG 2 AA: 4.5,
+// or 3 for large ones. Graphics and what is disabled are left out.
 const faintTexts = `(() => {
 	const channels = (color) => {
 		const c = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -302,8 +302,8 @@ const faintTexts = `(() => {
 	return faults;
 })()`
 
-// Texts can be read in light and in dark colours, the page has its landmarks, and whatever is focused
-// shows that it is.
+// Texts can be read in light and in dark colours, the page has its landmarks, and whatever is
+// focused shows that it is.
 func TestPageIsAccessible(t *testing.T) {
 	chromium := browser(t)
 	f := pageExamples(t)["a gap"]
@@ -518,8 +518,8 @@ func TestNoRetirementWithoutTokens(t *testing.T) {
 	}
 }
 
-// What has happened is seen away with a token that may, up to what the page showed. What holds stays,
-// and has no button.
+// What has happened is seen away with a token that may, up to what the page showed. What holds
+// stays, and has no button.
 func TestSeenInBrowser(t *testing.T) {
 	f := newFake()
 	happened := Problem{Kind: ProblemGap, Subject: "deleted", Since: testTime, Last: testTime.Add(time.Minute), Count: 7, Text: "7 records were gone from the log before they were read"}
@@ -577,8 +577,8 @@ func TestNoSeenFormWithoutTokens(t *testing.T) {
 	}
 }
 
-// Without JavaScript every view can be reached, and shows its figures, its charts, its list of blocks
-// and a diagram for each class.
+// Without JavaScript every view can be reached, and shows its figures, its charts, its list of
+// blocks and a diagram for each class.
 func TestPageWithoutScripts(t *testing.T) {
 	f := newFake()
 	f.explain(3)
@@ -647,8 +647,8 @@ func TestManyClassesInBrowser(t *testing.T) {
 	}
 }
 
-// A view is kept by a reload and by the refresh, with what is scrolled and focused. The banner stays
-// the same element, since screen readers tell what is new in it.
+// A view is kept by a reload and by the refresh, with what is scrolled and focused. The banner
+// stays the same element, since screen readers tell what is new in it.
 func TestPlaceInBrowser(t *testing.T) {
 	f := newFake()
 	f.explain(30)

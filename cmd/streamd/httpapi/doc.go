@@ -40,16 +40,15 @@
 // ([model.Identity.Fingerprint]), so every daemon that serves the same model has the same tag. The
 // tag is weak: made_at, offsets and reports in the answer can be others.
 // If-None-Match (a tag, a list or *) gives 304 when the client has the model already, also
-// for /v1/regions. /v1/tuning and /v1/quality have tags of their own bytes. With ?wait=30s (a Go duration, at
-// most [MaxWait]) the answer waits for a model that If-None-Match does not name. It comes
-// at once when there is one, and else when the model changes or goes away. At the end of
-// the wait, and when the server stops, it is 304. Without a model it is 503 no_model with
-// the reason. durable says whether the blocks of the model are saved: it is served before that, and a
-// client that has it is not told when they are.
-// At most [PollRate] polls with a wait are answered in a second, in the order in which they came, and
-// each with the model of its moment: many clients that poll get fewer models each, and cost no more.
-// Numbers have the fewest digits that read back to the same float64, so w and
-// γ survive JSON bit for bit.
+// for /v1/regions. /v1/tuning and /v1/quality have tags of their own bytes. With ?wait=30s (a Go
+// duration, at most [MaxWait]) the answer waits for a model that If-None-Match does not name. It
+// comes at once when there is one, and else when the model changes or goes away. At the end of the
+// wait, and when the server stops, it is 304. Without a model it is 503 no_model with the reason.
+// durable says whether the blocks of the model are saved: it is served before that, and a client
+// that has it is not told when they are. At most [PollRate] polls with a wait are answered in a
+// second, in the order in which they came, and each with the model of its moment: many clients that
+// poll get fewer models each, and cost no more. Numbers have the fewest digits that read back to
+// the same float64, so w and γ survive JSON bit for bit.
 //
 // # Windows
 //
@@ -70,8 +69,9 @@
 //
 // The body is rows in any format of package wire, named by Content-Type. Without one, and
 // with the form type that curl sends by default, [wire.Sniff] tells the format by the first
-// bytes. Labels and weights in the rows are ignored. A body has at most [MaxBodyBytes] and [MaxRows]. One model
-// answers the whole body, or the call fails. The answer names the model's fingerprint:
+// bytes. Labels and weights in the rows are ignored. A body has at most [MaxBodyBytes] and
+// [MaxRows]. One model answers the whole body, or the call fails. The answer names the model's
+// fingerprint:
 //
 //	{"model":"…","method":"psvm","classes":["ham","spam"],"planes":["spam"],
 //	 "decision":"probability","labels":["spam","ham"],"values":[[0.99],[-4.6]],
@@ -105,8 +105,8 @@
 //
 // With &top=N it has only the N largest, largest first. With ?leverage=true it has the
 // leverage of each row ([predictions.LeverageAnswer]), or 503 unavailable where the daemon cannot
-// compute it. Both come as JSON alone. An answer has at most 4,194,304 numbers, and leverages take at most 2^33
-// multiplications; beyond that it is 413 too_large.
+// compute it. Both come as JSON alone. An answer has at most 4,194,304 numbers, and leverages take
+// at most 2^33 multiplications; beyond that it is 413 too_large.
 //
 // # Method, refinement, tuning and quality
 //
@@ -141,10 +141,10 @@
 //
 // The body of POST /v1/retire is a [Selector] in JSON, at most [MaxBodyBytes]. Its ids and
 // keys name blocks; without them it chooses among all blocks: live, archived, and withdrawn by the
-// control topic. Headers, positions and times narrow the choice. An empty or unknown part is 400 bad_request, so that a mistake does not
-// widen it. A selector that chooses no live block is 404 not_found, as a block that is not
-// live. Where it names some blocks that are not live, the others are retired, and the answer
-// counts the former. DELETE /v1/blocks/{id} is the same for one block.
+// control topic. Headers, positions and times narrow the choice. An empty or unknown part is 400
+// bad_request, so that a mistake does not widen it. A selector that chooses no live block is 404
+// not_found, as a block that is not live. Where it names some blocks that are not live, the others
+// are retired, and the answer counts the former. DELETE /v1/blocks/{id} is the same for one block.
 //
 // # Errors
 //

@@ -21,11 +21,11 @@ import (
 
 // The page has several views, each of which answers one question. Views and their lists are
 // chosen by the query, so that links do it and a reload stays where it was. All is rendered here
-// and needs no script, but for the form that classifies rows and what changes something, which takes
-// a token: the retirement of blocks, and saying that problems have been seen.
-// page.js fetches the page again every two seconds and swaps the sections that have changed. A
-// caller who may not read gets signin.html. There page.js takes a token, which access.js keeps
-// in the tab's sessionStorage and sends with every fetch.
+// and needs no script, but for the form that classifies rows and what changes something, which
+// takes a token: the retirement of blocks, and saying that problems have been seen. page.js fetches
+// the page again every two seconds and swaps the sections that have changed. A caller who may not
+// read gets signin.html. There page.js takes a token, which access.js keeps in the tab's
+// sessionStorage and sends with every fetch.
 //
 // A section with data-keep stays until the value of data-keep changes. history.js draws with
 // uPlot (MIT licence), whose files are those of its package uplot, version 1.6.32:
@@ -362,8 +362,8 @@ func (s *Server) newSeenView(ctx context.Context, problems []Problem) *seenView 
 	return &seenView{last.UTC().Format(time.RFC3339Nano), asks}
 }
 
-// acts reports whether a reader of the page can make calls of a role: the reader may already, or can
-// show a token that may, which the page asks for.
+// acts reports whether a reader of the page can make calls of a role: the reader may already, or
+// can show a token that may, which the page asks for.
 func (s *Server) acts(ctx context.Context, role config.Role) (asks, can bool) {
 	caller := access.CallerOf(ctx)
 	may := caller.Name != "" && caller.Roles.Has(role)
@@ -448,7 +448,8 @@ func (s *Server) newBlocksView(ctx context.Context, status *Status, archived boo
 	return v, nil
 }
 
-// Kept identifies the list for page.js. One without blocks is not kept, so that the first ones appear.
+// Kept identifies the list for page.js. One without blocks is not kept, so that the first ones
+// appear.
 func (v *blocksView) Kept() string {
 	if len(v.Blocks) == 0 {
 		return ""

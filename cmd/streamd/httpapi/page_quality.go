@@ -194,7 +194,8 @@ func (v *qualityView) Sorted() bool { return len(v.On.Classes) > maxJudged }
 // Baseline is the correctness of the answer that is always the largest class.
 func (v *qualityView) Baseline() string { return baselineOf(&v.On.Answers) }
 
-// StreamBaseline is the same of the latest judged rows, and FadingBaseline of all with fading weights.
+// StreamBaseline is the same of the latest judged rows, and FadingBaseline of all with fading
+// weights.
 func (v *qualityView) StreamBaseline() string { return baselineOf(&v.Stream.Window.Answers) }
 func (v *qualityView) FadingBaseline() string { return baselineOf(&v.Stream.Fading.Answers) }
 

@@ -1098,7 +1098,8 @@ func TestPageOffersRetirement(t *testing.T) {
 	}
 }
 
-// Of many partitions those that are furthest behind are listed, and first those whose lag is not known.
+// Of many partitions those that are furthest behind are listed, and first those whose lag is not
+// known.
 func TestPageOfPartitions(t *testing.T) {
 	f := newFake()
 	f.status.Partitions = nil

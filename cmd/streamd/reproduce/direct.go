@@ -97,7 +97,8 @@ func (t directTable) divide(ctx context.Context, kernel kernels.Kernel, cost flo
 	return all, err
 }
 
-// learnAll learns two classes by all methods, and hands on their classifiers with the time they took.
+// learnAll learns two classes by all methods, and hands on their classifiers with the time they
+// took.
 func learnAll(ctx context.Context, methods []directMethod, kernel kernels.Kernel, cost float64, train *set, seed uint64, use func(found *reduce.Result, seconds float64) error) error {
 	began := time.Now()
 	full, err := supportVectors(ctx, kernel, train, cost)
@@ -190,8 +191,8 @@ func (t directDigits) run(ctx context.Context, c *Config) ([]Result, error) {
 	return results, nil
 }
 
-// rightDigits is the share of rows whose class has the largest value of the machines one against the
-// rest.
+// rightDigits is the share of rows whose class has the largest value of the machines one against
+// the rest.
 func rightDigits(found []*reduce.Result, kernel kernels.Kernel, s *set, classes []string) (float64, error) {
 	best, class := make([]float64, s.rows()), make([]string, s.rows())
 	for k, of := range found {

@@ -207,12 +207,13 @@ const (
 	leastLean  = 0.6   // share of the sets with fewer features
 )
 
-// minimalNu is ν of MSVM, next to its μ, which is in units of ν. Larger ones change hardly a figure.
+// minimalNu is ν of MSVM, next to its μ, which is in units of ν. Larger ones change hardly a
+// figure.
 const minimalNu = 1
 
-// trials cross-validates the three machines. In each fold ν is tuned for the 1-norm SVM. MSVM begins
-// at its plane, FSV has its ν, and both have a μ that is tuned with it. Of equally good candidates
-// the sparsest is taken: the least ν, the largest μ.
+// trials cross-validates the three machines. In each fold ν is tuned for the 1-norm SVM. MSVM
+// begins at its plane, FSV has its ν, and both have a μ that is tuned with it. Of equally good
+// candidates the sparsest is taken: the least ν, the largest μ.
 func (t sparseTable) trials(ctx context.Context, c *Config, s *set) ([]trial, error) {
 	if err := s.standardise(); err != nil {
 		return nil, err

@@ -88,8 +88,9 @@ func (t minimalTable) run(ctx context.Context, c *Config) ([]Result, error) {
 	return results, nil
 }
 
-// leastFewerPoints is what table 4.3 shows, and minimalTolerance how far the correctness may be from
-// the thesis's, in points. The kernel's μ and ν are tuned on few rows, and there is one division.
+// leastFewerPoints is what table 4.3 shows, and minimalTolerance how far the correctness may be
+// from the thesis's, in points. The kernel's μ and ν are tuned on few rows, and there is one
+// division.
 const leastFewerPoints, minimalTolerance = 0.9, 2
 
 // fold tunes and tests the minimal kernel classifier, or the SVM of the full kernel, in a fold.
@@ -225,9 +226,9 @@ var table43 = minimalTable{
 	},
 }
 
-// minimalBoard is figure 4.4: the thesis's points, and a tenth of them for the kernel's columns. The
-// parameters are those with the fewest points among 24 that are as good, within a standard error,
-// on the ten tenths of the points, each learned without its tenth.
+// minimalBoard is figure 4.4: the thesis's points, and a tenth of them for the kernel's columns.
+// The parameters are those with the fewest points among 24 that are as good, within a standard
+// error, on the ten tenths of the points, each learned without its tenth.
 type minimalBoard struct {
 	surface surface
 	plane   *svm.Plane

@@ -792,7 +792,8 @@ func TestOptima(t *testing.T) {
 	}
 }
 
-// Few genes of a hundred tell the classes apart. Where none does, more are used than the thesis has.
+// Few genes of a hundred tell the classes apart. Where none does, more are used than the thesis
+// has.
 func TestExpressions(t *testing.T) {
 	e := expressions{patients: 20, donors: 10, genes: 100, telling: 5, apart: 6}
 	s := e.set(1)

@@ -225,8 +225,8 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	return nil
 }
 
-// retireFormer retires the block of that id, live, withdrawn or archived, if any. The key's value was
-// deleted, or the new value cannot be used.
+// retireFormer retires the block of that id, live, withdrawn or archived, if any. The key's value
+// was deleted, or the new value cannot be used.
 func (in *Intake) retireFormer(id string) error {
 	e, ok := in.Live.Find(id)
 	if !ok {

@@ -52,8 +52,8 @@ func keyedRecord(offset int64, key string) kafka.Record {
 	return kafka.Record{Offset: offset, Key: []byte(key), Time: time.UnixMilli(offset), Value: fmt.Appendf(nil, `{"label":%d,"a":%d,"b":1,"c":2}`, offset%2, offset)}
 }
 
-// A worker computes the key of the item of a block that is new, and only then. Whoever computes it, the
-// live set has the same item.
+// A worker computes the key of the item of a block that is new, and only then. Whoever computes it,
+// the live set has the same item.
 func TestWorkersComputeItemKeys(t *testing.T) {
 	in, key := keyed(t, true)
 	w := newWorker(in.pool)

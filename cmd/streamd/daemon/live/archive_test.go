@@ -53,8 +53,8 @@ func TestArchivedSources(t *testing.T) {
 	}
 }
 
-// A full archive drops its oldest blocks, and counts them. What waits for a save are the bytes of the
-// archived summaries that the file lacks.
+// A full archive drops its oldest blocks, and counts them. What waits for a save are the bytes of
+// the archived summaries that the file lacks.
 func TestFullArchive(t *testing.T) {
 	cfg := liveConfig(0, 0)
 	cfg.Retire.Keep, cfg.Retire.Blocks, cfg.Retire.Archive = "blocks", 1, true

@@ -16,7 +16,8 @@ import (
 	"streamd/retire/receipt"
 )
 
-// receipts keeps the tree of live blocks, and the moves of blocks that no saved receipt tells of yet.
+// receipts keeps the tree of live blocks, and the moves of blocks that no saved receipt tells of
+// yet.
 type receipts struct {
 	key   *receipt.Key            // nil: there are no receipts
 	keys  *itemKeys               // the key for other goroutines
@@ -41,8 +42,8 @@ type move struct {
 // ownReceipt is the kind of a move that has a receipt of its own. No receipt of a save counts it.
 const ownReceipt receipt.Kind = 0
 
-// growth has the size of a block that has grown, at the last save and now. A receipt proves the block's
-// item in one of the two live sets, so it counts the rows that the block had there.
+// growth has the size of a block that has grown, at the last save and now. A receipt proves the
+// block's item in one of the two live sets, so it counts the rows that the block had there.
 type growth struct{ before, now size }
 
 type size struct {
@@ -87,8 +88,8 @@ func (r *receipts) keyOf(e *retire.Entry) receipt.Hash {
 	return r.key.ItemKey(e.ID)
 }
 
-// keep computes the key of an item that takes long, once for an id. former is a block of the same id,
-// or the zero Entry.
+// keep computes the key of an item that takes long, once for an id. former is a block of the same
+// id, or the zero Entry.
 func (r *receipts) keep(e *retire.Entry, former *retire.Entry) {
 	if e.ItemKey == (receipt.Hash{}) {
 		e.ItemKey = former.ItemKey
@@ -99,16 +100,17 @@ func (r *receipts) keep(e *retire.Entry, former *retire.Entry) {
 	}
 }
 
-// itemKeys lets workers compute the keys of items of new blocks, so that the loop need not. A set of
-// hashes of ids tells them which blocks are not new. It errs for some new blocks, whose keys the loop
-// computes, and for blocks that are in other workers' hands, whose keys are computed twice.
+// itemKeys lets workers compute the keys of items of new blocks, so that the loop need not. A set
+// of hashes of ids tells them which blocks are not new. It errs for some new blocks, whose keys the
+// loop computes, and for blocks that are in other workers' hands, whose keys are computed twice.
 type itemKeys struct {
 	key   *receipt.Key
 	seed  maphash.Seed
 	noted [knownIDs / 32]atomic.Uint32
 }
 
-// knownIDs is the number of bits of the set of ids, in a MiB. With a million ids it errs for one new block in nine.
+// knownIDs is the number of bits of the set of ids, in a MiB. With a million ids it errs for one
+// new block in nine.
 const knownIDs = 1 << 23
 
 func (k *itemKeys) bit(id string) (word *atomic.Uint32, bit uint32) {
@@ -154,8 +156,8 @@ func inParallel(n int, do func(i int)) {
 	})
 }
 
-// keepKeys computes the keys of items that the ledgers lack: those of blocks that came while there were
-// no receipts. The next save has them.
+// keepKeys computes the keys of items that the ledgers lack: those of blocks that came while there
+// were no receipts. The next save has them.
 func (l *Set) keepKeys() {
 	var lack []retire.Entry
 	for _, e := range l.Everything() {
@@ -178,7 +180,8 @@ func (l *Set) keepKeys() {
 }
 
 // KeepReceipts makes the tree of the live blocks from the store's ledger. It is called before
-// the set changes. Blocks that a stricter policy has just retired have receipts with the first save.
+// the set changes. Blocks that a stricter policy has just retired have receipts with the first
+// save.
 func (l *Set) KeepReceipts(key *receipt.Key) error {
 	r := &l.receipts
 	r.key, r.moved, r.past, r.grown = key, map[receipt.Item]move{}, map[receipt.Item]move{}, map[receipt.Hash]growth{}
@@ -255,8 +258,8 @@ type Departure struct {
 }
 
 // TakeDepartures returns the moves since the last call as contents of receipts, with the live set
-// then and now. A kind of many blocks has several receipts, since a proof is bounded. Those of archived
-// blocks come last.
+// then and now. A kind of many blocks has several receipts, since a proof is bounded. Those of
+// archived blocks come last.
 func (l *Set) TakeDepartures() (departures []Departure) {
 	r := &l.receipts
 	now := l.Side()
@@ -353,8 +356,8 @@ func (l *Set) archivedItem(e *retire.Entry) (receipt.Item, error) {
 	return key.Item(e.ID, e.ItemKey, s.Digest()), nil
 }
 
-// notePast records that an archived block loses its summary, or has it again. Both between two saves
-// undo each other.
+// notePast records that an archived block loses its summary, or has it again. Both between two
+// saves undo each other.
 func (l *Set) notePast(kind receipt.Kind, i receipt.Item, e *retire.Entry) {
 	r := &l.receipts
 	if r.key == nil {

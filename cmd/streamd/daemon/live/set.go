@@ -331,7 +331,8 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 	return o, nil
 }
 
-// noteBack records that a withdrawn block has come back with its rows: it is live again, or archived.
+// noteBack records that a withdrawn block has come back with its rows: it is live again, or
+// archived.
 func (l *Set) noteBack(e *retire.Entry, s *incremental.Summary, archived bool) {
 	switch key := l.receipts.key; {
 	case key == nil:

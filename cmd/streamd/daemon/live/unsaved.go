@@ -97,8 +97,8 @@ func (l *Set) Unsaved() int {
 // HasUnsaved reports whether a save would change the file.
 func (l *Set) HasUnsaved() bool { return l.moved || l.Unsaved() > 0 || len(l.rekeyed) > 0 }
 
-// Waiting is the bytes of the summaries that wait for a save, and of the parts of blocks that do. Parts
-// that were taken again are in memory anyway.
+// Waiting is the bytes of the summaries that wait for a save, and of the parts of blocks that do.
+// Parts that were taken again are in memory anyway.
 func (l *Set) Waiting() int64 {
 	n := l.bytes + l.archivedBytes
 	for _, p := range l.spaces() {

@@ -449,7 +449,7 @@ func TestKeyOfTwoSnapshots(t *testing.T) {
 		said.Reset()
 		given := maps.Clone(flags)
 		given["kafka.brokers"], given["kafka.topic"], given["snapshot.file"] = cluster(t).Brokers[0], topic, filepath.Join(folder, file)
-		return New(Options{Config: load(t, given), Log: zerolog.New(&said).Level(zerolog.WarnLevel)})
+		return New(Options{Config: load(t, given), Log: zerolog.New(zerolog.SyncWriter(&said)).Level(zerolog.WarnLevel)})
 	}
 	end := func(d *Daemon) {
 		t.Helper()

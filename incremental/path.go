@@ -84,15 +84,28 @@ type pencil struct {
 	diagonal, below []float64  // of T
 }
 
+// onPath bounds the condition number of a factor in float64 in the place of R for I. There is no
+// refinement on the path, and large ν need the directions that H hardly restrains.
+const onPath = 0x1p30
+
 // newPencil returns nil when the condition number is too large for float64.
 func (m *Moments) newPencil(matrix []double, tau float64) (p *pencil, condition float64) {
 	f := m.factorise(matrix, 1/tau)
-	if !(f.condition < 0x1p52) {
+	if m.regulariser != nil && !f.exact && !(f.condition < onPath) {
+		f.factoriseExactly()
+	}
+	if !f.exact && !(f.condition < 0x1p52) {
 		return nil, f.condition
 	}
 	n := len(f.scale)
 	b := mat.DenseCopyOf(f.whitening())
 	p = &pencil{tau: tau, basis: b, diagonal: make([]float64, n), below: make([]float64, n-1)}
+	if f.exact {
+		if !p.diagonalise(m.enclose(b)) {
+			return nil, f.condition
+		}
+		return p, f.condition
+	}
 	t := m.enclose(b).RawSymmetric()
 	for i := range n {
 		for j := range i {
@@ -113,6 +126,26 @@ func (m *Moments) newPencil(matrix []double, tau float64) (p *pencil, condition 
 	work = make([]float64, int(size[0]))
 	lapack64.Ormqr(blas.Left, blas.Trans, reflectors, factors, rows, work, len(work))
 	return p, f.condition
+}
+
+// diagonalise makes the reduction of T to tridiagonal form one to eigenvalues. Those that rounding
+// of the sums has made larger than 1/τ, or negative, are brought back to where they were: then no ν
+// makes the matrix indefinite.
+func (p *pencil) diagonalise(t *mat.SymDense) bool {
+	var of mat.EigenSym
+	if !of.Factorize(t, true) {
+		return false
+	}
+	var q mat.Dense
+	of.VectorsTo(&q)
+	of.Values(p.diagonal)
+	for j, v := range p.diagonal {
+		p.diagonal[j] = min(max(v, 0), 1/p.tau)
+	}
+	basis := new(mat.Dense)
+	basis.Mul(q.T(), p.basis)
+	p.basis = basis
+	return true
 }
 
 // enclose returns B [R 0; 0 1] B'.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 
-	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 
@@ -158,7 +157,8 @@ func (e *ConditionError) Error() string {
 // until it is settled beyond float64's last bit.
 //
 // Solve fails with ErrClasses, with a *ConditionError when the refinement does not
-// converge (a condition number of about 10^15), and on invalid options. The cost is
+// converge (a condition number of about 10^15; with a regulariser see factoriseExactly), and on
+// invalid options. The cost is
 // O(n³), once if all planes share their matrix and else per class, and O(n²) per class,
 // on up to GOMAXPROCS goroutines.
 func (m *Moments) Solve(o Options) (*Model, error) {
@@ -549,6 +549,7 @@ type factor struct {
 	scale     []float64 // powers of two: the solution is scale·(that of matrix)
 	cholesky  mat.Cholesky
 	ok        bool
+	exact     bool // by factoriseExactly
 	condition float64
 }
 
@@ -583,7 +584,68 @@ func (m *Moments) factorise(matrix []double, nu float64) *factor {
 	if f.ok = f.cholesky.Factorize(dense); f.ok {
 		f.condition = f.cholesky.Cond()
 	}
+	if m.regulariser != nil && !(f.condition < inFloat64) {
+		f.factoriseExactly()
+	}
 	return f
+}
+
+// inFloat64 bounds the condition numbers that a factor in float64 is trusted with.
+const inFloat64 = 0x1p50
+
+// factoriseExactly is Cholesky's method in double-double arithmetic. A regulariser K(Z, Z) and the
+// sums of K(x, Z) have about the square of the condition number of K(Z, Z), too much for float64,
+// though the plane's function may be well determined. The factor is rounded at the end alone. Its
+// own condition number is the root of the matrix's, so each step of the refinement gains 20 bits
+// and more. All processors compute the same bits. It takes n³/6 multiplications in double-double
+// arithmetic.
+func (f *factor) factoriseExactly() {
+	n := len(f.scale)
+	l, upper := slices.Clone(f.matrix), mat.NewTriDense(n, mat.Upper, nil)
+	f.ok, f.condition = false, math.Inf(1)
+	for j := range n {
+		row := l[gram.PackedLen(j):][:j+1]
+		for k := range row {
+			above := l[gram.PackedLen(k):][:k+1]
+			t := row[k]
+			for i, x := range above[:k] {
+				t = t.sub(row[i].mul(x))
+			}
+			switch {
+			case k < j:
+				row[k] = t.div(above[k])
+			case t.hi > 0:
+				row[k] = t.sqrt()
+			default:
+				return
+			}
+			upper.SetTri(k, j, row[k].hi)
+		}
+	}
+	f.cholesky.SetFromU(upper)
+	f.ok, f.exact, f.condition = true, true, f.cholesky.Cond()
+}
+
+// uncertain is the root of the energy z'Az of the change that rounding of the sums A in float64 may
+// make to the solution z of Az = b, relative to that of z. It takes the rounding errors of
+// the products A_jk z_k for independent, and neither for smaller nor larger than half a unit.
+func (f *factor) uncertain(z, b []double) float64 {
+	inverse := f.whitening() // the diagonal of A^-1 has the squared norms of its columns, but for the scale
+	var change, energy float64
+	for j := range z {
+		var error, gain float64
+		for k := range z {
+			e := f.matrix[gram.PackedLen(max(j, k))+min(j, k)].hi * z[k].hi
+			error += float64(e * e)
+		}
+		for i := j; i < len(z); i++ {
+			g := inverse.At(i, j) / f.scale[j]
+			gain += float64(g * g)
+		}
+		change += float64(error * gain)
+		energy += float64(z[j].hi * b[j].hi)
+	}
+	return 0x1p-53 * math.Sqrt(change/energy)
 }
 
 // whitening returns B = L^-1 D for the factor L of the scaled matrix.
@@ -607,12 +669,18 @@ func (f *factor) whitening() *mat.TriDense {
 // From a condition number of about 2^29 on, the rounding of the residual keeps steps
 // above that. Then the refinement ends when a step is not at most half of the previous
 // one. It succeeds if that step is below 2^-60, and fails otherwise, because the factor
-// in float64 is too far from the matrix.
+// in float64 is too far from the matrix. With an exact factor it ends there, too. It fails if
+// the steps do not settle, or if the rounding of the sums may change the plane's values on the
+// rows by more than an eighth of them.
 func (f *factor) solve(b []double) ([]double, bool) {
 	if !f.ok {
 		return nil, false
 	}
-	const settled, accepted = 0x1p-75, 0x1p-60
+	const settled, uncertain = 0x1p-75, 1. / 8
+	accepted := 0x1p-60
+	if f.exact {
+		accepted = 0x1p-30
+	}
 	n := len(b)
 	z := make([]double, n)
 	rest := make([]double, n) // b − matrix·z
@@ -620,15 +688,13 @@ func (f *factor) solve(b []double) ([]double, bool) {
 		rest[j] = double{b[j].hi * f.scale[j], b[j].lo * f.scale[j]}
 	}
 	b = slices.Clone(rest)
-	// SolveVecTo is made for many right-hand sides, and much slower for one.
 	upper := f.cholesky.RawU().(mat.RawTriangular).RawTriangular()
 	step := make([]float64, n)
 	for last := math.Inf(1); ; {
 		for j, t := range rest {
 			step[j] = t.hi
 		}
-		blas64.Trsv(blas.Trans, upper, blas64.Vector{N: n, Inc: 1, Data: step})
-		blas64.Trsv(blas.NoTrans, upper, blas64.Vector{N: n, Inc: 1, Data: step})
+		substitute(upper, step)
 		var size, largest float64
 		for j, d := range step {
 			z[j] = z[j].add(toDouble(d))
@@ -660,10 +726,31 @@ func (f *factor) solve(b []double) ([]double, bool) {
 			p++
 		}
 	}
+	if f.exact && !(f.uncertain(z, b) < uncertain) {
+		return nil, false
+	}
 	for j := range z {
 		z[j].hi, z[j].lo = z[j].hi*f.scale[j], z[j].lo*f.scale[j]
 	}
 	return z, true
+}
+
+// substitute solves U'Ux = b in place, with the same bits on every processor, as BLAS does not.
+func substitute(u blas64.Triangular, x []float64) {
+	for i := range x {
+		row := u.Data[i*u.Stride:][:len(x)]
+		x[i] /= row[i]
+		for k := i + 1; k < len(x); k++ {
+			x[k] -= float64(row[k] * x[i])
+		}
+	}
+	for i := len(x) - 1; i >= 0; i-- {
+		row := u.Data[i*u.Stride:][:len(x)]
+		for k := i + 1; k < len(x); k++ {
+			x[i] -= float64(row[k] * x[k])
+		}
+		x[i] /= row[i]
+	}
 }
 
 // ErrClasses reports that the rows are of fewer than two classes, so no plane can

@@ -106,9 +106,13 @@ func run(n int, seed uint64, only string, own bool) error {
 	if err != nil {
 		return err
 	}
-	chosen := slices.Clone(targets)
-	if only != "" {
-		chosen = slices.DeleteFunc(chosen, func(t target) bool { return t.dir != only })
+	var chosen []target
+	streams := map[string]uint64{} // of random numbers, so that a package's mutants are those of the whole run
+	for i, t := range targets {
+		streams[t.dir] = uint64(i)
+		if only == "" || t.dir == only {
+			chosen = append(chosen, t)
+		}
 	}
 	if len(chosen) == 0 {
 		return fmt.Errorf("%s is not one of the packages", only)
@@ -136,7 +140,7 @@ func run(n int, seed uint64, only string, own bool) error {
 		for _, m := range found {
 			known[m.name] = true
 		}
-		places := rand.New(rand.NewPCG(seed, uint64(i)))
+		places := rand.New(rand.NewPCG(seed, streams[t.dir]))
 		places.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
 		share := n / len(chosen)
 		if i < n%len(chosen) {

@@ -116,6 +116,12 @@ func TestCompareIsTheBestOfItsTests(t *testing.T) {
 	if got, ok := Compare(none, Loss{0, 100}); !ok || got.Blocks != LeastNewest || got.P != 1 {
 		t.Errorf("without a loss: %+v, %v", got, ok)
 	}
+	for i := range none {
+		none[i].Sum = 0.1
+	}
+	if got, ok := Compare(none[:LeastNewest], Loss{0.8 - 1e-15, 100}); !ok || got.Rest != 0 || got.P > 1e-9 {
+		t.Errorf("a rest of no loss but for rounding: %+v, %v", got, ok)
+	}
 }
 
 // An alarm begins below a hundredth of δ, and ends at δ.

@@ -1,10 +1,16 @@
 package timeline
 
 import (
+	"cmp"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"streamd/incremental"
@@ -35,19 +41,24 @@ func summaryOf(t testing.TB, r *rand.Rand) *incremental.Summary {
 
 var features = []string{"x", "y"}
 
-// check compares the index with its own nodes: counts, bounds and the memory of kept sums.
+// check compares the index with its own nodes: counts, bounds and the memory of kept sums, each of
+// which counts once.
 func (x *Index) check(t *testing.T) {
 	t.Helper()
 	blocks, nodes, bytes := 0, 0, 0
+	sums := map[*incremental.State]bool{}
 	var visit func(n *node, level int)
 	visit = func(n *node, level int) {
 		nodes++
 		bytes += n.bytes
+		if n.sum != nil {
+			sums[n.sum] = true
+		}
 		count := len(n.blocks)
 		blocks += count
 		for _, b := range n.blocks {
-			if b.Last > n.last {
-				t.Fatalf("a block until %d below a node until %d", b.Last, n.last)
+			if b.Last > n.last || b.Time < n.earliest || b.Time > n.latest {
+				t.Fatalf("a block %+v below a node of the bounds %+v", b, n.bounds)
 			}
 		}
 		if !n.inner && level > 0 && count > x.capacity {
@@ -55,23 +66,138 @@ func (x *Index) check(t *testing.T) {
 		}
 		for _, c := range n.children {
 			if c != nil {
-				if !n.inner || c.last > n.last {
+				if !n.inner || c.last > n.last || c.earliest < n.earliest || c.latest > n.latest {
 					t.Fatal("a child of a leaf, or beyond its parent")
 				}
 				visit(c, level-1)
 				count += c.count
 			}
 		}
-		if count != n.count || count == 0 {
+		if count != n.count || count == 0 || n.inner && count <= x.capacity/2 {
 			t.Fatalf("%d blocks below a node that counts %d", count, n.count)
 		}
 	}
 	for _, n := range x.lines {
 		visit(n, keyBits)
 	}
+	own := 0
+	for sum := range sums {
+		own += sum.Bytes()
+	}
+	if own != bytes || x.Bytes() != 80*blocks+144*nodes+own {
+		t.Fatalf("%d bytes of sums, %d of all, but sums of %d bytes are kept", bytes, x.Bytes(), own)
+	}
 	if blocks != x.blocks || nodes != x.nodes || bytes != x.bytes || bytes > x.most {
 		t.Fatalf("%d blocks, %d nodes, %d bytes of %d; counted %d, %d, %d", x.blocks, x.nodes, x.bytes, x.most, blocks, nodes, bytes)
 	}
+}
+
+// ideal is what a plan has by definition. The nodes of the trie that have nothing but the window's
+// blocks, whatever their keys are, are taken whole, the topmost ones. The blocks of other leaves are
+// looked at one by one, if the leaf may have any in the window. In id are the versions of both, in
+// the order of keys. unsummed are the blocks of leaves that are taken whole and lack their sum, and
+// loose those that are read anyway.
+type ideal struct {
+	id                      string
+	blocks, unsummed, loose int
+	leaves                  int // of the unsummed blocks
+}
+
+func (x *Index) ideal(window []Range, times *Times) (is ideal) {
+	in := func(line Line, b *Block) bool {
+		return (times == nil || b.Time >= times.First && b.Time <= times.Last) && slices.ContainsFunc(window, func(w Range) bool {
+			return w.Line == line && b.First <= w.Last && b.Last >= w.First
+		})
+	}
+	note := func(n *node) { is.id += string(binary.LittleEndian.AppendUint64(nil, n.changed)) }
+	var lacks func(n *node) int
+	lacks = func(n *node) (blocks int) {
+		if n.sum != nil {
+			return 0
+		}
+		if blocks = len(n.blocks); blocks > 0 {
+			is.leaves++
+		}
+		for _, c := range n.children {
+			if c != nil {
+				blocks += lacks(c)
+			}
+		}
+		return blocks
+	}
+	lines := slices.SortedFunc(maps.Keys(x.lines), func(a, b Line) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	for _, line := range lines {
+		var visit func(n *node, path string)
+		visit = func(n *node, path string) {
+			bits := (path + strings.Repeat("0", 64))[:64]
+			least, _ := strconv.ParseUint(bits, 2, 64)
+			bits = (path + strings.Repeat("1", 64))[:64]
+			most, _ := strconv.ParseUint(bits, 2, 64)
+			first, last := int64(least^1<<63), int64(most^1<<63)
+			among := func(is func(w Range) bool) bool {
+				return slices.ContainsFunc(window, func(w Range) bool { return w.Line == line && is(w) })
+			}
+			whole := among(func(w Range) bool { return w.First <= first && first <= w.Last })
+			for _, w := range window { // another range overlaps one that ends within the node
+				if w.Line == line && w.Last >= first && w.Last < last {
+					whole = whole && among(func(next Range) bool { return next.First <= w.Last && w.Last < next.Last })
+				}
+			}
+			some := among(func(w Range) bool { return first <= w.Last && n.last >= w.First })
+			if times != nil {
+				whole = whole && times.First <= n.earliest && n.latest <= times.Last
+				some = some && times.First <= n.latest && n.earliest <= times.Last
+			}
+			switch {
+			case !some:
+			case whole:
+				note(n)
+				is.blocks += n.count
+				is.unsummed += lacks(n)
+			case n.inner:
+				for bit, c := range n.children {
+					if c != nil {
+						visit(c, path+strconv.Itoa(bit))
+					}
+				}
+			default:
+				note(n)
+				for i := range n.blocks {
+					if in(line, &n.blocks[i]) {
+						is.blocks++
+						is.loose++
+					}
+				}
+			}
+		}
+		visit(x.lines[line], "")
+	}
+	return is
+}
+
+// lacking lists the parts without a sum.
+func lacking(parts []*Part) (all []*Part) {
+	for _, p := range parts {
+		if p.Sum == nil {
+			all = append(append(all, p), lacking(p.Parts)...)
+		}
+	}
+	return all
+}
+
+// largest is the size of the largest sum that the plan's evaluation has made.
+func largest(made []*Part, p *Plan, sum *incremental.State) (bytes int) {
+	for _, part := range made {
+		if len(part.Parts) != 1 { // else it is that of its part
+			bytes = max(bytes, part.Sum.Bytes())
+		}
+	}
+	if len(p.Parts) != 1 {
+		bytes = max(bytes, sum.Bytes())
+	}
+	return bytes
 }
 
 // The sum of any window, at any time, is that of its blocks added one by one, with and without
@@ -151,16 +277,40 @@ func TestWindowsOfRandomHistories(t *testing.T) {
 			}
 			slices.Sort(names)
 			for tries := 0; ; tries++ {
-				p := x.Plan(window, times, 1+r.IntN(10))
+				atOnce := 1 + r.IntN(10)
+				best, full := x.ideal(window, times), x.full
+				p := x.Plan(window, times, atOnce)
 				planned++
+				switch reads := best.loose + best.unsummed; {
+				case p.Whole && (p.ID != best.id || p.Blocks != best.blocks || p.Unread != reads):
+					t.Fatalf("seed %d: a plan of %d blocks that reads %d, and not of %d that reads %d: %x, %x", seed, p.Blocks, p.Unread, best.blocks, reads, p.ID, best.id)
+				case p.Whole != (full || best.unsummed <= atOnce || best.leaves == 1):
+					t.Fatalf("seed %d: a plan is whole: %t, of %d blocks without a sum, %d at once", seed, p.Whole, best.unsummed, atOnce)
+				case !p.Whole && (p.Unread == 0 || p.Unread > max(atOnce, x.capacity) || p.Unread >= best.unsummed):
+					t.Fatalf("seed %d: %d blocks of a part of a plan of %d, %d at once", seed, p.Unread, best.unsummed, atOnce)
+				}
+				for _, part := range p.Parts {
+					if !p.Whole && part.Sum != nil {
+						t.Fatalf("seed %d: a part of a plan needs no sum", seed)
+					}
+				}
 				unread := 0
 				p.EachUnread(func(string) { unread++ })
 				if unread != p.Unread || tries > len(live)+1 {
 					t.Fatalf("seed %d: %d unread blocks, %d by count, in plan %d", seed, unread, p.Unread, tries)
 				}
+				lacking := lacking(p.Parts)
 				sum, err := p.Evaluate(features, math.MaxInt, read)
 				if err != nil {
 					t.Fatal(err)
+				}
+				if largest := largest(lacking, p, sum); largest > 0 && r.IntN(4) == 0 {
+					if _, err := x.Plan(window, times, atOnce).Evaluate(features, largest, read); err != nil {
+						t.Fatalf("seed %d: sums of up to %d bytes: %v", seed, largest, err)
+					}
+					if _, err := x.Plan(window, times, atOnce).Evaluate(features, largest-1, read); !errors.Is(err, ErrLarge) {
+						t.Fatalf("seed %d: a sum of %d bytes, one too many: %v", seed, largest, err)
+					}
 				}
 				if late == nil && p.Whole && r.IntN(2) == 0 {
 					late = p

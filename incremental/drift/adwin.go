@@ -79,7 +79,7 @@ func (a *ADWIN) Add(x float64) (c Change, changed bool) {
 func (a *ADWIN) insert(b bucket) {
 	for i := 0; ; i++ {
 		if i == len(a.sizes) {
-			a.sizes = append(a.sizes, make([]bucket, 0, perSize+1))
+			a.sizes = append(a.sizes, nil)
 		}
 		of := append(a.sizes[i], b)
 		if len(of) <= perSize {
@@ -168,7 +168,7 @@ func (a *ADWIN) UnmarshalJSON(text []byte) error {
 		if len(saved) > perSize || len(saved) == 0 {
 			return fmt.Errorf("drift: there are %d buckets of %d values, want 1 to %d", len(saved), 1<<i, perSize)
 		}
-		of := make([]bucket, 0, perSize+1)
+		var of []bucket
 		for _, b := range saved {
 			if !(0 <= b[1] && b[1] <= b[0] && b[0] <= float64(int64(1)<<i)) {
 				return fmt.Errorf("drift: %d values from 0 to 1 cannot have the sum %v and squares %v", 1<<i, b[0], b[1])

@@ -231,7 +231,6 @@ func (x *Index) remove(n *node, level int, k key, b *Block) {
 		*child = nil
 	}
 	if n.count <= x.capacity/2 {
-		n.blocks = make([]Block, 0, n.count)
 		x.gather(n, n)
 		n.inner, n.children = false, [2]*node{}
 	}

@@ -147,6 +147,7 @@ type history struct {
 	saved  map[int]snapshot.Offset // as they were saved
 
 	ahead, tooOld counter
+	sampled       bytes.Buffer // the log
 }
 
 // counter is a counter that can be read.
@@ -160,7 +161,7 @@ func (c *counter) Inc() { c.n++ }
 func newHistory(t *testing.T, seed uint64, flags map[string]string) *history {
 	t.Helper()
 	h := &history{T: t, r: rand.New(rand.NewPCG(61, seed)), path: filepath.Join(t.TempDir(), "streamd.db"), saved: map[int]snapshot.Offset{}}
-	given := map[string]string{"format.weight": "w", "format.ignore": "ignored", "dead_letters.policy": "skip", "retire.header": "tenant", "limits.classes": "3", "sample.rows": "50"}
+	given := map[string]string{"format.weight": "w", "format.ignore": "ignored", "dead_letters.policy": "skip", "limits.classes": "3", "sample.rows": "50"}
 	maps.Copy(given, flags)
 	h.Intake = idle(t, given)
 	h.open()
@@ -187,6 +188,8 @@ func (h *history) open() {
 	s.HasRoom = func(int64) bool { return !h.noRoom }
 	s.Ahead, s.TooOld = &h.ahead, &h.tooOld
 	h.ahead, h.tooOld = counter{}, counter{}
+	h.sampled.Reset()
+	s.Sampled = zerolog.New(&h.sampled)
 	s.Decoding.Ignore = h.Config.Format.Ignore
 	h.Intake = New(s)
 	resumes := h.Restore(contents)
@@ -366,6 +369,8 @@ type reference struct {
 	// since the start
 	kinds         map[string]int64
 	ahead, tooOld int
+	fixed, freed  int // features
+	byKey         int // blocks that their keys have retired
 	inARow        int64
 	oldInARow     int
 	applied       bool
@@ -385,6 +390,10 @@ func newReference(t testing.TB, cfg *config.Config) *reference {
 // start is a start of the process.
 func (m *reference) start() {
 	m.kinds, m.ahead, m.tooOld, m.inARow, m.oldInARow, m.applied, m.either = map[string]int64{}, 0, 0, 0, 0, false, false
+	m.fixed, m.freed, m.byKey = 0, 0, 0
+	if m.ledger.Len() == 0 && len(m.cfg.Format.Features) == 0 {
+		m.features = nil // those of a file without blocks are free
+	}
 }
 
 func (m *reference) clock(partition int) *retire.Clock {
@@ -415,6 +424,7 @@ func (m *reference) drop(id string) {
 func (m *reference) retireFormer(id string) {
 	if _, ok := m.ledger.Retire(id); ok {
 		m.counts.BlocksRetired++
+		m.byKey++
 		m.drop(id)
 	}
 }
@@ -449,6 +459,10 @@ func (m *reference) take(partition int, y *message) {
 			clock.Add(y.Time)
 		}
 	}()
+	if m.ledger.Len() == 0 && len(m.cfg.Format.Features) == 0 && m.features != nil {
+		m.features = nil
+		m.freed++
+	}
 	m.read.records++
 	id, keyed := fmt.Sprintf("t/%d/%d", partition, y.Offset), m.cfg.Blocks.Unit == config.UnitKey
 	if keyed {
@@ -462,9 +476,6 @@ func (m *reference) take(partition int, y *message) {
 			m.retireFormer(id)
 			return
 		}
-	}
-	if m.ledger.Len() == 0 && len(m.cfg.Format.Features) == 0 {
-		m.features = nil
 	}
 	rows, bad := y.weighing(), y.bad
 	if m.features != nil && !slices.Equal(m.features, y.columns) && (bad == "" || bad == kindRow) {
@@ -506,7 +517,10 @@ func (m *reference) take(partition int, y *message) {
 		}
 		return
 	}
-	m.features = y.columns
+	if m.features == nil {
+		m.features = y.columns
+		m.fixed++
+	}
 	e := retire.Entry{ID: id, Position: incremental.Position{Topic: "t", Partition: partition, Offset: y.Offset}, Last: y.Offset, Time: at, Rows: int64(len(rows))}
 	for _, header := range y.Headers {
 		if header.Key == "tenant" {
@@ -609,8 +623,8 @@ func (h *history) compareReport(want Report, inARow int64, applied, either bool)
 func TestMessagesAndKeysAreTakenOneByOne(t *testing.T) {
 	total := snapshot.Counts{}
 	kinds := map[string]int64{}
-	for seed := range uint64(48) {
-		flags := map[string]string{"blocks.unit": []string{"message", "key"}[seed%2]}
+	for seed := range uint64(32) {
+		flags := map[string]string{"blocks.unit": []string{"message", "key"}[seed%2], "retire.header": "tenant"}
 		switch seed % 8 {
 		case 2:
 			flags["retire.keep"], flags["retire.blocks"] = "blocks", "4"
@@ -701,6 +715,14 @@ func TestMessagesAndKeysAreTakenOneByOne(t *testing.T) {
 			if got := h.Positions(); !slices.Equal(got.Applied, at) || !slices.Equal(got.Resume, at) || !slices.Equal(h.Applied(), at) {
 				t.Fatalf("seed %d: positions %+v, not %+v", seed, got, at)
 			}
+			for text, want := range map[string]int{
+				"more than retire.max_future after the partition": m.ahead, "retired as it came": m.tooOld, "retired by its key": m.byKey,
+				"the features are those of the first block, and records with others are refused while": m.fixed, "the next one decides": m.freed,
+			} {
+				if got := strings.Count(h.sampled.String(), text); got != want {
+					t.Fatalf("seed %d: the log says %d times %q, not %d times", seed, got, text, want)
+				}
+			}
 			if a, o := h.ahead.n, h.tooOld.n; a != m.ahead || o != m.tooOld {
 				t.Fatalf("seed %d: %d records ahead and %d blocks too old, not %d and %d", seed, a, o, m.ahead, m.tooOld)
 			}
@@ -712,5 +734,329 @@ func TestMessagesAndKeysAreTakenOneByOne(t *testing.T) {
 	}
 	if c := total; c.Tombstones < 10 || c.BlocksReplaced < 100 || c.BlocksRetired < 100 || c.Gaps < 10 || len(kinds) < 8 {
 		t.Errorf("%+v, %v: the histories do not reach what they should", total, kinds)
+	}
+}
+
+// gathered is a run as a model makes it.
+type gathered struct {
+	bucket  int64
+	id      string
+	entry   retire.Entry
+	rows    []row
+	start   snapshot.Offset
+	least   int64 // start.Next is above this
+	pending snapshot.Counts
+	weight0 int64
+}
+
+// prefix is what the log of a partition below an offset makes: its runs, of which the last may be
+// open, and the counts and the position behind it.
+type prefix struct {
+	runs   []gathered
+	open   bool
+	counts snapshot.Counts // without those of the open run
+	at     snapshot.Offset
+	least  int64
+}
+
+// gather reads the log of a partition below an offset. Runs end at the cuts.
+func gather(cfg *config.Config, partition int, log []message, below int64, cuts []int64) (p prefix) {
+	clock := new(retire.Clock)
+	p.at, p.least = snapshot.Offset{Topic: "t", Partition: partition}, -1
+	for _, y := range log {
+		if y.Offset >= below {
+			break
+		}
+		rows := y.weighing()
+		if y.bad != "" {
+			rows = nil
+		}
+		usable := len(rows) > 0
+		at := time.UnixMilli(0)
+		if usable {
+			at, _ = timeOf(&y.Record, clock, cfg)
+		}
+		bucket := at.UnixMilli() / cfg.Blocks.Period.Milliseconds()
+		if at.UnixMilli() < 0 && at.UnixMilli()%cfg.Blocks.Period.Milliseconds() != 0 {
+			bucket--
+		}
+		if cfg.Blocks.Unit == config.UnitOffsets {
+			bucket = y.Offset / cfg.Blocks.Offsets
+		}
+		if p.open {
+			o := &p.runs[len(p.runs)-1]
+			c := o.pending
+			read := c.AppliedRecords + c.RejectedRecords
+			cut := slices.ContainsFunc(cuts, func(cut int64) bool { return o.entry.Position.Offset < cut && cut <= y.Offset })
+			if cut || y.refused == nil && (len(o.rows)+len(rows) > cfg.Limits.Rows || read >= int64(cfg.Limits.Rows) ||
+				bucket != o.bucket && (usable || cfg.Blocks.Unit == config.UnitOffsets)) {
+				p.counts.Add(c)
+				p.open = false
+			}
+		}
+		if usable && !p.open {
+			position := incremental.Position{Topic: "t", Partition: partition, Offset: y.Offset}
+			p.at.EventTimes = slices.Clip(clock.Times())
+			p.runs = append(p.runs, gathered{
+				bucket: bucket, id: position.String(), start: p.at, least: p.least,
+				entry: retire.Entry{ID: position.String(), Position: position, Time: at},
+			})
+			p.open = true
+		}
+		c := &p.counts
+		if p.open {
+			c = &p.runs[len(p.runs)-1].pending
+		}
+		switch f := y.refused; {
+		case f != nil:
+			c.RejectedRecords += f.Records
+			c.UndecodedRecords += f.Records
+		case y.bad != "":
+			c.RejectedRecords++
+			c.RejectedRows += int64(len(y.rows))
+			if len(y.rows) == 0 {
+				c.UndecodedRecords++
+			}
+		default:
+			c.AppliedRecords++
+			c.Rows += int64(len(rows))
+			c.ZeroWeightRows += int64(len(y.rows) - len(rows))
+			if o := len(p.runs) - 1; usable {
+				e := &p.runs[o].entry
+				p.runs[o].rows = append(p.runs[o].rows, rows...)
+				e.Last, e.Rows = y.Offset, e.Rows+int64(len(rows))
+				if at.After(e.Time) {
+					e.Time = at
+				}
+			}
+		}
+		if y.refused == nil && !y.Time.IsZero() && retire.ValidTime(y.Time) {
+			clock.Add(y.Time)
+		}
+		f := kafka.FingerprintOf(&y.Record)
+		p.at.Next, p.at.HasLast, p.least = y.Offset+1, true, y.Offset
+		p.at.Last = snapshot.Fingerprint{Offset: f.Offset, Checksum: f.CRC, Time: time.UnixMilli(f.Millis)}
+	}
+	if p.open && slices.ContainsFunc(cuts, func(cut int64) bool {
+		return p.runs[len(p.runs)-1].entry.Position.Offset < cut && cut <= below
+	}) {
+		p.counts.Add(p.runs[len(p.runs)-1].pending)
+		p.open = false
+	}
+	p.at.EventTimes = slices.Clip(clock.Times())
+	return p
+}
+
+// Records of a range of offsets or a span of time make blocks that are a function of the log,
+// wherever its batches begin, whenever runs are made live, and wherever a restart reads it again. At
+// any moment the live set has exactly the records below the applied position, and the counts those
+// below the position that is read.
+func TestGatheredBlocksAreAFunctionOfTheLog(t *testing.T) {
+	rereads, cutRereads, lost := 0, 0, 0
+	for seed := range uint64(32) {
+		flags := map[string]string{"blocks.unit": "offsets", "blocks.offsets": "7", "limits.rows": []string{"1000", "9"}[seed/2%2], "limits.classes": "5", "format.features": "x,y"}
+		if seed%2 == 1 {
+			flags["blocks.unit"], flags["blocks.period"] = "time", "6s"
+			delete(flags, "blocks.offsets")
+		}
+		h := newHistory(t, seed, flags)
+		log := map[int][]message{}     // as far as it has been written
+		cuts := map[int][]int64{}      // offsets at which runs were ended
+		savedCuts := map[int][]int64{} // those before the last save
+		next := map[int]int64{}        // the first offset that has not been delivered
+		bare := map[int]int64{}        // positions behind runs that were not read again, of which no record is known
+		dropped := snapshot.Counts{}   // gaps
+		savedDropped := dropped
+		position := func(partition int) snapshot.Offset {
+			p := h.partitions[partition]
+			all := gather(h.Config, partition, log[partition], p.at.Next, cuts[partition])
+			o := all.at
+			if o.Next = p.at.Next; all.open {
+				run := all.runs[len(all.runs)-1]
+				// A batch may end behind its last record.
+				if o = run.start; p.open.start.Next <= run.least || p.open.start.Next > p.open.first.Offset {
+					t.Fatalf("seed %d: a run from %v begins at %d", seed, p.open.first, p.open.start.Next)
+				}
+				o.Next = p.open.start.Next
+			}
+			if resume, _ := p.resume(); resume.Last == (kafka.Fingerprint{}) && bare[partition] == o.Next {
+				o.Last, o.HasLast = snapshot.Fingerprint{}, false
+			}
+			if applied := p.applied.next; applied > o.Next {
+				of := gather(h.Config, partition, log[partition], applied, cuts[partition])
+				o.Growing = &snapshot.Growing{Next: applied, EventTimes: of.at.EventTimes}
+				if of.open {
+					o.Growing.Counts = of.runs[len(of.runs)-1].pending
+				}
+			}
+			return o
+		}
+		check := func() {
+			t.Helper()
+			want, summaries := map[string]retire.Entry{}, map[string]*incremental.Summary{}
+			counts := dropped
+			var records model.RecordCounts
+			var rows model.RowCounts
+			positions := map[int]int64{}
+			for partition, p := range h.partitions {
+				positions[partition] = p.applied.next
+				applied := gather(h.Config, partition, log[partition], p.applied.next, cuts[partition])
+				for _, run := range applied.runs {
+					want[run.id], summaries[run.id] = run.entry, summaryOf(t, run.rows)
+				}
+				at := gather(h.Config, partition, log[partition], p.at.Next, cuts[partition])
+				counts.Add(at.counts)
+				if at.open {
+					c := at.runs[len(at.runs)-1].pending
+					records.Pending += c.AppliedRecords
+					rows.Pending += c.Rows + c.ZeroWeightRows
+					c.AppliedRecords, c.Rows, c.ZeroWeightRows = 0, 0, 0
+					counts.Add(c)
+				}
+				same := len(at.runs) == len(applied.runs) && (len(at.runs) == 0 || len(at.runs[len(at.runs)-1].rows) == len(applied.runs[len(applied.runs)-1].rows))
+				if same && p.applied.next < p.at.Next {
+					t.Fatalf("seed %d: position %d has been read, and no more rows than below %d, which is applied", seed, p.at.Next, p.applied.next)
+				}
+			}
+			counts.BlocksAdded = int64(len(want)) + h.Counts().BlocksRetired
+			counts.BlocksRetired = h.Counts().BlocksRetired
+			records.Read = counts.AppliedRecords + counts.RejectedRecords + records.Pending
+			records.Applied, records.Rejected, records.Undecoded, records.Lost, records.Gaps = counts.AppliedRecords, counts.RejectedRecords, counts.UndecodedRecords, counts.LostRecords, counts.Gaps
+			rows.Read = counts.Rows + counts.ZeroWeightRows + counts.RejectedRows + rows.Pending
+			rows.Summarised, rows.ZeroWeight, rows.Rejected = counts.Rows, counts.ZeroWeightRows, counts.RejectedRows
+			h.compare(want, summaries)
+			got := h.Report()
+			if got.Counts != counts || got.Records != records || got.Rows != rows || !maps.Equal(got.Applied, positions) {
+				t.Fatalf("seed %d: the report is\n%+v, not\n%+v, %+v, %+v, %+v", seed, got, counts, records, rows, positions)
+			}
+			var bytes int64
+			for _, p := range h.partitions {
+				if p.open != nil {
+					bytes += p.open.rows.bytes()
+				}
+			}
+			if h.gathered != bytes {
+				t.Fatalf("seed %d: open runs take %d bytes, not %d", seed, h.gathered, bytes)
+			}
+		}
+		flush := func() {
+			h.noRoom = h.r.IntN(4) == 0
+			grown := false
+			for _, p := range h.partitions {
+				grown = grown || p.open != nil && p.open.grown
+			}
+			all, err := h.Flush(t.Context())
+			if err != nil || all != !(h.noRoom && grown) {
+				t.Fatalf("seed %d: flushed all: %t, grown: %t, %v", seed, all, grown, err)
+			}
+			if h.noRoom = false; !all {
+				if _, err := h.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for number, p := range h.partitions {
+				if !p.rereads() && p.applied.next != p.at.Next {
+					t.Fatalf("seed %d: partition %d is flushed up to %d of %d", seed, number, p.applied.next, p.at.Next)
+				}
+			}
+		}
+		for range 80 {
+			partition := h.r.IntN(2)
+			switch k := h.r.IntN(14); {
+			case k < 8:
+				from := next[partition]
+				if h.r.IntN(6) == 0 {
+					from = max(0, from-h.r.Int64N(6))
+				}
+				i, _ := slices.BinarySearchFunc(log[partition], from, func(y message, at int64) int { return cmp.Compare(y.Offset, at) })
+				batch := slices.Clone(log[partition][i:])
+				if n := 1 + h.r.IntN(6); len(batch) > n {
+					batch = batch[:n]
+				} else {
+					for range h.r.IntN(6) {
+						offset := next[partition] + h.r.Int64N(2)
+						if all := log[partition]; len(all) > 0 {
+							offset = max(offset, all[len(all)-1].Offset+1+h.r.Int64N(2))
+						}
+						y := randomMessage(h.r, offset, false)
+						log[partition], batch = append(log[partition], y), append(batch, y)
+					}
+				}
+				for len(batch) > 0 {
+					n := slices.IndexFunc(batch, func(y message) bool { return (y.refused != nil) != (batch[0].refused != nil) })
+					if n < 0 {
+						n = len(batch)
+					}
+					to := batch[n-1].Offset + 1
+					h.deliver(partition, batch[:n], to)
+					next[partition] = max(next[partition], to)
+					batch = batch[n:]
+				}
+			case k < 10:
+				flush()
+			case k == 10:
+				h.save(position)
+				savedDropped = dropped
+				for number := range h.partitions {
+					savedCuts[number] = slices.Clone(cuts[number])
+				}
+			case k == 11: // what was not saved comes again
+				if h.restart(); h.r.IntN(2) == 0 {
+					h.FreeFeatures()
+				}
+				cuts, dropped = map[int][]int64{}, savedDropped
+				for number := range 2 {
+					// A run that was open began there, so the one before it had ended.
+					cuts[number] = append(slices.Clone(savedCuts[number]), h.saved[number].Next)
+					next[number] = max(0, h.saved[number].Next)
+					p := h.partitions[number]
+					if p == nil || !p.rereads() {
+						continue
+					}
+					rereads++
+					if h.r.IntN(4) == 0 { // the log has lost them meanwhile
+						lost++
+						to := p.applied.next + h.r.Int64N(3)
+						gap := &kafka.GapError{Topic: "t", Partition: number, Saved: p.at.Next, LogStart: to}
+						dropped.Gaps++
+						dropped.LostRecords += to - p.at.Next
+						log[number] = slices.DeleteFunc(log[number], func(y message) bool { return y.Offset >= p.applied.next && y.Offset < to })
+						cuts[number] = append(cuts[number], p.applied.next)
+						if err := h.Jump(t.Context(), gap, to); err != nil {
+							t.Fatal(err)
+						}
+						next[number], bare[number] = to, to
+					}
+				}
+			default:
+				id := ""
+				for _, e := range h.Live.Everything() {
+					if h.r.IntN(8) == 0 {
+						id = e.ID
+					}
+				}
+				growing := false
+				for number, p := range h.partitions {
+					switch {
+					case p.rereads() && p.unfinished == id && id != "":
+						cutRereads++
+						cuts[number] = append(cuts[number], p.applied.next)
+						next[number], bare[number] = max(next[number], p.applied.next), p.applied.next
+						growing = true
+					case !p.rereads() && p.open != nil && p.open.first.String() == id:
+						cuts[number] = append(cuts[number], p.at.Next)
+						growing = true
+					}
+				}
+				ended, err := h.EndBlocks(t.Context(), func(have string) bool { return have == id })
+				if err != nil || ended != growing {
+					t.Fatalf("seed %d: block %s was growing: %t, and ended: %t, %v", seed, id, growing, ended, err)
+				}
+			}
+			check()
+		}
+	}
+	if rereads < 40 || cutRereads < 2 || lost < 5 {
+		t.Errorf("%d runs were read again, %d of them ended, and %d lost: the histories do not reach what they should", rereads, cutRereads, lost)
 	}
 }

@@ -231,22 +231,22 @@ func (x *Index) remove(n *node, level int, k key, b *Block) {
 		*child = nil
 	}
 	if n.count <= x.capacity/2 {
-		x.gather(n, n)
-		n.inner, n.children = false, [2]*node{}
+		x.gather(n)
 	}
 }
 
-// gather moves the blocks of the leaves below n into a leaf, and drops the nodes.
-func (x *Index) gather(n, into *node) {
+// gather moves the blocks of the leaves below n into n, and drops these. No child is an inner node,
+// since it has no more blocks than n.
+func (x *Index) gather(n *node) {
 	for _, c := range n.children {
 		if c == nil {
 			continue
 		}
 		x.touch(c) // sums on their way to it are not kept
-		into.blocks = append(into.blocks, c.blocks...)
-		x.gather(c, into)
+		n.blocks = append(n.blocks, c.blocks...)
 		x.nodes--
 	}
+	n.inner, n.children = false, [2]*node{}
 }
 
 // Part is a part of a window. It has its sum, or else the blocks or parts that it is the sum

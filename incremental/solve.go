@@ -590,8 +590,9 @@ func (m *Moments) factorise(matrix []double, nu float64) *factor {
 	return f
 }
 
-// inFloat64 bounds the condition numbers that a factor in float64 is trusted with.
-const inFloat64 = 0x1p50
+// inFloat64 and inDouble bound the condition numbers that a factor in float64 and in double-double
+// arithmetic is trusted with.
+const inFloat64, inDouble = 0x1p50, 0x1p80
 
 // factoriseExactly is Cholesky's method in double-double arithmetic. A regulariser K(Z, Z) and the
 // sums of K(x, Z) have about the square of the condition number of K(Z, Z), too much for float64,
@@ -623,7 +624,9 @@ func (f *factor) factoriseExactly() {
 		}
 	}
 	f.cholesky.SetFromU(upper)
-	f.ok, f.exact, f.condition = true, true, f.cholesky.Cond()
+	f.condition = f.cholesky.Cond()
+	f.exact = f.condition < inDouble
+	f.ok = f.exact
 }
 
 // uncertain is the root of the energy z'Az of the change that rounding of the sums A in float64 may

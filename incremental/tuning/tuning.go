@@ -141,11 +141,13 @@ func (t *Trial) Score(fold int, b *incremental.Block) *Score {
 	k, m := len(t.classes), b.Rows()
 	s := &Score{fold: fold, weight: make([]float64, k), right: make([]float64, len(t.nus)*k)}
 	at := b.ClassesIn(t.classes)
+	weights := make([]float64, m) // in losses: with those of the classes
 	for i, code := range b.Codes {
 		v := b.Weight(i)
 		if v == 0 {
 			continue
 		}
+		weights[i] = float64(t.options.ClassWeight(b.Classes[code]) * v)
 		if at[code] < 0 {
 			panic(fmt.Sprintf("tuning: a row of class %q, which the sums do not have", b.Classes[code]))
 		}
@@ -169,41 +171,44 @@ func (t *Trial) Score(fold int, b *incremental.Block) *Score {
 		switch {
 		case s.errors == nil:
 		case t.logistic:
-			t.surprise(s.errors[2*i*k:][:2*k], model, values, b, at)
+			t.surprise(s.errors[2*i*k:][:2*k], model, values, weights, b, at)
 		default:
-			t.margins(s.errors[2*i*k:][:2*k], model, values, b, at)
+			t.margins(s.errors[2*i*k:][:2*k], model, values, weights, b, at)
 		}
 	}
 	return s
 }
 
-// margins adds Σ v (1 − d(x'w − γ))₊² of each plane's sides to sums.
-func (t *Trial) margins(sums []float64, model *incremental.Model, values []float64, b *incremental.Block, at []int) {
+// margins adds Σ av (1 − d(x'w − γ))₊² of each plane's sides to sums, av being the weights of rows.
+func (t *Trial) margins(sums []float64, model *incremental.Model, values, weights []float64, b *incremental.Block, at []int) {
 	planes := len(model.Planes)
 	for p, plane := range model.Planes {
 		class := slices.Index(t.classes, plane.Class)
 		for row, code := range b.Codes {
-			side, r := 1, 1+values[row*planes+p]
+			v := weights[row]
+			if v == 0 {
+				continue
+			}
+			side, d := 1, -1.0
 			if at[code] == class {
-				side, r = 0, 1-values[row*planes+p]
+				side, d = 0, 1
 			}
-			if v := b.Weight(row); v != 0 && !(r <= 0) { // NaN counts, too
-				sums[2*class+side] += float64(v * float64(r*r))
-			}
+			r := max(0, 1-d*values[row*planes+p])
+			sums[2*class+side] += float64(v * float64(r*r))
 		}
 	}
 }
 
-// surprise adds Σ v (−log p) to sums, p = exp s_own / Σ exp s_r with the scores s_r = x'w_r − γ_r.
+// surprise adds Σ av (−log p) to sums, p = exp s_own / Σ exp s_r with the scores s_r = x'w_r − γ_r.
 // Two classes have one plane; the other's score is 0. Rows of a class without a plane are left out.
-func (t *Trial) surprise(sums []float64, model *incremental.Model, values []float64, b *incremental.Block, at []int) {
+func (t *Trial) surprise(sums []float64, model *incremental.Model, values, weights []float64, b *incremental.Block, at []int) {
 	planes := len(model.Planes)
 	plane := make([]int, len(t.classes)) // of each class
 	for c, label := range t.classes {
 		plane[c] = slices.IndexFunc(model.Planes, func(p incremental.Plane) bool { return p.Class == label })
 	}
 	for row, code := range b.Codes {
-		v := b.Weight(row)
+		v := weights[row]
 		if v == 0 {
 			continue
 		}

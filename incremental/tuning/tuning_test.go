@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -112,6 +113,9 @@ func TestCurveIsThatOfRefits(t *testing.T) {
 		const n, folds = 3, 4
 		k := 2 + int(seed%3)
 		rows := randomRows(r, 160, n, k, folds)
+		for i := range rows {
+			rows[i].weight /= []float64{1, 256}[seed/2%2]
+		}
 		o := incremental.Options{Standardise: seed%2 == 1, Balanced: seed%4 >= 2}
 		if seed >= 4 {
 			o.ClassWeights = map[string]float64{"c1": 2.5}
@@ -176,6 +180,11 @@ func TestCurveIsThatOfRefits(t *testing.T) {
 				balanced += h[0] / h[1] / float64(k)
 			}
 			p := curve.points[i]
+			n := float64(len(those(rows, func(r *row) bool { return r.weight > 0 })))
+			wantError, wantBalancedError := standardErrors(n, hits)
+			if !near(p.Scores.Error, wantError) || !near(p.Scores.BalancedError, wantBalancedError) || curve.Options.Nu != 0 || curve.Rows() != int64(n) {
+				t.Errorf("seed %d, ν = %g: errors %+v, want %v and %v, of %d rows", seed, nu, p.Scores, wantError, wantBalancedError, curve.Rows())
+			}
 			if p.Nu != nu || !near(p.Loss, loss/lossAll) || !near(p.BalancedLoss, balancedLoss) ||
 				!near(p.Scores.Correctness, right/weight) || !near(p.Scores.BalancedCorrectness, balanced) {
 				t.Errorf("seed %d, ν = %g: %+v instead of loss %v, balanced %v, correctness %v, balanced %v",
@@ -185,6 +194,223 @@ func TestCurveIsThatOfRefits(t *testing.T) {
 				if !near(p.FoldLoss[fold], foldLoss[fold]/lossWeight[fold]) {
 					t.Errorf("seed %d, ν = %g, fold %d: loss %v instead of %v", seed, nu, fold, p.FoldLoss[fold], foldLoss[fold]/lossWeight[fold])
 				}
+			}
+		}
+	}
+}
+
+// standardErrors are those of the share of all rows that are right, and of the mean of the classes'
+// shares, from the weights of each class that are right, and of all. n rows were scored.
+func standardErrors(n float64, hits map[string]*[2]float64) (of, balanced float64) {
+	single := func(right, all, n float64) float64 {
+		p := (right/all*n + 1) / (n + 2)
+		return math.Sqrt(p * (1 - p) / (n + 2))
+	}
+	var right, all, seen float64
+	for _, h := range hits {
+		right, all = right+h[0], all+h[1]
+		if h[1] > 0 {
+			seen++
+		}
+	}
+	for _, h := range hits {
+		if h[1] > 0 {
+			balanced += math.Pow(single(h[0], h[1], n*h[1]/all)/seen, 2)
+		}
+	}
+	return single(right, all, n), math.Sqrt(balanced)
+}
+
+// The curve of refined planes is that of their values, row by row: the truncated squares of the
+// margins, or −log p. Folds may lack classes, and rows come in blocks of any size.
+func TestRefinedCurveIsThatOfRows(t *testing.T) {
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(9, seed))
+		const n, folds = 2, 3
+		k, logistic := 2+int(seed%3), seed%2 == 1
+		nus := []float64{0.5, 3, 7}[:1+r.IntN(3)]
+		rows := randomRows(r, 1+r.IntN(80), n, k, folds)
+		var classes []string
+		for c := range k {
+			classes = append(classes, fmt.Sprint("c", c))
+		}
+		for i := range rows {
+			rows[i].weight /= []float64{1, 256}[seed/4%2]
+		}
+		o := incremental.Options{}
+		if seed%5 > 1 {
+			o.ClassWeights = map[string]float64{"c1": 2.5, "c0": 0.25}
+		}
+		models := make([][]*incremental.Model, folds)
+		for fold := range models {
+			for range nus {
+				m := &incremental.Model{Features: incremental.DefaultFeatures(n), Classes: classes}
+				if k == 4 && fold == 1 {
+					m.Classes = classes[:3]
+				}
+				with := m.Classes
+				if k == 2 {
+					with = classes[1:]
+				}
+				for _, class := range with {
+					m.Planes = append(m.Planes, incremental.Plane{Class: class, W: []float64{r.NormFloat64(), r.NormFloat64()}, Gamma: r.NormFloat64()})
+				}
+				models[fold] = append(models[fold], m)
+			}
+		}
+		trial := Refined(o, nus, classes, models, "way", logistic)
+		scored := 0
+		for fold := range folds {
+			held := those(rows, func(r *row) bool { return r.fold == fold })
+			for len(held) > 0 {
+				m := 1 + r.IntN(len(held))
+				trial.Add(trial.Score(fold, blockOf(held[:m])))
+				held = held[m:]
+			}
+		}
+		for _, row := range rows {
+			if row.weight > 0 {
+				scored++
+			}
+		}
+		curve, err := trial.Curve()
+		if scored == 0 {
+			if !errors.Is(err, ErrRows) {
+				t.Errorf("seed %d: no row, %v", seed, err)
+			}
+			continue
+		}
+		for i := range nus {
+			side := map[string]*[2]float64{} // of each plane and side: loss, weight
+			hits := map[string]*[2]float64{}
+			of := [folds]*[2]float64{}
+			for fold := range of {
+				of[fold] = new([2]float64)
+			}
+			add := func(name string, fold int, loss, weight float64) {
+				if side[name] == nil {
+					side[name] = new([2]float64)
+				}
+				for _, to := range []*[2]float64{side[name], of[fold]} {
+					to[0], to[1] = to[0]+loss, to[1]+weight
+				}
+			}
+			for _, row := range rows {
+				m, v := models[row.fold][i], row.weight
+				if hits[row.class] == nil {
+					hits[row.class] = new([2]float64)
+				}
+				hits[row.class][1] += v
+				best, answer, all := math.Inf(-1), m.Classes[0], 0.0
+				own := math.NaN()
+				if k == 2 {
+					best, all, own = 0, 1, 0
+				}
+				if a, ok := o.ClassWeights[row.class]; ok {
+					v *= a
+				}
+				for _, p := range m.Planes {
+					s := row.x[0]*p.W[0] + row.x[1]*p.W[1] - p.Gamma
+					if s > best {
+						best, answer = s, p.Class
+					}
+					if all += math.Exp(s); p.Class == row.class {
+						own = s
+					}
+					d, name := -1.0, p.Class+"-"
+					if p.Class == row.class {
+						d, name = 1, p.Class+"+"
+					}
+					if !logistic {
+						add(name, row.fold, v*math.Pow(max(0, 1-d*s), 2), v)
+					}
+				}
+				if answer == row.class {
+					hits[row.class][0] += row.weight
+				}
+				if logistic && !math.IsNaN(own) {
+					add(row.class, row.fold, v*-math.Log(math.Exp(own)/all), v)
+				}
+			}
+			var loss, weight, balanced, sides, right, all, shares, seen float64
+			var foldLoss []float64
+			for _, s := range side {
+				if loss, weight = loss+s[0], weight+s[1]; s[1] > 0 {
+					balanced, sides = balanced+s[0]/s[1], sides+1
+				}
+			}
+			for _, f := range of {
+				if f[1] > 0 {
+					foldLoss = append(foldLoss, f[0]/f[1])
+				}
+			}
+			for _, h := range hits {
+				if right, all = right+h[0], all+h[1]; h[1] > 0 {
+					shares, seen = shares+h[0]/h[1], seen+1
+				}
+			}
+			if weight == 0 {
+				if !errors.Is(err, ErrRows) {
+					t.Errorf("seed %d: no row of a plane's class, %v", seed, err)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			p := curve.Points()[i]
+			off, balancedOff := standardErrors(float64(scored), hits)
+			if p.Nu != nus[i] || !near(p.Loss, loss/weight) || !near(p.BalancedLoss, balanced/sides) || !slices.EqualFunc(p.FoldLoss, foldLoss, near) ||
+				!near(p.Scores.Correctness, right/all) || !near(p.Scores.BalancedCorrectness, shares/seen) || !near(p.Scores.Error, off) || !near(p.Scores.BalancedError, balancedOff) {
+				t.Fatalf("seed %d, %d classes, ν = %v: %+v, %+v; want loss %v, balanced %v, folds %v, correct %v, %v within %v, %v", seed, k, nus[i], p, p.Scores,
+					loss/weight, balanced/sides, foldLoss, right/all, shares/seen, off, balancedOff)
+			}
+			if curve.Method != "way" || curve.Rows() != int64(scored) || len(curve.Points()) != len(nus) {
+				t.Errorf("seed %d: a curve by %q of %d rows", seed, curve.Method, curve.Rows())
+			}
+		}
+	}
+}
+
+// Sums of losses of any size are exact: they do not depend on the order in which they come.
+func TestLossesOfAnySize(t *testing.T) {
+	r := rand.New(rand.NewPCG(10, 1))
+	scores := []*Score{}
+	want := new(big.Float).SetPrec(2000)
+	for range 200 {
+		v := math.Ldexp(1+r.Float64(), r.IntN(700)-350)
+		scores = append(scores, &Score{errors: []float64{v, 0, 0, 0}, weight: make([]float64, 2), right: make([]float64, 2)})
+		unit := new(big.Float).SetPrec(2000).SetMantExp(big.NewFloat(1), -64)
+		if v >= 0x1p300 {
+			v = 0x1p300
+		}
+		rest := new(big.Float).SetPrec(2000).SetFloat64(v)
+		whole, _ := new(big.Float).SetPrec(2000).Quo(rest, unit).Int(nil)
+		low := new(big.Float).SetPrec(2000).Mul(new(big.Float).SetPrec(2000).SetInt(whole), unit)
+		if rest.Sub(rest, low).Cmp(new(big.Float).Quo(unit, big.NewFloat(2))) > 0 { // ties do not occur
+			low.Add(low, unit)
+		}
+		want.Add(want, low)
+	}
+	sum, _ := want.Float64()
+	for range 3 {
+		r.Shuffle(len(scores), func(i, j int) { scores[i], scores[j] = scores[j], scores[i] })
+		trial := Refined(incremental.Options{}, []float64{1}, []string{"a", "b"}, make([][]*incremental.Model, 1), "way", false)
+		for _, s := range scores {
+			trial.Add(s)
+		}
+		if got, _ := trial.errors[0].Split(0); got != sum {
+			t.Errorf("losses sum to %v, want %v", got, sum)
+		}
+	}
+	for _, v := range []float64{math.NaN(), math.Inf(1), 0x1p300, 0x1p301} {
+		trial := Refined(incremental.Options{}, []float64{1}, []string{"a", "b"}, make([][]*incremental.Model, 1), "way", false)
+		for range 3 {
+			trial.Add(&Score{errors: []float64{v, 0x1p-65, 0x1.8p-64, 0x1p51}, weight: make([]float64, 2), right: make([]float64, 2)})
+		}
+		for i, want := range []float64{3 * 0x1p300, 0, 3 * 0x1p-63, 3 * 0x1p51} {
+			if got, _ := trial.errors[0].Split(i); got != want {
+				t.Errorf("thrice %v and others sum to %v, want %v", v, got, want)
 			}
 		}
 	}
@@ -400,6 +626,21 @@ func TestBest(t *testing.T) {
 	if got := Best(Correctness, []*Curve{curves[0], curves[2], curve(0, 0.9)}); got != 1 {
 		t.Errorf("by correctness curve %d", got)
 	}
+	tied := []*Curve{curve(0.5, 0.88), curve(0.4, 0.9), curve(0.3, 0.9)}
+	tied[2].points[0].Scores.Error = 0.1 // the first of equals counts
+	if got := Best(Correctness, tied); got != 1 {
+		t.Errorf("of tied ones curve %d", got)
+	}
+	for by, want := range map[Criterion]int{BalancedLoss: 1, BalancedCorrectness: 2} {
+		of := []*Curve{curve(0.3, 0.9), curve(0.4, 0.8), curve(0.2, 0.7)}
+		for i, c := range of {
+			c.points[0].BalancedLoss = []float64{0.5, 0.1, 0.3}[i]
+			c.points[0].Scores.BalancedCorrectness = []float64{0.5, 0.6, 0.7}[i]
+		}
+		if got := Best(by, of); got != want {
+			t.Errorf("by %v curve %d", by, got)
+		}
+	}
 	curves[2].points[0].Scores.Error = 0.001
 	if got := Best(Correctness, curves); got != 1 { // within 1.5 standard errors
 		t.Errorf("of nearly as correct ones curve %d", got)
@@ -558,6 +799,14 @@ func TestNoRowsNoCurve(t *testing.T) {
 			t.Errorf("a fold without rows: %+v", p)
 		}
 	}
+	if p := curveOf(t, trial(t, incremental.Options{}, nus, rows, 2)).Points()[0]; p.Scores != nil {
+		t.Errorf("figures of rows that were not scored: %+v", p.Scores)
+	}
+	single := refined(path)
+	single.Add(single.Score(0, blockOf(rows[:1])))
+	if c := curveOf(t, single); c.Rows() != 1 || c.Points()[0].Scores == nil {
+		t.Error("there are no figures of one row")
+	}
 	if c.By(Accuracy) != Correctness || curveOf(t, trial(t, incremental.Options{}, nus, rows, 2)).By(Balanced) != BalancedLoss {
 		t.Error("the criterion does not follow the scored rows")
 	}
@@ -662,7 +911,7 @@ func TestSurpriseIsThatOfASoftmax(t *testing.T) {
 			want[to] += v * -math.Log(math.Exp(own)/sum)
 		}
 		got := make([]float64, 2*k)
-		(&Trial{classes: classes}).surprise(got, model, values, b, at)
+		(&Trial{classes: classes}).surprise(got, model, values, b.Weights, b, at)
 		for i := range want {
 			if !(math.Abs(got[i]-want[i]) < 1e-9) {
 				t.Fatalf("trial %d: %v, want %v", trial, got, want)

@@ -1,0 +1,482 @@
+package study
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"streamd/incremental"
+	"streamd/incremental/calibration"
+	"streamd/incremental/decision"
+	"streamd/incremental/newton"
+	"streamd/incremental/sample"
+	"streamd/incremental/tuning"
+)
+
+// solvedOf is a study of rows with planes.
+func solvedOf(t *testing.T, l *live, o Options) *Study {
+	t.Helper()
+	o.Planes.Nu = cmp.Or(o.Planes.Nu, 1)
+	s := New(&l.Problem, o)
+	if _, err := s.Solve(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// someClasses are blocks of two classes, or of three.
+func someClasses(blocks, rows, classes int) []*incremental.Block {
+	all := overlapping(blocks, rows)
+	if classes == 2 {
+		for _, b := range all {
+			for i, code := range b.Codes {
+				b.Codes[i] = code / 2 * 2
+			}
+		}
+	}
+	return all
+}
+
+func (h *HeldOut) foldOf(row int) int {
+	return slices.IndexFunc(h.folds, func(in span) bool { return in.from <= row && row < in.to })
+}
+
+// The figures of a calibration are those of each row by the curves of the other folds, as are those
+// of the values without one. The curves are the ones of least log loss, of all kinds that Auto may
+// take.
+func TestCalibrationsAreJudgedByOtherFolds(t *testing.T) {
+	kinds := map[string]int{}
+	for i, size := range []int{6, 10, 20, 60, 100, 20, 60, 100} {
+		for _, classes := range []int{2, 3} {
+			l := newLive(t, someClasses(20, size, classes), 4, everyRow, nil)
+			h, err := solvedOf(t, l, Options{}).HoldOut(t.Context(), l.sample(), everyRow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			planes := len(h.model.Planes)
+			if i >= 4 { // values that no sigmoid of one plane fits
+				for row := range h.codes {
+					values := h.values[row*planes:][:planes]
+					mixed := slices.Clone(values)
+					for p, v := range mixed {
+						values[p] = 3*v + float64(i-4)*mixed[(p+1)%planes]
+						if planes == 1 {
+							values[p] = math.Pow(v, 5)
+						}
+					}
+				}
+			}
+			judge := func(curves func(fold int) []calibration.Curve) (r Reliability) {
+				all, err := calibration.MeasureClasses(classes, func(dst []float64, row int) {
+					calibration.Probabilities(dst, curves(h.foldOf(row)), h.values[row*planes:][:planes])
+				}, h.codes, h.weight, 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.All = all; planes == 1 {
+					return Reliability{all, []calibration.Reliability{all}}
+				}
+				for p := range planes {
+					var probabilities []float64
+					var is []bool
+					for row, code := range h.codes {
+						c, values := curves(h.foldOf(row)), h.values[row*planes:][:planes]
+						one := make([]float64, planes)
+						if calibration.Joint(c) {
+							calibration.Apart(one, c, values)
+						} else {
+							one[p] = c[p].Probability(values[p])
+						}
+						probabilities, is = append(probabilities, one[p]), append(is, int(code) == p)
+					}
+					of, err := calibration.Measure(probabilities, is, h.weight, 10)
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.Planes = append(r.Planes, of)
+				}
+				return r
+			}
+			var candidates []*Calibrated
+			for _, kind := range []Curves{Platt, Isotonic} {
+				c, err := h.Calibrate(t.Context(), kind)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if candidates = append(candidates, c); kind == Isotonic && len(h.codes) < 1000 {
+					candidates = candidates[:1]
+				}
+			}
+			names := []string{"platt", "isotonic"}[:len(candidates)]
+			if classes == 3 {
+				var joint []*Calibrated
+				for _, shrink := range []float64{10, 100, 1000} {
+					c, err := h.softmax(t.Context(), shrink)
+					if err != nil {
+						t.Fatal(err)
+					}
+					joint, names = append(joint, c), append(names, fmt.Sprint("softmax ", shrink))
+				}
+				candidates = append(candidates, joint...)
+				got, err := h.Calibrate(t.Context(), Softmax)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := leastLoss(joint); !reflect.DeepEqual(got, joint[want]) {
+					t.Errorf("%d rows: softmax is not the best of its shrinkages", len(h.codes))
+				}
+			} else if _, err := h.Calibrate(t.Context(), Softmax); err == nil {
+				t.Error("softmax of two classes")
+			}
+			got, err := h.Calibrate(t.Context(), Auto)
+			if err != nil {
+				t.Fatal(err)
+			}
+			best := leastLoss(candidates)
+			if kinds[names[best]]++; !reflect.DeepEqual(got, candidates[best]) {
+				t.Errorf("%d rows of %d classes: kind %v, and %s is the best", len(h.codes), classes, got.Kind, names[best])
+			}
+			temperature, err := h.temperature(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range append(candidates, temperature) {
+				if want := judge(func(fold int) []calibration.Curve { return c.apart[fold] }); !reflect.DeepEqual(c.After, want) {
+					t.Errorf("%d rows of %d classes, kind %v: log loss %v, want %v", len(h.codes), classes, c.Kind, c.After.All.LogLoss, want.All.LogLoss)
+				}
+				for f := range h.folds {
+					if reflect.DeepEqual(c.apart[f], c.Curves) {
+						t.Errorf("kind %v: the curves without fold %d are those of all rows", c.Kind, f)
+					}
+				}
+			}
+			// One scale of all values keeps their labels.
+			for row := range h.codes {
+				values, p := h.values[row*planes:][:planes], make([]float64, classes)
+				calibration.Probabilities(p, temperature.Curves, values)
+				label := slices.Index(values, slices.Max(values))
+				if planes == 1 && !(values[0] > 0) == (h.model.Planes[0].Class == h.model.Classes[0]) {
+					label = 1
+				}
+				if p[label] != slices.Max(p) {
+					t.Errorf("row %d of %d classes: values %v, probabilities %v", row, classes, values, p)
+				}
+			}
+			linear := slices.Repeat([]calibration.Curve{calibration.Linear{}}, planes)
+			before, err := h.Reliability(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := judge(func(int) []calibration.Curve { return linear }); !reflect.DeepEqual(before, want) {
+				t.Errorf("%d rows of %d classes, values: %v, want %v", len(h.codes), classes, before.All, want.All)
+			}
+		}
+	}
+	if t.Logf("the best: %v", kinds); len(kinds) < 4 {
+		t.Errorf("of all kinds only %v were the best", kinds)
+	}
+}
+
+func leastLoss(all []*Calibrated) (best int) {
+	for i, c := range all {
+		if c.After.All.LogLoss < all[best].After.All.LogLoss {
+			best = i
+		}
+	}
+	return best
+}
+
+// Settle takes the curves of Calibrate, or those of one scale where the labels of the values are
+// right about a quarter of a point more of the rows; and what the decision asks for.
+func TestSettleTakesTheBetterCurves(t *testing.T) {
+	kept := map[bool]int{}
+	for size := 3; size <= 40; size++ {
+		l := newLive(t, someClasses(8, size, 2+size%2), 4, everyRow, nil)
+		h, err := solvedOf(t, l, Options{}).HoldOut(t.Context(), l.sample(), everyRow)
+		if err != nil {
+			continue
+		}
+		settle := func(how Judging) *Settled {
+			s, err := h.Settle(t.Context(), how)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		c, err := h.Calibrate(t.Context(), Auto)
+		if err != nil {
+			continue
+		}
+		probable, err := h.Decide(Decision{Kind: decision.Probability}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := h.Quality(t.Context(), probable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		byValue := settle(Judging{Uncalibrated: true})
+		if byValue.Calibrated != nil || byValue.Decided.Rule.Kind() != decision.Value {
+			t.Errorf("%d rows: without curves %+v", len(h.codes), byValue)
+		}
+		got := settle(Judging{Decision: Decision{Kind: decision.Probability}})
+		keeps := byValue.Quality.Correctness > q.Correctness+0.0025
+		kept[keeps]++
+		want := c
+		if keeps {
+			if want, err = h.temperature(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got.Quality.Correctness != byValue.Quality.Correctness || !slices.Equal(got.Decided.said, byValue.Decided.said) {
+				t.Errorf("%d rows: %v are right, and %v by the values that are kept", len(h.codes), got.Quality.Correctness, byValue.Quality.Correctness)
+			}
+		} else if !reflect.DeepEqual(got.Quality, q) {
+			t.Errorf("%d rows: quality %+v, want %+v", len(h.codes), got.Quality, q)
+		}
+		if !reflect.DeepEqual(got.Calibrated, want) || got.Unruled || got.Failed != nil {
+			t.Errorf("%d rows: other curves, kept: %t", len(h.codes), keeps)
+		}
+		// Curves of a kind that was asked for stay.
+		platt := settle(Judging{Curves: Platt, Decision: Decision{Kind: decision.Probability}})
+		if platt.Calibrated.Kind != Platt {
+			t.Errorf("%d rows: curves %v in place of Platt's", len(h.codes), platt.Calibrated.Kind)
+		}
+		plain := settle(Judging{Uncalibrated: true, Decision: Decision{Kind: decision.Probability}})
+		if !plain.Unruled || !reflect.DeepEqual(plain.Quality, byValue.Quality) {
+			t.Errorf("%d rows: a rule without its curves: %+v", len(h.codes), plain)
+		}
+		// The balanced objective takes the better one of the costs that weigh classes alike, and
+		// the values.
+		costs := h.even(Decision{Kind: decision.Probability, Objective: tuning.Balanced})
+		even, err := h.Decide(costs, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		balanced, err := h.Quality(t.Context(), even)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best, rule := balanced, decision.Cost
+		if byValue.Quality.BalancedCorrectness > balanced.BalancedCorrectness {
+			best, rule = byValue.Quality, decision.Value
+		}
+		if got := settle(Judging{Decision: Decision{Kind: decision.Probability, Objective: tuning.Balanced}}); !reflect.DeepEqual(got.Quality, best) || got.Decided.Rule.Kind() != rule {
+			t.Errorf("%d rows: the balanced objective by %v, want %v", len(h.codes), got.Decided.Rule.Kind(), rule)
+		}
+	}
+	if kept[true] < 3 || kept[false] < 3 {
+		t.Errorf("values were kept %v: nothing was tested", kept)
+	}
+}
+
+// Values of planes that were made elsewhere are held out as those of the study are.
+func TestHeldOutElsewhere(t *testing.T) {
+	l := newLive(t, overlapping(20, 30), 6, everyRow, func(fold int) bool { return fold != 2 })
+	s := solvedOf(t, l, Options{})
+	of := l.sample()
+	want, err := s.HoldOut(t.Context(), of, everyRow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var folds []int
+	var values []float64
+	weighted := sample.Weigh(l.view.Block, l.Whole.Totals())
+	for i, fold := range l.view.Fold {
+		without, err := s.without(int(fold)).Solve(s.Options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		class, row := make([]int32, 1), make([]float64, 3)
+		without.Classify(class, row, weighted.Pick([]int{i}).Columns)
+		folds, values = append(folds, int(fold)), append(values, row...)
+	}
+	got := NewHeldOut(s.model, weighted, folds, values)
+	if !reflect.DeepEqual(got.folds, want.folds) || !slices.Equal(got.codes, want.codes) || !slices.Equal(got.weight, want.weight) || !slices.Equal(got.values, want.values) || len(want.folds) != 5 {
+		t.Errorf("%d rows of folds %v, want %d of %v", len(got.codes), got.folds, len(want.codes), want.folds)
+	}
+	for i := range folds { // rows of a fold, and rows that weigh nothing, are left out
+		if folds[i] == 4 {
+			folds[i] = -1
+		} else if folds[i] == 5 {
+			weighted.Weights[i] = 0
+		}
+	}
+	less := NewHeldOut(s.model, weighted, folds, values)
+	if to := want.folds[len(want.folds)-2].from; !reflect.DeepEqual(less.folds, want.folds[:len(want.folds)-2]) || !slices.Equal(less.values, want.values[:3*to]) {
+		t.Errorf("without two folds %v of %v", less.folds, want.folds)
+	}
+	clear(weighted.Weights)
+	if none := NewHeldOut(s.model, weighted, folds, values); none != nil {
+		t.Errorf("rows without weight: %+v", none)
+	}
+}
+
+// On rows from elsewhere solved planes decide, whatever is served.
+func TestRowsFromElsewhereAreNotRefined(t *testing.T) {
+	l := newLive(t, overlapping(20, 60), 4, everyRow, nil)
+	want, err := New(&l.Problem, Options{}).Tune(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, refining := range []Refining{Always, Either} {
+		s := New(&l.Problem, Options{Refining: refining})
+		got, err := s.Tune(t.Context(), l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got.Curves, want.Curves) || !reflect.DeepEqual(got.Point, want.Point) || got.Finals != nil || s.Refines() != (refining == Always) {
+			t.Errorf("%v: %d curves, %+v", refining, len(got.Curves), got.Point)
+		}
+	}
+}
+
+// Rows outside a fold come in the order of the sample, and stand for the rows outside it.
+func TestRowsOutsideAFold(t *testing.T) {
+	l := newLive(t, overlapping(20, 60), 4, 300, nil)
+	of := l.sample()
+	for fold := range 4 {
+		rows, standFor := of.Without(fold)
+		b, next := rows.(newton.Blocks)[0], 0
+		weight := map[string]float64{}
+		for i := range l.view.Block.Rows() {
+			if int(l.view.Fold[i]) == fold {
+				continue
+			}
+			if b.Columns[0].At(next) != l.view.Block.Columns[0].At(i) || b.Codes[next] != l.view.Block.Codes[i] {
+				t.Fatalf("fold %d: row %d is not that of the sample", fold, next)
+			}
+			weight[b.Classes[b.Codes[next]]] += b.Weight(next)
+			next++
+		}
+		if b.Rows() != next {
+			t.Errorf("fold %d: %d rows, want %d", fold, b.Rows(), next)
+		}
+		for _, total := range l.Whole.Without(l.Folds[fold]).Totals() {
+			if got := weight[total.Label] * standFor[total.Label]; math.Abs(got-total.Weight) > 1e-9*total.Weight {
+				t.Errorf("fold %d: rows of class %s stand for %v, want %v", fold, total.Label, got, total.Weight)
+			}
+		}
+	}
+}
+
+// The planes that Tune would choose are compared with the given ones on the rows that both have not
+// seen. The gain is that of the labels, and its error that of the mean of the rows' differences.
+func TestLookComparesWithTheChoice(t *testing.T) {
+	better := map[bool]int{}
+	for seed := range uint64(12) {
+		r := rand.New(rand.NewPCG(81, seed))
+		objective := tuning.Objective(seed % 2)
+		l := newLive(t, someClasses(12+r.IntN(8), 30+r.IntN(20), 2+int(seed%2)), 4, everyRow, nil)
+		given := Options{Planes: incremental.Options{Nu: []float64{1e-6, 1, 1e-4}[seed%3]}, Objective: objective, Held: Judging{Values: everyRow}}
+		s := solvedOf(t, l, given)
+		anyScale := seed%4 > 0
+		got, err := s.Look(t.Context(), l.sample(), anyScale)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chosen := New(&l.Problem, Options{Planes: given.Planes, AnyScale: anyScale, Objective: objective, Held: given.Held})
+		choice, err := chosen.Tune(t.Context(), l.sample())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := chosen.Solve(); err != nil {
+			t.Fatal(err)
+		}
+		var said [2][]int32
+		var of *HeldOut
+		for i, y := range []*Study{s, chosen} {
+			if of, err = y.HoldOut(t.Context(), l.sample(), everyRow); err != nil {
+				t.Fatal(err)
+			}
+			settled, err := of.Settle(t.Context(), given.Held)
+			if err != nil {
+				t.Fatal(err)
+			}
+			said[i] = settled.Decided.said
+		}
+		ofClass, all := map[int32]float64{}, 0.0
+		for i, c := range of.codes {
+			ofClass[c] += of.weight[i]
+			all += of.weight[i]
+		}
+		share := func(i int) float64 {
+			if objective == tuning.Balanced {
+				return of.weight[i] / ofClass[of.codes[i]] / float64(len(ofClass))
+			}
+			return of.weight[i] / all
+		}
+		var figures [2]float64
+		var differences []float64
+		for i, c := range of.codes {
+			var is [2]float64
+			for k := range is {
+				if said[k][i] == c {
+					is[k] = 1
+				}
+				figures[k] += share(i) * is[k]
+			}
+			differences = append(differences, is[1]-is[0])
+		}
+		gain, square := figures[1]-figures[0], 0.0
+		for i, d := range differences {
+			square += math.Pow(share(i)*(d-gain), 2)
+		}
+		near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
+		if got.Nu != choice.Point.Nu || got.Standardise != chosen.Options().Standardise || got.Criterion != choice.Criterion ||
+			!near(got.Given, figures[0]) || !near(got.Chosen, figures[1]) || !near(got.Gain, gain) || !near(got.Error, math.Sqrt(square)) {
+			t.Errorf("seed %d: %+v, want ν %v, %v, %v, gain %v ± %v", seed, got, choice.Point.Nu, figures[0], figures[1], gain, math.Sqrt(square))
+		}
+		if better[got.Better()]++; got.Better() != (gain > math.Sqrt(square) && gain > 0) {
+			t.Errorf("seed %d: %+v is better: %t", seed, got, got.Better())
+		}
+
+		// Without rows it is the losses of the folds.
+		blind, err := s.Look(t.Context(), nil, anyScale)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain := New(&l.Problem, Options{Planes: given.Planes, AnyScale: anyScale, Objective: objective})
+		if choice, err = plain.Tune(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		losses := func(o incremental.Options) (all []float64) {
+			trial := tuning.New(o, []float64{o.Nu}, l.Whole.Moments().Classes())
+			for i, held := range l.Folds {
+				if err := trial.Hold(s.without(i), held.Moments()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c, err := trial.Curve()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return append([]float64{choice.Criterion.Of(&c.Points()[0])}, c.Points()[0].FoldLoss...)
+		}
+		a, b := losses(given.Planes), losses(plain.Options())
+		var mean, variance float64
+		for i := range a[1:] {
+			mean += (a[i+1] - b[i+1]) / float64(len(a)-1)
+		}
+		for i := range a[1:] {
+			variance += math.Pow(a[i+1]-b[i+1]-mean, 2) / float64(len(a)-2)
+		}
+		off := math.Sqrt(variance / float64(len(a)-1))
+		if blind.Nu != plain.Options().Nu || !near(blind.Given, a[0]) || !near(blind.Chosen, b[0]) || !near(blind.Gain, a[0]-b[0]) || !near(blind.Error, off) {
+			t.Errorf("seed %d: without rows %+v, want %v, %v ± %v", seed, blind, a[0], b[0], off)
+		}
+	}
+	if len(better) != 2 {
+		t.Errorf("better: %v", better)
+	}
+	one := newLive(t, overlapping(1, 60), 1, everyRow, nil)
+	if b, err := solvedOf(t, one, Options{}).Look(t.Context(), nil, false); err == nil {
+		t.Errorf("one fold tells %+v", b)
+	}
+	if b := (&Beside{Gain: 0, Error: -1}); b.Better() {
+		t.Error("no gain is better")
+	}
+}

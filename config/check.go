@@ -30,7 +30,6 @@ func (l *loader) check() {
 	l.checkModel()
 	l.checkKernel()
 	l.checkRetire()
-	l.checkDrift()
 	l.checkReceipts()
 	l.checkHTTP()
 	if m := l.config.Limits.Memory; m != 0 && m < leastMemory {
@@ -357,18 +356,6 @@ func (l *loader) checkRetire() {
 
 // leastHalfLife gives each of the steps of weights a millisecond (retire.HalfLife).
 const leastHalfLife = retire.StepsPerHalving * time.Millisecond
-
-func (l *loader) checkDrift() {
-	if l.config.Drift.Rows == 0 || l.bad["drift.rows"] {
-		return
-	}
-	if !l.config.Drift.Detect && !l.bad["drift.detect"] {
-		l.fault("drift.rows", "is set, but drift.detect is false")
-	}
-	if l.config.Blocks.Unit == UnitKey && !l.bad["blocks.unit"] {
-		l.fault("drift.rows", "with blocks.unit: key it has to be 0: a key's block stays until its key is written again")
-	}
-}
 
 // maxWitnesses bounds the lines of a checkpoint.
 const maxWitnesses = 16

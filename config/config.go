@@ -209,10 +209,9 @@ type Retire struct {
 	MaxFuture time.Duration `key:"max_future" default:"5m" min:"0s" help:"Most time that a record counts as ahead of its partition's clock, the third-latest event time of the last 16 records there."`
 }
 
-// Drift configures the detectors of changes in the stream. Without Rows they only tell.
+// Drift configures the detectors of changes in the stream.
 type Drift struct {
-	Detect bool  `key:"detect" default:"true" help:"Watch the errors on arriving rows, and the loss of the served planes on the newest blocks, for changes."`
-	Rows   int64 `key:"rows" default:"0" min:"0" help:"Rows that stay live, in whole newest blocks, when a detector finds that errors have grown. 0: an alarm retires nothing."`
+	Detect bool `key:"detect" default:"true" help:"Watch the errors on arriving rows, and the loss of the served planes on the newest blocks, for changes."`
 }
 
 // Snapshot says where and how often the state is saved. A save happens when either bound is

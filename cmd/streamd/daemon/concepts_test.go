@@ -114,25 +114,3 @@ func TestAlarmsOnConcepts(t *testing.T) {
 		t.Errorf("%d streams", tested)
 	}
 }
-
-// With drift.rows the planes recover sooner after a change.
-func TestRecovery(t *testing.T) {
-	right := map[string]int64{}
-	s := concepts.SEA(70, 2000)
-	for _, rows := range []string{"0", "500"} {
-		retired := 0
-		learn(t, s, s.Rows(), 100, map[string]string{"drift.rows": rows}, func(_ int, p *model.Prequential) {
-			right[rows] = p.Right
-			for _, a := range p.Drift.Alarms {
-				retired += a.Retired
-			}
-		})
-		if (retired > 0) != (rows != "0") {
-			t.Errorf("drift.rows %s: %d blocks are retired", rows, retired)
-		}
-	}
-	t.Logf("of %d rows %d are right, with drift.rows 500 %d", s.Rows()-100, right["0"], right["500"])
-	if right["500"] <= right["0"]+30 {
-		t.Errorf("of %d rows %d are right, with drift.rows 500 %d", s.Rows()-100, right["0"], right["500"])
-	}
-}

@@ -273,7 +273,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	d.receipts.retention = d.retention
 	d.receipts.publisher, d.receipts.version = p, o.Version
 	d.watching = w.watching
-	d.watching.publisher, d.watching.events, d.watching.shorten, d.watching.assigned = p, o.events, d.shorten, d.assigned
+	d.watching.publisher, d.watching.events, d.watching.assigned = p, o.events, d.assigned
 	if d.watching.events == nil {
 		d.watching.events = events.New(now)
 	}

@@ -266,32 +266,3 @@ func TestHalfLifeAndABlockOfTheFuture(t *testing.T) {
 		t.Errorf("%v, problems %q", err, o.problems.Present())
 	}
 }
-
-// Blocks that an alarm lets go make no room for older ones, as those that the policy lets go. A block
-// that is retired on request does.
-func TestAnAlarmKeepsTheHorizon(t *testing.T) {
-	for _, asked := range []bool{false, true} {
-		o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "message", "retire.keep": "blocks", "retire.blocks": "3"}), false)
-		for i := range int64(5) { // the first two are let go
-			o.deliver(0, []kafka.Record{after(i, time.Duration(10+i)*time.Second)}, i+1)
-		}
-		want := []string{"t/0/4"}
-		if asked {
-			for _, id := range []string{"t/0/2", "t/0/3"} {
-				if _, err := o.retireOne(id); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want = []string{"t/0/5", "t/0/4"}
-		} else if n, err := o.shorten(1); err != nil || n != 2 {
-			t.Fatalf("the alarm lets go %d blocks, %v", n, err)
-		}
-		o.saver.save()
-		o = o.crash(false)
-		o.deliver(0, []kafka.Record{after(5, 5*time.Second)}, 6)
-		if got := o.ids(); !slices.Equal(got, want) {
-			t.Errorf("on request %v: live are %v, want %v", asked, got, want)
-		}
-		o.store.Close()
-	}
-}

@@ -183,9 +183,6 @@ func TestStudiesOfHistories(t *testing.T) {
 					o.flushRuns()
 					o.retireAny(h.r)
 				}
-				if h.r.IntN(4) == 0 {
-					h.alarm(t, o)
-				}
 				o.study()
 				seen.count(o)
 				o.answers()

@@ -156,12 +156,11 @@ func (o *offline) named() map[int]int64 {
 	return out
 }
 
-// retirement is an answer with the ids of all its blocks, or an alarm.
+// retirement is an answer with the ids of all its blocks.
 type retirement struct {
 	httpapi.Retirement
 	ids     []string
-	follows int   // records of the control topic that had been taken
-	rows    int64 // what an alarm leaves at most; 0: it is a request
+	follows int // records of the control topic that had been taken
 }
 
 // logHistory is a log and a control topic.
@@ -343,7 +342,7 @@ func (h *logHistory) end(partition int) int64 {
 
 // fresh returns a daemon that reads each partition at once, in plain form, up to the given
 // offsets. It takes as many records of the control topic as o has, in parts before and after the
-// data, and makes the explicit retirements in between, with the alarms.
+// data, and makes the explicit retirements in between.
 func (h *logHistory) fresh(t *testing.T, o *offline, to map[int]int64) *offline {
 	t.Helper()
 	flags := maps.Clone(h.flags)
@@ -366,12 +365,6 @@ func (h *logHistory) fresh(t *testing.T, o *offline, to map[int]int64) *offline 
 			to[each.Partition] = each.Next
 		}
 		read(to, done.follows)
-		if done.rows > 0 {
-			if _, err := f.shorten(done.rows); err != nil || f.live.Digest() != done.DigestAfter {
-				t.Fatalf("at %v: shortened to %d rows: %v, or other blocks", done.Offsets, done.rows, err)
-			}
-			continue
-		}
 		again, err := f.retire(httpapi.Selector{IDs: done.ids}, false, access.Caller{})
 		if err != nil {
 			t.Fatalf("at %v: retire %s: %v", done.Offsets, done.ids, err)
@@ -409,7 +402,7 @@ func (h *logHistory) check(t *testing.T, o *offline, when string) {
 	}
 	for _, done := range o.asked {
 		for _, id := range done.ids {
-			if e, is := o.live.Find(id); is && !(e.Archived && done.rows > 0) {
+			if e, is := o.live.Find(id); is {
 				t.Errorf("%s, at %v: %+v had left", when, named, e)
 			}
 		}
@@ -536,11 +529,11 @@ func (h *logHistory) run(t *testing.T) {
 				o.giveBack()
 			}
 		case k < 24:
-			if h.alarm(t, o); r.IntN(2) == 0 { // there is room for the next ones
+			if h.retire(t, o); r.IntN(2) == 0 { // there is room for the next ones
 				partition := r.IntN(len(h.log))
 				o = group[owner[partition]]
 				h.read(o, partition, 1+r.IntN(4))
-				h.check(t, o, "after an alarm")
+				h.check(t, o, "after a retirement")
 			}
 		default:
 			h.check(t, o, "on the way")
@@ -674,7 +667,7 @@ func TestLaw(t *testing.T) {
 	t.Cleanup(func() {
 		n := &toldNaively
 		least := min(n.live.Load(), n.withdrawn.Load(), n.archived.Load(), n.asked.Load())
-		if t.Logf("told naively: %d live sets, %d with withdrawn blocks, %d archives, %d after requests or alarms", n.live.Load(), n.withdrawn.Load(), n.archived.Load(), n.asked.Load()); ran.Load() >= 50 && least == 0 {
+		if t.Logf("told naively: %d live sets, %d with withdrawn blocks, %d archives, %d after requests", n.live.Load(), n.withdrawn.Load(), n.archived.Load(), n.asked.Load()); ran.Load() >= 50 && least == 0 {
 			t.Error("some comparisons were never made")
 		}
 	})

@@ -26,12 +26,11 @@ type fates struct {
 	horizon retire.Rank
 }
 
-// toldNaively counts the naive comparisons: with live, withdrawn and archived blocks, and after requests
-// and alarms.
+// toldNaively counts the naive comparisons: with live, withdrawn and archived blocks, and after requests.
 var toldNaively struct{ live, withdrawn, archived, asked atomic.Int64 }
 
 // checkNaively compares the daemon's blocks with those of the history told naively, which covers
-// histories whose features are fixed, and whose blocks requests and alarms do not divide.
+// histories whose features are fixed, and whose blocks requests do not divide.
 func (h *logHistory) checkNaively(t *testing.T, o *offline, when string) {
 	t.Helper()
 	gathers := h.flags["blocks.unit"] == "offsets" || h.flags["blocks.unit"] == "time"
@@ -49,11 +48,7 @@ func (h *logHistory) checkNaively(t *testing.T, o *offline, when string) {
 			}
 			f.meet(h.made(from, to, o.cfg.Retire.MaxFuture))
 			from = to
-			if done.rows == 0 {
-				f.forget(done.ids)
-			} else if ids := f.shorten(done.rows, done.follows); !sameIDs(ids, done.ids) {
-				t.Errorf("%s: the alarm at %v lets go %v, want %v", when, to, done.ids, ids)
-			}
+			f.forget(done.ids)
 		}
 		f.meet(h.made(from, named, o.cfg.Retire.MaxFuture))
 	}
@@ -86,11 +81,6 @@ func (h *logHistory) checkNaively(t *testing.T, o *offline, when string) {
 	if got, want := o.unkeyed(o.withdrawn()), slices.Concat(withdrawn, out); !slices.Equal(got, want) || o.live.Withdrawn() != len(want) {
 		t.Errorf("%s: withdrawn are\n%v\nwant\n%v", when, got, want)
 	}
-}
-
-// sameIDs compares lists of ids in any order.
-func sameIDs(a, b []string) bool {
-	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
 // gathered lists the blocks of the records below the offsets, as a daemon has them that keeps all and
@@ -187,15 +177,14 @@ func (f *fates) enforce() {
 }
 
 // letGo moves places to the past.
-func (f *fates) letGo(which func(e *retire.Entry) bool) (ids []string) {
+func (f *fates) letGo(which func(e *retire.Entry) bool) {
 	f.places = slices.DeleteFunc(f.places, func(e retire.Entry) bool {
 		if !which(&e) {
 			return false
 		}
-		ids, f.past = append(ids, e.ID), append(f.past, e)
+		f.past = append(f.past, e)
 		return true
 	})
-	return ids
 }
 
 // forget takes out what a request names. That of a place makes room.
@@ -206,21 +195,6 @@ func (f *fates) forget(ids []string) {
 		f.horizon = retire.Lowest
 		f.enforce()
 	}
-}
-
-// shorten lets go what an alarm does: all live blocks but the newest of so many rows, or the newest.
-func (f *fates) shorten(most int64, follows int) (ids []string) {
-	live, _ := f.divide(f.places, follows)
-	kept, rows := map[string]bool{}, int64(0)
-	for _, e := range slices.Backward(live) {
-		if rows += e.Rows; rows > most && len(kept) > 0 {
-			break
-		}
-		kept[e.ID] = true
-	}
-	return f.letGo(func(e *retire.Entry) bool {
-		return !kept[e.ID] && slices.ContainsFunc(live, func(is retire.Entry) bool { return is.ID == e.ID })
-	})
 }
 
 // divide finds those of the blocks that no selection chooses, after so many records of the control

@@ -198,9 +198,6 @@ func (r *receipts) findUnnamed(size int64) error {
 	return nil
 }
 
-// byAlarm is the principal of blocks that leave at an alarm.
-const byAlarm = "drift.rows"
-
 // add adds what blocks leave that have left at this moment.
 func (r *receipts) add(left *live.Departure, principal string) *pendingReceipt {
 	p := &pendingReceipt{Departure: *left}

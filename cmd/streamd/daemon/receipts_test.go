@@ -1105,7 +1105,6 @@ func TestSettingsOfReceipts(t *testing.T) {
 		{"format.weight": "w"},
 		{"format.unlabelled": "?"},
 		{"blocks.unlabelled": "keep"},
-		{"drift.rows": "100"},
 		{"retire.half_life": "1h"},
 		{"model.nu": "2"},
 		{"sample.rows": "10"},

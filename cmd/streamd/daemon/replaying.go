@@ -84,9 +84,8 @@ type topicReader interface {
 // progress is called on other goroutines, one at a time, with the number of offsets that were read.
 //
 // A retirement on request makes room under retire.keep, and it ends a block that is still growing.
-// So it decides about later blocks, and so does an alarm under drift.rows. The replay stops at the
-// offsets of each receipt of a request or an alarm and takes its blocks out there, before it reads
-// on. The key finds them by their ids. What else the snapshot lacks is taken out at the end: blocks
+// So it decides about later blocks. The replay stops at the offsets of each receipt of a request
+// and takes its blocks out there, before it reads on. The key finds them by their ids. What else the snapshot lacks is taken out at the end: blocks
 // that the control topic withdraws keep their places meanwhile, as they do in the daemon.
 func Replay(ctx context.Context, o Options, from *snapshot.Store, saved *snapshot.Contents, key *receipt.Key, progress func(offsets, of int64)) (*Replayed, error) {
 	return replayTopic(ctx, o, (*Daemon).readTopic, from, saved, key, progress)
@@ -114,7 +113,7 @@ type replaying struct {
 	names map[receipt.Hash]string
 	next  map[int]int64 // of each partition, the first offset that was not read
 	end   map[int]int64 // of each partition, the offset to read to
-	// alone: the live set depends on nothing but the records, the requests, the alarms and retire.keep.
+	// alone: the live set depends on nothing but the records, the requests and retire.keep.
 	alone bool
 	r     *Replayed
 }
@@ -237,8 +236,8 @@ func (p *replaying) plan(from *snapshot.Store, saved *snapshot.Contents) error {
 	return nil
 }
 
-// stopsFor reports whether the replay stops at the offsets of a receipt: that of a request or an
-// alarm, which has a principal. A request for an archived block does not change the live set, but it
+// stopsFor reports whether the replay stops at the offsets of a receipt: that of a request, which
+// has a principal. A request for an archived block does not change the live set, but it
 // ends a block that is still growing, and one for a withdrawn block frees its place.
 func stopsFor(leaf *receipt.Leaf) bool { return leaf.Principal != "" }
 
@@ -426,11 +425,7 @@ func (p *replaying) leaveOut(c *cut, from map[int]int64) error {
 		if e, live := p.live.Get(id); live {
 			p.r.Left = append(p.r.Left, LeftOut{Entry: e, Item: p.live.Item(id), Kind: c.kind})
 		}
-		leave := p.live.Retire
-		if c.kind == receipt.Expired {
-			leave = p.live.Expire
-		}
-		if err := leave(id); err != nil {
+		if err := p.live.Retire(id); err != nil {
 			return err
 		}
 	}

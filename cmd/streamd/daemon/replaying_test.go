@@ -222,18 +222,18 @@ func TestReplayOfRoom(t *testing.T) {
 	}
 }
 
-// An alarm makes room under the policy, too, and so does a request for a withdrawn block, whose place
-// it frees. Both leave a receipt, at whose offsets the replay takes the blocks out.
+// A request makes room under the policy, also one for a withdrawn block, whose place it frees. Both
+// leave a receipt, at whose offsets the replay takes the blocks out.
 func TestReplayOfFreedPlaces(t *testing.T) {
 	for name, c := range map[string]struct {
 		free func(o *offline) error
 		kind receipt.Kind
 		left []string
 	}{
-		"an alarm": {func(o *offline) error {
-			_, err := o.shorten(3)
+		"a request for live blocks": {func(o *offline) error {
+			_, err := o.retire(httpapi.Selector{IDs: []string{"t/0/0", "t/0/1"}}, false, access.Caller{})
 			return err
-		}, receipt.Expired, []string{"t/0/0", "t/0/1"}},
+		}, receipt.Retired, []string{"t/0/0", "t/0/1"}},
 		"a request for a withdrawn block": {func(o *offline) error {
 			o.follow([]control.Change{{Name: "0/a", Selection: &retire.Selection{IDs: []string{"t/0/2"}}}})
 			o.saver.save()

@@ -188,32 +188,6 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 	h.checkReceipts(t, o, done, chosen)
 }
 
-// alarm shortens the live set as an alarm under drift.rows does. That goes with all units but keys.
-func (h *logHistory) alarm(t *testing.T, o *offline) {
-	t.Helper()
-	if h.flags["blocks.unit"] == "key" {
-		return
-	}
-	o.giveBack()
-	o.flushRuns()
-	before, done := o.ids(), retirement{rows: 1 + h.r.Int64N(40), follows: o.follows}
-	n, err := o.shorten(done.rows)
-	if err != nil {
-		t.Fatal(err)
-	}
-	left := o.ids()
-	done.ids = slices.DeleteFunc(before, func(id string) bool { return slices.Contains(left, id) })
-	if len(done.ids) != n || o.live.Rows() > done.rows && len(left) != 1 {
-		t.Fatalf("shortened to %d rows by %d blocks: live are %v", done.rows, n, left)
-	}
-	if n == 0 {
-		return
-	}
-	done.Offsets, done.DigestAfter = o.intake.Applied(), o.live.Digest()
-	o.saver.save()
-	o.asked = append(o.asked, done)
-}
-
 // A selector chooses among all rows that have been read, also those of open runs for which
 // there is no room before the next save.
 func TestRetireRunsWithoutRoom(t *testing.T) {

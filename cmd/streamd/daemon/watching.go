@@ -16,7 +16,6 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/drift"
 	"streamd/retire"
-	"streamd/retire/receipt"
 )
 
 // watching is the loop's part in drift detection, and in telling of what happens.
@@ -26,13 +25,11 @@ import (
 // first depends on which rows were judged. The second is a function of the live set and the served
 // planes, and keeps nothing but whether its alarm holds. A save writes both, at its position of
 // the log: a change that was half found before a restart is found after it. No answer of the model
-// depends on either, unless drift.rows makes an alarm retire blocks. Then the live set depends on
-// when alarms came, and the model is still a function of the live set.
+// depends on either.
 type watching struct {
 	*core
 	publisher *publisher
 	events    *events.Log
-	shorten   func(rows int64) (blocks int, err error)  // see Daemon.shorten
 	assigned  func() (rebalances int64, partitions int) // of the consumer
 
 	compared *model.Served // the value that was compared last
@@ -307,8 +304,7 @@ func (w *watching) measured(r model.SumsDrift) {
 	}
 }
 
-// raise tells of a change. If errors have grown it shortens the live set, where drift.rows says
-// so.
+// raise tells of a change.
 func (w *watching) raise(a model.Alarm) {
 	a.Time = time.Now().UTC()
 	text := fmt.Sprintf("the loss of the served planes is %.4g on the newest blocks, and %.4g on the rest", a.After, a.Before)
@@ -316,15 +312,6 @@ func (w *watching) raise(a model.Alarm) {
 		text = fmt.Sprintf("%.3g %% of the judged rows are wrong, and %.3g %% were before", 100*a.After, 100*a.Before)
 	}
 	line := w.log.Info()
-	if a.Rises() {
-		if rows := w.cfg.Drift.Rows; rows > 0 {
-			var err error
-			if a.Retired, err = w.shorten(rows); err != nil {
-				w.log.Error().Err(err).Msg("the live set could not be shortened after an alarm")
-			}
-			text += fmt.Sprintf("; blocks that have left the live set: %d", a.Retired)
-		}
-	}
 	if a.Detector == model.DetectorError && a.Rises() {
 		if w.rise == (rise{}) {
 			w.rise.Before = a.Before
@@ -335,13 +322,13 @@ func (w *watching) raise(a model.Alarm) {
 		line = w.log.Warn()
 		if w.problems.Raise(httpapi.Problem{
 			Kind: httpapi.ProblemDrift, Subject: string(a.Detector), Last: a.Time, Count: 1, Text: "the stream has changed: " + text,
-			Action: "GET /v1/prequential says which classes are confused; drift.rows retires old blocks by itself",
+			Action: "GET /v1/prequential says which classes are confused; POST /v1/retire with a time retires what is older",
 		}, nil) {
 			line = nil // it has been logged
 		}
 	}
 	line.Str("detector", string(a.Detector)).Float64("before", a.Before).Float64("after", a.After).Int64("rows", a.Rows).
-		Int("retired", a.Retired).Msg("the stream has changed")
+		Msg("the stream has changed")
 	w.events.Add(httpapi.Event{Time: a.Time, Type: httpapi.EventAlarm, Text: text, Alarm: &a})
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -393,46 +380,4 @@ func (d *Daemon) Seen(ctx context.Context, until time.Time) error {
 // Events implements httpapi.Service.
 func (d *Daemon) Events(after string) ([]httpapi.Event, int64, <-chan struct{}) {
 	return d.watching.events.After(after)
-}
-
-// shorten removes the oldest blocks by event time, so that the newest ones of at most that many
-// rows stay, and one block at least. They leave like blocks that retire.keep lets go, but with
-// receipts of their own, since no record says when.
-func (d *Daemon) shorten(rows int64) (blocks int, err error) {
-	if err := d.flushAll(); err != nil {
-		return 0, err
-	}
-	choose := func() (ids []string) {
-		var left int64
-		for e := range d.live.Backward {
-			if left += e.Rows; left > rows && left > e.Rows {
-				ids = append(ids, e.ID)
-			}
-		}
-		return ids
-	}
-	ids := choose()
-	ended, err := d.intake.EndBlocks(d.background, func(id string) bool { return slices.Contains(ids, id) })
-	if err == nil && ended { // a block may have changed
-		ids = choose()
-	}
-	for few := range slices.Chunk(ids, receipt.MaxItems) {
-		if err != nil {
-			break
-		}
-		var departure *live.Departure
-		if departure, err = d.live.ExpireTogether(few); departure != nil {
-			d.receipts.add(departure, byAlarm)
-		}
-	}
-	if err != nil {
-		d.fail(err)
-		return 0, err
-	}
-	d.intake.CountRetired(len(ids))
-	if len(ids) > 0 {
-		d.studying.blocksChanged()
-	}
-	d.publisher.sayStale()
-	return len(ids), nil
 }

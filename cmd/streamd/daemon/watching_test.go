@@ -48,64 +48,53 @@ func stream(seed uint64, messages, rows int, swapped bool) (all []message) {
 	return all
 }
 
-// Labels are swapped in the stream. Both detectors raise an alarm, which is an event. Only with
-// drift.rows do blocks leave the live set, and then the model is that of the rest.
+// Labels are swapped in the stream. Both detectors raise an alarm, which is an event. No
+// block leaves the live set.
 func TestAlarms(t *testing.T) {
-	for _, rows := range []int64{0, 300} {
-		t.Run(fmt.Sprint(rows), func(t *testing.T) {
-			t.Parallel()
-			name := topic(t, 1)
-			d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"drift.rows": fmt.Sprint(rows)})
-			produce(t, name, stream(1, 1, 100, false)...)
-			d.wait("a model", func(s *model.Served) bool { return s.Model != nil })
-			produce(t, name, stream(2, 30, 100, false)...)
-			d.waitForOffsets(31)
-			d.until("the sums are compared", func() bool { return d.Prequential().Drift.Sums.Newest != nil })
-			before := d.Prequential()
-			if s := before.Drift; s.Error.Rises+s.Error.Falls+s.Sums.Rises != 0 || len(s.Alarms) != 0 || s.Sums.Holds || *s.Error.Share > 0.1 || s.Sums.Blocks < drift.LeastNewest {
-				t.Errorf("without a change %+v", s)
-			}
-			var events []httpapi.Event
-			d.until("the rebalance is told of", func() bool {
-				events, _, _ = d.Events("")
-				return slices.ContainsFunc(events, func(e httpapi.Event) bool {
-					return e.Type == httpapi.EventRebalance && *e.Partitions == 1
-				})
-			})
-
-			produce(t, name, stream(3, 12, 100, true)...)
-			d.waitForOffsets(43)
-			d.until("the error raises an alarm", func() bool { return d.Prequential().Drift.Error.Rises > 0 })
-			if rows == 0 {
-				d.until("the loss raises an alarm", func() bool {
-					return slices.ContainsFunc(d.Prequential().Drift.Alarms, func(a model.Alarm) bool { return a.Detector == model.DetectorSums })
-				})
-			}
-			events, _, _ = d.Events(events[len(events)-1].ID)
-			seen := map[model.Detector]*model.Alarm{}
-			for _, e := range events {
-				if e.Type == httpapi.EventAlarm && e.Alarm.Rises() && seen[e.Alarm.Detector] == nil {
-					seen[e.Alarm.Detector] = e.Alarm
-				}
-			}
-			a := seen[model.DetectorError]
-			if a == nil || a.Before > 0.1 || a.After < 0.3 || (a.Retired > 0) != (rows > 0) {
-				t.Errorf("alarm %+v", a)
-			}
-			s := d.Status()
-			if rows == 0 {
-				if a := seen[model.DetectorSums]; a == nil || a.After < 1.1*a.Before || a.Retired != 0 {
-					t.Errorf("alarm %+v", a)
-				}
-				if s.LiveRows != 4300 || s.Blocks.Retired != 0 {
-					t.Errorf("%d rows are live, %d blocks retired", s.LiveRows, s.Blocks.Retired)
-				}
-			} else if s.LiveBlocks > 43-a.Retired || s.Blocks.Retired < int64(a.Retired) || a.Retired < 20 {
-				t.Errorf("%d blocks are live, %d retired, %d for the alarm", s.LiveBlocks, s.Blocks.Retired, a.Retired)
-			}
-			d.stop()
-		})
+	name := topic(t, 1)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), nil)
+	produce(t, name, stream(1, 1, 100, false)...)
+	d.wait("a model", func(s *model.Served) bool { return s.Model != nil })
+	produce(t, name, stream(2, 30, 100, false)...)
+	d.waitForOffsets(31)
+	d.until("the sums are compared", func() bool { return d.Prequential().Drift.Sums.Newest != nil })
+	before := d.Prequential()
+	if s := before.Drift; s.Error.Rises+s.Error.Falls+s.Sums.Rises != 0 || len(s.Alarms) != 0 || s.Sums.Holds || *s.Error.Share > 0.1 || s.Sums.Blocks < drift.LeastNewest {
+		t.Errorf("without a change %+v", s)
 	}
+	var events []httpapi.Event
+	d.until("the rebalance is told of", func() bool {
+		events, _, _ = d.Events("")
+		return slices.ContainsFunc(events, func(e httpapi.Event) bool {
+			return e.Type == httpapi.EventRebalance && *e.Partitions == 1
+		})
+	})
+
+	produce(t, name, stream(3, 12, 100, true)...)
+	d.waitForOffsets(43)
+	d.until("the error raises an alarm", func() bool { return d.Prequential().Drift.Error.Rises > 0 })
+	d.until("the loss raises an alarm", func() bool {
+		return slices.ContainsFunc(d.Prequential().Drift.Alarms, func(a model.Alarm) bool { return a.Detector == model.DetectorSums })
+	})
+	events, _, _ = d.Events(events[len(events)-1].ID)
+	seen := map[model.Detector]*model.Alarm{}
+	for _, e := range events {
+		if e.Type == httpapi.EventAlarm && e.Alarm.Rises() && seen[e.Alarm.Detector] == nil {
+			seen[e.Alarm.Detector] = e.Alarm
+		}
+	}
+	a := seen[model.DetectorError]
+	if a == nil || a.Before > 0.1 || a.After < 0.3 {
+		t.Errorf("alarm %+v", a)
+	}
+	s := d.Status()
+	if a := seen[model.DetectorSums]; a == nil || a.After < 1.1*a.Before {
+		t.Errorf("alarm %+v", a)
+	}
+	if s.LiveRows != 4300 || s.Blocks.Retired != 0 {
+		t.Errorf("%d rows are live, %d blocks retired", s.LiveRows, s.Blocks.Retired)
+	}
+	d.stop()
 }
 
 // The losses that are compared are those of the rows, also where missing values count as the mean.
@@ -175,45 +164,6 @@ func TestComparedLossesAreThoseOfTheRows(t *testing.T) {
 	if !(*got.Newest > 1.2**got.Rest) {
 		t.Errorf("the newest blocks do not differ: %v and %v", *got.Newest, *got.Rest)
 	}
-}
-
-// The newest blocks stay, and the state is that of a daemon that has seen them alone.
-func TestShorten(t *testing.T) {
-	messages := stream(4, 10, 50, false)
-	names := [2]string{topic(t, 1), topic(t, 1)}
-	dir := t.TempDir()
-	d := start(t, names[0], filepath.Join(dir, "all.db"), nil)
-	produce(t, names[0], messages...)
-	d.waitForOffsets(10)
-	for _, test := range []struct {
-		rows    int64
-		retired int
-	}{{1000, 0}, {500, 0}, {499, 1}, {160, 6}, {150, 0}, {0, 2}, {0, 0}} {
-		n, err := inLoop(t.Context(), d.jobs, func() (int, error) { return d.shorten(test.rows) })
-		if n != test.retired || err != nil {
-			t.Errorf("to %d rows: %d blocks, %v, want %d", test.rows, n, err, test.retired)
-		}
-	}
-	other := start(t, names[1], filepath.Join(dir, "last.db"), nil)
-	produce(t, names[1], messages[9])
-	other.waitForOffsets(1)
-	digest := func(d *instance) string {
-		text, err := inLoop(t.Context(), d.jobs, func() (string, error) { return d.live.Digest(), nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-		return text
-	}
-	if a, b := digest(d), digest(other); a != b {
-		t.Errorf("digests %s and %s", a, b)
-	}
-	other.stop()
-	d.stop()
-	d = start(t, names[0], filepath.Join(dir, "all.db"), nil)
-	if s := d.Status(); s.LiveBlocks != 1 || s.LiveRows != 50 {
-		t.Errorf("after a restart %d blocks of %d rows are live", s.LiveBlocks, s.LiveRows)
-	}
-	d.stop()
 }
 
 // detectors are what the drift detectors have seen, without the times of alarms.

@@ -330,8 +330,6 @@ func (d *Daemon) gone() string {
 		return "blocks of the lowest event times, which the archive has dropped because it was full (limits.memory)"
 	case !d.cfg.Retire.Archive && d.cfg.Retire.Keep != config.KeepAll:
 		return "blocks that retire.keep has let go, since retire.archive is off"
-	case !d.cfg.Retire.Archive && d.cfg.Drift.Rows > 0:
-		return "blocks that drift.rows has let go, since retire.archive is off"
 	}
 	return ""
 }

@@ -276,7 +276,6 @@ func TestWindowsSayThatBlocksAreGone(t *testing.T) {
 		{nil, ""},
 		{map[string]string{"retire.keep": "blocks", "retire.blocks": "4"}, "blocks that retire.keep has let go, since retire.archive is off"},
 		{map[string]string{"retire.keep": "blocks", "retire.blocks": "4", "retire.archive": "true"}, ""},
-		{map[string]string{"drift.rows": "100000"}, "blocks that drift.rows has let go, since retire.archive is off"},
 	} {
 		o, _ := turned(t, c.flags)
 		says := func(what string, lacks []string) {

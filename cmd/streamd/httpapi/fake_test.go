@@ -89,7 +89,7 @@ func newFake() *fake {
 			Error: model.ErrorDrift{Rows: 30, Share: new(0.2), Rises: 2, Falls: 1},
 			Sums:  model.SumsDrift{Blocks: 8, Newest: new(0.75), Rest: new(0.5), P: new(1e-7), Holds: true, Rises: 1},
 			Alarms: []model.Alarm{
-				{Time: testTime, Detector: model.DetectorSums, Before: 0.5, After: 0.75, Rows: 12, Retired: 1},
+				{Time: testTime, Detector: model.DetectorSums, Before: 0.5, After: 0.75, Rows: 12},
 				{Time: testTime, Detector: model.DetectorError, Before: 0.1, After: 0.3, Rows: 64},
 			},
 		},

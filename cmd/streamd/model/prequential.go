@@ -48,7 +48,7 @@ func NewStretch(rule decision.Kind, classes []string, f prequential.Figures) *St
 	return s
 }
 
-// Drift reports the drift detectors. No served answer depends on them, unless drift.rows is set.
+// Drift reports the drift detectors. No served answer depends on them.
 type Drift struct {
 	Delta  float64    `json:"delta"`  // δ of the detectors: the probability that a test finds a change where there is none
 	Error  ErrorDrift `json:"error"`  // ADWIN on the errors of judged rows
@@ -94,7 +94,6 @@ type Alarm struct {
 	Before   float64   `json:"before"`   // share of wrong rows before the change, or loss on the rest
 	After    float64   `json:"after"`    // share of wrong rows since the change, or loss on the newest blocks
 	Rows     int64     `json:"rows"`     // judged rows since the change, or rows of the newest blocks
-	Retired  int       `json:"retired"`  // blocks that left the live set for it (drift.rows)
 }
 
 // Rises reports whether the error or the loss has become larger.

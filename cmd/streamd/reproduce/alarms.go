@@ -243,13 +243,13 @@ func alarmTable(ctx context.Context, c *Config) ([]Result, error) {
 		}
 		all := add("all blocks: errors", true, func(i int) alarmed { return of[i].all.errors })
 		add("all blocks: sums", true, func(i int) alarmed { return alarmed{Rises: of[i].all.sums, Wrong: of[i].all.errors.Wrong} })
-		shortened := add(fmt.Sprintf("drift.rows %d: errors", shortenTo), true, func(i int) alarmed { return of[i].shortened.errors })
+		shortened := add(fmt.Sprintf("last %d rows after an alarm: errors", shortenTo), true, func(i int) alarmed { return of[i].shortened.errors })
 		plain, short := 0, 0
 		for i := range of {
 			plain += of[i].all.after
 			short += of[i].shortened.after
 		}
-		shortened.Remark = fmt.Sprintf("of the %d rows after each change %d are wrong with drift.rows, and %d where all blocks stay", afterChange, short, plain)
+		shortened.Remark = fmt.Sprintf("of the %d rows after each change %d are wrong where older blocks are retired at an alarm, and %d where all blocks stay", afterChange, short, plain)
 		if short >= plain || *shortened.Test <= *all.Test {
 			shortened.Broken = "the planes do not recover sooner: " + shortened.Remark
 		}
@@ -262,7 +262,7 @@ func alarmTable(ctx context.Context, c *Config) ([]Result, error) {
 	return out, nil
 }
 
-// shortenTo is drift.rows of the table.
+// shortenTo is the number of rows that the table keeps at an alarm.
 const shortenTo = 500
 
 // Alarms are those of a method on streams of several seeds.

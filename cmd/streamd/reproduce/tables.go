@@ -257,7 +257,7 @@ var tables = []*Table{
 			"The rows are those of River's generators, five seeds each: four SEA concepts (θ = 8, 9, 7, 9.5) of 10,000 rows with a tenth of the labels wrong, and hyperplanes that turn from row 10,000 of 20,000 on.",
 			"A delay is the number of rows from a change to the first alarm before the next; – is none. False are alarms before the first change, and further ones after one of SEA's. Correctness is that of all rows, tested before they are learned.",
 			"The plane (ν = 1) learns blocks of 100 rows. River's figures were made by testdata/drift.py; its ADWIN had the errors of the same planes, computed with numpy, and those of River's own classifiers, which learn row by row.",
-			fmt.Sprintf("drift.rows %d leaves the last %d rows after an alarm of either detector.", shortenTo, shortenTo),
+			fmt.Sprintf("The last %d rows after an alarm: the blocks before them are retired when either detector raises one.", shortenTo),
 		},
 		run: alarmTable,
 	},

@@ -394,19 +394,9 @@ func (l *Set) listed(kind receipt.Kind, all map[receipt.Item]move) (leaves []Dep
 // RetireTogether retires live blocks on request, and returns the contents of their receipt. Without
 // receipts it returns nil.
 func (l *Set) RetireTogether(ids []string) (*Departure, error) {
-	return l.leaveTogether(receipt.Retired, ids, l.retire)
-}
-
-// ExpireTogether is RetireTogether for blocks that leave as the policy has them leave.
-func (l *Set) ExpireTogether(ids []string) (*Departure, error) {
-	return l.leaveTogether(receipt.Expired, ids, func(id string) error { return l.remove(id, l.letGo) })
-}
-
-// leaveTogether has live blocks leave at one moment, with a receipt of their own.
-func (l *Set) leaveTogether(kind receipt.Kind, ids []string, leave func(id string) error) (*Departure, error) {
 	all := func() error {
 		for _, id := range ids {
-			if err := leave(id); err != nil {
+			if err := l.retire(id); err != nil {
 				return err
 			}
 		}
@@ -416,7 +406,7 @@ func (l *Set) leaveTogether(kind receipt.Kind, ids []string, leave func(id strin
 	if r.key == nil {
 		return nil, all()
 	}
-	d := &Departure{Leaf: receipt.Leaf{Kind: kind, Before: l.Side()}}
+	d := &Departure{Leaf: receipt.Leaf{Kind: receipt.Retired, Before: l.Side()}}
 	since := r.tree.Mark()
 	var items []receipt.Item
 	var keys []receipt.Hash

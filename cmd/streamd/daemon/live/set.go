@@ -420,14 +420,6 @@ func (l *Set) Lose(id string) error {
 	return l.Remove(id)
 }
 
-// Expire removes a live block as the policy does that lets old blocks go.
-func (l *Set) Expire(id string) error {
-	if e, live := l.ledger.Get(id); live {
-		l.note(receipt.Expired, &e)
-	}
-	return l.remove(id, l.letGo)
-}
-
 // Remove removes a block, live, withdrawn or archived, that is replaced.
 func (l *Set) Remove(id string) error {
 	if _, ok := l.inArchive(id); ok {

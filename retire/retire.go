@@ -129,28 +129,43 @@ type Ledger struct {
 	policy          Policy
 	live, withdrawn *shelf
 	horizon         Rank
+	evicts          int  // the most blocks that Add retires; see EvictAtMost
+	held            bool // Add leaves the policy to Enforce
+	relaxed         bool // blocks were retired explicitly since Hold
 }
 
-// shelf is blocks by rank and by id.
+// shelf is blocks by rank, by position and by id.
 type shelf struct {
-	entries *btree.BTreeG[ranked] // by rank
-	hint    btree.PathHint        // blocks come roughly in the order of their rank
-	byID    map[string]*Entry
-	rows    int64
+	entries   *btree.BTreeG[ranked] // by rank
+	hint      btree.PathHint        // blocks come roughly in the order of their rank
+	places    *btree.BTreeG[placed] // by position
+	placeHint btree.PathHint
+	longest   int64 // no block has had more offsets after its first one
+	byID      map[string]*Entry
+	rows      int64
 }
 
 func newShelf() *shelf {
-	return &shelf{entries: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}), byID: map[string]*Entry{}}
+	o := btree.Options{NoLocks: true}
+	return &shelf{entries: btree.NewBTreeGOptions(less, o), places: btree.NewBTreeGOptions(lessPlaced, o), byID: map[string]*Entry{}}
 }
 
 func (s *shelf) insert(e *Entry) {
 	s.entries.SetHint(rankedOf(e), &s.hint)
+	s.places.SetHint(placedOf(e), &s.placeHint)
+	s.note(e)
+}
+
+// note notes an entry everywhere but in the trees.
+func (s *shelf) note(e *Entry) {
+	s.longest = max(s.longest, e.Last-e.Position.Offset)
 	s.byID[e.ID] = e
 	s.rows += e.Rows
 }
 
 func (s *shelf) remove(e *Entry) {
 	s.entries.Delete(rankedOf(e))
+	s.places.Delete(placedOf(e))
 	delete(s.byID, e.ID)
 	s.rows -= e.Rows
 }
@@ -164,12 +179,60 @@ type ranked struct {
 
 func rankedOf(e *Entry) ranked { return ranked{e.Time.UnixMilli(), e} }
 
+// placed is an entry with the parts of its position that mostly decide a comparison.
+type placed struct {
+	partition int
+	offset    int64
+	*Entry
+}
+
+func placedOf(e *Entry) placed { return placed{e.Position.Partition, e.Position.Offset, e} }
+
+// lessPlaced orders entries by partition and offset. Different blocks always differ.
+func lessPlaced(a, b placed) bool {
+	if a.partition != b.partition {
+		return a.partition < b.partition
+	}
+	if a.offset != b.offset {
+		return a.offset < b.offset
+	}
+	return cmp.Or(cmp.Compare(a.Position.Topic, b.Position.Topic), cmp.Compare(a.ID, b.ID)) < 0
+}
+
 // NewLedger returns an empty ledger. It panics on a policy with a negative limit.
 func NewLedger(p Policy) *Ledger {
 	if min(int64(p.Blocks), p.Rows, int64(p.Age)) < 0 {
 		panic("retire: a negative limit")
 	}
-	return &Ledger{policy: p, live: newShelf(), withdrawn: newShelf(), horizon: Lowest}
+	return &Ledger{policy: p, live: newShelf(), withdrawn: newShelf(), horizon: Lowest, evicts: evictedByAdd}
+}
+
+// evictedByAdd is a millisecond's work or less.
+const evictedByAdd = 256
+
+// EvictAtMost bounds the blocks that one Add retires. A block of a later time, or of many rows, may
+// push out all others. Then the ledger is Held until Enforce has retired the rest.
+func (l *Ledger) EvictAtMost(blocks int) { l.evicts = max(1, blocks) }
+
+// Hold has Add leave the policy to Enforce: it retires nothing, and refuses nothing. The policy's
+// blocks are a function of those seen, so putting it off changes nothing in the end. Blocks that are
+// retired explicitly meanwhile count as if all of them had been retired when Hold was called.
+func (l *Ledger) Hold() { l.held = true }
+
+// Held reports whether blocks may be in the ledger that the policy does not keep.
+func (l *Ledger) Held() bool { return l.held }
+
+// Enforce retires up to most of the blocks that the policy does not keep, lowest rank first. If it
+// returns fewer, the policy holds, and the ledger is no longer Held.
+func (l *Ledger) Enforce(most int) (retired []Entry) {
+	if l.relaxed {
+		l.horizon, l.relaxed = Lowest, false
+	}
+	if l.policy != (Policy{}) {
+		retired = l.enforce(most)
+	}
+	l.held = len(retired) == most
+	return retired
 }
 
 // Len is the number of live blocks.
@@ -221,20 +284,20 @@ func (l *Ledger) Find(id string) (Entry, bool) {
 func (l *Ledger) admits(r Rank) bool { return r.Compare(l.horizon) > 0 }
 
 // Add puts a block into the ledger, live or withdrawn, and returns the blocks that the policy
-// retires for it, lowest rank first, which may include the block itself. It panics if the
-// ledger has a block of that id: remove that one first.
+// retires for it, lowest rank first, which may include the block itself; the first of them, if
+// they are many (EvictAtMost). It panics if the ledger has a block of that id: remove that one first.
 func (l *Ledger) Add(e Entry) (retired []Entry) {
 	if _, ok := l.Find(e.ID); ok {
 		panic(fmt.Sprintf("retire: block %s is in the ledger already", e.ID))
 	}
-	if !l.admits(e.Rank()) {
+	if !l.held && !l.admits(e.Rank()) {
 		return []Entry{e}
 	}
 	l.shelf(&e).insert(&e)
-	if l.policy == (Policy{}) {
+	if l.held {
 		return nil
 	}
-	return l.enforce()
+	return l.Enforce(l.evicts)
 }
 
 // shelf is where a block belongs.
@@ -255,13 +318,13 @@ func compare(a, b ranked) int {
 
 func less(a, b ranked) bool { return compare(a, b) < 0 }
 
-// enforce retires the lowest ranks until the policy holds.
-func (l *Ledger) enforce() (retired []Entry) {
+// enforce retires the lowest ranks until the policy holds, at most so many.
+func (l *Ledger) enforce(most int) (retired []Entry) {
 	if newest, ok := l.newest(); ok && l.policy.Age > 0 {
 		// Everything strictly before the limit goes, whatever its position.
 		l.raise(Rank{Milliseconds: newest.Time.Add(-l.policy.Age).UnixMilli()})
 	}
-	for {
+	for len(retired) < most {
 		oldest, ok := l.oldest()
 		switch {
 		case !ok:
@@ -276,6 +339,7 @@ func (l *Ledger) enforce() (retired []Entry) {
 		retired = append(retired, *oldest.Entry)
 		l.shelf(oldest.Entry).remove(oldest.Entry)
 	}
+	return retired
 }
 
 // raise raises the horizon, if it is lower.
@@ -309,8 +373,9 @@ func (l *Ledger) newest() (ranked, bool) {
 // horizon from the others. ok is false if the ledger has no such block.
 func (l *Ledger) Retire(id string) (e Entry, ok bool) {
 	if e, ok = l.Remove(id); ok {
-		l.horizon = Lowest
-		l.enforce() // retires nothing: the policy held with one block more
+		if l.relaxed = true; !l.held {
+			l.Enforce(1) // retires nothing: the policy held with one block more
+		}
 	}
 	return e, ok
 }
@@ -381,21 +446,28 @@ func (l *Ledger) Restore(entries []Entry, horizon Rank) (retired []Entry, err er
 		panic("retire: restoring into a ledger in use")
 	}
 	l.live.byID = make(map[string]*Entry, len(entries))
-	byRank := make([]ranked, 0, len(entries))
+	byRank, byPlace := make([]ranked, 0, len(entries)), make([]placed, 0, len(entries))
 	for _, e := range entries {
 		if _, twice := l.Find(e.ID); twice {
 			return nil, fmt.Errorf("restore the ledger: block %s is there twice", e.ID)
 		}
-		s := l.shelf(&e)
-		s.byID[e.ID] = &e
-		s.rows += e.Rows
-		byRank = append(byRank, rankedOf(&e))
+		l.shelf(&e).note(&e)
+		byRank, byPlace = append(byRank, rankedOf(&e)), append(byPlace, placedOf(&e))
 	}
-	// In rank order they are appended to the tree without a search.
+	// In order they are appended to a tree without a search.
 	slices.SortFunc(byRank, compare)
 	for _, e := range byRank {
 		l.shelf(e.Entry).entries.Load(e)
 	}
+	slices.SortFunc(byPlace, func(a, b placed) int {
+		if lessPlaced(a, b) {
+			return -1
+		}
+		return 1
+	})
+	for _, e := range byPlace {
+		l.shelf(e.Entry).places.Load(e)
+	}
 	l.horizon = horizon
-	return l.enforce(), nil
+	return l.Enforce(math.MaxInt), nil
 }

@@ -107,6 +107,7 @@ func (c Freshness) Measure(ctx context.Context, run *Run) error {
 		r.add("models_per_second", func(i int) float64 { return float64(rounds[i].models) / rounds[i].sample.Seconds })
 		r.add("blocks_per_second", func(i int) float64 { return float64(rounds[i].sample.Ops) / rounds[i].sample.Seconds })
 		r.add("cores", func(i int) float64 { return rounds[i].cores })
+		r.add("core_us_per_block", func(i int) float64 { return 1e6 * rounds[i].took.Seconds() / float64(rounds[i].sample.Ops) })
 		r.Details = []Parameter{{"histogram", all.histogram()}}
 		if err := run.Add(r); err != nil {
 			return err
@@ -179,7 +180,8 @@ type freshRound struct {
 	sample Sample // operations are blocks
 	ages   ages
 	models int
-	cores  float64 // of the daemon
+	cores  float64       // of the daemon, while blocks are produced
+	took   time.Duration // of a core, of the daemon, until a model has all blocks
 }
 
 // freshLane is a partition: the blocks that are acknowledged, and the models that have them.
@@ -372,6 +374,7 @@ func (f *freshRun) round(ctx context.Context) (r freshRound, err error) {
 			return r, err
 		}
 	}
+	r.took = processTime(f.d.cmd.Process.Pid) - cpu
 	done()
 	readers.Wait()
 	for _, l := range f.lanes {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -200,7 +201,7 @@ func (j *jobs) start(awaited bool, run func(ctx context.Context) (end func())) *
 	ctx, cancel := context.WithCancel(j.background)
 	x := &job{cancel: cancel, done: make(chan struct{})}
 	work := func() {
-		x.end = run(ctx)
+		x.end = run(yielding{ctx})
 		close(x.done)
 		select {
 		case j.calls <- x.await:
@@ -214,6 +215,16 @@ func (j *jobs) start(awaited bool, run func(ctx context.Context) (end func())) *
 		go work()
 	}
 	return x
+}
+
+// yielding is the context of work beside the loop. Where the work looks whether it shall end, it
+// lets other goroutines run. Go itself interrupts a goroutine after 10 ms, for which a block would
+// wait on its way into a model.
+type yielding struct{ context.Context }
+
+func (c yielding) Err() error {
+	runtime.Gosched()
+	return c.Context.Err()
 }
 
 // await waits until the job has run, and ends it. Only the loop calls it.

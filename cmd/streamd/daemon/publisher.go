@@ -36,25 +36,38 @@ type publisher struct {
 	solving    *job // the solve under way, or nil
 	solvedOnce bool // since the start
 	lastSolve  time.Time
-	copyTook   time.Duration // the loop's time for the last solve
-	effort     time.Duration // the time of a solve, a moving mean
-	oldest     time.Time     // arrival of the oldest delivery that is in no solve; zero: none
-	servedBy   *studyJob     // the study whose results the served value has, or nil
-	study      *studyJob     // the last study that applies to the live rows, or nil
-	studying   bool          // a study is under way
+	copies     effort    // the loop's time for a solve
+	solves     effort    // the time of a solve
+	oldest     time.Time // arrival of the oldest delivery that is in no solve; zero: none
+	servedBy   *studyJob // the study whose results the served value has, or nil
+	study      *studyJob // the last study that applies to the live rows, or nil
+	studying   bool      // a study is under way
 }
 
 const (
 	// leastSolve is the least time between two solves: at most a thousand models a second.
 	leastSolve = time.Millisecond
 
-	// behindSolve is the least time between two solves while deliveries wait to be applied. A
-	// model would be out of date at once, and reading up to the end of the log is more urgent.
+	// While deliveries wait to be applied, the time between two solves is behind times as long, up
+	// to behindSolve: reading up to the end of the log is more urgent.
+	behind      = 5
 	behindSolve = 100 * time.Millisecond
-
-	// effortMemory is the number of solves that the mean of their time goes back.
-	effortMemory = 4
 )
+
+// effort is the time of a work that is done again and again: the least of the last few times. What
+// else runs on the processors makes one of them longer, and never shorter.
+type effort struct {
+	last [4]time.Duration
+	n    int
+}
+
+func (e *effort) add(d time.Duration) {
+	e.last[e.n%len(e.last)] = d
+	e.n++
+}
+
+// time is zero before the first one.
+func (e *effort) time() time.Duration { return slices.Min(e.last[:max(1, min(e.n, len(e.last)))]) }
 
 // whenDue begins a solve when it is due.
 func (p *publisher) whenDue(now time.Time) {
@@ -70,12 +83,12 @@ func (p *publisher) dueIn(now time.Time) (wait time.Duration, waits bool) {
 	if !p.changed || p.solving != nil || p.rests(taskSolve, now) {
 		return 0, false
 	}
-	least := max(leastSolve, p.pause(p.copyTook, now))
-	if now.Sub(p.delivered) < max(quiet, p.effort) {
-		least = max(least, time.Duration(float64(p.effort)/p.cfg.Model.SolveShare))
+	least := max(leastSolve, p.pause(p.copies.time(), now))
+	if effort := p.solves.time(); now.Sub(p.delivered) < max(quiet, effort) {
+		least = max(least, time.Duration(float64(effort)/p.cfg.Model.SolveShare))
 	}
 	if len(p.intake.Deliveries()) > 0 {
-		least = max(least, behindSolve)
+		least = max(least, min(behind*least, behindSolve))
 	}
 	return least - now.Sub(p.lastSolve), true
 }
@@ -85,14 +98,6 @@ func (p *publisher) note(y *intake.Delivery) {
 	if p.oldest.IsZero() {
 		p.oldest = y.Came()
 	}
-}
-
-// took notes the time of a solve.
-func (p *publisher) took(d time.Duration) {
-	if p.effort == 0 {
-		p.effort = d
-	}
-	p.effort += (d - p.effort) / effortMemory
 }
 
 // solve begins to solve the planes of the current sums. The loop copies the sums and
@@ -106,7 +111,7 @@ func (p *publisher) solve(now time.Time) {
 	if !ok {
 		return
 	}
-	defer func() { p.copyTook = time.Since(now) }()
+	defer func() { p.copies.add(time.Since(now)) }()
 	p.changed = !all
 	oldest := p.oldest
 	p.oldest = time.Time{}
@@ -155,7 +160,7 @@ func (p *publisher) solve(now time.Time) {
 		next.Fingerprint = next.Identity().Fingerprint()
 		took := copied + time.Since(from)
 		return func() {
-			p.took(took)
+			p.solves.add(took)
 			if p.endSolve(next, of, in, fixed) && !oldest.IsZero() {
 				p.metrics.FreshnessSeconds.Observe(time.Since(oldest).Seconds())
 			}

@@ -193,7 +193,8 @@ func TestWideSumsAreSolvedWhenNothingComes(t *testing.T) {
 		c := coreOf(cfg, l, store)
 		c.delivered = now.Add(-idle)
 		p := newSaver(c, now).publisher
-		p.changed, p.copyTook, p.lastSolve = true, time.Hour, now.Add(-3*time.Hour)
+		p.changed, p.lastSolve = true, now.Add(-3*time.Hour)
+		p.copies.add(time.Hour)
 		p.whenDue(time.Now())
 		if begun := p.solving != nil; begun != want {
 			t.Errorf("nothing has come for %v: a solve has begun: %v", idle, begun)

@@ -501,15 +501,6 @@ func TestLiveSetBesideLists(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-			case k == 15:
-				if id, ok := pick(alive); ok {
-					m.leaves(id, receipt.Expired)
-					e, _ := m.ledger.Remove(id)
-					m.archived(e)
-					if err := l.Expire(id); err != nil {
-						t.Fatal(err)
-					}
-				}
 			case k < 20:
 				which := fmt.Sprint(r.IntN(3))
 				var s *retire.Selection
@@ -567,26 +558,16 @@ func TestLiveSetBesideLists(t *testing.T) {
 					leaf.Add(e.Rows, e.Time)
 					items = append(items, m.item(id))
 				}
-				together, kind := l.RetireTogether, receipt.Retired
-				if r.IntN(2) == 0 {
-					together, kind = l.ExpireTogether, receipt.Expired
-				}
-				d, err := together(few)
+				d, err := l.RetireTogether(few)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for _, id := range few {
-					if kind == receipt.Retired {
-						m.retire(id)
-						continue
-					}
-					m.moves++
-					e, _ := m.ledger.Remove(id)
-					m.archived(e)
+					m.retire(id)
 				}
 				slices.SortFunc(items, receipt.Item.Compare)
 				c, err := receipt.CheckChange(d.Change)
-				if err != nil || !c.Alone || c.Before != was.Root || c.After != l.Side().Root || d.Before != was || d.After != l.Side() || d.Kind != kind || d.Based || d.Moves != l.Moves() ||
+				if err != nil || !c.Alone || c.Before != was.Root || c.After != l.Side().Root || d.Before != was || d.After != l.Side() || d.Kind != receipt.Retired || d.Based || d.Moves != l.Moves() ||
 					d.Items != receipt.ListHash(items) || d.Rows != leaf.Rows || d.Blocks != leaf.Blocks || !d.Latest.Equal(leaf.Latest) {
 					t.Fatalf("seed %d: a receipt of blocks that leave together: %+v, %+v, %v", seed, d, c, err)
 				}

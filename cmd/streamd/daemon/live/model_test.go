@@ -358,7 +358,7 @@ func TestLiveSetBesideLists(t *testing.T) {
 		r := rand.New(rand.NewPCG(65, seed))
 		cfg := liveConfig(int(3*(seed%2)), []int{0, 1000}[seed/2%2])
 		cfg.Limits.Classes = 3
-		cfg.Retire.Archive = seed%5 > 2
+		cfg.Retire.Archive = seed%5 > 0
 		m := &naive{keyed: seed%4 == 3, summaries: map[string]*incremental.Summary{}, selections: map[string]*retire.Selection{}, due: map[string]bool{}}
 		switch {
 		case m.keyed:
@@ -504,7 +504,7 @@ func TestLiveSetBesideLists(t *testing.T) {
 			case k < 20:
 				which := fmt.Sprint(r.IntN(3))
 				var s *retire.Selection
-				switch r.IntN(5) {
+				switch r.IntN(6) {
 				case 0:
 					s = &retire.Selection{IDs: []string{name(), name()}}
 				case 1:
@@ -512,6 +512,8 @@ func TestLiveSetBesideLists(t *testing.T) {
 					s = &retire.Selection{Ranges: []retire.Range{{Topic: "t", First: first, Last: first + r.Int64N(20)}}}
 				case 2:
 					s = &retire.Selection{From: time.UnixMilli(r.Int64N(200)), Headers: []retire.HeaderHash{retire.HashHeader("h", []byte{0})}}
+				case 3:
+					s = &retire.Selection{To: time.UnixMilli(r.Int64N(100))} // archived blocks are old
 				}
 				want := m.withdraw(which, s)
 				got, err := l.Withdraw(which, s)

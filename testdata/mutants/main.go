@@ -6,7 +6,8 @@
 // A mutant is a small edit of one file: a condition negated, a comparison shifted, a statement
 // left out, an operator or a constant exchanged. The seed chooses the places, evenly over the
 // packages. Each mutant is compiled through an overlay, so the tree stays as it is. A mutant that
-// does not compile is no mutant: another takes its place.
+// does not compile is no mutant: another takes its place. Nor is one of a number that changes no
+// value, such as a capacity.
 //
 // A mutant is tried with the tests of its own package, then with those of the packages that use it,
 // until one fails. Each package's tests are timed once without a mutant. The fast ones run first
@@ -392,12 +393,12 @@ func mutantsOf(dir string) ([]mutant, error) {
 		if err != nil {
 			return nil, err
 		}
+		seen := map[string]int{} // methods of several types may have one name
 		for _, d := range tree.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok || f.Body == nil {
 				continue
 			}
-			seen := map[string]int{}
 			for _, e := range edits(f.Body, source, func(p token.Pos) int { return set.Position(p).Offset }) {
 				e.file = file
 				before := strings.Join(strings.Fields(string(source[e.from:e.to])), " ")
@@ -440,8 +441,16 @@ func edits(body *ast.BlockStmt, source []byte, at func(token.Pos) int) []edit {
 		all = append(all, edit{from: at(from), to: at(to), text: text})
 	}
 	text := func(n ast.Node) string { return string(source[at(n.Pos()):at(n.End())]) }
+	idle := map[ast.Node]bool{} // arguments that change no value
 	ast.Inspect(body, func(n ast.Node) bool {
+		if idle[n] {
+			return false
+		}
 		switch n := n.(type) {
+		case *ast.CallExpr:
+			if a := idleArgument(n); a != nil {
+				idle[a] = true
+			}
 		case *ast.BinaryExpr:
 			other, ok := swaps[n.Op]
 			if !ok || isText(n.X) || isText(n.Y) {
@@ -478,6 +487,27 @@ func edits(body *ast.BlockStmt, source []byte, at func(token.Pos) int) []edit {
 		return true
 	})
 	return all
+}
+
+// idleArgument returns the argument of a call that may be another one: a capacity, or a positive
+// number for math.Inf, of which only the sign counts. It is nil for other calls.
+func idleArgument(n *ast.CallExpr) ast.Node {
+	switch f := n.Fun.(type) {
+	case *ast.Ident:
+		if f.Name == "make" && len(n.Args) == 3 {
+			return n.Args[2]
+		}
+	case *ast.SelectorExpr:
+		switch text := fmt.Sprint(f.X, ".", f.Sel.Name); text {
+		case "slices.Grow":
+			return n.Args[1]
+		case "math.Inf":
+			if lit, ok := n.Args[0].(*ast.BasicLit); ok {
+				return lit
+			}
+		}
+	}
+	return nil
 }
 
 // isText reports whether x is a text, which has no operator but +.

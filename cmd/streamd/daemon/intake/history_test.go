@@ -192,6 +192,9 @@ func (h *history) open() {
 	s.Sampled = zerolog.New(&h.sampled)
 	s.Decoding.Ignore = h.Config.Format.Ignore
 	h.Intake = New(s)
+	if got, want := h.Room(), h.Live.RoomBytes(); got != want {
+		h.Fatalf("at first workers have room for %d bytes, not %d", got, want)
+	}
 	resumes := h.Restore(contents)
 	for number, saved := range h.saved {
 		want := kafka.Saved{Next: saved.Next, Last: lastOf(saved)}
@@ -314,6 +317,9 @@ func (h *history) deliver(partition int, messages []message, next int64) {
 	}
 	h.noRoom = false
 	h.Release(y)
+	if got, want := h.Room(), h.Live.RoomBytes(); got != want {
+		h.Fatalf("workers have room for %d bytes, not %d", got, want)
+	}
 	if left := h.inHand.Load(); left != 0 {
 		h.Fatalf("%d bytes are pending when all is applied", left)
 	}

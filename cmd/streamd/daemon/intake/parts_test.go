@@ -507,6 +507,39 @@ func TestErrorsAreWatched(t *testing.T) {
 	}
 }
 
+// A record waits for room only where it ends a run, whose block would wait for a save.
+func TestRecordsThatEndARunWaitForRoom(t *testing.T) {
+	in := idle(t, map[string]string{"blocks.unit": "time", "blocks.period": "10s"})
+	room := true
+	in.HasRoom = func(int64) bool { return room }
+	for i, c := range []struct {
+		seconds int64
+		value   string
+		waits   bool
+	}{{1, "good", false}, {3, "good", false}, {2, "bad", false}, {25, "bad", false}, {4, "good", false}, {11, "good", true}, {12, "good", false}} {
+		value := []byte(`{"label":"a","x":1}`)
+		if c.value == "bad" {
+			value = []byte("bad")
+		}
+		room = false
+		in.Config.DeadLetters.Policy = config.DeadLettersSkip
+		y := newDelivery(kafka.NewBatch(0, []kafka.Record{{Offset: int64(i), Time: time.UnixMilli(dayOne - dayOne%10_000 + 1000*c.seconds), Value: value}}, kafka.Saved{Next: int64(i + 1)}))
+		close(y.tasks[0].done)
+		if err := in.Apply(t.Context(), y); err != nil {
+			t.Fatal(err)
+		}
+		waiting, bytes := in.Waiting()
+		if (waiting != nil) != c.waits || c.waits && bytes != in.runBytes(in.partitions[0].open) {
+			t.Errorf("record %d waits: %t for %d bytes, want %t", i, waiting != nil, bytes, c.waits)
+		}
+		if room = true; waiting != nil {
+			if err := in.Continue(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // Gathered records have the features of the first one and no more classes than the model may have,
 // those of open runs of all partitions included, and no more memory than there is for them. When no
 // block is left and no run is open, the features are free.
@@ -521,6 +554,7 @@ func TestGatheredRecordsAreAdmitted(t *testing.T) {
 		blocks := map[string][]row{} // live, by id
 		id := map[int]string{}
 		next := map[int]int64{}
+		former := map[int]message{}
 		var features []string
 		kinds := map[string]int64{}
 		for range 150 {
@@ -595,7 +629,12 @@ func TestGatheredRecordsAreAdmitted(t *testing.T) {
 				}
 				kinds[bad] += n
 			}
-			h.deliver(partition, []message{y}, y.Offset+1)
+			batch := []message{y}
+			if last, ok := former[partition]; ok && (last.refused != nil) == (y.refused != nil) { // it comes once more
+				batch = []message{last, y}
+			}
+			former[partition] = y
+			h.deliver(partition, batch, y.Offset+1)
 			for _, r := range h.Report().Refused {
 				if kinds[r.Reason] != r.Records {
 					t.Fatalf("seed %d, %d/%d: %d records are refused for %s, not %d (of %v)", seed, partition, y.Offset, r.Records, r.Reason, kinds[r.Reason], kinds)

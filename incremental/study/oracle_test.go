@@ -12,6 +12,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/calibration"
 	"streamd/incremental/decision"
+	"streamd/incremental/gram"
 	"streamd/incremental/newton"
 	"streamd/incremental/sample"
 	"streamd/incremental/tuning"
@@ -143,6 +144,27 @@ func TestCalibrationsAreJudgedByOtherFolds(t *testing.T) {
 			temperature, err := h.temperature(t.Context())
 			if err != nil {
 				t.Fatal(err)
+			}
+			if want := []Curves{Platt, Softmax}[classes-2]; temperature.Kind != want || len(temperature.Curves) != planes {
+				t.Errorf("one scale of %d classes is of kind %v", classes, temperature.Kind)
+			}
+			for _, c := range candidates {
+				for _, kind := range []decision.Kind{decision.Probability, decision.Cost} {
+					d, err := h.Decide(Decision{Kind: kind}, c)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, in := range h.folds {
+						said := make([]int32, in.to-in.from)
+						d.Without(in.fold).Decide(said, h.values[in.from*planes:in.to*planes])
+						if !slices.Equal(said, d.said[in.from:in.to]) {
+							t.Errorf("by %v: the rule without fold %d answers otherwise", kind, in.fold)
+						}
+					}
+					if d.Without(99) != d.Rule {
+						t.Errorf("by %v: a fold without rows has a rule of its own", kind)
+					}
+				}
 			}
 			for _, c := range append(candidates, temperature) {
 				if want := judge(func(fold int) []calibration.Curve { return c.apart[fold] }); !reflect.DeepEqual(c.After, want) {
@@ -476,7 +498,79 @@ func TestLookComparesWithTheChoice(t *testing.T) {
 	if b, err := solvedOf(t, one, Options{}).Look(t.Context(), nil, false); err == nil {
 		t.Errorf("one fold tells %+v", b)
 	}
+	two := newLive(t, overlapping(10, 60), 2, everyRow, nil)
+	if b, err := solvedOf(t, two, Options{}).Look(t.Context(), nil, false); err != nil {
+		t.Errorf("two folds tell %+v: %v", b, err)
+	}
 	if b := (&Beside{Gain: 0, Error: -1}); b.Better() {
 		t.Error("no gain is better")
+	}
+}
+
+// Two folds are enough for curves, and one is not.
+func TestCurvesNeedTwoFolds(t *testing.T) {
+	l := newLive(t, overlapping(20, 30), 3, everyRow, nil)
+	h, err := solvedOf(t, l, Options{}).HoldOut(t.Context(), l.sample(), everyRow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 4 {
+		few := &HeldOut{model: h.model, folds: h.folds[:n]}
+		if n > 0 {
+			to := h.folds[n-1].to
+			few.codes, few.weight, few.values = h.codes[:to], h.weight[:to], h.values[:3*to]
+		}
+		for _, kind := range []Curves{Auto, Platt, Softmax} {
+			if _, err := few.Calibrate(t.Context(), kind); (err == nil) != (n > 1) {
+				t.Errorf("%d folds, kind %v: %v", n, kind, err)
+			}
+		}
+	}
+}
+
+// Planes that were solved with their factors are the solved ones, and are not taken for refined.
+func TestSolveWithHatSolves(t *testing.T) {
+	l := newLive(t, overlapping(20, 30), 3, everyRow, nil)
+	s := Of(l.Whole.Moments(), Options{Planes: incremental.Options{Nu: 1}})
+	if s.RefinesBy() != newton.Full {
+		t.Errorf("planes are refined by %v", s.RefinesBy())
+	}
+	want, err := s.Solve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, standFor := l.sample().All()
+	if _, err := s.Refine(t.Context(), rows, standFor); err != nil {
+		t.Fatal(err)
+	}
+	if !s.Move(2) {
+		t.Error("refined planes do not move")
+	}
+	s.Move(1)
+	got, hat, err := s.SolveWithHat()
+	if err != nil || hat == nil || !reflect.DeepEqual(got.Planes, want.Planes) || s.Move(2) {
+		t.Errorf("with factors %+v, want %+v: %v", got, want, err)
+	}
+}
+
+// The planes of two classes are one.
+func TestFewPlanes(t *testing.T) {
+	for _, c := range []struct {
+		classes, features int
+		few               bool
+	}{{2, 600, true}, {3, 340, true}, {3, 341, false}} {
+		b := &incremental.Block{Classes: []string{"a", "b", "c"}[:c.classes], Codes: []int32{0, 1, 2}[:c.classes]}
+		for range c.features {
+			b.Columns = append(b.Columns, gram.ColumnOf([]float32{1, 2, 3}[:c.classes]))
+		}
+		summary, err := new(incremental.Summariser).Summarise(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := incremental.NewState(incremental.DefaultFeatures(c.features))
+		whole.Add(summary)
+		if got := New(&Problem{Whole: whole}, Options{}).few(); got != c.few {
+			t.Errorf("%d classes of %d features are few: %t", c.classes, c.features, got)
+		}
 	}
 }

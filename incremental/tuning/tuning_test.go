@@ -919,3 +919,28 @@ func TestSurpriseIsThatOfASoftmax(t *testing.T) {
 		}
 	}
 }
+
+// solver is one of planes, which has a use for ν or not.
+type solver bool
+
+func (s solver) Uses() (matrix, nu bool) { return true, bool(s) }
+func (solver) String() string            { return "solver" }
+func (solver) Plane(*incremental.Program, float64) ([]float64, error) {
+	return nil, errors.New("nobody solves")
+}
+
+// Where a solver has no use for ν, the grid has one.
+func TestGrids(t *testing.T) {
+	grid := Grid()
+	if len(grid) != 41 || grid[0] != 0x1p-20 || grid[40] != 0x1p20 || grid[20] != 1 || grid[21] != 2 {
+		t.Errorf("the grid is %v", grid)
+	}
+	for _, c := range []struct {
+		o    incremental.Options
+		want []float64
+	}{{incremental.Options{}, grid}, {incremental.Options{Solver: solver(true)}, grid}, {incremental.Options{Solver: solver(false)}, []float64{1}}} {
+		if got := GridOf(c.o); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, want %v", c.o.Solver, got, c.want)
+		}
+	}
+}

@@ -33,6 +33,7 @@ type naive struct {
 	due         map[string]bool
 	churn       int64
 	left, back  map[string][]receipt.Kind // by id: how it left the live set, and that it came back
+	leftItem    map[string]receipt.Item   // as it was
 	past        map[receipt.Item]receipt.Kind
 	pastRows    map[receipt.Item]int64
 	key         *receipt.Key
@@ -82,12 +83,16 @@ func (m *naive) item(id string) receipt.Item {
 
 func (m *naive) leaves(id string, kind receipt.Kind) {
 	m.left[id] = append(m.left[id], kind)
+	m.leftItem[id] = m.item(id)
 	delete(m.back, id)
 	m.moves++
 }
 
 func (m *naive) returns(id string) {
 	m.back[id] = append(m.back[id], receipt.Restored)
+	if m.leftItem[id] == m.item(id) { // as if it had not left
+		delete(m.left, id)
+	}
 	m.moves++
 }
 
@@ -340,13 +345,14 @@ func (m *naive) checkDepartures(t *testing.T, l *Set) {
 	if counted != m.moves-m.told || l.Moves() != m.moves {
 		t.Fatalf("receipts count %d moves of %d, %d of all", counted, m.moves-m.told, l.Moves())
 	}
-	m.begin(l)
+	m.begin(l.Side())
 }
 
 // begin begins with the present live set.
-func (m *naive) begin(l *Set) {
+func (m *naive) begin(side receipt.Side) {
+	m.leftItem = map[string]receipt.Item{}
 	m.left, m.back, m.past, m.pastRows = map[string][]receipt.Kind{}, map[string][]receipt.Kind{}, map[receipt.Item]receipt.Kind{}, map[receipt.Item]int64{}
-	m.before, m.side, m.told = m.live(), l.Side(), m.moves
+	m.before, m.side, m.told = m.live(), side, m.moves
 }
 
 // A live set is the one of lists of blocks: its sums, its entries, what it answers, and the contents
@@ -384,8 +390,32 @@ func TestLiveSetBesideLists(t *testing.T) {
 			if store, contents, err = snapshot.Open(filepath.Join(dir, "streamd.db"), snapshot.Settings{}); err != nil {
 				t.Fatal(err)
 			}
-			if l, _, err = Open(store, contents, cfg, roomy(cfg), zerolog.Nop()); err != nil {
+			// Folds and policy may be other ones, and a stricter policy retires blocks.
+			cfg.Model.Folds = []int{0, 3, 5}[r.IntN(3)]
+			if cfg.Retire.Blocks > 0 {
+				cfg.Retire.Blocks = 3 + r.IntN(6)
+			}
+			before, side := m.live(), m.side
+			strict := retire.NewLedger(retire.Policy{Blocks: cfg.Retire.Blocks, Rows: cfg.Retire.Rows})
+			former := slices.AppendSeq(slices.Collect(m.ledger.Select(&retire.Selection{})), m.ledger.SelectWithdrawn(&retire.Selection{}))
+			outs, err := strict.Restore(former, m.ledger.Horizon())
+			if err != nil {
 				t.Fatal(err)
+			}
+			m.ledger, m.churn, m.moves = strict, 0, 0
+			m.begin(receipt.Side{})
+			retired := 0
+			for _, out := range outs {
+				if !out.Withdrawn {
+					m.leaves(out.ID, receipt.Expired)
+					retired++
+				}
+				m.archived(out)
+			}
+			happened["retired by a start"] += retired
+			got := 0
+			if l, got, err = Open(store, contents, cfg, roomy(cfg), zerolog.Nop()); err != nil || got != retired {
+				t.Fatalf("seed %d: a start retires %d blocks, want %d: %v", seed, got, retired, err)
 			}
 			if err := l.KeepReceipts(m.key); err != nil {
 				t.Fatal(err)
@@ -401,10 +431,11 @@ func TestLiveSetBesideLists(t *testing.T) {
 			if !l.HasPlaces() {
 				l.Fix([]string{"x1", "x2"})
 			}
-			m.churn, m.moves = 0, 0
-			m.begin(l)
+			if m.before, m.side = before, side; len(former) == 0 {
+				m.side = l.Side()
+			}
 			if d := l.Begun(); d.Before != m.side || d.After != m.side || d.Kind != receipt.Begun || d.VRF != m.key.VRF() {
-				t.Fatalf("seed %d: the log begins with %+v", seed, d)
+				t.Fatalf("seed %d: the log begins with %+v, want %+v", seed, d, m.side)
 			}
 		}
 		open()
@@ -576,7 +607,7 @@ func TestLiveSetBesideLists(t *testing.T) {
 				if more := l.TakeDepartures(); more != nil {
 					t.Fatalf("seed %d: %d more receipts of blocks that had their own", seed, len(more))
 				}
-				m.begin(l)
+				m.begin(l.Side())
 				happens("together")
 			case k == 26 && cfg.Retire.Archive:
 				save()
@@ -609,7 +640,7 @@ func TestLiveSetBesideLists(t *testing.T) {
 				if more := l.TakeDepartures(); more != nil {
 					t.Fatalf("seed %d: more receipts of archived blocks", seed)
 				}
-				m.begin(l)
+				m.begin(l.Side())
 			case k > 26:
 				save()
 				if err := store.Close(); err != nil {
@@ -623,7 +654,7 @@ func TestLiveSetBesideLists(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, what := range []string{"too many classes", "refused", "replaced", "withdrawn", "archived withdrawn", "given back", "together"} {
+	for _, what := range []string{"too many classes", "refused", "replaced", "withdrawn", "archived withdrawn", "given back", "together", "retired by a start"} {
 		if happened[what] < 5 {
 			t.Errorf("%q happened %d times: the histories do not reach what they should", what, happened[what])
 		}

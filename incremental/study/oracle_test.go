@@ -574,3 +574,121 @@ func TestFewPlanes(t *testing.T) {
 		}
 	}
 }
+
+// Sums with a regulariser of their own have the planes of it, with all rows and without a fold.
+func TestRegulariserOfAProblem(t *testing.T) {
+	l := newLive(t, overlapping(20, 30), 3, everyRow, nil)
+	r := []float64{2, 1, 2, 0, 1, 2} // its lower triangle
+	p := l.Problem
+	p.Regulariser = r
+	s := New(&p, Options{Planes: incremental.Options{Nu: 0.01}})
+	for fold := range 4 {
+		sums, of := l.Whole, s.total
+		if fold < 3 {
+			sums, of = l.Whole.Without(l.Folds[fold]), s.without(fold)
+		}
+		got, err := of.Solve(s.Options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := sums.Moments().WithRegulariser(r).Solve(s.Options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := sums.Moments().Solve(s.Options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got.Planes, want.Planes) || reflect.DeepEqual(got.Planes, plain.Planes) {
+			t.Errorf("fold %d: planes %+v, want %+v", fold, got.Planes, want.Planes)
+		}
+	}
+}
+
+// The best planes of each method are judged as a study that serves them judges its own.
+func TestFinalsAreThoseOfAStudy(t *testing.T) {
+	l := newLive(t, overlapping(12, 60), 4, everyRow, nil)
+	o := Options{Refining: Either, AnyMethod: true, AnyScale: true, Held: Judging{Values: everyRow, Decision: Decision{Kind: decision.Probability}}}
+	got, err := New(&l.Problem, o).Tune(t.Context(), l.sample())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, final := range got.Finals {
+		c := got.Curves[final.Curve]
+		one := o
+		one.Planes, one.Planes.Nu = c.Options, final.Nu
+		switch c.Method {
+		case "":
+		case newton.Logistic.String():
+			one.Refine = newton.Logistic
+		default:
+			one.Refine = newton.Full
+		}
+		s := solvedOf(t, l, one)
+		if c.Method != "" {
+			rows, standFor := l.sample().All()
+			if _, err := s.Refine(t.Context(), rows, standFor); err != nil {
+				t.Fatal(err)
+			}
+		}
+		held, err := s.HoldOut(t.Context(), l.sample(), everyRow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := held.Settle(t.Context(), o.Held)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(final.Quality, want.Quality) {
+			t.Errorf("%q: quality %+v, want %+v", c.Method, final.Quality, want.Quality)
+		}
+	}
+	if len(got.Finals) != 3 {
+		t.Errorf("%d finals", len(got.Finals))
+	}
+}
+
+// Up to 64 classes are weighed alike by costs, each by its rows, and a class without rows has none.
+func TestEvenCosts(t *testing.T) {
+	want := Decision{Kind: decision.Probability, Objective: tuning.Balanced}
+	for _, classes := range []int{2, 3, 64, 65} {
+		h := &HeldOut{model: &incremental.Model{}}
+		for c := range classes {
+			h.model.Classes = append(h.model.Classes, fmt.Sprintf("%02d", c))
+			if c != 1 {
+				h.codes, h.weight = append(h.codes, int32(c), int32(c)), append(h.weight, float64(1+c), 1)
+			}
+		}
+		got := h.even(want)
+		if classes > 64 {
+			if got.Kind != decision.Value || got.Prices != nil {
+				t.Errorf("%d classes: %v", classes, got.Kind)
+			}
+			continue
+		}
+		all := 0.0
+		for _, w := range h.weight {
+			all += w
+		}
+		if got.Kind != decision.Cost || len(got.Prices) != (classes-1)*(classes-1) {
+			t.Fatalf("%d classes: %v, %d prices", classes, got.Kind, len(got.Prices))
+		}
+		for _, p := range got.Prices {
+			c := slices.Index(h.model.Classes, p.Class)
+			if want := min(all/float64(2+c)/float64(classes-1), decision.MostCost); c == 1 || p.Answer == p.Class || math.Abs(p.Cost-want) > 1e-12*want {
+				t.Errorf("%d classes: %+v, want the cost %v", classes, p, want)
+			}
+		}
+	}
+	h := &HeldOut{model: &incremental.Model{Classes: []string{"a", "b"}}, codes: []int32{0, 1}, weight: []float64{1, 4 * decision.MostCost}}
+	for _, p := range h.even(want).Prices {
+		if p.Class == "a" && p.Cost != decision.MostCost {
+			t.Errorf("a rare row costs %v", p.Cost)
+		}
+	}
+	for _, other := range []Decision{{Kind: decision.Value, Objective: tuning.Balanced}, {Kind: decision.Probability}} {
+		if got := h.even(other); !reflect.DeepEqual(got, other) {
+			t.Errorf("%+v becomes %+v", other, got)
+		}
+	}
+}

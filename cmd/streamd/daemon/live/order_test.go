@@ -3,6 +3,7 @@ package live
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,10 +13,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/kernels"
 	"streamd/retire"
+	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
 
@@ -237,6 +241,81 @@ func TestRoomForBlocks(t *testing.T) {
 			l.Wrote(int64(wrote.bytes), wrote.blocks)
 			if want := max(1, int(room)/max(block, wrote.page/4)); l.Room() != want {
 				t.Errorf("%d bytes of memory and %d bytes of a block: %d blocks may wait, want %d", limit, wrote.page, l.Room(), want)
+			}
+		}
+	}
+}
+
+// A receipt says whether the points of a basis may have rows of its blocks: one of them is a source,
+// or a source has left before.
+func TestReceiptsNameTheBasis(t *testing.T) {
+	for _, stale := range []bool{false, true} {
+		for ids, based := range map[string]bool{"0": true, "3": false, "2 3": true, "3 4": false, "4 1 5": true} {
+			l, store := openSet(t, 1000, roomy)
+			key, _, _, err := receipt.OpenKey(filepath.Join(t.TempDir(), "receipts.key"), "t")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.KeepReceipts(key); err != nil {
+				t.Fatal(err)
+			}
+			r := rand.New(rand.NewPCG(66, 1))
+			var z Keeper
+			add := func(i int) {
+				k, err := z.Keep(t.Context(), randomBlock(r), l.Target())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := l.Add(retire.Entry{ID: fmt.Sprint(i), Rows: k.Summary.Rows()}, k); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range 3 {
+				add(i)
+			}
+			gaussian, err := kernels.Gaussian(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			basis, err := kernels.NewMap(gaussian, 2, []float64{0, 0, 1, 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Choose()
+			l.Begin(basis, &model.Reduction{}, config.RegulariserIdentity)
+			l.Chosen()
+			for i := 3; i < 7; i++ {
+				add(i)
+			}
+			add(9)
+			if stale {
+				if err := l.Retire("1"); err != nil {
+					t.Fatal(err)
+				}
+				add(1) // no source any more
+			}
+			for i := range 10 {
+				id := fmt.Sprint(i)
+				if want := i < 3 && !(stale && i == 1); l.InBasis(id) != want {
+					t.Errorf("block %s is a source: %t", id, !want)
+				}
+			}
+			l.TakeDepartures()
+			save(t, l, store)
+			few := strings.Fields(ids)
+			d, err := l.RetireTogether(few)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := based || stale; d.Based != want {
+				t.Errorf("blocks %q, stale: %t: of the basis: %t", ids, stale, d.Based)
+			}
+			again := stale || based
+			if err := l.Lose("9"); err != nil {
+				t.Fatal(err)
+			}
+			if all := l.TakeDepartures(); len(all) != 1 || all[0].Based != again {
+				t.Errorf("then a block that is no source, after %q, stale: %t: %+v", ids, stale, all)
 			}
 		}
 	}

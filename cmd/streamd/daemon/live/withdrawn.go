@@ -85,7 +85,6 @@ func (l *Set) withdraw(e retire.Entry) error {
 	if err := l.takeOut(&e, false); err != nil {
 		return err
 	}
-	e.Withdrawn = true
 	l.putWithdrawn(e)
 	return nil
 }
@@ -179,7 +178,7 @@ func (l *Set) GiveBack(e retire.Entry, k Kept) (given bool, err error) {
 	return true, nil
 }
 
-// putWithdrawn notes that the entry of a withdrawn block must be saved.
+// putWithdrawn notes that the entry of a withdrawn block must be saved, as one of those.
 func (l *Set) putWithdrawn(e retire.Entry) {
 	l.withdrawn[e.ID] = e
 	delete(l.gone, e.ID)

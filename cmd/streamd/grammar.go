@@ -16,7 +16,8 @@ type grammar struct {
 	Predict    predictCmd    `cmd:"" help:"Classify rows by the model of a running daemon, or by a saved one."`
 	Model      modelCmd      `cmd:"" help:"Show the model of a running daemon."`
 	Compare    compareCmd    `cmd:"" help:"Compare the planes of two windows of the live and archived blocks."`
-	History    historyCmd    `cmd:"" help:"Show a running daemon's figures over time, or the planes of successive windows of the live and archived blocks."`
+	History    historyCmd    `cmd:"" help:"Show a running daemon's figures over time."`
+	Windows    windowsCmd    `cmd:"" help:"Show the planes of successive windows of the live and archived blocks."`
 	Status     statusCmd     `cmd:"" help:"Say whether a running daemon learns, is right, is behind, and what needs somebody."`
 	Health     healthCmd     `cmd:"" help:"Ask whether a running daemon is alive, or ready."`
 	Plot       plotCmd       `cmd:"" help:"Draw the regions of a saved classifier of two features."`

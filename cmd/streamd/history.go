@@ -13,14 +13,20 @@ import (
 	"streamd/config"
 )
 
-// historyCmd shows figures over time, or planes.
+// historyCmd shows figures over time.
 type historyCmd struct {
-	Step   stretch    `placeholder:"TIME" help:"Show planes: time from the end of one window to that of the next, such as 1d or 6h. Windows end at whole steps since 1970, at most 400 of them."`
-	Window stretch    `placeholder:"TIME" help:"With --step: length of a window, such as 30d. The default is --step."`
-	From   *time.Time `placeholder:"TIME" help:"With --step: only blocks of this event time or later, such as 2026-01-02T00:00:00Z."`
-	To     *time.Time `placeholder:"TIME" help:"With --step: only blocks of an event time before this."`
-	Nu     windowNu   `placeholder:"NU" help:"With --step: weight of the errors of the planes. The default is that of the served model."`
-	Span   string     `enum:",minutes,hours,days" default:"" placeholder:"SPAN" help:"Show figures: minutes is half an hour (the default), hours is a day, days is 30 days."`
+	Span string `enum:"minutes,hours,days" default:"minutes" placeholder:"SPAN" help:"minutes is half an hour, hours is a day, days is 30 days."`
+	daemonFlags
+	jsonFlag
+}
+
+// windowsCmd shows the planes of successive windows.
+type windowsCmd struct {
+	Step   stretch    `required:"" placeholder:"TIME" help:"Time from the end of one window to that of the next, such as 1d or 6h. Windows end at whole steps since 1970, at most 400 of them."`
+	Window stretch    `placeholder:"TIME" help:"Length of a window, such as 30d. The default is --step."`
+	From   *time.Time `placeholder:"TIME" help:"Only blocks of this event time or later, such as 2026-01-02T00:00:00Z."`
+	To     *time.Time `placeholder:"TIME" help:"Only blocks of an event time before this."`
+	Nu     windowNu   `placeholder:"NU" help:"Weight of the errors of the planes. The default is that of the served model."`
 	daemonFlags
 	jsonFlag
 }
@@ -39,30 +45,22 @@ func (s *stretch) UnmarshalText(text []byte) error {
 }
 
 // Validate implements kong's interface.
-func (c *historyCmd) Validate() error {
-	if c.Step == 0 && (c.Window > 0 || c.From != nil || c.To != nil || c.Nu != 0) {
-		return errors.New("--window, --from, --to and --nu go with --step")
-	}
-	if c.Step > 0 && c.Span != "" {
-		return errors.New("--span is for figures over time, and --step for planes: give one")
-	}
+func (c *windowsCmd) Validate() error {
 	return (&windowFlags{From: c.From, To: c.To, Nu: c.Nu}).checkTimes()
 }
 
-func (c *historyCmd) Run(ctx context.Context, s *surroundings) error {
-	if c.Step == 0 {
-		q := url.Values{}
-		if c.Span != "" {
-			q.Set("span", c.Span)
-		}
-		return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, withQuery("/v1/history", q), answerTimeout}, (*table).history)
-	}
+func (c *windowsCmd) Run(ctx context.Context, s *surroundings) error {
 	q := (&windowFlags{From: c.From, To: c.To, Nu: c.Nu}).query()
 	q.Set("step", time.Duration(c.Step).String())
 	if c.Window > 0 {
 		q.Set("window", time.Duration(c.Window).String())
 	}
-	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, withQuery("/v1/history", q), httpapi.MaxWait + answerTimeout}, (*table).steps)
+	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, withQuery("/v1/windows", q), httpapi.MaxWait + answerTimeout}, (*table).steps)
+}
+
+func (c *historyCmd) Run(ctx context.Context, s *surroundings) error {
+	q := url.Values{"span": {c.Span}}
+	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, withQuery("/v1/history", q), answerTimeout}, (*table).history)
 }
 
 // figure writes a number with a format, or a dash for none.

@@ -176,7 +176,7 @@ func found(places map[string][]byte) map[string]bool {
 
 // askedFor are further paths, whose answers have parts that are not there without parameters.
 var askedFor = []string{
-	"/v1/model?to=2100-01-01T00:00:00Z", "/v1/model?to=2100-01-01T00:00:00Z&nu=7", "/v1/history?step=8760h&from=2001-01-01T00:00:00Z&to=2024-01-01T00:00:00Z",
+	"/v1/model?to=2100-01-01T00:00:00Z", "/v1/model?to=2100-01-01T00:00:00Z&nu=7", "/v1/windows?step=8760h&from=2001-01-01T00:00:00Z&to=2024-01-01T00:00:00Z",
 	"/v1/compare?a=2001-01-01T00:00:00Z,2002-01-01T00:00:00Z&b=2002-01-01T00:00:00Z,2100-01-01T00:00:00Z", "/v1/blocks?limit=1000", "/v1/label-requests?count=100", "/?weights=own",
 }
 

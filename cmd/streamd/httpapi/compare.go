@@ -106,35 +106,30 @@ var days = &kind[time.Duration]{
 var (
 	stepsStep = &parameter[time.Duration]{
 		name: "step", kind: days,
-		meaning: "Planes over time: time from the end of one window to that of the next, such as 1d. Windows end at whole steps since 1970.",
+		meaning: "Time from the end of one window to that of the next, such as 1d. Windows end at whole steps since 1970.",
 	}
 	stepsWindow = &parameter[time.Duration]{
 		name: "window", kind: days,
-		meaning: "With `step`: length of a window, such as 30d. The default is `step`.",
+		meaning: "Length of a window, such as 30d. The default is `step`.",
 	}
 	stepsFrom = &parameter[time.Time]{
 		name: "from", kind: moment,
-		meaning: "With `step`: only blocks of this event time or later.",
+		meaning: "Only blocks of this event time or later.",
 	}
 	stepsTo = &parameter[time.Time]{
 		name: "to", kind: moment,
-		meaning: "With `step`: only blocks of an event time before this.",
+		meaning: "Only blocks of an event time before this.",
 	}
 	stepsNu = &parameter[float64]{
 		name: "nu", kind: positiveNumber,
-		meaning: "With `step`: ν of the planes. The default is that of the served model.",
+		meaning: "ν of the planes. The default is that of the served model.",
 	}
-	stepsQuery = []described{stepsStep, stepsWindow, stepsFrom, stepsTo, stepsNu}
 )
 
 // steps answers with the planes of successive windows.
 func (s *Server) steps(w http.ResponseWriter, r *http.Request) error {
-	q := r.URL.Query()
-	switch {
-	case !q.Has(stepsStep.name):
-		return fail(CodeBadRequest, "window, from, to and nu go with step")
-	case q.Has(historySpan.name):
-		return fail(CodeBadRequest, "span is for figures over time, and step for planes: give one")
+	if !r.URL.Query().Has(stepsStep.name) {
+		return fail(CodeBadRequest, "step says how far apart the windows end, such as 1d")
 	}
 	ask := StepsQuery{Step: stepsStep.of(r), Window: stepsWindow.of(r), Nu: stepsNu.of(r)}
 	if ask.Window == 0 {

@@ -561,12 +561,13 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/v1/history", status: 200},
 		{method: "GET", target: "/v1/history?span=days", daemon: func(_ *testing.T, f *fake) { f.empty = true }, status: 200},
 		{method: "GET", target: "/v1/history?span=weeks", status: 400},
-		{method: "GET", target: "/v1/history?step=1d&window=30d&from=2026-01-02T03:04:05Z&nu=2", status: 200},
-		{method: "GET", target: "/v1/history?step=1d", daemon: kernel, status: 200},
-		{method: "GET", target: "/v1/history?step=0s", status: 400},
-		{method: "GET", target: "/v1/history?step=6h", daemon: failing(ErrNoWindow), status: 404},
-		{method: "GET", target: "/v1/history?step=1s", daemon: failing(fmt.Errorf("%w: 401", ErrManySteps)), status: 413},
-		{method: "GET", target: "/v1/history?step=1d", daemon: unavailable, status: 503},
+		{method: "GET", target: "/v1/windows", status: 400},
+		{method: "GET", target: "/v1/windows?step=1d&window=30d&from=2026-01-02T03:04:05Z&nu=2", status: 200},
+		{method: "GET", target: "/v1/windows?step=1d", daemon: kernel, status: 200},
+		{method: "GET", target: "/v1/windows?step=0s", status: 400},
+		{method: "GET", target: "/v1/windows?step=6h", daemon: failing(ErrNoWindow), status: 404},
+		{method: "GET", target: "/v1/windows?step=1s", daemon: failing(fmt.Errorf("%w: 401", ErrManySteps)), status: 413},
+		{method: "GET", target: "/v1/windows?step=1d", daemon: unavailable, status: 503},
 		{method: "GET", target: "/v1/compare?a=2026-01-02T03:04:05Z,2026-01-03T03:04:05Z&b=orders/3/0-9,orders/4/7-7", status: 200},
 		{method: "GET", target: "/v1/compare?a=,2026-01-03T03:04:05Z&nu=2", status: 200},
 		{method: "GET", target: "/v1/compare?a=,2026-01-03T03:04:05Z", daemon: kernel, status: 200},
@@ -800,7 +801,7 @@ func TestQueriesAreKnown(t *testing.T) {
 					if name == basisQuery.name {
 						query.Set(pruneQuery.name, "lda")
 					}
-					if r.path == "/v1/history" && name != historySpan.name {
+					if r.path == "/v1/windows" {
 						query.Set(stepsStep.name, cmp.Or(query.Get(stepsStep.name), "1d"))
 					} else if r.path == "/v1/compare" {
 						query.Set(compareA.name, cmp.Or(query.Get(compareA.name), "2026-01-02T03:04:05Z,"))

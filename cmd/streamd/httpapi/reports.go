@@ -65,9 +65,6 @@ var historySpan = &parameter[string]{
 }
 
 func (s *Server) history(w http.ResponseWriter, r *http.Request) error {
-	if asks(r, stepsQuery) {
-		return s.steps(w, r)
-	}
 	return answerJSON(w, s.service.History(model.Span(historySpan.of(r))))
 }
 

@@ -91,14 +91,17 @@ var routes = []route{
 	{
 		method: "GET", path: "/v1/history", handle: (*Server).history, role: config.RoleRead,
 		summary: "Some figures over time",
-		notes: "Rows a second, correctness, lag and memory in equal intervals. The snapshot keeps them over a restart.\n\n" +
-			"With `step` the answer is the planes of successive windows of the live and archived blocks by event time, with the angles to the first and to the last one.",
-		query: append([]described{historySpan}, stepsQuery...),
-		replies: []reply{
-			{200, "The figures, by columns, or with `step` the planes. ", model.History{}, ""},
-			{200, "", model.Steps{}, ""},
-		},
-		codes: []Code{CodeNotFound, CodeTooLarge, CodeUnavailable},
+		notes:   "Rows a second, correctness, lag and memory in equal intervals. The snapshot keeps them over a restart.",
+		query:   []described{historySpan},
+		replies: []reply{{200, "The figures, by columns.", model.History{}, ""}},
+	},
+	{
+		method: "GET", path: "/v1/windows", handle: (*Server).steps, role: config.RoleRead,
+		summary: "The planes of successive windows",
+		notes:   "Windows of the live and archived blocks by event time, with the angles of their planes to those of the first and of the last one.",
+		query:   []described{stepsStep, stepsWindow, stepsFrom, stepsTo, stepsNu},
+		replies: []reply{{200, "The planes.", model.Steps{}, ""}},
+		codes:   []Code{CodeNotFound, CodeTooLarge, CodeUnavailable},
 	},
 	{
 		method: "GET", path: "/v1/compare", handle: (*Server).compare, role: config.RoleRead,

@@ -49,6 +49,7 @@ type receiptReport struct {
 	Blocks     int64             `json:"blocks"`
 	Rows       int64             `json:"rows"`
 	Passing    int64             `json:"passing"` // blocks that came and went, or went and came back, between two saves
+	Lacking    int64             `json:"lacking_blocks"` // live blocks of which the sample lacks rows
 	Earliest   time.Time         `json:"earliest"`
 	Latest     time.Time         `json:"latest"`
 	Durable    time.Time         `json:"durable_at"`
@@ -168,7 +169,7 @@ func receiptReportOf(r *receipt.Receipt) *receiptReport {
 		RootBefore: hex.EncodeToString(l.Before.Root[:]), RootAfter: hex.EncodeToString(l.After.Root[:]),
 		Settings: hex.EncodeToString(l.Settings[:]), Request: hex.EncodeToString(l.Request[:]), Model: fingerprint(l.Model),
 		Scope: l.Scope.Names(), Absent: len(r.Items) > 0 && l.Kind != receipt.Restored && !l.Kind.Listed(), Restored: len(r.Items) > 0 && l.Kind == receipt.Restored,
-		Passing: l.Passing, Without: fingerprint(l.Without), Leaves: l.Leaves, Others: len(r.Others),
+		Passing: l.Passing, Lacking: l.Lacking, Without: fingerprint(l.Without), Leaves: l.Leaves, Others: len(r.Others),
 	}
 	if !l.LogUntil.IsZero() {
 		report.LogUntil = &l.LogUntil
@@ -293,7 +294,7 @@ func (r *receiptReport) showStated(t *table) {
 
 // showScope groups the places by what became of the blocks there.
 func (r *receiptReport) showScope(t *table) {
-	for _, status := range [][2]string{{"done", "gone from"}, {"partial", "gone from, where rows of other blocks are missing,"}, {"pending", "leaves later"}, {"kept", "kept in"}, {"not_ours", "not ours"}} {
+	for _, status := range [][2]string{{"done", "gone from"}, {"partial", "gone from, which lacks rows of " + counted(r.Lacking, "other block") + ","}, {"pending", "leaves later"}, {"kept", "kept in"}, {"not_ours", "not ours"}} {
 		var places []string
 		for _, place := range slices.Sorted(maps.Keys(r.Scope)) {
 			if r.Scope[place] != status[0] {

@@ -235,15 +235,17 @@ func TestVerifierAgrees(t *testing.T) {
 			add("change", forged(t, k, l, head, tail, edited(r, change)), nil)
 		default: // numbers and texts of the leaf, as only its owner writes them
 			other := *l
-			switch r.IntN(5) {
+			switch r.IntN(6) {
 			case 0:
 				other.Offsets = []Next{{1, 5}, {0, 7}}
 			case 1:
 				other.Offsets = []Next{{0, 5}, {0, 7}}
 			case 2:
-				other.Kind = Kind(r.IntN(14))
+				other.Kind = Kind(r.IntN(15))
 			case 3:
 				other.Blocks = int64(r.IntN(3))
+			case 4:
+				other.Scope[[]Place{Sample, Sample, Place(r.IntN(int(places)))}[r.IntN(3)]], other.Lacking = Status(int(Kept)+r.IntN(2)), int64(r.IntN(3))
 			default:
 				other.Topic, other.Build = "töpic", strings.Repeat("x", 1<<10+r.IntN(2))
 			}

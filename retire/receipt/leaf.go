@@ -87,7 +87,7 @@ const (
 	Pending               // it leaves later, without a request
 	NotOurs               // it is out of reach
 	Kept                  // it stays until a request
-	Partial               // it has left, and rows of other live blocks are missing there
+	Partial               // it has left the sample, which lacks rows of other live blocks
 	statuses
 )
 
@@ -132,6 +132,9 @@ type Leaf struct {
 	// went and came back, between the two saves. Blocks, Rows, the times and Items leave them
 	// out, and nothing is proved of them.
 	Passing int64
+	// Lacking counts the live blocks that lack rows of the sample. It is above 0 if the status of the
+	// sample is Partial, which no other place has.
+	Lacking int64
 	// Before and After are the live set before and after. For kind Retired nothing else has
 	// changed between them. For listed kinds they are one, since none of the blocks is live. For
 	// the other kinds they are those of the save before and of this save, between which other
@@ -205,7 +208,7 @@ func ListHash(items []Item) Hash {
 //	size
 //	   1  version, 1
 //	   1  kind
-//	      blocks, rows, passing
+//	      blocks, rows, passing, lacking
 //	      earliest, latest, durable, log until: in ms since 1970, each less the one before;
 //	      unknown is the year 1
 //	  32  before: digest, root; after: digest, root: each 32
@@ -220,7 +223,7 @@ func ListHash(items []Item) Hash {
 // Numbers are varints of at most 63 bits, those of times in zigzag.
 func (l *Leaf) AppendBinary(b []byte) []byte {
 	b = append(b, leafVersion, byte(l.Kind))
-	for _, x := range []int64{l.Blocks, l.Rows, l.Passing} {
+	for _, x := range []int64{l.Blocks, l.Rows, l.Passing, l.Lacking} {
 		b = binary.AppendUvarint(b, uint64(x))
 	}
 	former := int64(0)
@@ -295,7 +298,9 @@ func decodeLeaf(b []byte, hashes func(*Leaf) []*Hash) (l *Leaf, at int, err erro
 	}
 	head := r.Take(2)
 	l = &Leaf{Kind: Kind(head[1])}
-	l.Blocks, l.Rows, l.Passing = natural(r.Uvarint()), natural(r.Uvarint()), natural(r.Uvarint())
+	for _, count := range []*int64{&l.Blocks, &l.Rows, &l.Passing, &l.Lacking} {
+		*count = natural(r.Uvarint())
+	}
 	l.Earliest, l.Latest, l.Durable, l.LogUntil = moment(), moment(), moment(), moment()
 	at = len(b) - len(r.Rest)
 	for _, h := range hashes(l) {
@@ -313,7 +318,8 @@ func decodeLeaf(b []byte, hashes func(*Leaf) []*Hash) (l *Leaf, at int, err erro
 	}
 	for place, status := range r.Take(len(l.Scope)) {
 		l.Scope[place] = Status(status)
-		r.Bad = r.Bad || Status(status) >= statuses
+		partial := Place(place) == Sample && l.Lacking > 0
+		r.Bad = r.Bad || Status(status) >= statuses || (Status(status) == Partial) != partial
 	}
 	for _, text := range []*string{&l.Principal, &l.Build, &l.Topic} {
 		*text = r.Text()

@@ -413,6 +413,7 @@ func everyKind(tree *Tree, k *Key, n int) (records []Record) {
 		case Returned:
 			items[kind] = slices.DeleteFunc(slices.Clone(items[Purged]), Item.Withdrawn)
 			l.Blocks, l.Rows, l.Passing, l.Items, l.Before, l.Without = 2, 400, 0, ListHash(items[kind]), l.After, [16]byte{}
+			l.Scope[Sample], l.Lacking = Partial, 300
 			r.Change = AppendItems(nil, items[kind])
 		case Served:
 			l = Leaf{Kind: Served, Leaves: 5, Without: [16]byte{5}, Durable: l.Durable, Topic: l.Topic}

@@ -65,12 +65,11 @@ def point_times(n, p):
 
 def point_read(raw):
     sign, y = divmod(int.from_bytes(raw, "little"), 1 << 255)
-    need(y < P, "not a point of the curve")
     square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
     x = pow(square, (P + 3) // 8, P)
     if (x * x - square) % P:
         x = x * ROOT % P
-    need((x * x - square) % P == 0 and not (x == 0 and sign), "not a point of the curve")
+    need(y < P and (x * x - square) % P == 0 and not (x == 0 and sign), "not a point of the curve")
     x = P - x if x & 1 != sign else x
     return x, y, 1, x * y % P
 
@@ -169,8 +168,7 @@ def check_inclusion(leaf, index, size, path, root):
 
 
 # --- the leaf
-KINDS = ["", "retired", "deleted", "expired", "replaced", "lost", "withdrawn", "restored", "served", "purged",
-         "returned", "begun"]
+KINDS = " retired deleted expired replaced lost withdrawn restored served purged returned begun".split(" ")
 PLACES = ["state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive"]
 STATUS = ["none", "done", "pending", "not_ours", "kept", "partial"]
 TIMES = ["earliest_ms", "latest_ms", "durable_ms", "log_until_ms"]  # unknown: year 1
@@ -203,7 +201,7 @@ def read_leaf(raw, proof):
     version, kind = r.take(2)
     need(version == 1, f"a leaf of version {version}: this program knows version 1")
     need(0 < kind < len(KINDS) and len(raw) < 65536, "a leaf of an unknown kind, or too long")
-    leaf = {"version": version, "kind": KINDS[kind], "blocks": r.varint(), "rows": r.varint(), "passing": r.varint()}
+    leaf = {"version": version, "kind": KINDS[kind], **{x: r.varint() for x in "blocks rows passing lacking".split()}}
     steps = [r.varint(True) for _ in TIMES]
     leaf.update(zip(TIMES, itertools.accumulate(steps)))
     need(all(abs(ms) <= 2**50 for ms in [*steps, *itertools.accumulate(steps)]), "a time beyond all")
@@ -224,6 +222,8 @@ def read_leaf(raw, proof):
         leaf["leaves" if kind == 8 else "vrf"] = r.varint() if kind == 8 else r.take(32).hex()
         need(leaf["blocks"] == 0, "a leaf of this kind has no blocks")
     leaf["scope"] = {place: STATUS[status] for place, status in zip(PLACES, r.take(len(PLACES)))}
+    partial = [place for place, status in leaf["scope"].items() if status == "partial"]
+    need(partial == ["sample"] * (leaf["lacking"] > 0), "another place than the sample is partial, or by no block")
     texts = [r.take(r.varint()) for _ in range(3)]
     need(max(map(len, texts)) <= 1024, "a text is too long")
     leaf.update(zip(["principal", "build", "topic"], map(bytes.decode, texts)))

@@ -365,7 +365,7 @@ STATUSES = "none done pending not_ours kept partial".split()
 def leaf(l):
     """The encoding of a leaf."""
     out, former = bytes([1, 1 + KINDS.index(l["kind"])]), 0
-    out += b"".join(uvarint(l[name]) for name in ("blocks", "rows", "passing"))
+    out += b"".join(uvarint(l[name]) for name in ("blocks", "rows", "passing", "lacking"))
     for name in ("earliest", "latest", "durable", "log_until"):
         step, former = l[name] - former, l[name]
         out += uvarint(2 * step if step >= 0 else -2 * step - 1)

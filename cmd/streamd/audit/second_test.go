@@ -73,6 +73,7 @@ type (
 		Blocks    int64             `json:"blocks"`
 		Rows      int64             `json:"rows"`
 		Passing   int64             `json:"passing"`
+		Lacking   int64             `json:"lacking"`
 		Earliest  int64             `json:"earliest"`
 		Latest    int64             `json:"latest"`
 		Durable   int64             `json:"durable"`
@@ -466,7 +467,10 @@ func TestSecondLeaves(t *testing.T) {
 			l.LogUntil = moment()
 		}
 		for p := range l.Scope {
-			l.Scope[p] = receipt.Status(r.IntN(int(receipt.Partial) + 1))
+			l.Scope[p] = receipt.Status(r.IntN(int(receipt.Partial)))
+		}
+		if r.IntN(2) == 0 {
+			l.Scope[receipt.Sample], l.Lacking = receipt.Partial, 1+natural()/2
 		}
 		copy(l.Model[:], l.Before.Root[:])
 		copy(l.Without[:], l.After.Root[:])
@@ -477,7 +481,7 @@ func TestSecondLeaves(t *testing.T) {
 			l.Blocks, l.VRF, l.After = 0, randomHash(r), l.Before
 		}
 		asked := secondLeaf{
-			Kind: l.Kind, Blocks: l.Blocks, Rows: l.Rows, Passing: l.Passing, Earliest: l.Earliest.UnixMilli(), Latest: l.Latest.UnixMilli(), Durable: l.Durable.UnixMilli(), LogUntil: l.LogUntil.UnixMilli(),
+			Kind: l.Kind, Blocks: l.Blocks, Rows: l.Rows, Passing: l.Passing, Lacking: l.Lacking, Earliest: l.Earliest.UnixMilli(), Latest: l.Latest.UnixMilli(), Durable: l.Durable.UnixMilli(), LogUntil: l.LogUntil.UnixMilli(),
 			Before: secondSide{text(l.Before.Digest), text(l.Before.Root)}, After: secondSide{text(l.After.Digest), text(l.After.Root)},
 			Items: text(l.Items), Settings: text(l.Settings), Request: text(l.Request), Model: hex.EncodeToString(l.Model[:]), Without: hex.EncodeToString(l.Without[:]),
 			Leaves: l.Leaves, VRF: text(l.VRF), Scope: l.Scope.Names(), Principal: l.Principal, Build: l.Build, Topic: l.Topic, Offsets: [][2]int64{},

@@ -304,7 +304,7 @@ func TestSampleThatLacksRowsIsToldOf(t *testing.T) {
 		t.Fatalf("%+v while the log has all rows; %s", got, d.problems())
 	}
 	deleteRecords(t, name, gone)
-	retire := func(offset int) receipt.Scope {
+	retire := func(offset int) *receipt.Leaf {
 		t.Helper()
 		d.retire(incremental.Position{Topic: name, Offset: int64(offset)}.String())
 		head, err := d.store.LogHead()
@@ -315,14 +315,14 @@ func TestSampleThatLacksRowsIsToldOf(t *testing.T) {
 			}
 			var l *receipt.Leaf
 			if l, err = receipt.DecodeLeaf(record.Leaf); err == nil && l.Kind == receipt.Retired {
-				return l.Scope
+				return l
 			}
 		}
 		t.Fatalf("there is no receipt: %v", err)
 		panic("unreachable")
 	}
-	if scope := retire(gone); scope[receipt.Sample] != receipt.Done {
-		t.Errorf("the sample of the first receipt is %v", scope.Names())
+	if l := retire(gone); l.Scope[receipt.Sample] != receipt.Done || l.Lacking != 0 {
+		t.Errorf("the sample of the first receipt is %v, with %d blocks", l.Scope.Names(), l.Lacking)
 	}
 	for i := gone + 1; i < gone+blocks-staying; i++ {
 		retire(i)
@@ -334,8 +334,8 @@ func TestSampleThatLacksRowsIsToldOf(t *testing.T) {
 			t.Fatalf("%+v; %s", got, d.problems())
 		}
 	}
-	if scope := retire(blocks - 1); scope[receipt.Sample] != receipt.Partial {
-		t.Errorf("the sample of a receipt is %v while it lacks rows", scope.Names())
+	if l := retire(blocks - 1); l.Scope[receipt.Sample] != receipt.Partial || l.Lacking != gone {
+		t.Errorf("the sample of a receipt is %v, with %d blocks, while it lacks rows of %d", l.Scope.Names(), l.Lacking, gone)
 	}
 	for i := range gone {
 		retire(i)

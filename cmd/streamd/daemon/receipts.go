@@ -304,8 +304,8 @@ func (r *receipts) earlier(ctx context.Context, request *httpapi.Selector, names
 func (r *receipts) complete(l *live.Departure) (settings []byte) {
 	settings = r.settings()
 	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, sha256.Sum256(settings), r.scope(l.Kind, l.Based)
-	if l.Scope[receipt.Sample] == receipt.Done && r.live.Lacking() > 0 {
-		l.Scope[receipt.Sample] = receipt.Partial
+	if n := r.live.Lacking(); l.Scope[receipt.Sample] == receipt.Done && n > 0 {
+		l.Scope[receipt.Sample], l.Lacking = receipt.Partial, int64(n)
 	}
 	if l.Blocks > 0 && l.Kind != receipt.Restored && l.Kind != receipt.Returned {
 		l.LogUntil = r.retention.until(l.Latest)

@@ -48,7 +48,7 @@ type receiptReport struct {
 	Kind       receipt.Kind      `json:"kind"`
 	Blocks     int64             `json:"blocks"`
 	Rows       int64             `json:"rows"`
-	Passing    int64             `json:"passing"` // blocks that came and went, or went and came back, between two saves
+	Passing    int64             `json:"passing"`        // blocks that came and went, or went and came back, between two saves
 	Lacking    int64             `json:"lacking_blocks"` // live blocks of which the sample lacks rows
 	Earliest   time.Time         `json:"earliest"`
 	Latest     time.Time         `json:"latest"`

@@ -24,6 +24,8 @@ import (
 type Block struct {
 	Entry retire.Entry // its time is rounded to the millisecond
 	Part  *sample.Part // nil without a part
+	// Digest is that of the block's summary in the features. Save computes it where it is zero.
+	Digest [sha256.Size]byte
 }
 
 // Part is the part of the row sample that a live block has.
@@ -296,7 +298,7 @@ func (p *Prepared) write(w *writer, put []*Block, digests [][sha256.Size]byte) e
 			return err
 		}
 	}
-	if err := w.putSpaces(p.spaces, p.otherFeatures()); err != nil {
+	if err := w.putSpaces(p.spaces, put, p.otherFeatures()); err != nil {
 		return err
 	}
 	if err := w.putReceipts(c.Receipts); err != nil {
@@ -375,12 +377,20 @@ func (p *Prepared) digests(put []*Block) ([][sha256.Size]byte, error) {
 		if i >= len(summaries) || summaries[i].ID != b.Entry.ID {
 			return nil, fmt.Errorf("from block %q on, the blocks that are put are not those of the summaries in the features", b.Entry.ID)
 		}
-		digests[i] = summaries[i].Summary.Digest()
+		digests[i] = b.digestOf(summaries[i].Summary)
 	}
 	if len(summaries) > len(put) {
 		return nil, fmt.Errorf("the features have %d summaries for the %d blocks that are put", len(summaries), len(put))
 	}
 	return digests, nil
+}
+
+// digestOf is the digest of the block's summary in the features.
+func (b *Block) digestOf(s *incremental.Summary) [sha256.Size]byte {
+	if b.Digest == ([sha256.Size]byte{}) {
+		return s.Digest()
+	}
+	return b.Digest
 }
 
 // byID lists elements ordered by id, the order in which bbolt takes keys fastest.
@@ -934,9 +944,9 @@ func (w *writer) putPart(id string, p *sample.Part) error {
 	return nil
 }
 
-// putSpaces makes the spaces those of a change. others says that the features have
-// changed since the last save.
-func (w *writer) putSpaces(spaces []preparedSpace, others bool) error {
+// putSpaces makes the spaces those of a change. put are its blocks in the order of ids. others says
+// that the features have changed since the last save.
+func (w *writer) putSpaces(spaces []preparedSpace, put []*Block, others bool) error {
 	for _, r := range w.spaces {
 		if !slices.ContainsFunc(spaces, func(s preparedSpace) bool { return s.Number == r.number }) {
 			if err := w.deleteSpace(r.number); err != nil {
@@ -946,7 +956,7 @@ func (w *writer) putSpaces(spaces []preparedSpace, others bool) error {
 	}
 	for i := range spaces {
 		s := &spaces[i]
-		if err := w.putSpace(s, others && s.Number == Features); err != nil {
+		if err := w.putSpace(s, put, others && s.Number == Features); err != nil {
 			return fmt.Errorf("space %d: %w", s.Number, err)
 		}
 	}
@@ -974,7 +984,7 @@ func (w *writer) deleteSpace(number uint32) error {
 }
 
 // putSpace writes a space. It always writes the state if the names have changed.
-func (w *writer) putSpace(s *preparedSpace, others bool) error {
+func (w *writer) putSpace(s *preparedSpace, put []*Block, others bool) error {
 	r := spaceRecord{number: s.Number}
 	if i := slices.IndexFunc(w.spaces, func(r spaceRecord) bool { return r.number == s.Number }); i >= 0 {
 		r = w.spaces[i]
@@ -989,7 +999,7 @@ func (w *writer) putSpace(s *preparedSpace, others bool) error {
 	if err := w.putSources(&r, s.Sources); err != nil {
 		return err
 	}
-	if err := w.putSummaries(&r, s.Put); err != nil {
+	if err := w.putSummaries(&r, s.Put, put); err != nil {
 		return err
 	}
 	states := s.states
@@ -1033,32 +1043,42 @@ func (w *writer) putSources(r *spaceRecord, ids []string) error {
 	return nil
 }
 
-// putSummaries adds or replaces summaries of live blocks in a space.
-func (w *writer) putSummaries(r *spaceRecord, all []Summary) error {
+// putSummaries adds or replaces summaries of live blocks in a space. put are blocks of the same
+// change in the order of ids.
+func (w *writer) putSummaries(r *spaceRecord, all []Summary, put []*Block) error {
 	saved := finder{cursor: w.tx.Bucket(bucketSummaries).Cursor()}
 	sorted := byID(all, func(p *Summary) string { return p.ID })
 	for i, p := range sorted {
 		if i > 0 && p.ID == sorted[i-1].ID {
 			return fmt.Errorf("block %q is put twice", p.ID)
 		}
-		e, _, err := decodeBlock(p.ID, w.tx.Bucket(bucketBlocks).Get([]byte(p.ID)))
-		if err != nil {
-			return fmt.Errorf("block %q: %w", p.ID, err)
+		for len(put) > 0 && put[0].Entry.ID < p.ID {
+			put = put[1:]
 		}
-		if p.Summary.Rows() != e.Rows {
-			return fmt.Errorf("block %q has %d rows in the ledger, its summary %d", p.ID, e.Rows, p.Summary.Rows())
+		var rows int64
+		if len(put) > 0 && put[0].Entry.ID == p.ID {
+			rows = put[0].Entry.Rows
+		} else {
+			e, _, err := decodeBlock(p.ID, w.tx.Bucket(bucketBlocks).Get([]byte(p.ID)))
+			if err != nil {
+				return fmt.Errorf("block %q: %w", p.ID, err)
+			}
+			rows = e.Rows
+		}
+		if p.Summary.Rows() != rows {
+			return fmt.Errorf("block %q has %d rows in the ledger, its summary %d", p.ID, rows, p.Summary.Rows())
 		}
 		key := blockKey(r.number, p.ID)
 		if old := saved.find(key); old != nil {
 			r.summaries.removeKeyed(key, old)
-			r.rows -= e.Rows
+			r.rows -= rows
 		}
 		value := w.encode(p.Summary.AppendBinary)
 		if err := w.putValue(bucketSummaries, key, value); err != nil {
 			return err
 		}
 		r.summaries.addKeyed(key, value)
-		r.rows += e.Rows
+		r.rows += rows
 	}
 	return nil
 }

@@ -374,7 +374,7 @@ func (l *Set) include(e retire.Entry, k Kept) {
 		}
 	}
 	l.receipts.put(&e, k.Summary)
-	l.putBlock(snapshot.Block{Entry: e, Part: k.part})
+	l.putBlock(snapshot.Block{Entry: e, Part: k.part, Digest: k.digest})
 	l.index(&e)
 	l.fading.moved(e.Time)
 	delete(l.gone, e.ID)

@@ -883,6 +883,21 @@ func TestPageShowsEpochs(t *testing.T) {
 	}
 }
 
+// The first screen says when the served model was made, and whether a restart would have its blocks.
+func TestPageSaysWhatIsSaved(t *testing.T) {
+	for want, set := range map[string]func(*model.Served){
+		"ago, saved":                             func(s *model.Served) {},
+		"ago, its last blocks are not saved yet": func(s *model.Served) { s.Durable = false },
+		"served model none yet":                  func(s *model.Served) { s.Model, s.Durable = nil, true },
+	} {
+		f := newFake()
+		set(f.served)
+		if text := textOf(viewOf(f, viewOverview)); !strings.Contains(text, "served model") || !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q: %s", want, text)
+		}
+	}
+}
+
 // What is shown of long names that stand beside each other differs, and is short.
 func TestNames(t *testing.T) {
 	long := strings.Repeat("x", 100)

@@ -360,7 +360,7 @@ func (m *naive) begin(side receipt.Side) {
 // opened again.
 func TestLiveSetBesideLists(t *testing.T) {
 	happened := map[string]int{}
-	for seed := range uint64(40) {
+	for seed := range uint64(32) {
 		r := rand.New(rand.NewPCG(65, seed))
 		cfg := liveConfig(int(3*(seed%2)), []int{0, 1000}[seed/2%2])
 		cfg.Limits.Classes = 3

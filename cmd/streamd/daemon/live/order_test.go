@@ -2,6 +2,7 @@ package live
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -317,6 +318,51 @@ func TestReceiptsNameTheBasis(t *testing.T) {
 			if all := l.TakeDepartures(); len(all) != 1 || all[0].Based != again {
 				t.Errorf("then a block that is no source, after %q, stale: %t: %+v", ids, stale, all)
 			}
+		}
+	}
+}
+
+// A block is admitted while the sums of its features and classes have room, also where it would be
+// the first.
+func TestAdmissionByMemory(t *testing.T) {
+	l, _ := openSet(t, 0, func(cfg *config.Config) *memory.Budget {
+		cfg.Limits.Classes = 100
+		return memory.New(cfg, 64<<20)
+	})
+	l.Fix(nil)
+	labels := func(n int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprint(i))
+		}
+		return all
+	}
+	for _, c := range []struct {
+		features, classes int
+		fits              bool
+	}{{3, 2, true}, {3, 50, true}, {3000, 2, false}, {40, 2, true}, {600, 60, false}} {
+		err := l.Admits(Candidate{Labels: labels(c.classes), Features: c.features})
+		var limit memory.LimitError
+		if errors.As(err, &limit) != !c.fits || err != nil && c.fits {
+			t.Errorf("%d features of %d classes: %v", c.features, c.classes, err)
+		}
+		l.measure() // as if it had not come
+	}
+}
+
+// The coordinates of a basis have the kernel as regulariser where that is configured.
+func TestRegulariserOfABasis(t *testing.T) {
+	gaussian, err := kernels.Gaussian(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	basis, err := kernels.NewMap(gaussian, 2, []float64{0, 0, 1, 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for by, want := range map[config.Regulariser]bool{config.RegulariserKernel: true, config.RegulariserIdentity: false} {
+		c := newCoordinates(7, basis, &model.Reduction{}, by)
+		if m := c.Moments(incremental.NewState(c.Names)); (m.Regulariser() != nil) != want || c.Size() != 2 || c.space().Number != 7 {
+			t.Errorf("%v: %d coordinates with a regulariser: %t", by, c.Size(), m.Regulariser() != nil)
 		}
 	}
 }

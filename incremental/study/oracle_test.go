@@ -656,7 +656,7 @@ func TestEvenCosts(t *testing.T) {
 		for c := range classes {
 			h.model.Classes = append(h.model.Classes, fmt.Sprintf("%02d", c))
 			if c != 1 {
-				h.codes, h.weight = append(h.codes, int32(c), int32(c)), append(h.weight, float64(1+c), 1)
+				h.codes, h.weight = append(h.codes, int32(c), int32(c)), append(h.weight, float64(1+c)/64, 1./64)
 			}
 		}
 		got := h.even(want)
@@ -675,7 +675,7 @@ func TestEvenCosts(t *testing.T) {
 		}
 		for _, p := range got.Prices {
 			c := slices.Index(h.model.Classes, p.Class)
-			if want := min(all/float64(2+c)/float64(classes-1), decision.MostCost); c == 1 || p.Answer == p.Class || math.Abs(p.Cost-want) > 1e-12*want {
+			if want := min(64*all/float64(2+c)/float64(classes-1), decision.MostCost); c == 1 || p.Answer == p.Class || math.Abs(p.Cost-want) > 1e-12*want {
 				t.Errorf("%d classes: %+v, want the cost %v", classes, p, want)
 			}
 		}

@@ -130,6 +130,21 @@ func TestBySizeOfShortRanks(t *testing.T) {
 	if _, err := s.BySize(ended, l.sample(), everyRow, byDeviation); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
+	narrow := overlapping(24, 50)
+	for _, b := range narrow {
+		b.Features, b.Columns = b.Features[:2], b.Columns[:2]
+	}
+	two := newLive(t, narrow, 4, 700, nil)
+	s = New(&two.Problem, Options{Planes: incremental.Options{Nu: 1}})
+	if _, err := s.Solve(); err != nil {
+		t.Fatal(err)
+	}
+	got, err = s.BySize(t.Context(), two.sample(), everyRow, func(_ context.Context, _ *incremental.Moments, most int) ([]int, error) {
+		return []int{1, 0}[:most], nil
+	})
+	if err != nil || len(got) != 2 || got[0].Coordinates != 1 || got[1].Coordinates != 2 {
+		t.Errorf("of two coordinates %+v, %v", got, err)
+	}
 	want := []int{1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500}
 	if got := sizesTo(500); !slices.Equal(got, want) {
 		t.Errorf("sizes to 500 are %v", got)

@@ -84,6 +84,11 @@ func TestPublishedCosignature(t *testing.T) {
 
 func TestParseWitness(t *testing.T) {
 	w := mustWitness(t, remora)
+	for n := range cosignatureSize + 2 { // of any length
+		if w.Verify("text\n", make([]byte, n)) {
+			t.Errorf("%d bytes are a cosignature", n)
+		}
+	}
 	if w.Name() != "remora.n621.de" || w.KeyHash() != 0xda77ade7 {
 		t.Errorf("%+v", w)
 	}

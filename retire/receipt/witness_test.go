@@ -85,7 +85,7 @@ func TestPublishedCosignature(t *testing.T) {
 func TestParseWitness(t *testing.T) {
 	w := mustWitness(t, remora)
 	for n := range cosignatureSize + 2 { // of any length
-		if w.Verify("text\n", make([]byte, n)) {
+		if w.Verify([]byte("text\n"), make([]byte, n)) {
 			t.Errorf("%d bytes are a cosignature", n)
 		}
 	}

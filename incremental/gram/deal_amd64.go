@@ -15,9 +15,9 @@ import (
 // The places of the rows are the same for all columns, so they are planned once per
 // stretch. Per class, a column then takes two permutations and one aligned store for 32
 // rows of 4 bytes in AVX-512, and one permutation and one unaligned store for 8 rows in
-// AVX2. Compressing each column and storing it behind the waiting rows would be slower,
-// because most of those stores cross a cache line. So would gathering rows by sorted
-// indices.
+// AVX2. Two classes share the permutation in AVX2. Compressing each column and storing it
+// behind the waiting rows would be slower, because most of those stores cross a cache line.
+// So would gathering rows by sorted indices.
 const (
 	ringRows     = 2 * stretch
 	ringStride32 = ringRows*4 + 64
@@ -32,7 +32,16 @@ type dealing struct {
 	planSize int        // bytes
 	planners [2]planner // for 4-byte and for 8-byte elements
 	deals    [Uint64 + 1]kindDeals
+
+	// pairPlanners, if any, and pairDeals are for two classes at once. They fill the ring of
+	// class 1 downwards: position p is row ringRows−1−p. packBack packs from such rings.
+	pairPlanners [2]pairPlanner
+	pairDeals    [Uint64 + 1]pairKindDeals
+	packBack     *packers
 }
+
+// pairKindDeals are kindDeals for two classes at once.
+type pairKindDeals struct{ one, five pairDeal }
 
 // kindDeals deal one column of a kind at a time, and five if that kernel exists.
 type kindDeals struct{ one, five deal }
@@ -40,6 +49,9 @@ type kindDeals struct{ one, five deal }
 type (
 	planner = func(plan *byte, codes *int32, rows int, keep *byte, class, position int) (next int)
 	deal    = func(ring, columns *byte, from, rows int, plan *byte)
+
+	pairPlanner = func(plan *byte, codes *int32, rows int, keep *byte, first, second int) (next, nextSecond int)
+	pairDeal    = func(ring, second, columns *byte, from, rows int, plan *byte)
 )
 
 type dealer struct {
@@ -51,6 +63,7 @@ type dealer struct {
 	alike    []int    // for each source, the number of columns from it on that can be dealt together
 	rings    []Column // as many for each class
 	memory   []byte
+	pair     bool                 // two classes are dealt at once
 	widths   int                  // 2: there are 8-byte elements
 	keep     [stretch / 64]uint64 // bit r: row r is to be dealt
 	codes    [stretch]int32       // of a block that is shorter than a stretch
@@ -104,11 +117,31 @@ func (k *Kernel) addDealt(sum *Sums, class, position, rows int, weighted bool) {
 		k.addFused(sum, columns, from, rows)
 		return
 	}
-	k.variant.pack(k.tile, columns, from, from+rows, k.origin)
+	if z.pair && class == 1 {
+		z.packBack(k.tile, columns, from, rows, k.origin)
+	} else {
+		k.variant.pack(k.tile, columns, from, from+rows, k.origin)
+	}
 	if weighted {
 		n--
 	}
 	k.addTile(sum, n, rows, weighted)
+}
+
+// packBack is the variant's pack for rings that are filled downwards.
+func (z *dealer) packBack(tile []float64, columns []Column, from, rows int, c []float64) {
+	whole := rows / lanes
+	for j := 0; whole > 0 && j < len(columns); {
+		kind, count := columns[j].kind, alike(columns[j:])
+		first := ringRows - lanes - from
+		z.dealing.packBack[kind](&tile[j*tileStride], bytesOf(columns[j:]), count, first*kind.size(), &c[j], whole)
+		j += count
+	}
+	for j := range columns {
+		for r := whole * lanes; r < rows; r++ {
+			tile[j*tileStride+r] = columns[j].At(ringRows-1-from-r) - c[j]
+		}
+	}
 }
 
 // prepare lays out rings for the columns of a block.
@@ -136,6 +169,7 @@ func (z *dealer) prepare(d *dealing, classes int, columns []Column, weights []fl
 	n := len(z.sources)
 	z.memory = grow(z.memory, classes*size+64)
 	next := unsafe.Pointer(aligned(z.memory))
+	z.pair = classes == 2 && d.pairPlanners[0] != nil
 	for class := range classes {
 		if class > 0 {
 			z.rings = append(z.rings, z.rings[:n]...)
@@ -205,10 +239,18 @@ func (z *dealer) plan(codes []int32) {
 		copy(z.codes[:], codes)
 		codes = z.codes[:]
 	}
-	for class, position := range z.position {
-		for i, plan := range z.dealing.planners[:z.widths] {
-			z.next[class] = plan(z.planOf(class, 4<<i), &codes[0], rows, (*byte)(unsafe.Pointer(&z.keep)), class, position)
+	keep := (*byte)(unsafe.Pointer(&z.keep))
+	for i := range z.widths {
+		if z.pair {
+			plan := z.dealing.pairPlanners[i]
+			z.next[0], z.next[1] = plan(z.planOf(0, 4<<i), &codes[0], rows, keep, z.position[0], z.position[1])
+			continue
 		}
+		for class, position := range z.position {
+			z.next[class] = z.dealing.planners[i](z.planOf(class, 4<<i), &codes[0], rows, keep, class, position)
+		}
+	}
+	for class, position := range z.position {
 		kept -= z.next[class] - position
 	}
 	if kept != 0 {
@@ -225,16 +267,21 @@ func (z *dealer) deal(from, to int) {
 			z.one[0] = z.loosen(columns[0], from, to)
 			columns, first, count = z.one[:], 0, 1
 		}
-		kind := columns[0].kind
-		do := z.dealing.deals[kind].one
-		if five := z.dealing.deals[kind].five; count >= dealBlock && five != nil {
-			do, count = five, dealBlock
+		kind, size := columns[0].kind, z.rings[j].kind.size()
+		one, pair := z.dealing.deals[kind], z.dealing.pairDeals[kind]
+		do, both := one.one, pair.one
+		if count >= dealBlock && one.five != nil {
+			do, both, count = one.five, pair.five, dealBlock
 		} else {
 			count = 1
 		}
-		size := z.rings[j].kind.size()
-		for class := range z.position {
-			do((*byte)(z.rings[class*n+j].base), bytesOf(columns), first*kind.size(), wholeGroups(to-from), z.planOf(class, size))
+		at, rows := first*kind.size(), wholeGroups(to-from)
+		if z.pair {
+			both((*byte)(z.rings[j].base), (*byte)(z.rings[n+j].base), bytesOf(columns), at, rows, z.planOf(0, size))
+		} else {
+			for class := range z.position {
+				do((*byte)(z.rings[class*n+j].base), bytesOf(columns), at, rows, z.planOf(class, size))
+			}
 		}
 		j += count
 	}
@@ -269,6 +316,13 @@ type planAVX2 struct {
 	spill [32]byte
 }
 
+// A planPairAVX2 is a plan for two classes.
+type planPairAVX2 struct {
+	list   [64][32]byte // of each group
+	slots  [2][64]int32 // of each group, by class
+	spills [2][32]byte
+}
+
 var dealAVX512 = dealing{
 	narrow:   true,
 	planSize: int(unsafe.Sizeof(planAVX512{})),
@@ -283,7 +337,7 @@ var dealAVX512 = dealing{
 }
 
 var dealAVX2 = dealing{
-	planSize: int(unsafe.Sizeof(planAVX2{})),
+	planSize: int(unsafe.Sizeof(planPairAVX2{})), // the larger one
 	planners: [...]planner{plan32AVX2, plan64AVX2},
 	deals: [...]kindDeals{
 		Float32: {deal32x1AVX2, deal32x5AVX2}, Float64: {deal64x1AVX2, deal64x5AVX2},
@@ -291,5 +345,18 @@ var dealAVX2 = dealing{
 		Int32: {deal32x1AVX2, deal32x5AVX2}, Int64: {deal64x1AVX2, deal64x5AVX2},
 		Uint8: {one: dealUint8x1AVX2}, Uint16: {one: dealUint16x1AVX2},
 		Uint32: {deal32x1AVX2, deal32x5AVX2}, Uint64: {deal64x1AVX2, deal64x5AVX2},
+	},
+	pairPlanners: [...]pairPlanner{planPair32AVX2, planPair64AVX2},
+	pairDeals: [...]pairKindDeals{
+		Float32: {dealPair32x1AVX2, dealPair32x5AVX2}, Float64: {dealPair64x1AVX2, dealPair64x5AVX2},
+		Int8: {one: dealPairInt8x1AVX2}, Int16: {one: dealPairInt16x1AVX2},
+		Int32: {dealPair32x1AVX2, dealPair32x5AVX2}, Int64: {dealPair64x1AVX2, dealPair64x5AVX2},
+		Uint8: {one: dealPairUint8x1AVX2}, Uint16: {one: dealPairUint16x1AVX2},
+		Uint32: {dealPair32x1AVX2, dealPair32x5AVX2}, Uint64: {dealPair64x1AVX2, dealPair64x5AVX2},
+	},
+	packBack: &packers{
+		Float32: packBackFloat32AVX2, Float64: packBackFloat64AVX2,
+		Int32: packBackInt32AVX2, Int64: packBackInt64AVX2,
+		Uint32: packBackUint32AVX2, Uint64: packBackUint64AVX2,
 	},
 }

@@ -12,6 +12,7 @@ func TestLayoutOfTheAssembly(t *testing.T) {
 	var c Column
 	var p512 planAVX512
 	var p2 planAVX2
+	var pair planPairAVX2
 	var w narrow
 	for what, numbers := range map[string][2]uintptr{
 		"size of a Column":         {unsafe.Sizeof(c), 32},
@@ -38,6 +39,10 @@ func TestLayoutOfTheAssembly(t *testing.T) {
 		"rows in a plan, AVX2":     {unsafe.Offsetof(p2.list), 0},
 		"slot in a plan, AVX2":     {unsafe.Offsetof(p2.slot), 64 * 32},
 		"spill in a plan, AVX2":    {unsafe.Offsetof(p2.spill), 64*32 + 64*4},
+		"size of a pair's plan":    {unsafe.Sizeof(pair), 64*32 + 2*64*4 + 2*32},
+		"rows in a pair's plan":    {unsafe.Offsetof(pair.list), 0},
+		"slots in a pair's plan":   {unsafe.Offsetof(pair.slots), 64 * 32},
+		"spills in a pair's plan":  {unsafe.Offsetof(pair.spills), 64*32 + 2*64*4},
 	} {
 		if numbers[0] != numbers[1] {
 			t.Errorf("%s: %d, the assembly has %d", what, numbers[0], numbers[1])

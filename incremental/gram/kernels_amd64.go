@@ -404,6 +404,13 @@ func plan32AVX512(plan *byte, codes *int32, rows int, keep *byte, class int, pos
 //go:noescape
 func plan32AVX2(plan *byte, codes *int32, rows int, keep *byte, class int, position int) (next int)
 
+// planPair32AVX2 plans the places of those rows that are in keep and of class 0 or 1.
+// These have first and second positions already. It returns how many they have then. rows is
+// a multiple of 32 above 0, up to a stretch.
+//
+//go:noescape
+func planPair32AVX2(plan *byte, codes *int32, rows int, keep *byte, first int, second int) (next int, nextSecond int)
+
 // plan64AVX512 plans the places of those rows that are in keep and of the class,
 // which has position rows already, and returns how many it has then. rows is a multiple
 // of 32 above 0, up to a stretch.
@@ -417,6 +424,13 @@ func plan64AVX512(plan *byte, codes *int32, rows int, keep *byte, class int, pos
 //
 //go:noescape
 func plan64AVX2(plan *byte, codes *int32, rows int, keep *byte, class int, position int) (next int)
+
+// planPair64AVX2 plans the places of those rows that are in keep and of class 0 or 1.
+// These have first and second positions already. It returns how many they have then. rows is
+// a multiple of 32 above 0, up to a stretch.
+//
+//go:noescape
+func planPair64AVX2(plan *byte, codes *int32, rows int, keep *byte, first int, second int) (next int, nextSecond int)
 
 // deal32x5AVX512 copies rows of 5 columns, from byte from on, to their planned
 // places in the ring, and prefetches the next stretch.
@@ -442,6 +456,18 @@ func deal32x5AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 //go:noescape
 func deal32x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 
+// dealPair32x5AVX2 copies rows of 5 columns, from byte from on, to their planned
+// places in the rings of class 0 and of class 1, and prefetches the next stretch.
+//
+//go:noescape
+func dealPair32x5AVX2(ring *byte, second *byte, columns *byte, from int, rows int, plan *byte)
+
+// dealPair32x1AVX2 copies rows of 1 columns, from byte from on, to their planned
+// places in the rings of class 0 and of class 1, and prefetches the next stretch.
+//
+//go:noescape
+func dealPair32x1AVX2(ring *byte, second *byte, columns *byte, from int, rows int, plan *byte)
+
 // deal64x5AVX512 copies rows of 5 columns, from byte from on, to their planned
 // places in the ring, and prefetches the next stretch.
 //
@@ -466,6 +492,18 @@ func deal64x5AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 //go:noescape
 func deal64x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 
+// dealPair64x5AVX2 copies rows of 5 columns, from byte from on, to their planned
+// places in the rings of class 0 and of class 1, and prefetches the next stretch.
+//
+//go:noescape
+func dealPair64x5AVX2(ring *byte, second *byte, columns *byte, from int, rows int, plan *byte)
+
+// dealPair64x1AVX2 copies rows of 1 columns, from byte from on, to their planned
+// places in the rings of class 0 and of class 1, and prefetches the next stretch.
+//
+//go:noescape
+func dealPair64x1AVX2(ring *byte, second *byte, columns *byte, from int, rows int, plan *byte)
+
 // dealInt8x1AVX512 copies rows of 1 columns, from byte from on, to their planned
 // places in the ring, and prefetches the next stretch.
 //
@@ -477,6 +515,12 @@ func dealInt8x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte)
 //
 //go:noescape
 func dealInt8x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
+
+// dealPairInt8x1AVX2 copies rows of 1 columns, from byte from on, to their planned
+// places in the rings of class 0 and of class 1, and prefetches the next stretch.
+//
+//go:noescape
+func dealPairInt8x1AVX2(ring *byte, second *byte, columns *byte, from int, rows int, plan *byte)
 
 // dealInt16x1AVX512 copies rows of 1 columns, from byte from on, to their planned
 // places in the ring, and prefetches the next stretch.
@@ -490,6 +534,12 @@ func dealInt16x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte
 //go:noescape
 func dealInt16x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 
+// dealPairInt16x1AVX2 copies rows of 1 columns, from byte from on, to their planned
+// places in the rings of class 0 and of class 1, and prefetches the next stretch.
+//
+//go:noescape
+func dealPairInt16x1AVX2(ring *byte, second *byte, columns *byte, from int, rows int, plan *byte)
+
 // dealUint8x1AVX512 copies rows of 1 columns, from byte from on, to their planned
 // places in the ring, and prefetches the next stretch.
 //
@@ -501,6 +551,12 @@ func dealUint8x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byte
 //
 //go:noescape
 func dealUint8x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
+
+// dealPairUint8x1AVX2 copies rows of 1 columns, from byte from on, to their planned
+// places in the rings of class 0 and of class 1, and prefetches the next stretch.
+//
+//go:noescape
+func dealPairUint8x1AVX2(ring *byte, second *byte, columns *byte, from int, rows int, plan *byte)
 
 // dealUint16x1AVX512 copies rows of 1 columns, from byte from on, to their planned
 // places in the ring, and prefetches the next stretch.
@@ -514,6 +570,12 @@ func dealUint16x1AVX512(ring *byte, columns *byte, from int, rows int, plan *byt
 //go:noescape
 func dealUint16x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 
+// dealPairUint16x1AVX2 copies rows of 1 columns, from byte from on, to their planned
+// places in the rings of class 0 and of class 1, and prefetches the next stretch.
+//
+//go:noescape
+func dealPairUint16x1AVX2(ring *byte, second *byte, columns *byte, from int, rows int, plan *byte)
+
 // packFloat32AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
 //
@@ -526,6 +588,12 @@ func packFloat32AVX512(tile *float64, columns *byte, count int, from int, origin
 //go:noescape
 func packFloat32AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
+// packBackFloat32AVX2 is packFloat32AVX2 for columns whose rows go downwards in memory. The first
+// 8 rows are those from byte from on, the last one first, and the next 8 are before them.
+//
+//go:noescape
+func packBackFloat32AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
 // packFloat64AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
 //
@@ -537,6 +605,12 @@ func packFloat64AVX512(tile *float64, columns *byte, count int, from int, origin
 //
 //go:noescape
 func packFloat64AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
+// packBackFloat64AVX2 is packFloat64AVX2 for columns whose rows go downwards in memory. The first
+// 8 rows are those from byte from on, the last one first, and the next 8 are before them.
+//
+//go:noescape
+func packBackFloat64AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
 // packInt8AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
@@ -574,6 +648,12 @@ func packInt32AVX512(tile *float64, columns *byte, count int, from int, origin *
 //go:noescape
 func packInt32AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
+// packBackInt32AVX2 is packInt32AVX2 for columns whose rows go downwards in memory. The first
+// 8 rows are those from byte from on, the last one first, and the next 8 are before them.
+//
+//go:noescape
+func packBackInt32AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
 // packInt64AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
 //
@@ -585,6 +665,12 @@ func packInt64AVX512(tile *float64, columns *byte, count int, from int, origin *
 //
 //go:noescape
 func packInt64AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
+// packBackInt64AVX2 is packInt64AVX2 for columns whose rows go downwards in memory. The first
+// 8 rows are those from byte from on, the last one first, and the next 8 are before them.
+//
+//go:noescape
+func packBackInt64AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
 // packUint8AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
@@ -622,6 +708,12 @@ func packUint32AVX512(tile *float64, columns *byte, count int, from int, origin 
 //go:noescape
 func packUint32AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 
+// packBackUint32AVX2 is packUint32AVX2 for columns whose rows go downwards in memory. The first
+// 8 rows are those from byte from on, the last one first, and the next 8 are before them.
+//
+//go:noescape
+func packBackUint32AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
 // packUint64AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
 //
@@ -633,3 +725,9 @@ func packUint64AVX512(tile *float64, columns *byte, count int, from int, origin 
 //
 //go:noescape
 func packUint64AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
+
+// packBackUint64AVX2 is packUint64AVX2 for columns whose rows go downwards in memory. The first
+// 8 rows are those from byte from on, the last one first, and the next 8 are before them.
+//
+//go:noescape
+func packBackUint64AVX2(tile *float64, columns *byte, count int, from int, origin *float64, groups int)

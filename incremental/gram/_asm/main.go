@@ -35,6 +35,10 @@ const (
 
 	planSlotAVX2  = 64 * 32
 	planSpillAVX2 = planSlotAVX2 + 64*4
+
+	// The fields of a plan for two classes, by class.
+	pairSlotAVX2  = 64 * 32
+	pairSpillAVX2 = pairSlotAVX2 + 2*64*4
 )
 
 func main() {
@@ -66,10 +70,12 @@ func main() {
 		ordersTables(size)
 		planAVX512(size)
 		planAVX2(size)
+		planPairAVX2(size)
 	}
 	for _, l := range loaders {
 		deals(dealAVX512, l)
 		deals(dealAVX2, l)
+		deals(dealPairAVX2, l)
 	}
 	for _, k := range kinds {
 		pack("AVX512", ZMM, k.name, k.size, k.load)
@@ -77,6 +83,9 @@ func main() {
 			k.avx2 = k.load
 		}
 		pack("AVX2", YMM, k.name, k.size, k.avx2)
+		if k.size >= 4 {
+			packBackAVX2(k.name, k.size, k.avx2)
+		}
 	}
 	Generate()
 	if err := writeNEON("../kernels_arm64.s", "../kernels_arm64.go"); err != nil {

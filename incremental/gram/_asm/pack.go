@@ -110,3 +110,38 @@ func pack(variant string, register func() VecVirtual, name string, size int, loa
 	VZEROUPPER()
 	RET()
 }
+
+// packBackAVX2 writes the routine that packs the columns of a ring that is filled downwards.
+// The numbers are reversed after their conversion.
+func packBackAVX2(name string, size int, load load) {
+	function("packBack"+name+"AVX2",
+		"func(tile *float64, columns *byte, count, from int, origin *float64, groups int)",
+		`is pack%sAVX2 for columns whose rows go downwards in memory. The first
+8 rows are those from byte from on, the last one first, and the next 8 are before them.`, name)
+	tile, columns, count := pointer("tile"), pointer("columns"), pointer("count")
+	from, origin, end := pointer("from"), pointer("origin"), pointer("groups")
+	SHLQ(Imm(3), end)
+	Label("column")
+	source, row, c := GP64(), GP64(), YMM()
+	MOVQ(Mem{Base: columns}, source)
+	ADDQ(from, source)
+	VBROADCASTSD(Mem{Base: origin}, c)
+	XORQ(row, row)
+	loop("rows", row, end, 8, func() {
+		for r := 0; r < 8; r += 4 {
+			x := YMM()
+			load(Mem{Base: source, Disp: (4 - r) * size}, x)
+			VPERMPD(Imm(0b00011011), x, x)
+			VSUBPD(c, x, x)
+			VMOVUPD(x, Mem{Base: tile, Index: row, Scale: 8, Disp: r * 8})
+		}
+		SUBQ(Imm(uint64(8*size)), source)
+	})
+	ADDQ(U32(columnSize), columns)
+	ADDQ(U32(8), origin)
+	ADDQ(U32(tileStride), tile)
+	DECQ(count)
+	JNZ(LabelRef("column"))
+	VZEROUPPER()
+	RET()
+}

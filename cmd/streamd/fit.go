@@ -428,6 +428,7 @@ type fit struct {
 	sums       *sums
 	uncounted  bool // sums have no features
 	model      *incremental.Model
+	judged     *incremental.Model   // refined to compare it; nil: none was
 	foldModels []*incremental.Model // without each fold; nil: it has no rows
 	held       *study.HeldOut       // values of rows by foldModels; nil: they are to be found
 	rules      *study.Decided       // of labels, also without each fold
@@ -512,6 +513,11 @@ func (f *fit) tune(ctx context.Context, c *fitCmd) (*tuningReport, error) {
 	if y.Refines() {
 		f.refining = study.Always
 	}
+	for _, final := range t.Finals {
+		if final.Curve == t.Chosen && t.Curves[t.Chosen].Method != "" {
+			f.judged = final.Model
+		}
+	}
 	r := model.NewTuning(t)
 	return &tuningReport{
 		Folds: r.Folds, Criterion: r.Criterion, Nu: r.Nu, Best: r.Best, Points: r.Curves[t.Chosen].Points,
@@ -571,7 +577,7 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	if fold != none {
 		from = fmt.Sprintf("%s without fold %d of %d", f.data.path, fold+1, f.folds)
 	}
-	o := study.Options{Planes: f.optionsIn(in), Refine: f.refiner(in)}
+	o := study.Options{Planes: f.optionsIn(in), Refine: f.refiner(in), Coarse: fold != none}
 	if fold == none {
 		o.Refine = f.reporting(in)
 	}
@@ -590,14 +596,20 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	var standFor map[string]float64
 	_, sums := o.Refine.(newton.Method) // what it finds depends on no order of the rows
 	some := sums && f.blocks == nil && f.rows.stands(f.sums.whole)
-	if sums && f.blocks == nil && fold != none && o.Refine.Continues() && slices.Equal(m.Classes, f.model.Classes) {
-		near := *m // the planes of all rows are near
-		near.Planes = f.model.Planes
+	begin := f.model // the planes of all rows are near
+	if fold == none {
+		begin = f.judged
+	}
+	begins := sums && f.blocks == nil && begin != nil && o.Refine.Continues() && slices.Equal(m.Classes, begin.Classes)
+	if begins {
+		near := *m
+		near.Planes = begin.Planes
 		y.Use(&near, false)
 	}
 	switch {
 	case f.blocks != nil || some && fold != none && f.quick:
 		rows, standFor = f.rows.without(fold).study(in, whole, nil).All()
+	case some && begins && fold == none:
 	case some && o.Refine.Continues(): // few readings of the file are left
 		few, each := f.rows.without(fold).study(in, whole, nil).All()
 		if _, err := y.Refine(ctx, few, each); err != nil {

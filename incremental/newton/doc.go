@@ -63,10 +63,11 @@
 // C = ν and a constant feature −1.
 //
 // The gradient of plane r is z_r + Σ C (p_r − y_r) z, and the Hessian has for planes r and s the
-// block Σ C p_r ([r = s] − p_s) z z', and I. Each pass sums both. Newton's step is found by
-// conjugate gradients, preconditioned by the Hessian of each plane, the more exactly the nearer
-// the minimum is. A pass costs O(m·k²·n²), less where most rows are clear, a step O((k·n)²) for each of
-// some ten products and O(k·n³). There are at most 2,048 numbers k(n+1).
+// block Σ C p_r ([r = s] − p_s) z z', and I. A Hessian stays as long as steps contract: the
+// steps since correct it, by limited-memory BFGS (Nocedal 1980). A pass that sums it, too, costs
+// O(m·k²·n²), less where most rows are clear, and its Cholesky factor O((k·n)³). Other passes cost
+// O(m·k·n), and steps O((k·n)²). Where rows are not in memory each pass sums it. There are at most
+// 2,048 numbers k(n+1).
 //
 // # Stopping rule
 //
@@ -74,7 +75,7 @@
 // more step. A plane is done when the decrement is at most 2⁻⁵³ of f after an undamped
 // full step, and either the step left the set of active rows unchanged or the
 // decrement was that small before it too. It is also done when ½‖g‖², which bounds
-// f − min f unless there is another regulariser, is at most 2⁻⁵³ of f. Logistic is done when the decrement is at most 2⁻⁵³ of f;
+// f − min f unless there is another regulariser, is at most 2⁻⁵³ of f. Logistic is done when the decrement is at most 2⁻⁶⁰ of f;
 // ½‖g‖² is its duality gap, too, with the dual variables C (y − p). The dual is done when h(u) = 0 and the gap between f
 // and the dual objective is at most 2⁻³³ of f, or when the gap is at most 2⁻⁴⁶ of f.
 //

@@ -213,7 +213,7 @@ func TestLogisticDerivatives(t *testing.T) {
 			for i := range point {
 				point[i] = r.NormFloat64() / 3
 			}
-			if err := j.evaluate(context.Background(), point); err != nil {
+			if err := j.evaluate(context.Background(), point, true); err != nil {
 				t.Fatal(err)
 			}
 			value := func(z, gradient []float64) float64 {

@@ -565,6 +565,10 @@ func (s *solver) advance(p *plane) error {
 	p.decrement = -p.slope / 2
 	p.settled = p.damped == 0 && p.decrement <= tolerance*p.baseObjective
 	switch {
+	case s.coarse && p.damped == 0 && p.decrement <= coarse*p.baseObjective:
+		p.step(1) // it is there, and brings the plane nearer
+		p.base, p.done = p.point, true
+		return nil
 	case p.size == nil && p.norm*p.norm/2 <= tolerance*p.baseObjective,
 		p.settled && same,
 		p.settled && wasSettled && full:

@@ -60,6 +60,7 @@ type solver struct {
 	size      size        // of planes
 	seen      scaling     // the scaling of a chunk's columns
 	together  bool        // Logistic: planes are on their way together
+	coarse    bool        // Options.Coarse
 
 	planes    []*plane
 	passes    int

@@ -38,6 +38,9 @@ type Options struct {
 	// will be served.
 	Held    Judging
 	Workers int // goroutines of a refinement; 0: GOMAXPROCS
+	// Coarse is for planes that are not served, but compared: see newton.Options. Those without a
+	// fold are always coarse.
+	Coarse bool
 }
 
 // A Way is a method of finding planes.
@@ -160,15 +163,15 @@ func (s *Study) Move(nu float64) bool {
 // Refine moves the planes by Options.Refine on rows. standFor is, by class, the number of rows
 // that a row stands for; nil: one. When Refine fails, the planes stay.
 func (s *Study) Refine(ctx context.Context, rows newton.Rows, standFor map[string]float64) (*newton.Result, error) {
-	result, err := s.refine(ctx, s.model, rows, s.total, standFor)
+	result, err := s.refine(ctx, s.model, rows, s.total, standFor, s.options.Coarse)
 	if err == nil {
 		s.model, s.refined = result.Model, true
 	}
 	return result, err
 }
 
-// refineWithout refines planes without a fold. It may begin at the planes of all rows: the
-// minimum is near, and half as many steps get there.
+// refineWithout refines planes without a fold, which are never served. It may begin at the planes of
+// all rows: the minimum is near, and half as many steps get there.
 func (s *Study) refineWithout(ctx context.Context, model *incremental.Model, rest *incremental.Moments, of *Sample, fold int) (*incremental.Model, error) {
 	if s.options.Refine.Continues() {
 		near := *model
@@ -176,7 +179,7 @@ func (s *Study) refineWithout(ctx context.Context, model *incremental.Model, res
 		model = &near
 	}
 	rows, standFor := of.Without(fold)
-	result, err := s.refine(ctx, model, rows, rest, standFor)
+	result, err := s.refine(ctx, model, rows, rest, standFor, true)
 	if err != nil {
 		return nil, err
 	}
@@ -185,8 +188,8 @@ func (s *Study) refineWithout(ctx context.Context, model *incremental.Model, res
 
 // refine refines planes that were solved from sums. Missing values of the rows are imputed by
 // the means of the model.
-func (s *Study) refine(ctx context.Context, model *incremental.Model, rows newton.Rows, sums *incremental.Moments, standFor map[string]float64) (*newton.Result, error) {
-	o := newton.Options{Multipliers: standFor, Regulariser: sums.Regulariser(), Workers: s.options.Workers}
+func (s *Study) refine(ctx context.Context, model *incremental.Model, rows newton.Rows, sums *incremental.Moments, standFor map[string]float64, coarse bool) (*newton.Result, error) {
+	o := newton.Options{Coarse: coarse, Multipliers: standFor, Regulariser: sums.Regulariser(), Workers: s.options.Workers}
 	in, imputed, err := sums.Impute(s.options.Planes.Mean)
 	if err != nil {
 		return nil, err

@@ -23,6 +23,8 @@ type Tuning struct {
 	// Finals are the best planes of each method, judged like those that will be served, where
 	// Tune chooses between several. The choice is the best of them.
 	Finals []Final
+
+	paths [][]*incremental.Model // of each curve that is refined: planes of each ν, without a fold
 }
 
 // Final is a choice that was judged on held-out rows like the planes that will be served.
@@ -30,6 +32,9 @@ type Final struct {
 	Curve   int // index of its curve
 	Nu      float64
 	Quality Quality
+	// Model has its planes, of all rows of the sample. Refined ones are coarse (Options.Coarse): a
+	// refinement may begin there.
+	Model *incremental.Model
 }
 
 const (
@@ -84,20 +89,23 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	}
 	t := &Tuning{}
 	var failed error
-	try := func(ways []Way, options []incremental.Options, curve func(Options) (*tuning.Curve, error)) {
+	try := func(ways []Way, options []incremental.Options, curve func(Options) (*tuning.Curve, []*incremental.Model, error)) {
 		for _, w := range ways {
 			for _, o := range options {
-				c, err := curve(s.with(o, w))
+				c, path, err := curve(s.with(o, w))
 				if err != nil {
 					failed = errors.Join(failed, err)
 					continue
 				}
-				t.Curves, t.Ways = append(t.Curves, c), append(t.Ways, w)
+				t.Curves, t.Ways, t.paths = append(t.Curves, c), append(t.Ways, w), append(t.paths, path)
 			}
 		}
 	}
-	solved := func(o Options) (*tuning.Curve, error) { return s.curve(ctx, o.Planes, rows, folds) }
-	refined := func(o Options) (*tuning.Curve, error) { return s.refinedCurve(ctx, o, of, folds) }
+	solved := func(o Options) (c *tuning.Curve, none []*incremental.Model, err error) {
+		c, err = s.curve(ctx, o.Planes, rows, folds)
+		return c, nil, err
+	}
+	refined := func(o Options) (*tuning.Curve, []*incremental.Model, error) { return s.refinedCurve(ctx, o, of, folds) }
 	if how != Always {
 		try(s.ways(), offered, solved)
 	}
@@ -202,7 +210,7 @@ func (s *Study) choose(ctx context.Context, t *Tuning, of *Sample, folds int) (e
 		figure := 0.0
 		if len(curves) < len(t.Curves) {
 			final := &Final{Curve: at, Nu: point.Nu}
-			if final.Quality, err = s.judge(ctx, t, at, point.Nu, of, folds); err != nil {
+			if final.Model, final.Quality, err = s.judge(ctx, t, at, point.Nu, of, folds); err != nil {
 				failed = errors.Join(failed, err)
 				continue
 			}
@@ -220,26 +228,38 @@ func (s *Study) choose(ctx context.Context, t *Tuning, of *Sample, folds int) (e
 }
 
 // judge measures the planes of a point of a curve on the rows of the first folds.
-func (s *Study) judge(ctx context.Context, t *Tuning, curve int, nu float64, of *Sample, folds int) (q Quality, err error) {
+func (s *Study) judge(ctx context.Context, t *Tuning, curve int, nu float64, of *Sample, folds int) (m *incremental.Model, q Quality, err error) {
 	c := t.Curves[curve]
 	trial := &Study{problem: s.problem, options: s.with(c.Options, t.Ways[curve]), total: s.total}
-	trial.options.Planes.Nu = nu
+	trial.options.Planes.Nu, trial.options.Coarse = nu, true
 	if _, err = trial.Solve(); err == nil && c.Method != "" {
+		trial.beginAt(t.paths[curve], nu)
 		rows, standFor := of.All()
 		_, err = trial.Refine(ctx, rows, standFor)
 	}
 	if err != nil {
-		return q, err
+		return nil, q, err
 	}
 	held, err := trial.holdOut(ctx, of, s.options.Held.Values, folds)
 	if err != nil {
-		return q, err
+		return nil, q, err
 	}
 	settled, err := held.Settle(ctx, s.options.Held)
 	if err != nil {
-		return q, err
+		return nil, q, err
 	}
-	return settled.Quality, nil
+	return trial.model, settled.Quality, nil
+}
+
+// beginAt takes the planes of a path for ν, where a refinement may begin anywhere.
+func (s *Study) beginAt(path []*incremental.Model, nu float64) {
+	i := slices.IndexFunc(path, func(m *incremental.Model) bool { return m.Options.Nu == nu })
+	if i < 0 || !s.options.Refine.Continues() || !slices.Equal(path[i].Classes, s.model.Classes) {
+		return
+	}
+	near := *s.model
+	near.Planes = path[i].Planes
+	s.model = &near
 }
 
 // optionSets returns the options to choose from, the preferred ones first, and others to
@@ -299,8 +319,8 @@ func (s *Study) scored(ctx context.Context, t *tuning.Trial, rows Parts) (*tunin
 }
 
 // refinedCurve is curve with refined planes. They are refined on some of the rows outside a
-// fold, and judged on all rows of the fold.
-func (s *Study) refinedCurve(ctx context.Context, o Options, of *Sample, folds int) (c *tuning.Curve, err error) {
+// fold, and judged on all rows of the fold. It also returns the path without the first fold.
+func (s *Study) refinedCurve(ctx context.Context, o Options, of *Sample, folds int) (c *tuning.Curve, path []*incremental.Model, err error) {
 	few, nus := of.some(refinedRows), refinedGrid(o.Refine)
 	models := make([][]*incremental.Model, folds)
 	for i := range models {
@@ -308,14 +328,18 @@ func (s *Study) refinedCurve(ctx context.Context, o Options, of *Sample, folds i
 			continue
 		}
 		if models[i], err = s.refinedPath(ctx, o, nus, i, few); err != nil {
-			return nil, fmt.Errorf("refine without fold %d of %d: %w", i+1, len(models), err)
+			return nil, nil, fmt.Errorf("refine without fold %d of %d: %w", i+1, len(models), err)
+		}
+		if path == nil {
+			path = models[i]
 		}
 		nus = nus[:len(models[i])]
 	}
 	for i := range models {
 		models[i] = models[i][:min(len(models[i]), len(nus))]
 	}
-	return s.scored(ctx, tuning.Refined(o.Planes, nus, s.total.Classes(), models, o.Refine.String(), o.Refine == newton.Logistic), firstFolds{of, folds})
+	c, err = s.scored(ctx, tuning.Refined(o.Planes, nus, s.total.Classes(), models, o.Refine.String(), o.Refine == newton.Logistic), firstFolds{of, folds})
+	return c, path, err
 }
 
 // refinedPath refines planes without a fold for one ν after the other, ascending, if
@@ -324,6 +348,7 @@ func (s *Study) refinedCurve(ctx context.Context, o Options, of *Sample, folds i
 func (s *Study) refinedPath(ctx context.Context, o Options, nus []float64, fold int, few *Sample) (path []*incremental.Model, err error) {
 	rest := s.without(fold)
 	rows, standFor := few.Without(fold)
+	o.Coarse = true
 	trial := &Study{options: o, total: rest}
 	for _, nu := range nus {
 		if !trial.Move(nu) {

@@ -221,11 +221,11 @@ func lastOf(o snapshot.Offset) (f kafka.Fingerprint) {
 func (h *history) save(position func(partition int) snapshot.Offset) {
 	h.Helper()
 	moved := h.Moved()
-	offsets, undo := h.TakeMoved()
+	_, undo := h.TakeMoved()
 	if undo(); h.Moved() != moved {
 		h.Fatal("what was taken and given back is not there again")
 	}
-	offsets, _ = h.TakeMoved()
+	offsets, _ := h.TakeMoved()
 	if moved != (len(offsets) > 0) || h.Moved() {
 		h.Fatalf("positions have moved: %t, then %t; %d are saved", moved, h.Moved(), len(offsets))
 	}
@@ -752,7 +752,6 @@ type gathered struct {
 	start   snapshot.Offset
 	least   int64 // start.Next is above this
 	pending snapshot.Counts
-	weight0 int64
 }
 
 // prefix is what the log of a partition below an offset makes: its runs, of which the last may be

@@ -204,11 +204,8 @@ func NewLedger(p Policy) *Ledger {
 	if min(int64(p.Blocks), p.Rows, int64(p.Age)) < 0 {
 		panic("retire: a negative limit")
 	}
-	return &Ledger{policy: p, live: newShelf(), withdrawn: newShelf(), horizon: Lowest, evicts: evictedByAdd}
+	return &Ledger{policy: p, live: newShelf(), withdrawn: newShelf(), horizon: Lowest, evicts: math.MaxInt}
 }
-
-// evictedByAdd is a millisecond's work or less.
-const evictedByAdd = 256
 
 // EvictAtMost bounds the blocks that one Add retires. A block of a later time, or of many rows, may
 // push out all others. Then the ledger is Held until Enforce has retired the rest.

@@ -174,6 +174,21 @@ func TestPolicyInSteps(t *testing.T) {
 	}
 }
 
+// One block of a later time pushes out all others at once, however many.
+func TestAddRetiresAllAtOnce(t *testing.T) {
+	const blocks = 1000
+	l := NewLedger(Policy{Age: time.Hour})
+	all := randomEntries(rand.New(rand.NewPCG(9, 9)), blocks+1)
+	for _, e := range all[:blocks] {
+		l.Add(e)
+	}
+	last := all[blocks]
+	last.Time = epoch.Add(24 * time.Hour)
+	if gone := len(l.Add(last)); gone != blocks || l.Len() != 1 || l.Held() {
+		t.Errorf("%d of %d blocks are retired, %d are live; held: %t", gone, blocks, l.Len(), l.Held())
+	}
+}
+
 func TestRemoveByID(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	blocks := randomEntries(r, 50)

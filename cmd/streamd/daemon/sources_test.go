@@ -107,8 +107,9 @@ func bases(t testing.TB, file string) (all []*kernels.Map) {
 }
 
 // A retired row leaves the points of the basis, whichever reducer chose them and however
-// the row was retired. Until another basis is in use, every answer says that the basis is
-// stale. Then basis and planes are those of a daemon that has never seen the row.
+// the row was retired. Until another basis is in use, the basis stays as it was, with points of
+// the row, and every answer says that it is stale. Then basis and planes are those of a daemon
+// that has never seen the row.
 func TestForgottenRowsLeaveTheBasis(t *testing.T) {
 	for _, method := range []string{"random", "stratified", "kmeans", "kmedian", "cs", "eigen"} {
 		for how, gone := range map[string]func(*instance, string){
@@ -137,7 +138,16 @@ func TestForgottenRowsLeaveTheBasis(t *testing.T) {
 				release := d.holdReading()
 				gone(d, name)
 				d.waitForEpoch("a rebuild", func(a *httpapi.EpochAnswer) bool { return a.Rebuild != nil && a.Stale && !a.Rebuild.Stale })
-				d.wait("a basis that is stale", func(s *model.Served) bool { return s.Basis.Stale })
+				stale := d.wait("planes in a basis that is stale", func(s *model.Served) bool { return s.Basis.Stale && s.Digest != before.Digest })
+				if stale.BasisID() != before.BasisID() || len(planted(stale.Basis.Map)) != len(planted(before.Basis.Map)) {
+					t.Error("the basis is another one before the next reduction")
+				}
+				_, answer := d.ask("GET", "/v1/model")
+				for _, says := range []string{`"basis_stale":true`, fmt.Sprintf(`"basis_id":%q`, before.BasisID())} {
+					if !strings.Contains(answer, says) {
+						t.Errorf("before the next reduction the answer lacks %s: %.300s", says, answer)
+					}
+				}
 				release()
 				got := d.settledBasis()
 				if p := planted(got.Basis.Map); len(p) > 0 {

@@ -129,9 +129,6 @@ type Ledger struct {
 	policy          Policy
 	live, withdrawn *shelf
 	horizon         Rank
-	evicts          int  // the most blocks that Add retires; see EvictAtMost
-	held            bool // Add leaves the policy to Enforce
-	relaxed         bool // blocks were retired explicitly since Hold
 }
 
 // shelf is blocks by rank, by position and by id.
@@ -204,32 +201,7 @@ func NewLedger(p Policy) *Ledger {
 	if min(int64(p.Blocks), p.Rows, int64(p.Age)) < 0 {
 		panic("retire: a negative limit")
 	}
-	return &Ledger{policy: p, live: newShelf(), withdrawn: newShelf(), horizon: Lowest, evicts: math.MaxInt}
-}
-
-// EvictAtMost bounds the blocks that one Add retires. A block of a later time, or of many rows, may
-// push out all others. Then the ledger is Held until Enforce has retired the rest.
-func (l *Ledger) EvictAtMost(blocks int) { l.evicts = max(1, blocks) }
-
-// Hold has Add leave the policy to Enforce: it retires nothing, and refuses nothing. The policy's
-// blocks are a function of those seen, so putting it off changes nothing in the end. Blocks that are
-// retired explicitly meanwhile count as if all of them had been retired when Hold was called.
-func (l *Ledger) Hold() { l.held = true }
-
-// Held reports whether blocks may be in the ledger that the policy does not keep.
-func (l *Ledger) Held() bool { return l.held }
-
-// Enforce retires up to most of the blocks that the policy does not keep, lowest rank first. If it
-// returns fewer, the policy holds, and the ledger is no longer Held.
-func (l *Ledger) Enforce(most int) (retired []Entry) {
-	if l.relaxed {
-		l.horizon, l.relaxed = Lowest, false
-	}
-	if l.policy != (Policy{}) {
-		retired = l.enforce(most)
-	}
-	l.held = len(retired) == most
-	return retired
+	return &Ledger{policy: p, live: newShelf(), withdrawn: newShelf(), horizon: Lowest}
 }
 
 // Len is the number of live blocks.
@@ -281,20 +253,20 @@ func (l *Ledger) Find(id string) (Entry, bool) {
 func (l *Ledger) admits(r Rank) bool { return r.Compare(l.horizon) > 0 }
 
 // Add puts a block into the ledger, live or withdrawn, and returns the blocks that the policy
-// retires for it, lowest rank first, which may include the block itself; the first of them, if
-// they are many (EvictAtMost). It panics if the ledger has a block of that id: remove that one first.
+// retires for it, lowest rank first, which may include the block itself. It panics if the
+// ledger has a block of that id: remove that one first.
 func (l *Ledger) Add(e Entry) (retired []Entry) {
 	if _, ok := l.Find(e.ID); ok {
 		panic(fmt.Sprintf("retire: block %s is in the ledger already", e.ID))
 	}
-	if !l.held && !l.admits(e.Rank()) {
+	if !l.admits(e.Rank()) {
 		return []Entry{e}
 	}
 	l.shelf(&e).insert(&e)
-	if l.held {
+	if l.policy == (Policy{}) {
 		return nil
 	}
-	return l.Enforce(l.evicts)
+	return l.enforce()
 }
 
 // shelf is where a block belongs.
@@ -315,13 +287,13 @@ func compare(a, b ranked) int {
 
 func less(a, b ranked) bool { return compare(a, b) < 0 }
 
-// enforce retires the lowest ranks until the policy holds, at most so many.
-func (l *Ledger) enforce(most int) (retired []Entry) {
+// enforce retires the lowest ranks until the policy holds.
+func (l *Ledger) enforce() (retired []Entry) {
 	if newest, ok := l.newest(); ok && l.policy.Age > 0 {
 		// Everything strictly before the limit goes, whatever its position.
 		l.raise(Rank{Milliseconds: newest.Time.Add(-l.policy.Age).UnixMilli()})
 	}
-	for len(retired) < most {
+	for {
 		oldest, ok := l.oldest()
 		switch {
 		case !ok:
@@ -336,7 +308,6 @@ func (l *Ledger) enforce(most int) (retired []Entry) {
 		retired = append(retired, *oldest.Entry)
 		l.shelf(oldest.Entry).remove(oldest.Entry)
 	}
-	return retired
 }
 
 // raise raises the horizon, if it is lower.
@@ -370,9 +341,8 @@ func (l *Ledger) newest() (ranked, bool) {
 // horizon from the others. ok is false if the ledger has no such block.
 func (l *Ledger) Retire(id string) (e Entry, ok bool) {
 	if e, ok = l.Remove(id); ok {
-		if l.relaxed = true; !l.held {
-			l.Enforce(1) // retires nothing: the policy held with one block more
-		}
+		l.horizon = Lowest
+		l.enforce() // retires nothing: the policy held with one block more
 	}
 	return e, ok
 }
@@ -466,5 +436,5 @@ func (l *Ledger) Restore(entries []Entry, horizon Rank) (retired []Entry, err er
 		l.shelf(e.Entry).places.Load(e)
 	}
 	l.horizon = horizon
-	return l.Enforce(math.MaxInt), nil
+	return l.enforce(), nil
 }

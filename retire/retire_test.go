@@ -106,74 +106,6 @@ func TestLiveSetIsAFunctionOfTheBlocksSeen(t *testing.T) {
 	}
 }
 
-// The policy may be put off, and enforced a few blocks at a time. The blocks and the horizon are then
-// those of a ledger that has enforced it at once, also where blocks are retired explicitly.
-func TestPolicyInSteps(t *testing.T) {
-	many := 0
-	for _, policy := range policies {
-		for seed := range uint64(100) {
-			r := rand.New(rand.NewPCG(8, seed))
-			blocks := randomEntries(r, 1+r.IntN(60))
-			atOnce, steps := NewLedger(policy), NewLedger(policy)
-			steps.EvictAtMost(1 + r.IntN(3))
-			gone := map[string]bool{}
-			enforce := func(all bool) {
-				for steps.Held() {
-					most := 1 + r.IntN(3)
-					retired := steps.Enforce(most)
-					for _, e := range retired {
-						gone[e.ID] = true
-					}
-					many += len(retired)
-					if !all {
-						break
-					}
-				}
-			}
-			for len(blocks) > 0 {
-				if alive := live(atOnce); r.IntN(8) == 0 && len(alive) > 0 {
-					enforce(true)
-					retired := alive[:r.IntN(len(alive))]
-					for _, id := range retired {
-						atOnce.Retire(id)
-					}
-					steps.Hold()
-					for i, id := range retired {
-						if _, ok := steps.Retire(id); !ok {
-							t.Fatalf("%s is not live", id)
-						}
-						if i%3 == 0 && len(blocks) > 0 {
-							atOnce.Add(blocks[0])
-							if len(steps.Add(blocks[0])) > 0 {
-								t.Fatal("a ledger that is held retires")
-							}
-							blocks = blocks[1:]
-						}
-					}
-					enforce(r.IntN(2) == 0)
-					continue
-				}
-				atOnce.Add(blocks[0])
-				steps.Add(blocks[0])
-				blocks = blocks[1:]
-				enforce(r.IntN(2) == 0)
-			}
-			enforce(true)
-			if got, want := live(steps), live(atOnce); !slices.Equal(got, want) || steps.Horizon() != atOnce.Horizon() {
-				t.Fatalf("%+v, seed %d: live %v above %v, want %v above %v", policy, seed, got, steps.Horizon(), want, atOnce.Horizon())
-			}
-			for id := range gone {
-				if _, is := steps.Get(id); is {
-					t.Fatalf("%s is live after it was retired", id)
-				}
-			}
-		}
-	}
-	if many < 1000 {
-		t.Errorf("%d blocks were retired in steps", many)
-	}
-}
-
 // One block of a later time pushes out all others at once, however many.
 func TestAddRetiresAllAtOnce(t *testing.T) {
 	const blocks = 1000
@@ -184,8 +116,8 @@ func TestAddRetiresAllAtOnce(t *testing.T) {
 	}
 	last := all[blocks]
 	last.Time = epoch.Add(24 * time.Hour)
-	if gone := len(l.Add(last)); gone != blocks || l.Len() != 1 || l.Held() {
-		t.Errorf("%d of %d blocks are retired, %d are live; held: %t", gone, blocks, l.Len(), l.Held())
+	if gone := len(l.Add(last)); gone != blocks || l.Len() != 1 {
+		t.Errorf("%d of %d blocks are retired, %d are live", gone, blocks, l.Len())
 	}
 }
 

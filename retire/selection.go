@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -79,131 +78,6 @@ func (l *Ledger) Select(s *Selection) iter.Seq[Entry] { return l.live.choose(s) 
 // SelectWithdrawn is Select among the withdrawn blocks.
 func (l *Ledger) SelectWithdrawn(s *Selection) iter.Seq[Entry] { return l.withdrawn.choose(s) }
 
-// Choice is a selection, ready to be looked at. It is immutable.
-type Choice struct {
-	criteria
-	ids   []string            // each once
-	named map[string]struct{} // the same; nil: any
-}
-
-// Choice prepares a selection. It takes O(ids + headers + ranges log ranges).
-func (s *Selection) Choice() *Choice {
-	c := &Choice{criteria: criteriaOf(s)}
-	if s.IDs != nil {
-		c.named, c.ids = make(map[string]struct{}, len(s.IDs)), make([]string, 0, len(s.IDs))
-		for _, id := range s.IDs {
-			if _, again := c.named[id]; !again {
-				c.named[id] = struct{}{}
-				c.ids = append(c.ids, id)
-			}
-		}
-	}
-	return c
-}
-
-// IDs lists the ids that the selection names, each once; nil: any. Nobody may change them.
-func (c *Choice) IDs() []string { return c.ids }
-
-// Chooses reports whether the selection chooses a block.
-func (c *Choice) Chooses(e *Entry) bool {
-	if c.named != nil {
-		if _, is := c.named[e.ID]; !is {
-			return false
-		}
-	}
-	return c.meet(e)
-}
-
-// Walk visits the chosen blocks of a ledger a few at a time. The ledger may change between two
-// calls of Next: a Walk visits each chosen block that stays as it is, and each other one at most once
-// for each time that it comes.
-type Walk struct {
-	of     *Choice
-	left   []*shelf // not walked yet
-	ids    []string // of the first of them, not looked up yet
-	ranges []Range  // likewise
-	at     ranked   // blocks up to here have been visited, if there are neither ids nor ranges
-	place  placed   // likewise, in the first of ranges
-}
-
-// Walk begins to visit the live blocks, and the withdrawn ones after them.
-func (l *Ledger) Walk(c *Choice) *Walk { return newWalk(c, l.live, l.withdrawn) }
-
-// WalkLive is Walk without the withdrawn blocks, and WalkWithdrawn without the live ones.
-func (l *Ledger) WalkLive(c *Choice) *Walk      { return newWalk(c, l.live) }
-func (l *Ledger) WalkWithdrawn(c *Choice) *Walk { return newWalk(c, l.withdrawn) }
-
-func newWalk(c *Choice, through ...*shelf) *Walk {
-	w := &Walk{of: c, left: through}
-	w.begin()
-	return w
-}
-
-// begin begins to walk through a shelf.
-func (w *Walk) begin() {
-	w.ids, w.ranges = w.of.ids, w.ranges[:0]
-	for _, ranges := range w.of.spans {
-		w.ranges = append(w.ranges, ranges...)
-	}
-	w.place, w.at = beforeAll, ranked{Lowest.Milliseconds, &Entry{}}
-	if !w.of.from.IsZero() {
-		w.at.milliseconds = w.of.from.UnixMilli()
-	}
-}
-
-// Next looks at up to n further blocks, and returns the chosen ones: with ids or ranges in no order,
-// else by ascending rank. more is false when all have been visited.
-func (w *Walk) Next(n int) (chosen []Entry, more bool) {
-	visit := func(e *Entry) bool { // nil: none is here
-		if n--; e != nil && w.of.meet(e) {
-			chosen = append(chosen, *e)
-		}
-		return n > 0
-	}
-	for len(w.left) > 0 && n > 0 && w.through(w.left[0], visit) {
-		w.left = w.left[1:]
-		w.begin()
-	}
-	return chosen, len(w.left) > 0
-}
-
-// through visits further blocks of a shelf until visit fails. It reports whether all were visited.
-func (w *Walk) through(s *shelf, visit func(*Entry) bool) bool {
-	switch {
-	case w.of.named != nil:
-		for len(w.ids) > 0 {
-			e := s.byID[w.ids[0]]
-			if w.ids = w.ids[1:]; !visit(e) {
-				return false
-			}
-		}
-		return true
-	case w.of.spans != nil:
-		for ; len(w.ranges) > 0; w.ranges, w.place = w.ranges[1:], beforeAll {
-			if !w.of.spans.within(s, w.ranges[0], w.place, func(e placed, in bool) bool {
-				if w.place = e; !in {
-					return visit(nil)
-				}
-				return visit(e.Entry)
-			}) {
-				return false
-			}
-		}
-		return true
-	}
-	all := true
-	s.entries.Ascend(w.at, func(e ranked) bool {
-		if !w.of.to.IsZero() && !e.Time.Before(w.of.to) {
-			return false
-		}
-		if compare(e, w.at) != 0 {
-			w.at, all = e, visit(e.Entry)
-		}
-		return all
-	})
-	return all
-}
-
 // criteria are those of a selection, except its ids.
 type criteria struct {
 	headers  map[HeaderHash]struct{} // nil: any
@@ -247,7 +121,8 @@ func (s *shelf) choose(by *Selection) iter.Seq[Entry] {
 			return
 		}
 		if c.spans != nil {
-			for _, e := range c.spans.all(s) {
+			found, _ := c.spans.all(s)
+			for _, e := range found {
 				if c.meet(e.Entry) && !yield(*e.Entry) {
 					return
 				}
@@ -308,35 +183,17 @@ func (s spans) first(e *Entry) *Range {
 	return nil
 }
 
-// beforeAll is before all blocks that are placed.
-var beforeAll = placed{math.MinInt, math.MinInt64, &Entry{}}
-
-// within calls visit with the blocks after one that may meet a range, until visit fails. in: the
-// range is the first that the block meets. It reports whether visit never failed.
-func (s spans) within(x *shelf, r Range, after placed, visit func(e placed, in bool) bool) bool {
-	all, from := true, placed{r.Partition, r.First - min(x.longest, r.First), &Entry{}}
-	if lessPlaced(from, after) {
-		from = after
-	}
-	x.places.Ascend(from, func(e placed) bool {
-		switch {
-		case e.partition != r.Partition || e.offset > r.Last:
-			return false
-		case e.Entry != after.Entry:
-			first := s.first(e.Entry)
-			all = visit(e, first != nil && first.Topic == r.Topic && first.First == r.First)
-		}
-		return all
-	})
-	return all
-}
-
-// all lists the blocks that meet the ranges, in ascending rank.
-func (s spans) all(x *shelf) (found []ranked) {
+// all lists the blocks that meet the ranges, in ascending rank, and says at how many it has looked.
+func (s spans) all(x *shelf) (found []ranked, looked int) {
 	for _, ranges := range s {
 		for _, r := range ranges {
-			s.within(x, r, beforeAll, func(e placed, in bool) bool {
-				if in {
+			x.places.Ascend(placed{r.Partition, r.First - min(x.longest, r.First), &Entry{}}, func(e placed) bool {
+				if e.partition != r.Partition || e.offset > r.Last {
+					return false
+				}
+				looked++
+				// The first of the ranges that a block meets finds it.
+				if first := s.first(e.Entry); first != nil && first.Topic == r.Topic && first.First == r.First {
 					found = append(found, rankedOf(e.Entry))
 				}
 				return true
@@ -344,5 +201,5 @@ func (s spans) all(x *shelf) (found []ranked) {
 		}
 	}
 	slices.SortFunc(found, compare)
-	return found
+	return found, looked
 }

@@ -98,77 +98,10 @@ func TestSelectIsTheNaiveChoice(t *testing.T) {
 		for range l.Select(&s) {
 			break // stops
 		}
-		walked := walk(t, l, &s, 1+r.IntN(5), func() {})
-		slices.Sort(walked)
-		if sorted := slices.Sorted(slices.Values(want)); !slices.Equal(walked, sorted) {
-			t.Fatalf("seed %d: a walk by %+v visits %v, want %v", seed, s, walked, sorted)
-		}
 		chosen, all = chosen+len(want), all+l.Len()
 	}
 	if chosen < all/20 || chosen > all/2 {
 		t.Errorf("%d of %d blocks were chosen", chosen, all)
-	}
-}
-
-// walk walks through the live blocks, looking at n at a time. between is called in between.
-func walk(t *testing.T, l *Ledger, s *Selection, n int, between func()) (ids []string) {
-	t.Helper()
-	for w := l.WalkLive(s.Choice()); ; between() {
-		chosen, more := w.Next(n)
-		if len(chosen) > n {
-			t.Fatalf("%d blocks of %d", len(chosen), n)
-		}
-		for _, e := range chosen {
-			ids = append(ids, e.ID)
-		}
-		if !more {
-			return ids
-		}
-	}
-}
-
-// Blocks that come and go while a walk is under way do not keep it from the others.
-func TestWalkWhileTheLedgerChanges(t *testing.T) {
-	for seed := range uint64(300) {
-		r := rand.New(rand.NewPCG(22, seed))
-		l := NewLedger(Policy{})
-		all := randomEntries(r, 2+r.IntN(60))
-		var ids []string
-		for _, e := range all {
-			ids = append(ids, e.ID)
-		}
-		later := all[len(all)/2:]
-		for _, e := range all[:len(all)/2] {
-			l.Add(e)
-		}
-		s := randomSelection(r, ids, 60)
-		stays, comes := map[string]bool{}, map[string]bool{}
-		for _, id := range naiveSelect(l.Page(Lowest, l.Len()), s) {
-			stays[id] = true
-		}
-		seen := map[string]bool{}
-		for _, id := range walk(t, l, s, 1+r.IntN(4), func() {
-			if len(later) > 0 {
-				comes[later[0].ID] = true
-				l.Add(later[0])
-				later = later[1:]
-			}
-			if live := l.Page(Lowest, l.Len()); len(live) > 0 {
-				gone := live[r.IntN(len(live))].ID
-				delete(stays, gone)
-				l.Remove(gone)
-			}
-		}) {
-			if seen[id] {
-				t.Fatalf("seed %d: %s is visited twice", seed, id)
-			}
-			seen[id] = true
-		}
-		for id := range stays {
-			if !seen[id] && !comes[id] {
-				t.Fatalf("seed %d: %+v does not visit %s", seed, s, id)
-			}
-		}
 	}
 }
 
@@ -181,10 +114,8 @@ func TestPositionsCostWhatTheySelect(t *testing.T) {
 		l.Add(Entry{ID: p.String(), Position: p, Last: p.Offset + 2, Time: epoch.Add(time.Duration(i*7919%blocks) * time.Second), Rows: 1})
 	}
 	s := &Selection{Ranges: []Range{{"t", 1, 100, 160}, {"t", 1, 161, 162}, {"t", 3, 9, 9}, {"u", 3, 0, 100}}}
-	w := l.WalkLive(s.Choice())
-	chosen, more := w.Next(100)
-	if len(chosen) != 23 || more {
-		t.Errorf("after 100 looks %d blocks are found, and there are more: %v", len(chosen), more)
+	if found, looked := spansOf(s.Ranges).all(l.live); len(found) != 23 || looked > 100 {
+		t.Errorf("%d blocks are found by looking at %d", len(found), looked)
 	}
 }
 

@@ -99,7 +99,7 @@ func (j *joint) minimise(ctx context.Context, point []float64) error {
 			return err
 		}
 		moved := base != nil
-		if moved && !(j.objective <= objective+float64(armijo*scale*slope)+noise*j.objective) {
+		if moved && !(j.objective <= objective+float64(armijo*scale*slope)+noise*objective) {
 			if scale /= 2; scale < 0x1p-60 {
 				return j.s.planes[0].stalled()
 			}

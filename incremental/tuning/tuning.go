@@ -193,7 +193,7 @@ func (t *Trial) margins(sums []float64, model *incremental.Model, values, weight
 			if at[code] == class {
 				side, d = 0, 1
 			}
-			r := max(0, 1-d*values[row*planes+p])
+			r := max(0, 1-float64(d*values[row*planes+p]))
 			sums[2*class+side] += float64(v * float64(r*r))
 		}
 	}

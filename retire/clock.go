@@ -28,8 +28,8 @@ func NearestTime(t time.Time) time.Time {
 }
 
 // A Clock is the current event time of a partition: the third-latest of the last 16
-// records, the present one included. With fewer than three records it is the earliest of
-// them.
+// records, the present one included. There is none for the first three records: a wrong time
+// among so few cannot be told from a right one, and would bound those after it.
 //
 // The clock depends on the partition's log alone, so reading the log again gives the
 // same event times. One record with a wrong time, or two, do not move it. After a pause
@@ -66,8 +66,11 @@ func (c *Clock) Add(t time.Time) {
 }
 
 // Bound returns the time by which a record of event time t counts: t, but at most ahead
-// after the clock, which includes t. Add does not bound times: call it after Bound.
+// after the clock, which includes t, if there is one. Add does not bound times: call it after Bound.
 func (c *Clock) Bound(t time.Time, ahead time.Duration) time.Time {
+	if c.seen < clockRank {
+		return t
+	}
 	ms := t.UnixMilli()
 	least := ms - ahead.Milliseconds()
 	n := min(c.seen, clockRecords-1) // with t they are clockRecords
@@ -85,7 +88,7 @@ func (c *Clock) Bound(t time.Time, ahead time.Duration) time.Time {
 	times[n] = ms
 	last := times[:n+1]
 	slices.Sort(last)
-	if now := last[max(0, len(last)-clockRank)]; least > now {
+	if now := last[len(last)-clockRank]; least > now {
 		return time.UnixMilli(now + ahead.Milliseconds()).UTC()
 	}
 	return t

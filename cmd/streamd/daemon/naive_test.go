@@ -129,8 +129,10 @@ func (h *logHistory) made(from, to map[int]int64, ahead time.Duration) (all []re
 			} else if valid {
 				times = append(times, r.Time.UnixMilli())
 				latest := slices.Sorted(slices.Values(times[max(0, len(times)-16):]))
-				if bound := time.UnixMilli(latest[max(0, len(latest)-3)]).UTC().Add(ahead); !r.Appended && r.Time.After(bound) {
-					e.Time = bound
+				if len(latest) > 3 && !r.Appended { // the first three have no clock
+					if bound := time.UnixMilli(latest[len(latest)-3]).UTC().Add(ahead); r.Time.After(bound) {
+						e.Time = bound
+					}
 				}
 			}
 			if from[partition] <= r.Offset && r.Offset < to[partition] {

@@ -360,3 +360,28 @@ func TestLogOfRetirements(t *testing.T) {
 		t.Errorf("%s", log.Bytes())
 	}
 }
+
+// Blocks that the policy has let go for a block that is retired later do not come back: the README
+// says so of its headline. A daemon that has never seen the retired block has them.
+func TestLetGoForARetiredBlock(t *testing.T) {
+	flags := map[string]string{"blocks.unit": "message", "retire.keep": "blocks", "retire.blocks": "2"}
+	records := []kafka.Record{after(0, 10*time.Second), after(1, 11*time.Second), after(2, 12*time.Second)}
+	o := openOffline(t, offlineFlags(t, flags), false)
+	o.deliver(0, records, 3)
+	if _, err := o.retireOne("t/0/2"); err != nil {
+		t.Fatal(err)
+	}
+	never := openOffline(t, offlineFlags(t, flags), false)
+	never.deliver(0, records[:2], 2)
+	for what, each := range map[string]struct {
+		o    *offline
+		want []string
+	}{"retired": {o, []string{"t/0/1"}}, "never seen": {never, []string{"t/0/0", "t/0/1"}}} {
+		each.o.saver.save()
+		each.o = each.o.crash(false)
+		if got := each.o.ids(); !slices.Equal(got, each.want) {
+			t.Errorf("%s: live are %v, want %v", what, got, each.want)
+		}
+		each.o.store.Close()
+	}
+}

@@ -49,7 +49,8 @@ func TestLeavesAtTheBorder(t *testing.T) {
 		"begun blocks":        {func(l *Leaf) { l.Kind, l.Blocks = Begun, 1 }, false},
 		"begun":               {func(l *Leaf) { l.Kind, l.VRF[0], l.Before.Root[1], l.After.Root[1] = Begun, 1, 2, 2 }, true},
 		"begun twice":         {func(l *Leaf) { l.Kind, l.After.Digest[1] = Begun, 2 }, false},
-		"the last status":     {func(l *Leaf) { l.Scope[places-1] = statuses - 1 }, true},
+		"the last status":     {func(l *Leaf) { l.Scope[Sample], l.Lacking = statuses-1, 1 }, true},
+		"negative lacking":    {func(l *Leaf) { l.Scope[Sample], l.Lacking = statuses-1, -1 }, false},
 		"another status":      {func(l *Leaf) { l.Scope[0] = statuses }, false},
 		"long texts": {func(l *Leaf) {
 			l.Principal, l.Build, l.Topic = strings.Repeat("a", 1024), strings.Repeat("b", 1024), strings.Repeat("c", 1024)

@@ -81,8 +81,8 @@ func parseDuration(text string) (time.Duration, error) {
 	return time.Duration(days)*day + d, nil
 }
 
-// FormatDuration writes a duration as the configuration has it: whole days with d, and leaves out zero minutes and seconds at the
-// end: 7d, 1h, 1m30s.
+// FormatDuration writes a duration as the configuration has it: whole days with d, and leaves out
+// zero minutes and seconds at the end: 7d, 1h, 1m30s.
 func FormatDuration(d time.Duration) string {
 	if d != 0 && d%day == 0 {
 		return strconv.FormatInt(int64(d/day), 10) + "d"

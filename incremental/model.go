@@ -164,8 +164,8 @@ func (m *Model) Classify(class []int32, values []float64, columns []gram.Column)
 
 // Contributions fills dst (m × n, row by row) with each feature's part of one plane's
 // decision values: w_j (x_j − mean_j). That of an imputed feature is w_j (x_j + μ r − mean)
-// with the mean of all rows, and that of its column of missing values is 0. A row's contributions and Base add up to its
-// decision value, up to rounding.
+// with the mean of all rows, and that of its column of missing values is 0. A row's contributions
+// and Base add up to its decision value, up to rounding.
 func (m *Model) Contributions(dst []float64, plane int, columns []gram.Column) {
 	n := len(m.Features)
 	if len(columns) != n || len(m.Mean) != n {

@@ -242,7 +242,8 @@ func TestMeansImpute(t *testing.T) {
 	}
 }
 
-// The refusal of a solver is the error of Solve and of Path; classes and weights are checked before.
+// The refusal of a solver is the error of Solve and of Path; classes and weights are checked
+// before.
 func TestSolverRefuses(t *testing.T) {
 	r := rand.New(rand.NewPCG(34, 1))
 	m := sumOf(2, blocksOf(t, r, randomTable(r, 50, 2, 2))...).Moments()

@@ -174,9 +174,9 @@ func (s *State) Rescale(exponent int) {
 }
 
 // WeightedSum returns the exact sum of parts, each times its weight in units of 2^-scale: the row
-// weights are multiplied, and the counts of rows stay. A weight is positive and below 2^63. All that
-// is read off the result is of the weighted rows; it has no encoding, and takes no more summaries.
-// It panics when the widths differ. Each part takes O(k·n²).
+// weights are multiplied, and the counts of rows stay. A weight is positive and below 2^63. All
+// that is read off the result is of the weighted rows; it has no encoding, and takes no more
+// summaries. It panics when the widths differ. Each part takes O(k·n²).
 func WeightedSum(features []string, parts []*State, weights []uint64, scale int) *State {
 	sum := NewState(features)
 	sum.scale = scale

@@ -56,8 +56,8 @@ func TestWeightedSum(t *testing.T) {
 	}
 }
 
-// A block that is added 2^e times, and moved with the state, is the block with e more; taken out, it
-// leaves nothing.
+// A block that is added 2^e times, and moved with the state, is the block with e more; taken out,
+// it leaves nothing.
 func TestAddTimes(t *testing.T) {
 	r := rand.New(rand.NewPCG(72, 0))
 	rows := randomTable(r, 60, 4, 2)

@@ -66,7 +66,8 @@ func (c *Clock) Add(t time.Time) {
 }
 
 // Bound returns the time by which a record of event time t counts: t, but at most ahead
-// after the clock, which includes t, if there is one. Add does not bound times: call it after Bound.
+// after the clock, which includes t, if there is one. Add does not bound times: call it after
+// Bound.
 func (c *Clock) Bound(t time.Time, ahead time.Duration) time.Time {
 	if c.seen < clockRank {
 		return t

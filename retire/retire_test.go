@@ -183,8 +183,8 @@ func TestRetireForgetsWhatTheBlockDid(t *testing.T) {
 	}
 }
 
-// What the policy has let go, or refused, for a block stays away when that block is retired: the live
-// set is not always that of a ledger that never saw it.
+// What the policy has let go, or refused, for a block stays away when that block is retired: the
+// live set is not always that of a ledger that never saw it.
 func TestWhatWasLetGoDoesNotComeBack(t *testing.T) {
 	at := func(id string, minute int64) Entry {
 		return Entry{ID: id, Rows: 1, Time: time.UnixMilli(60_000 * minute), Position: incremental.Position{Topic: "t", Offset: minute}}

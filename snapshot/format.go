@@ -50,7 +50,8 @@ const (
 	// has it, so that older programs can name it.
 	program = "0.6"
 	magic   = "streamd-snapshot"
-	// unreleasedMagic is that of files from before the first release, whose versions were other ones.
+	// unreleasedMagic is that of files from before the first release, whose versions were other
+	// ones.
 	unreleasedMagic = "streamd snapshot"
 )
 

@@ -58,8 +58,8 @@ type Change struct {
 	// Archive has archived blocks, which take the place of those of the same id. None is also
 	// in Put or Withdraw. Applied after Delete.
 	Archive []Archived
-	// Rekeyed sets the ItemKey of blocks that the file has, live, withdrawn or archived, and that are in
-	// none of the above. Others are ignored.
+	// Rekeyed sets the ItemKey of blocks that the file has, live, withdrawn or archived, and that
+	// are in none of the above. Others are ignored.
 	Rekeyed []Rekeyed
 	Offsets []Offset // those that have changed
 	Parts   []Part   // new ones of blocks that are live after the change
@@ -271,8 +271,8 @@ func (p *Prepared) checkIDs(put []*Block) error {
 	return nil
 }
 
-// write writes the change in a transaction. put are its blocks in the order of ids, with the digests of
-// their summaries.
+// write writes the change in a transaction. put are its blocks in the order of ids, with the
+// digests of their summaries.
 func (p *Prepared) write(w *writer, put []*Block, digests [][sha256.Size]byte) error {
 	c := &p.change
 	old, err := readHead(w.tx)

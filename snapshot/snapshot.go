@@ -58,8 +58,8 @@
 //
 // Save belongs to one goroutine at a time. Methods that read, SaveMember, SaveHistory and
 // SaveCosigned may be called meanwhile from others. Prepare and Prepared.Save are Save in two
-// parts, for a caller that changes the sums while the second part writes. Compact may be called beside
-// all of them, and writers wait for it. One process at a time has a file open for
+// parts, for a caller that changes the sums while the second part writes. Compact may be called
+// beside all of them, and writers wait for it. One process at a time has a file open for
 // writing. Any number may have it open for reading when none has it open for writing.
 package snapshot
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"streamd/ingest/wire"
 )
@@ -17,20 +18,41 @@ import (
 // documents returns the Markdown files of the checkout by their paths.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
+	return textsOf(t, ".md")
+}
+
+// textsOf returns the files of the checkout whose names end so, by their paths.
+func textsOf(t *testing.T, extension string) map[string]string {
+	t.Helper()
 	texts := map[string]string{}
 	err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != top {
 			return fs.SkipDir
 		}
-		if err == nil && filepath.Ext(path) == ".md" {
+		if err == nil && filepath.Ext(path) == extension {
 			texts[path] = readFile(t, path)
 		}
 		return err
 	})
 	if err != nil || len(texts) < 5 {
-		t.Fatalf("%d documents: %v", len(texts), err)
+		t.Fatalf("%d files with %s: %v", len(texts), extension, err)
 	}
 	return texts
+}
+
+// Lines of comments have at most 100 characters, a tab counting as four. Tables may have more.
+func TestCommentsFitTheirLines(t *testing.T) {
+	for path, text := range textsOf(t, ".go") {
+		if strings.HasPrefix(text, "// Code generated") {
+			continue
+		}
+		for i, line := range strings.Split(text, "\n") {
+			wide := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    ")) > 100
+			if words := strings.TrimLeft(line, "\t"); wide && strings.HasPrefix(words, "// ") {
+				t.Errorf("%s:%d is a comment of more than 100 characters", path, i+1)
+			}
+		}
+	}
 }
 
 // Every relative link of the documents leads to a file, and to a heading of it.

@@ -24,7 +24,8 @@ type fitReport struct {
 
 	// Why settings were not chosen by held-out rows, though no flag said so; absent if they were.
 	Choice string `json:"choice,omitempty"`
-	// Classes that no row learned from is labelled, where none was held out; absent if there are none.
+	// Classes that no row learned from is labelled, where none was held out; absent if there are
+	// none.
 	Unanswered []string `json:"never_answered,omitempty"`
 
 	Decision    *model.DecisionJSON    `json:"decision"` // rule of labels

@@ -149,7 +149,8 @@ func (z *tools) enter(b *incremental.Block, in *basis.Coordinates) *incremental.
 }
 
 // enterAll maps all rows of a block to coordinates. The result is valid until the next
-// call for the same ones. Features that the block lacks, as in a LIBSVM file, are zero; others are ignored.
+// call for the same ones. Features that the block lacks, as in a LIBSVM file, are zero; others are
+// ignored.
 func (z *tools) enterAll(b *incremental.Block, in *basis.Coordinates) *incremental.Block {
 	z.block = *b
 	z.block.Features = z.fit.data.features

@@ -185,8 +185,8 @@ func receiptReportOf(r *receipt.Receipt) *receiptReport {
 	return report
 }
 
-// named has the keys of the items of the blocks of --block, by id. It is an error if the receipt is not
-// about one of them.
+// named has the keys of the items of the blocks of --block, by id. It is an error if the receipt is
+// not about one of them.
 func (c *receiptsVerifyCmd) named(r *receipt.Receipt) (keys map[string]receipt.Hash, err error) {
 	keys = map[string]receipt.Hash{}
 	for _, block := range c.Blocks {
@@ -247,8 +247,8 @@ func (r *receiptReport) showProved(t *table) {
 	}
 }
 
-// showStated prints the part that the log's owner has stated by signing, and that the receipt does not
-// prove.
+// showStated prints the part that the log's owner has stated by signing, and that the receipt does
+// not prove.
 func (r *receiptReport) showStated(t *table) {
 	t.row("stated", "by the owner of the log, and not proved by the receipt:")
 	switch r.Kind {

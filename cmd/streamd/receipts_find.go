@@ -68,8 +68,8 @@ func (c *receiptsFindCmd) Run(s *surroundings) error {
 	return err
 }
 
-// findReceipts adds to the wanted blocks, by the keys of their items, the receipts in a snapshot's log
-// that are about them.
+// findReceipts adds to the wanted blocks, by the keys of their items, the receipts in a snapshot's
+// log that are about them.
 func findReceipts(path string, key *receipt.Key, wanted map[receipt.Hash]*receiptsOf) (err error) {
 	store, saved, err := snapshot.OpenReadOnly(path)
 	if err != nil {

@@ -28,8 +28,8 @@ type replayedReport struct {
 	Root    string `json:"live_root,omitempty"` // likewise; absent without the log's key
 	Receipt bool   `json:"is_of_the_receipt"`   // both are those of the receipt; false: the snapshot is later than the receipt
 	// Left counts the blocks that left otherwise: by the receipt that says so, "withdrawn now"
-	// by the control topic, or "without a receipt". Without the log's key nothing tells which receipt
-	// is about a block.
+	// by the control topic, or "without a receipt". Without the log's key nothing tells which
+	// receipt is about a block.
 	Left map[string]int64 `json:"left"`
 }
 
@@ -72,8 +72,8 @@ func (c *receiptsVerifyCmd) replay(ctx context.Context, s *surroundings, proved 
 	if err != nil {
 		return nil, err
 	}
-	// A live set on the way cannot be compared where the log has lost records, since they may be those of
-	// blocks that left later.
+	// A live set on the way cannot be compared where the log has lost records, since they may be
+	// those of blocks that left later.
 	if got.Side != got.Saved || len(got.Others) > 0 || len(got.Foreign) > 0 || got.Parted >= 0 && len(got.Gone) == 0 {
 		return nil, errors.New(noProof(got))
 	}

@@ -36,8 +36,8 @@ func showSnapshot(t *table, s *audit.Report) {
 	}
 }
 
-// readPrivate reads the private key of the log with that public key, or of any log if that is ""; nil:
-// no file is given.
+// readPrivate reads the private key of the log with that public key, or of any log if that is "";
+// nil: no file is given.
 func readPrivate(path, public string) (*receipt.Key, error) {
 	if path == "" {
 		return nil, nil

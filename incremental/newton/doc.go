@@ -75,9 +75,10 @@
 // more step. A plane is done when the decrement is at most 2⁻⁵³ of f after an undamped
 // full step, and either the step left the set of active rows unchanged or the
 // decrement was that small before it too. It is also done when ½‖g‖², which bounds
-// f − min f unless there is another regulariser, is at most 2⁻⁵³ of f. Logistic is done when the decrement is at most 2⁻⁶⁰ of f;
-// ½‖g‖² is its duality gap, too, with the dual variables C (y − p). The dual is done when h(u) = 0 and the gap between f
-// and the dual objective is at most 2⁻³³ of f, or when the gap is at most 2⁻⁴⁶ of f.
+// f − min f unless there is another regulariser, is at most 2⁻⁵³ of f. Logistic is done when the
+// decrement is at most 2⁻⁶⁰ of f; ½‖g‖² is its duality gap, too, with the dual variables C (y − p).
+// The dual is done when h(u) = 0 and the gap between f and the dual objective is at most 2⁻³³ of f,
+// or when the gap is at most 2⁻⁴⁶ of f.
 //
 // Otherwise refinement ends with an error: a *LimitError after 500 iterations, an
 // *incremental.ConditionError when the linear system is not positive definite in

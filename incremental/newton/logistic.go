@@ -26,8 +26,8 @@ const (
 	contraction = 1. / 8
 	// remembered steps correct a Hessian.
 	remembered = 12
-	// settled is the decrement, relative to the objective, at which Logistic is done. Steps contract
-	// less than Newton's, so it is below tolerance.
+	// settled is the decrement, relative to the objective, at which Logistic is done. Steps
+	// contract less than Newton's, so it is below tolerance.
 	settled = 0x1p-60
 	// coarse is the share of the objective that Options.Coarse leaves.
 	coarse = 0x1p-44
@@ -82,9 +82,9 @@ func (s *solver) joint(ctx context.Context) (j *joint, point []float64, err erro
 	return j, j.centred(point), nil
 }
 
-// minimise is Newton's method with Armijo's rule. A Hessian stays while the steps contract, corrected
-// by these (limited-memory BFGS, Nocedal 1980): a pass without it takes a fraction of the time. It is
-// summed in every pass over rows that are not in memory, which take more time to read.
+// minimise is Newton's method with Armijo's rule. A Hessian stays while the steps contract,
+// corrected by these (limited-memory BFGS, Nocedal 1980): a pass without it takes a fraction of the
+// time. It is summed in every pass over rows that are not in memory, which take more time to read.
 func (j *joint) minimise(ctx context.Context, point []float64) error {
 	var base, direction, before []float64 // the last accepted point, the step from it, and its gradient
 	var objective, slope float64          // at the base

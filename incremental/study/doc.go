@@ -30,9 +30,9 @@
 // HoldOut a Solve and a Refine for each fold. For planes that are refined, Tune takes f
 // refinements on up to 10,000 rows for each of 21 values of ν, each but the first of which
 // begins near its end: together about twice the time of HoldOut on 50,000 rows of ten
-// features. Where planes may be refined or not, it takes a HoldOut of both. A study holds a copy of the sums in
-// double-double numbers, Tune a copy of the sample, HoldOut 8 bytes per row and plane and a
-// copy of the rows outside a fold.
+// features. Where planes may be refined or not, it takes a HoldOut of both. A study holds a copy of
+// the sums in double-double numbers, Tune a copy of the sample, HoldOut 8 bytes per row and plane
+// and a copy of the rows outside a fold.
 //
 // # Errors and panics
 //

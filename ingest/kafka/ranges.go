@@ -129,8 +129,8 @@ func (r *RangeReader) Stats() RangeStats {
 // Nothing is skipped silently. Offsets of a range below the Position.Next of the partition's
 // last batch may be missing among the records: they were compacted away, or never were
 // records (markers, aborted data). No Position.Next is beyond the partition's last range, even
-// if records have come after it meanwhile. Ranges outside the log are returned, by partition and offset.
-// Read cannot see that the log is another one of the same name. A caller who knows the
+// if records have come after it meanwhile. Ranges outside the log are returned, by partition and
+// offset. Read cannot see that the log is another one of the same name. A caller who knows the
 // records has to compare.
 //
 // Between ranges that lie close together nothing is fetched twice. Stretches outside the

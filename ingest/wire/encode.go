@@ -28,9 +28,9 @@ const (
 // one block to the next.
 //
 // A Decoder with the options {Weight: "weight"} (only if there are weights)
-// and KeepUnlabelled (if rows have no label) gives the same block back: the same numbers, bit for bit, the same label in
-// each row, the same names. Names that the format cannot hold come back as nil
-// or as x1, x2, …:
+// and KeepUnlabelled (if rows have no label) gives the same block back: the same numbers, bit for
+// bit, the same label in each row, the same names. Names that the format cannot hold come back as
+// nil or as x1, x2, …:
 //
 //	arrow   one batch; a column per feature, 64-bit integers as float64;
 //	        labels int64 if all classes are small integers, else utf8, null for none

@@ -29,7 +29,8 @@ func (f *flagged) ReadAt(p []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// correct looks for the wrong flags of a file whose writer had the fault, in the chunks of a column.
+// correct looks for the wrong flags of a file whose writer had the fault, in the chunks of a
+// column.
 func (f *flagged) correct(in *file.Reader, column int) error {
 	if v := in.WriterVersion(); v.App != "parquet-cpp" || v.Version.Major >= 2 {
 		return nil

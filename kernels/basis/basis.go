@@ -3,8 +3,9 @@
 // solved from sums in these coordinates.
 //
 // Problem.Gamma chooses γ, Problem.Compare recommends a reducer and a size, Problem.Choose
-// chooses the basis, and a Lifter maps blocks to the Coordinates. Features may be scaled before the kernel, by the means and deviations
-// of all rows (incremental.Moments.Scale) or of the sample (Scale).
+// chooses the basis, and a Lifter maps blocks to the Coordinates. Features may be scaled before the
+// kernel, by the means and deviations of all rows (incremental.Moments.Scale) or of the sample
+// (Scale).
 //
 // All choices are functions of the Problem, including the order of its rows, and do not
 // depend on the number of workers.

@@ -55,7 +55,8 @@ type Gamma struct {
 // checkerboard. So γ is searched on the first 4,000 rows in five folds. The candidates
 // are 4^i times the heuristic's γ, for i from −3 to 6, and then half and twice the best
 // of these. Every γ has the same points Z: up to 100 of these rows, evenly spaced in
-// their order. Equal rows count once. It is judged by proximal planes in the coordinates K(x, Z) (Fung 2003,
+// their order. Equal rows count once. It is judged by proximal planes in the coordinates K(x, Z)
+// (Fung 2003,
 // 2.55), which cost one solve per fold, also where planes will be refined. A point may be
 // a row of the held-out fold; its class is not used. With Planes.Nu 0 each γ has the best
 // ν of tuning.GridOf.

@@ -22,8 +22,8 @@
 // Representatives takes rows of the k-median clusters of all rows, as rows to be labelled.
 //
 // A basis is part of a model, so readers of the model see its points. Every point of
-// Subset, Discriminant, Cholesky and Eigen is a row. A point of Direct is a row if no descent moves it. A
-// point of ChunkingSynthetic is a row if (b) below needs no (c), as it
+// Subset, Discriminant, Cholesky and Eigen is a row. A point of Direct is a row if no descent moves
+// it. A point of ChunkingSynthetic is a row if (b) below needs no (c), as it
 // does in a sample that is smaller than the first chunk and needs few points. A mean of
 // Clusters is a row only if rows are equal. Each number of a median is that of some row.
 //
@@ -40,8 +40,8 @@
 // side. With k > 2 there are k one-vs-rest planes (Fung 2003, 2.46–2.49) on one basis.
 // Subset, Clusters, Cholesky and Eigen choose the basis for all planes together. The others choose
 // ⌊t/k⌋ or ⌈t/k⌉ points for each plane. A plane's coefficients of ChunkingSynthetic and Direct
-// are 0 for the other planes' points; planes that are fitted anew on the whole basis are better. Classes
-// without rows of positive weight are ignored.
+// are 0 for the other planes' points; planes that are fitted anew on the whole basis are better.
+// Classes without rows of positive weight are ignored.
 //
 // # Chunking-synthetic
 //

@@ -13,8 +13,8 @@ import (
 	"streamd/kernels"
 )
 
-// The leading pairs are those of gonum's decomposition of the whole matrix: of slowly and of quickly
-// falling spectra, of low rank, and where all eigenvalues are equal.
+// The leading pairs are those of gonum's decomposition of the whole matrix: of slowly and of
+// quickly falling spectra, of low rank, and where all eigenvalues are equal.
 func TestLeadingEigenpairs(t *testing.T) {
 	r := rand.New(rand.NewPCG(81, 1))
 	polynomial, err := kernels.Polynomial(0.1, 0, 7)

@@ -72,13 +72,13 @@ func Names() (names []string) {
 // These are the defaults. Those of cs are the paper's, but with fresh rows, without which the
 // candidates of later stages come from the 500 rows of the first chunks alone: see cs-1 of package
 // reproduce of cmd/streamd. points are t in its stages before the last, a stage is its rows and ν,
-// stages=none leaves the last alone, of all rows, and union is algorithm (5). The size of the basis is
-// S of eigen, and points are L, by default 1000, or S if that is more.
+// stages=none leaves the last alone, of all rows, and union is algorithm (5). The size of the basis
+// is S of eigen, and points are L, by default 1000, or S if that is more.
 //
 // Errors do not repeat the text.
 //
-// The planes of the reducers' own 1-norm programs have ν = 1: callers that keep the points alone find
-// better ones.
+// The planes of the reducers' own 1-norm programs have ν = 1: callers that keep the points alone
+// find better ones.
 func Parse(text string, points int) (Reducer, error) {
 	name, list, parentheses := strings.Cut(text, "(")
 	i := slices.IndexFunc(named, func(e entry) bool { return e.name == name })

@@ -13,8 +13,8 @@ import (
 )
 
 // A Pruning ranks the coordinates of a basis without a row, from K(Z, Z) and the sums of the rows
-// in these coordinates. The first s of a rank, for any s, are the basis of s coordinates. Their sums
-// are parts of those that there are, bit for bit.
+// in these coordinates. The first s of a rank, for any s, are the basis of s coordinates. Their
+// sums are parts of those that there are, bit for bit.
 type Pruning string
 
 const (
@@ -64,12 +64,12 @@ func (p Pruning) Check(m *kernels.Map) error {
 }
 
 // Rank returns up to the given number of coordinates of m, the best first. It returns fewer if no
-// other adds anything. sums are those of the rows in the coordinates. The weights and the balance of
-// o count in the scatter of the rows.
+// other adds anything. sums are those of the rows in the coordinates. The weights and the balance
+// of o count in the scatter of the rows.
 //
-// For t coordinates and k planes, PruneLDA of s coordinates costs O(kt(t + s²)), PruneFisher O(kt³),
-// and PruneCholesky O(t(t + s²)). Rank fails with ErrUnfit, incremental.ErrClasses for rows of fewer than
-// two classes, and the error of ctx.
+// For t coordinates and k planes, PruneLDA of s coordinates costs O(kt(t + s²)), PruneFisher
+// O(kt³), and PruneCholesky O(t(t + s²)). Rank fails with ErrUnfit, incremental.ErrClasses for rows
+// of fewer than two classes, and the error of ctx.
 func (p Pruning) Rank(ctx context.Context, m *kernels.Map, sums *incremental.Moments, o incremental.Options, most int) ([]int, error) {
 	if err := p.Check(m); err != nil {
 		return nil, err

@@ -35,8 +35,8 @@ func (Lasso) Plane(p *incremental.Program, nu float64) ([]float64, error) {
 	if !(nu > 0) || math.IsInf(nu, 1) {
 		return nil, fmt.Errorf("svm: ν is %v", nu)
 	}
-	// In units of the rows' mass, so that the numbers are those of one row. With γ' = γ − w'μ, where μ
-	// is the mean of the rows, w and γ' have no products, and features may be far from 0.
+	// In units of the rows' mass, so that the numbers are those of one row. With γ' = γ − w'μ,
+	// where μ is the mean of the rows, w and γ' have no products, and features may be far from 0.
 	n := len(p.Right) - 1
 	last := p.Matrix[gram.PackedLen(n):] // −Σ a v x̂, Σ a v
 	weight := last[n]

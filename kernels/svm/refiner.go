@@ -23,8 +23,8 @@ import (
 // as the cost of a row i of class c: the costs of package newton, with the model's ν, class
 // weights a_c and balance, the number u_c of rows that a sampled row stands for, and the row's
 // weight v_i. The cost of a row without a label is C_i = ν·u·v_i, and it is such a row in the
-// problem of every class. A model with Standardise has w in the coordinates (x − μ)/σ in the program, and
-// in the features' own in its planes. The model's own planes are of no account.
+// problem of every class. A model with Standardise has w in the coordinates (x − μ)/σ in the
+// program, and in the features' own in its planes. The model's own planes are of no account.
 //
 // Refine holds all rows in memory, ordered by their contents, so that the result depends on the
 // set of rows alone. Workers are divided among the planes.

@@ -53,7 +53,8 @@ func (s Sparse) Fit(ctx context.Context, rows *Rows, nu float64) (*Plane, error)
 }
 
 const (
-	// overpriced is how far |A'Dα| may be above 1: the objective is then off by as large a share of ‖w‖₁.
+	// overpriced is how far |A'Dα| may be above 1: the objective is then off by as large a share of
+	// ‖w‖₁.
 	overpriced = 1e-9
 	// entering is the most features that enter a program at a time.
 	entering = 256

@@ -75,8 +75,8 @@ type Machine interface {
 
 // Settings are parameters of machines. 0 means the machine's usual one.
 type Settings struct {
-	// Mu is μ of Minimal, Features and Unlabelled, > 0. In the coordinates of a basis Minimal is the
-	// minimal kernel classifier.
+	// Mu is μ of Minimal, Features and Unlabelled, > 0. In the coordinates of a basis Minimal is
+	// the minimal kernel classifier.
 	Mu float64
 	// Epsilon and Delta are ε and δ of NewtonLP, > 0.
 	Epsilon, Delta float64

@@ -86,8 +86,8 @@ func (c *judged) judge() error {
 	return nil
 }
 
-// forged makes the proof of a leaf and a change that need be none, signed by the log's owner as leaf 1 of
-// a log of two. head is the leaf up to its hashes, and tail what follows them.
+// forged makes the proof of a leaf and a change that need be none, signed by the log's owner as
+// leaf 1 of a log of two. head is the leaf up to its hashes, and tail what follows them.
 func forged(t testing.TB, k *Key, l *Leaf, head, tail, change []byte) []byte {
 	t.Helper()
 	whole, own := *l, *l
@@ -117,8 +117,8 @@ func forged(t testing.TB, k *Key, l *Leaf, head, tail, change []byte) []byte {
 	return append(append(b, '\n'), m.checkpoint...)
 }
 
-// edited is bytes with a few changes: bits, bytes of the edge of texts and numbers, a part twice or not
-// at all.
+// edited is bytes with a few changes: bits, bytes of the edge of texts and numbers, a part twice or
+// not at all.
 func edited(r *rand.Rand, b []byte) []byte {
 	b = bytes.Clone(b)
 	for range 1 + r.IntN(2) {
@@ -165,7 +165,8 @@ func signatures(r *rand.Rand, m *memory, proof []byte) []byte {
 	return append(cosigned(bytes.Clone(proof), "a.example", 1e9), cosigned(nil, "a.example", 2e9)...)
 }
 
-// Go and verify.py accept and refuse the same receipts, also those that only a dishonest owner can sign.
+// Go and verify.py accept and refuse the same receipts, also those that only a dishonest owner can
+// sign.
 func TestVerifierAgrees(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -15,18 +15,19 @@
 // have no id, key, label or number of a row. A block's item has a key and a value.
 //
 // The key is a function of the block's id that nobody chooses (vrf.go). So a block has one place in
-// the tree, whoever asks: a dishonest owner cannot take out another item in its stead. Of an id that is a
-// position everybody can compute the key. Of an id that is a message key only the log's owner can, and
-// gives a proof of it to whoever asked for the retirement. Without that, or the log's key, nobody can find
-// out whether an item is that of some id, even one of few possible ids.
+// the tree, whoever asks: a dishonest owner cannot take out another item in its stead. Of an id
+// that is a position everybody can compute the key. Of an id that is a message key only the log's
+// owner can, and gives a proof of it to whoever asked for the retirement. Without that, or the
+// log's key, nobody can find out whether an item is that of some id, even one of few possible ids.
 //
-// The value is HMAC-SHA256(salt, digest of the summary). The salt is HMAC-SHA256(secret, id), and the
-// secret is HMAC-SHA256(seed of the log's key, "streamd receipts salts"). It stays with the owner.
+// The value is HMAC-SHA256(salt, digest of the summary). The salt is HMAC-SHA256(secret, id), and
+// the secret is HMAC-SHA256(seed of the log's key, "streamd receipts salts"). It stays with the
+// owner.
 //
-// The private key of the function is HMAC-SHA256(seed of the log's key, "streamd receipts vrf"). Three
-// things name its public half: the first leaf of the log, every checkpoint, and a hash of it at the end
-// of the log's name, which is part of the log's public key. So Check refuses another function without
-// having seen any other part of the log.
+// The private key of the function is HMAC-SHA256(seed of the log's key, "streamd receipts vrf").
+// Three things name its public half: the first leaf of the log, every checkpoint, and a hash of it
+// at the end of the log's name, which is part of the log's public key. So Check refuses another
+// function without having seen any other part of the log.
 //
 // The root of the tree is a function of the set of live blocks and of the key. The digest of the
 // sums alone does not say which blocks these are: two sets can have one sum. It has no salt, so
@@ -47,10 +48,11 @@
 //
 // A leaf of kind Purged is about archived or withdrawn blocks, which are in no live set. It has the
 // list of their items in place of a proof, and one live set. Check finds that the owner has signed
-// that archived blocks have lost their summaries, and that withdrawn ones, whose items have no value,
-// have lost the places that they could come back to. That they had left the live set is what an
-// earlier leaf of kind Expired or Withdrawn proves, if they were ever live. A leaf of kind Returned
-// is about archived blocks that the control topic had withdrawn, and that have their summaries again.
+// that archived blocks have lost their summaries, and that withdrawn ones, whose items have no
+// value, have lost the places that they could come back to. That they had left the live set is what
+// an earlier leaf of kind Expired or Withdrawn proves, if they were ever live. A leaf of kind
+// Returned is about archived blocks that the control topic had withdrawn, and that have their
+// summaries again.
 //
 // The owner cannot take that back: a later checkpoint without the leaf is not consistent with
 // the earlier one (Audit). A receipt cannot prove that the owner has no copy. Its scope says

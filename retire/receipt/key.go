@@ -16,11 +16,12 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// Key signs the checkpoints of a log, and makes the keys of its items and the salts of its commitments.
+// Key signs the checkpoints of a log, and makes the keys of its items and the salts of its
+// commitments.
 //
-// All are derived from the seed of the signing key. The log's name ends with a hash of the function's
-// public key. So another function cannot pass under the log's public key, neither for all nor for one
-// who asks.
+// All are derived from the seed of the signing key. The log's name ends with a hash of the
+// function's public key. So another function cannot pass under the log's public key, neither for
+// all nor for one who asks.
 type Key struct {
 	signer note.Signer
 	public string // the verifier key
@@ -28,8 +29,8 @@ type Key struct {
 	vrf    *vrf   // of the items' keys
 }
 
-// GenerateKey makes the text of a private key for a log. Its name gets an end that binds the function of
-// the items' keys, and that no other log's has.
+// GenerateKey makes the text of a private key for a log. Its name gets an end that binds the
+// function of the items' keys, and that no other log's has.
 func GenerateKey(random io.Reader, name string) (private string, err error) {
 	var seed Hash
 	if _, err := io.ReadFull(random, seed[:]); err != nil {
@@ -105,8 +106,8 @@ func makeKey(path, name string) (*Key, error) {
 	return k, writeNew(PublicFile(path), k.public, 0o644)
 }
 
-// writeNew makes a file with a line, and returns when it is on the disk. The file has the whole line
-// under its name, or there is none. A file that is there is not replaced.
+// writeNew makes a file with a line, and returns when it is on the disk. The file has the whole
+// line under its name, or there is none. A file that is there is not replaced.
 func writeNew(path, line string, mode fs.FileMode) error {
 	folder := filepath.Dir(path)
 	f, err := os.CreateTemp(folder, "."+filepath.Base(path)+".*") // readable by its owner only
@@ -206,8 +207,8 @@ func (k *Key) Salt(of string) Hash { return keyed(k.secret, []byte(of)) }
 // Commit is the commitment of a text, an id among others, under a salt.
 func Commit(salt Hash, of string) Hash { return keyed(salt, []byte(of)) }
 
-// Item is the item of a live block. The digest is that of its summary in the features. key is the key
-// of the item; zero: it is computed.
+// Item is the item of a live block. The digest is that of its summary in the features. key is the
+// key of the item; zero: it is computed.
 func (k *Key) Item(id string, key, digest Hash) Item {
 	if key == (Hash{}) {
 		key = k.ItemKey(id)

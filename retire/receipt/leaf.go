@@ -40,12 +40,12 @@ var kinds = [Kinds]string{
 
 func (k Kind) known() bool { return k >= Retired && k < Kinds }
 
-// Listed reports whether the blocks are not live. Leaves of such a kind have a list of them in place
-// of the proof of a change.
+// Listed reports whether the blocks are not live. Leaves of such a kind have a list of them in
+// place of the proof of a change.
 func (k Kind) Listed() bool { return k == Purged || k == Returned }
 
-// Modelled reports whether a leaf of the kind names the first model without the blocks: served models had
-// them.
+// Modelled reports whether a leaf of the kind names the first model without the blocks: served
+// models had them.
 func (k Kind) Modelled() bool { return !k.Listed() && k != Begun }
 
 // String is the name.
@@ -132,8 +132,8 @@ type Leaf struct {
 	// went and came back, between the two saves. Blocks, Rows, the times and Items leave them
 	// out, and nothing is proved of them.
 	Passing int64
-	// Lacking counts the live blocks that lack rows of the sample. It is above 0 if the status of the
-	// sample is Partial, which no other place has.
+	// Lacking counts the live blocks that lack rows of the sample. It is above 0 if the status of
+	// the sample is Partial, which no other place has.
 	Lacking int64
 	// Before and After are the live set before and after. For kind Retired nothing else has
 	// changed between them. For listed kinds they are one, since none of the blocks is live. For
@@ -159,8 +159,8 @@ type Leaf struct {
 	Offsets   []Next // of the cut, by partition; the first MaxOffsets of them
 }
 
-// Proved reports whether a proof belongs to the leaf: that of a change of the live set, or of listed
-// kinds the list of the items.
+// Proved reports whether a proof belongs to the leaf: that of a change of the live set, or of
+// listed kinds the list of the items.
 func (l *Leaf) Proved() bool {
 	return l.Kind == Retired || l.Kind.Listed() || l.Blocks > 0
 }

@@ -15,8 +15,8 @@ import (
 // The id of a block that a position names, TOPIC/PARTITION/OFFSET, is nothing personal. The key is
 // SHA-256 of a tag and the id, and everybody can compute it.
 //
-// A message key can be a customer's. The key of such an item is a verifiable random function of the id,
-// ECVRF-EDWARDS25519-SHA512-TAI of RFC 9381: the first 32 bytes of its output. The log's owner
+// A message key can be a customer's. The key of such an item is a verifiable random function of the
+// id, ECVRF-EDWARDS25519-SHA512-TAI of RFC 9381: the first 32 bytes of its output. The log's owner
 // alone can compute it. A proof of 80 bytes shows whoever has the id that there is no other.
 
 // KeyedPrefix begins the id of a block that a message key names.
@@ -55,7 +55,8 @@ func newVRF(secret Hash) *vrf {
 	return v
 }
 
-// vrfName is the end of a log's name that binds the function to it: a hash of the public key, in base32.
+// vrfName is the end of a log's name that binds the function to it: a hash of the public key, in
+// base32.
 func vrfName(public Hash) string {
 	h := sha256.Sum256(append([]byte("streamd receipts vrf\n"), public[:]...))
 	return strings.ToLower(base32.StdEncoding.EncodeToString(h[:15]))
@@ -138,8 +139,8 @@ func (v *vrf) prove(alpha string) []byte {
 
 var errVRF = errors.New("the proof of the item's key is not one of this id under the key of the log")
 
-// verifyVRF checks a proof, and returns the value that it is about (section 5.3, with the validation of
-// the key in section 5.4.5: its owner may be dishonest).
+// verifyVRF checks a proof, and returns the value that it is about (section 5.3, with the
+// validation of the key in section 5.4.5: its owner may be dishonest).
 func verifyVRF(public Hash, alpha string, proof []byte) (beta [sha512.Size]byte, err error) {
 	if len(proof) != VRFProofSize {
 		return beta, errVRF
@@ -182,8 +183,8 @@ func (k *Key) ItemKey(id string) Hash {
 	return Hash(value[:])
 }
 
-// ProveItemKey proves the key of the item of a block that a message key names; nil: a position names the
-// block, and its key needs no proof.
+// ProveItemKey proves the key of the item of a block that a message key names; nil: a position
+// names the block, and its key needs no proof.
 func (k *Key) ProveItemKey(id string) []byte {
 	if !Keyed(id) {
 		return nil
@@ -191,8 +192,8 @@ func (k *Key) ProveItemKey(id string) []byte {
 	return k.vrf.prove(id)
 }
 
-// ItemKeyOf is the key of the item of a block with that id, in a log whose function has a public key.
-// It checks the proof, which is nil for a block that a position names.
+// ItemKeyOf is the key of the item of a block with that id, in a log whose function has a public
+// key. It checks the proof, which is nil for a block that a position names.
 func ItemKeyOf(public Hash, id string, proof []byte) (key Hash, err error) {
 	if !Keyed(id) {
 		if len(proof) > 0 {

@@ -48,8 +48,8 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// The function has the keys, proofs and values of the RFC, and no bit of a proof, of the key or of the
-// input can be another one.
+// The function has the keys, proofs and values of the RFC, and no bit of a proof, of the key or of
+// the input can be another one.
 func TestVRF(t *testing.T) {
 	for i, c := range vectors {
 		v := newVRF(Hash(unhex(t, c[0])))
@@ -88,8 +88,8 @@ func TestVRF(t *testing.T) {
 	}
 }
 
-// A value has one proof of another scalar, which is not the shortest, and a key of small order proves
-// any value: both are refused.
+// A value has one proof of another scalar, which is not the shortest, and a key of small order
+// proves any value: both are refused.
 func TestDishonestVRF(t *testing.T) {
 	v := newVRF(Hash{1})
 	proof := v.prove("key:ann")
@@ -119,8 +119,8 @@ func TestDishonestVRF(t *testing.T) {
 	}
 }
 
-// The key of a position is that of its tag, that of a message key needs its proof, and neither passes for
-// the other.
+// The key of a position is that of its tag, that of a message key needs its proof, and neither
+// passes for the other.
 func TestItemKeyOf(t *testing.T) {
 	k := testKey(t)
 	for _, id := range []string{"orders/0/1", "key:", "key:ann", "key:orders/0/1", ""} {

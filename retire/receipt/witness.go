@@ -65,7 +65,8 @@ func (w *Witness) Verify(text, signature []byte) bool {
 	return at <= math.MaxInt64 && ed25519.Verify(w.key, cosignedMessage(text, at), signature[8:])
 }
 
-// cosignedMessage is the message that a witness signs: the text of a checkpoint, and a time in seconds since
+// cosignedMessage is the message that a witness signs: the text of a checkpoint, and a time in
+// seconds since
 // 1970.
 func cosignedMessage(text []byte, at uint64) []byte {
 	return append(fmt.Appendf(nil, "cosignature/v1\ntime %d\n", at), text...)

@@ -53,8 +53,8 @@ func cosigned(signed []byte, name string, at int64) []byte {
 	return fmt.Appendf(bytes.Clone(signed), "— %s %s\n", name, base64.StdEncoding.EncodeToString(line))
 }
 
-// A cosignature that a public witness has given passes, and no bit of it or of the checkpoint can be
-// changed. That of the log and those of other witnesses do not count.
+// A cosignature that a public witness has given passes, and no bit of it or of the checkpoint can
+// be changed. That of the log and those of other witnesses do not count.
 func TestPublishedCosignature(t *testing.T) {
 	w := mustWitness(t, remora)
 	_, other, _ := testWitness("witness.stagemole.eu")

@@ -28,17 +28,17 @@ type Report struct {
 	Digest string `json:"state_digest"`
 	Leaves int64  `json:"leaves"`    // of its log, which goes on that of the receipt; each is proved
 	Last   int64  `json:"last_leaf"` // of blocks that have left or come back; -1: there is none
-	// Since counts the live blocks that have come after the last leaf, by its offsets, and Grown those
-	// of which a part has. Without the former the blocks add up to the digest after the last leaf, and
-	// with the private key they have its root. Proved reports that. It is false only where blocks have
-	// grown or there is no last leaf.
+	// Since counts the live blocks that have come after the last leaf, by its offsets, and Grown
+	// those of which a part has. Without the former the blocks add up to the digest after the last
+	// leaf, and with the private key they have its root. Proved reports that. It is false only
+	// where blocks have grown or there is no last leaf.
 	Since  int    `json:"blocks_since"`
 	Grown  int    `json:"blocks_grown"`
 	Proved bool   `json:"last_proved"`
 	Root   string `json:"live_root,omitempty"` // of the tree of the live blocks; only with the private key
 	// Looked counts the blocks of the receipt that were looked for: all with the private key, else
-	// those that are named. Live counts the ids of the receipt that are live in the file: the blocks
-	// have come again, or others by their ids have.
+	// those that are named. Live counts the ids of the receipt that are live in the file: the
+	// blocks have come again, or others by their ids have.
 	Looked int `json:"looked_for"`
 	Live   int `json:"live"`
 }

@@ -34,10 +34,10 @@ type ModelReport struct {
 	Stated []string `json:"stated"`
 }
 
-// Model checks a served model with the arithmetic of a snapshot file. The fingerprint is that of the
-// answer's parts, the digest is that of the sums of the live blocks, and the planes are those of these
-// sums with the answer's options, bit for bit. It is an error if one of them is another one. Planes
-// that were not read off sums alone are not proved, which the report says.
+// Model checks a served model with the arithmetic of a snapshot file. The fingerprint is that of
+// the answer's parts, the digest is that of the sums of the live blocks, and the planes are those
+// of these sums with the answer's options, bit for bit. It is an error if one of them is another
+// one. Planes that were not read off sums alone are not proved, which the report says.
 func Model(path string, served *Served) (*ModelReport, error) {
 	p := &ModelReport{Fingerprint: served.Identity.Fingerprint(), Digest: served.Digest}
 	if p.Fingerprint != served.Fingerprint {

@@ -163,7 +163,8 @@ func (a *archived) check(t *testing.T) (solved int) {
 }
 
 // Whatever a policy lets go, and in whatever order blocks come, windows of the past are those of
-// a daemon that keeps all, bit for bit, over retirements, restarts and crashes. The live blocks are those of a daemon without an archive.
+// a daemon that keeps all, bit for bit, over retirements, restarts and crashes. The live blocks are
+// those of a daemon without an archive.
 func TestThePastIsThatOfADaemonThatKeepsAll(t *testing.T) {
 	solved, let := 0, 0
 	for seed := range uint64(40) {
@@ -342,9 +343,9 @@ func TestArchiveIsTurnedOff(t *testing.T) {
 	}
 }
 
-// A full archive drops the blocks of the lowest event times. The log has one line about the first of
-// them and later another one about all others; the metrics count them all, also those that a start
-// with less memory drops.
+// A full archive drops the blocks of the lowest event times. The log has one line about the first
+// of them and later another one about all others; the metrics count them all, also those that a
+// start with less memory drops.
 func TestArchiveIsFull(t *testing.T) {
 	var log bytes.Buffer
 	lines := func() string {

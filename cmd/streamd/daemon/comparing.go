@@ -190,8 +190,8 @@ func (d *Daemon) steps(ctx context.Context, q httpapi.StepsQuery) (*model.Steps,
 		return nil, err
 	}
 	out.Scaled = scale != nil
-	// Ends of windows are whole steps since 1970, the first after the first block. They are counted in
-	// milliseconds: a time.Duration cannot span 293 years.
+	// Ends of windows are whole steps since 1970, the first after the first block. They are counted
+	// in milliseconds: a time.Duration cannot span 293 years.
 	step, length := q.Step.Milliseconds(), q.Window.Milliseconds()
 	end := floorTo(blocks.First, step) + step
 	if n := (blocks.Last-end)/step + 2; n > httpapi.MaxSteps {

@@ -76,8 +76,9 @@ func turned(t *testing.T, flags map[string]string) (o *offline, days [][][3]floa
 	return o, days
 }
 
-// The losses are those of the rows, and the angle is that of the normals. The rows on the right side
-// are within the bounds, and near the estimate, since the rows of a class are normal on each day.
+// The losses are those of the rows, and the angle is that of the normals. The rows on the right
+// side are within the bounds, and near the estimate, since the rows of a class are normal on each
+// day.
 func TestComparisonIsThatOfTheRows(t *testing.T) {
 	o, days := turned(t, map[string]string{"model.standardise": "false", "model.balanced": "false"})
 	noon := func(day int) *time.Time { return new(time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)) }
@@ -419,7 +420,8 @@ func TestComparisonIsOfOneTuning(t *testing.T) {
 	}
 }
 
-// Planes of windows are in the coordinates of the basis in use, and with an archive in the features.
+// Planes of windows are in the coordinates of the basis in use, and with an archive in the
+// features.
 func TestComparisonNamesItsBasis(t *testing.T) {
 	for _, archive := range []string{"false", "true"} {
 		name := topic(t, 1)

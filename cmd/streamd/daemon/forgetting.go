@@ -15,8 +15,8 @@ const weighing = 50 * time.Millisecond
 // fades reports whether blocks are weighted by a half-life.
 func (c *core) fades() bool { return live.HalfLife(c.cfg) != retire.HalfLife{} }
 
-// weigh returns the sums of the live blocks weighted by a half-life, or nil without one. ok is false
-// when the daemon has failed, or blocks are left to be read: then the loop soon calls again.
+// weigh returns the sums of the live blocks weighted by a half-life, or nil without one. ok is
+// false when the daemon has failed, or blocks are left to be read: then the loop soon calls again.
 func (c *core) weigh() (w *live.Weighted, ok bool) {
 	if !c.fades() {
 		return nil, true

@@ -281,8 +281,8 @@ func (i *instance) choose(s httpapi.Selector) {
 }
 
 // Nothing of a retired customer is left in any answer, in its receipt, in the log and, after
-// compaction, in the snapshot's folder: no number, label, key, header, sum or digest, in any form. It
-// makes no difference what coordinates the planes are in and how the customer was retired.
+// compaction, in the snapshot's folder: no number, label, key, header, sum or digest, in any form.
+// It makes no difference what coordinates the planes are in and how the customer was retired.
 func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 	for name, flags := range map[string]map[string]string{
 		"features":   {"model.standardise": "true"},

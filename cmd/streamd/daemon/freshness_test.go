@@ -214,7 +214,8 @@ func TestSolvesTakeTheirShare(t *testing.T) {
 	}
 	solves := int(m.GetHistogram().GetSampleCount())
 	t.Logf("%d blocks, %d solves of %.1f ms", blocks, solves, 1e3*m.GetHistogram().GetSampleSum()/float64(solves))
-	// The first solves are not known to take long, and after a pause of the stream the next waits for none.
+	// The first solves are not known to take long, and after a pause of the stream the next waits
+	// for none.
 	if most := 8 + int(share*took.Seconds()/least.Seconds()); solves == 0 || solves > most {
 		t.Errorf("%d solves in %v, want 1 to %d", solves, took, most)
 	}

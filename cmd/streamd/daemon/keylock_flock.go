@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lockKey locks a key of receipts until the file is closed, so that it signs one log. The file is only
-// read: its folder may be read-only.
+// lockKey locks a key of receipts until the file is closed, so that it signs one log. The file is
+// only read: its folder may be read-only.
 func lockKey(path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {

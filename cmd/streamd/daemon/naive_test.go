@@ -16,8 +16,8 @@ import (
 )
 
 // fates is a history told naively: lists of blocks, and a search through all of them at each step.
-// It uses nothing of the intake, of a ledger, of the selections in force, or of an archive. Only the
-// boundaries of gathered blocks are a daemon's.
+// It uses nothing of the intake, of a ledger, of the selections in force, or of an archive. Only
+// the boundaries of gathered blocks are a daemon's.
 type fates struct {
 	h       *logHistory
 	cfg     *config.Config
@@ -26,7 +26,8 @@ type fates struct {
 	horizon retire.Rank
 }
 
-// toldNaively counts the naive comparisons: with live, withdrawn and archived blocks, and after requests.
+// toldNaively counts the naive comparisons: with live, withdrawn and archived blocks, and after
+// requests.
 var toldNaively struct{ live, withdrawn, archived, asked atomic.Int64 }
 
 // checkNaively compares the daemon's blocks with those of the history told naively, which covers
@@ -83,8 +84,8 @@ func (h *logHistory) checkNaively(t *testing.T, o *offline, when string) {
 	}
 }
 
-// gathered lists the blocks of the records below the offsets, as a daemon has them that keeps all and
-// follows no control topic.
+// gathered lists the blocks of the records below the offsets, as a daemon has them that keeps all
+// and follows no control topic.
 func (h *logHistory) gathered(t *testing.T, to map[int]int64) []retire.Entry {
 	t.Helper()
 	flags := maps.Clone(h.flags)

@@ -223,8 +223,8 @@ func requestText(s *httpapi.Selector) string {
 	return string(text)
 }
 
-// name tells who asked for a retirement where its receipts are, and the proofs and the salt with which
-// they can be read. They are saved.
+// name tells who asked for a retirement where its receipts are, and the proofs and the salt with
+// which they can be read. They are saved.
 func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, request *httpapi.Selector) {
 	if r.key == nil {
 		return
@@ -244,8 +244,8 @@ func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, requ
 	}
 }
 
-// searchedLeaves bounds the leaves that earlier reads. They may be as many megabytes, with the proofs
-// beside them.
+// searchedLeaves bounds the leaves that earlier reads. They may be as many megabytes, with the
+// proofs beside them.
 const searchedLeaves = 10_000
 
 // earlier says where the receipts of an earlier request of the same text are, for a caller whose
@@ -337,10 +337,10 @@ func (r *receipts) settings() []byte {
 	return text
 }
 
-// scope has the places that a save clears of the blocks that leave, and those that it does not clear.
-// Pages and bases are the daemon's own: a compaction clears the pages, and another reduction the basis.
-// Both come on request, and without one for blocks whose rows must not stay. based says that the points
-// of a basis may have rows of the blocks.
+// scope has the places that a save clears of the blocks that leave, and those that it does not
+// clear. Pages and bases are the daemon's own: a compaction clears the pages, and another reduction
+// the basis. Both come on request, and without one for blocks whose rows must not stay. based says
+// that the points of a basis may have rows of the blocks.
 func (r *receipts) scope(kind receipt.Kind, based bool) (s receipt.Scope) {
 	switch kind {
 	case receipt.Restored, receipt.Returned, receipt.Served, receipt.Begun:
@@ -460,8 +460,8 @@ func (r *receipts) grow(now time.Time) (*receipt.Growth, error) {
 	return r.growth, err
 }
 
-// succeeded notes that a save has succeeded. Only then is the head of a failed save sure to be on the
-// disk, too, and witnesses may see it.
+// succeeded notes that a save has succeeded. Only then is the head of a failed save sure to be on
+// the disk, too, and witnesses may see it.
 func (r *receipts) succeeded() {
 	if r.end(); r.head.Size > 0 {
 		r.witnessing.saved(r.head)

@@ -34,8 +34,9 @@ type Replayed struct {
 	Gone   []kafka.Range // offsets below the cut that the log does not have
 	// Unplaced lists the receipts whose blocks could not be left out where they left.
 	Unplaced []Unplaced
-	// Foreign lists the receipts of requests and alarms about a block that the topic does not give, as it is
-	// in the receipt, below their offsets. None is looked for without the key, or where offsets are gone.
+	// Foreign lists the receipts of requests and alarms about a block that the topic does not give,
+	// as it is in the receipt, below their offsets. None is looked for without the key, or where
+	// offsets are gone.
 	Foreign []int64
 	// Parted is the first receipt of a request or an alarm that does not begin at the live set that
 	// the topic gives at its offsets. It is -1 if there is none. None is looked for without the key
@@ -85,8 +86,9 @@ type topicReader interface {
 //
 // A retirement on request makes room under retire.keep, and it ends a block that is still growing.
 // So it decides about later blocks. The replay stops at the offsets of each receipt of a request
-// and takes its blocks out there, before it reads on. The key finds them by their ids. What else the snapshot lacks is taken out at the end: blocks
-// that the control topic withdraws keep their places meanwhile, as they do in the daemon.
+// and takes its blocks out there, before it reads on. The key finds them by their ids. What else
+// the snapshot lacks is taken out at the end: blocks that the control topic withdraws keep their
+// places meanwhile, as they do in the daemon.
 func Replay(ctx context.Context, o Options, from *snapshot.Store, saved *snapshot.Contents, key *receipt.Key, progress func(offsets, of int64)) (*Replayed, error) {
 	return replayTopic(ctx, o, (*Daemon).readTopic, from, saved, key, progress)
 }

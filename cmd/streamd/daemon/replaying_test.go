@@ -133,8 +133,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// A retirement on request makes room under the policy, and ends a block that is still growing. So it
-// decides about later blocks, and the replay retires the block at the same place. That needs the
+// A retirement on request makes room under the policy, and ends a block that is still growing. So
+// it decides about later blocks, and the replay retires the block at the same place. That needs the
 // log's key.
 func TestReplayOfRoom(t *testing.T) {
 	rows := func(milliseconds ...int64) (all []message) {
@@ -327,8 +327,8 @@ func TestReplayWithoutRecords(t *testing.T) {
 	}
 }
 
-// A receipt from before its topic was deleted and made again says nothing about the blocks of the new
-// one, even if they have the same ids and rows.
+// A receipt from before its topic was deleted and made again says nothing about the blocks of the
+// new one, even if they have the same ids and rows.
 func TestReplayOfATopicThatWasMadeAgain(t *testing.T) {
 	h := &logHistory{log: [][]kafka.Record{nil}, flags: offlineFlags(t, withReceipts(t.TempDir(), map[string]string{"blocks.unit": "message", "retire.keep": "blocks", "retire.blocks": "5"}))}
 	o := openOffline(t, h.flags, false)
@@ -351,8 +351,8 @@ func TestReplayOfATopicThatWasMadeAgain(t *testing.T) {
 	}
 }
 
-// Rows that come again after their retirement have the digest of an earlier receipt, in another block.
-// The snapshot is then that of no receipt, and nothing is wrong.
+// Rows that come again after their retirement have the digest of an earlier receipt, in another
+// block. The snapshot is then that of no receipt, and nothing is wrong.
 func TestSnapshotOfRowsThatCameAgain(t *testing.T) {
 	h := &logHistory{r: rand.New(rand.NewPCG(26, 1))}
 	o := openOffline(t, offlineFlags(t, withReceipts(t.TempDir(), map[string]string{"blocks.unit": "message"})), false)

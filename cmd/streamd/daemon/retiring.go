@@ -56,10 +56,10 @@ func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (h
 	return a.retirement, nil
 }
 
-// retireThen retires the blocks that s chooses: live, archived or withdrawn. It calls answer in the loop
-// when they are saved, in one transaction, or that has failed. Meanwhile the loop goes on. The log
-// names the caller. A dry run only says which blocks these are. The caller completes an error by
-// withEarlier.
+// retireThen retires the blocks that s chooses: live, archived or withdrawn. It calls answer in the
+// loop when they are saved, in one transaction, or that has failed. Meanwhile the loop goes on. The
+// log names the caller. A dry run only says which blocks these are. The caller completes an error
+// by withEarlier.
 func (d *Daemon) retireThen(s httpapi.Selector, dryRun bool, by access.Caller, answer func(httpapi.Retirement, error)) {
 	r, left, err := d.takeOut(s, dryRun, by)
 	if err != nil || dryRun {
@@ -237,8 +237,8 @@ func (e *noneError) Error() string {
 
 func (e *noneError) Unwrap() error { return e.is }
 
-// withEarlier names the receipts of an earlier request of the same text in the error of one that has
-// chosen no block. It reads leaves of the log, so the loop does not wait for it.
+// withEarlier names the receipts of an earlier request of the same text in the error of one that
+// has chosen no block. It reads leaves of the log, so the loop does not wait for it.
 func (d *Daemon) withEarlier(ctx context.Context, err error, s *httpapi.Selector) error {
 	none := (*noneError)(nil)
 	if !errors.As(err, &none) {

@@ -85,7 +85,8 @@ func TestUnlabelledRowsChangeNoModel(t *testing.T) {
 			t.Parallel()
 			flags := maps.Clone(flags)
 			flags["format.weight"], flags["model.refine_interval"] = "weight", "50ms"
-			// The digest counts rows without a label, so the fingerprint, which comes first, differs.
+			// The digest counts rows without a label, so the fingerprint, which comes first,
+			// differs.
 			learned := func(t *testing.T, s *model.Served) string {
 				_, rest, _ := strings.Cut(learned(t, s), "\n")
 				return rest

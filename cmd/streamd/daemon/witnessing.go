@@ -104,9 +104,9 @@ func (w *witnessing) saved(head snapshot.LogHead) {
 // answersWithin is the most time that a start waits for answers of witnesses.
 const answersWithin = 3 * time.Second
 
-// check asks all witnesses once whether they have cosigned a later log under the key, or another one.
-// Then leaves would follow that fork it: the snapshot is an older copy, or new, and the checkpoint
-// beside it is, too. A witness that does not answer in time is no error.
+// check asks all witnesses once whether they have cosigned a later log under the key, or another
+// one. Then leaves would follow that fork it: the snapshot is an older copy, or new, and the
+// checkpoint beside it is, too. A witness that does not answer in time is no error.
 func (w *witnessing) check(ctx context.Context, key *receipt.Key) error {
 	if len(w.followers) == 0 || key == nil {
 		return nil
@@ -274,8 +274,8 @@ func (w *witnessing) cosign(head snapshot.LogHead, c receipt.Cosignature) []snap
 // older leaves keep its cosignature.
 //
 // Witnesses that are away by turns leave a checkpoint for each set of signers. So at most that many
-// stay, twice the number of witnesses. Beyond this the one with the fewest signers goes, the smallest
-// log of several, but none that is the latest of a witness.
+// stay, twice the number of witnesses. Beyond this the one with the fewest signers goes, the
+// smallest log of several, but none that is the latest of a witness.
 func dropCosigned(all []cosigned, most int) []cosigned {
 	var kept []cosigned // by descending size
 	for _, x := range slices.Backward(all) {
@@ -306,8 +306,8 @@ func hasSigners(others, some []receipt.Cosignature) bool {
 }
 
 // mostCosigned is the checkpoint with the most cosignatures of those that have a leaf, and the
-// smallest log of several: a witness that is away has not cosigned the larger ones. Without any it is
-// the head, and ok is false.
+// smallest log of several: a witness that is away has not cosigned the larger ones. Without any it
+// is the head, and ok is false.
 func mostCosigned(head snapshot.LogHead, leaf int64) (best snapshot.LogHead, ok bool) {
 	best, most := head, 0
 	for _, h := range head.Cosigned { // by ascending size

@@ -140,8 +140,8 @@ func TestWitnesses(t *testing.T) {
 	c.stop()
 }
 
-// The proof of an older leaf keeps the cosignature of a witness that is away, though another one has
-// cosigned a larger log, also after a restart. The head has the other's.
+// The proof of an older leaf keeps the cosignature of a witness that is away, though another one
+// has cosigned a larger log, also after a restart. The head has the other's.
 func TestOlderProofKeepsACosignature(t *testing.T) {
 	c := startCosigned(t, "a.example/w")
 	c.retire(c.ids[0])

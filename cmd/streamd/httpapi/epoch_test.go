@@ -161,7 +161,8 @@ func TestRegions(t *testing.T) {
 	}
 }
 
-// A pruning is asked for with its size. Whatever else is in the query is refused, and nothing begins.
+// A pruning is asked for with its size. Whatever else is in the query is refused, and nothing
+// begins.
 func TestPruneQuery(t *testing.T) {
 	f := newFake()
 	f.epoch = &EpochAnswer{}

@@ -21,9 +21,9 @@ type ModelAnswer struct {
 	Features    []string  `json:"features"`         // names of the n features
 	Classes     []string  `json:"classes"`          // names of the k classes
 	ClassRows   []int64   `json:"class_rows"`       // live rows of each class; with forgetting, those with a weight
-	// Whether a restart would have this model or a later one, because the blocks are saved. A model is
-	// served before that. After a crash in between their records are read from the log again, and
-	// make the same model. Absent from the model of a window.
+	// Whether a restart would have this model or a later one, because the blocks are saved. A model
+	// is served before that. After a crash in between their records are read from the log again,
+	// and make the same model. Absent from the model of a window.
 	Durable *bool `json:"durable,omitempty"`
 	// Two classes have one plane, that of the second. Otherwise each class has one, in
 	// the order of classes.
@@ -249,7 +249,8 @@ func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait 
 }
 
 const (
-	// PollRate bounds the polls with a wait that are answered in a second. An answer takes some 50 µs.
+	// PollRate bounds the polls with a wait that are answered in a second. An answer takes some 50
+	// µs.
 	PollRate = 5000
 
 	pollBurst = PollRate / 50 // the polls that are answered at once

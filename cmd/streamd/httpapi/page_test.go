@@ -883,7 +883,8 @@ func TestPageShowsEpochs(t *testing.T) {
 	}
 }
 
-// The first screen says when the served model was made, and whether a restart would have its blocks.
+// The first screen says when the served model was made, and whether a restart would have its
+// blocks.
 func TestPageSaysWhatIsSaved(t *testing.T) {
 	for want, set := range map[string]func(*model.Served){
 		"ago, saved":                             func(s *model.Served) {},

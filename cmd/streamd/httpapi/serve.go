@@ -198,8 +198,8 @@ func (s *Server) stopAll() {
 }
 
 // Serve answers requests on ln until ctx ends, and closes ln. Then waiting polls are
-// answered and streams of events end at once, open requests have a few seconds to end, and Serve returns nil. The
-// service must stay up until then. Serve can be called once.
+// answered and streams of events end at once, open requests have a few seconds to end, and Serve
+// returns nil. The service must stay up until then. Serve can be called once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	server := &http.Server{
 		Handler:           s,

@@ -41,7 +41,8 @@ type Service interface {
 	Window(ctx context.Context, w model.Window, nu float64) (*model.Served, error)
 
 	// Compare compares the planes of two windows, with ν = nu as in Window. The zero window is
-	// that of all blocks, live or archived. ErrNoWindow, ErrOtherTopic, ErrNoPlanes, ErrUnavailable.
+	// that of all blocks, live or archived. ErrNoWindow, ErrOtherTopic, ErrNoPlanes,
+	// ErrUnavailable.
 	Compare(ctx context.Context, a, b model.Window, nu float64) (*model.Comparison, error)
 
 	// Steps solves the planes of successive windows. ErrNoWindow, ErrManySteps, ErrUnavailable.
@@ -212,8 +213,8 @@ type BlockInfo struct {
 	Rows      int64     `json:"rows"`          // rows of weight above 0
 	// Whether retire.archive keeps the block, which is not live; absent if it is live.
 	Archived bool `json:"archived,omitempty"`
-	// Proof of the key of the item that the receipts have of the id, in hex; only in the answer to a
-	// retirement, and only of a block that a message key names.
+	// Proof of the key of the item that the receipts have of the id, in hex; only in the answer to
+	// a retirement, and only of a block that a message key names.
 	Proof string `json:"proof,omitempty"`
 }
 
@@ -266,8 +267,8 @@ type Retirement struct {
 	Settings     string         `json:"settings,omitempty"`           // text whose SHA-256 the receipts have as the settings: number of the algorithm, features and options
 }
 
-// Receipt proves the retirement of one block: adding the block to the state of the later digest gives the
-// state of the earlier one.
+// Receipt proves the retirement of one block: adding the block to the state of the later digest
+// gives the state of the earlier one.
 type Receipt struct {
 	Block        BlockInfo      `json:"block"`                   // retired block
 	Offsets      []model.Offset `json:"offsets"`                 // offsets of both states: they have the records below, and none beyond

@@ -12,9 +12,9 @@ import (
 )
 
 // A Classifier has planes in the features or, for a kernel, in the coordinates K(x, Z)
-// of a basis Z of t points, or their projection. It takes t kernel evaluations and t multiplications per
-// plane to classify a row of a kernel classifier. Its planes say nothing about single
-// features: Model.Contributions has no meaning for its rows, while Hat.Leverage holds
+// of a basis Z of t points, or their projection. It takes t kernel evaluations and t
+// multiplications per plane to classify a row of a kernel classifier. Its planes say nothing about
+// single features: Model.Contributions has no meaning for its rows, while Hat.Leverage holds
 // for their coordinates.
 //
 // A Classifier is immutable and may be shared.
@@ -68,8 +68,8 @@ func (c *Classifier) InCoordinates(columns []gram.Column, f func(from, to int, i
 	}
 }
 
-// New makes a classifier that decides by value of planes and, for a kernel, of their basis. Both may come
-// from outside: New checks that they fit together. The planes have the order of the
+// New makes a classifier that decides by value of planes and, for a kernel, of their basis. Both
+// may come from outside: New checks that they fit together. The planes have the order of the
 // classes. Two classes have one plane, that of the second.
 func New(features, classes []string, planes []incremental.Plane, basis *BasisJSON) (*Classifier, error) {
 	k := len(classes)

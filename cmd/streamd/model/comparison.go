@@ -39,9 +39,10 @@ type ComparedPlanes struct {
 	AOnB  *float64 `json:"a_on_b"` // loss of the first window's plane on the rows of the second
 	BOnA  *float64 `json:"b_on_a"` // loss of the second window's plane on the rows of the first
 	BOnB  *float64 `json:"b_on_b"` // loss of the second window's plane on the rows of the second
-	// Correctness of each plane on either window. It is that of the plane alone: a row is right if it
-	// is on its own side, which is x'w − γ ≥ 0 for rows of the class and x'w − γ < 0 for others. With
-	// two classes that is its label by the value. A decision by probability or cost may label otherwise.
+	// Correctness of each plane on either window. It is that of the plane alone: a row is right if
+	// it is on its own side, which is x'w − γ ≥ 0 for rows of the class and x'w − γ < 0 for others.
+	// With two classes that is its label by the value. A decision by probability or cost may label
+	// otherwise.
 	Correctness         PlanesCorrectness `json:"correctness"`          // share of the rows that are right
 	BalancedCorrectness PlanesCorrectness `json:"balanced_correctness"` // mean of the shares of both sides; null if one has no row that counts
 }
@@ -55,9 +56,9 @@ type PlanesCorrectness struct {
 	BOnB *Correctness `json:"b_on_b"` // of the second window's plane on the second window
 }
 
-// Correctness bounds and estimates a share of rows from the means and covariances of the classes. The bounds
-// always hold, up to rounding: they are those of Cantelli's inequality for each class. The estimate
-// assumes that the values x'w − γ of each class are normally distributed.
+// Correctness bounds and estimates a share of rows from the means and covariances of the classes.
+// The bounds always hold, up to rounding: they are those of Cantelli's inequality for each class.
+// The estimate assumes that the values x'w − γ of each class are normally distributed.
 type Correctness struct {
 	Estimate float64 `json:"estimate"` // estimated share, from 0 to 1
 	AtLeast  float64 `json:"at_least"` // lower bound of the share
@@ -95,8 +96,8 @@ type Step struct {
 	Problem   string      `json:"problem,omitempty"`      // why there are no planes
 }
 
-// StepPlane is a plane with its angles, in degrees, to the plane of its class in other steps. Angles
-// leave out the columns that those of ComparedPlanes leave out.
+// StepPlane is a plane with its angles, in degrees, to the plane of its class in other steps.
+// Angles leave out the columns that those of ComparedPlanes leave out.
 type StepPlane struct {
 	PlaneJSON
 	ToFirst *float64 `json:"angle_to_first"` // angle to the first step that has such a plane; null if a normal is zero

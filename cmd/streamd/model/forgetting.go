@@ -1,7 +1,7 @@
 package model
 
-// Forgetting says how live rows are weighted by age. With the steps of the weights (retire.HalfLife)
-// the planes are a function of the live blocks and their event times.
+// Forgetting says how live rows are weighted by age. With the steps of the weights
+// (retire.HalfLife) the planes are a function of the live blocks and their event times.
 type Forgetting struct {
 	HalfLifeSeconds float64 `json:"half_life_seconds,omitempty"` // age in event time at which a block weighs half
 	HalfLifeRows    int64   `json:"half_life_rows,omitempty"`    // number of newer live rows at which a block weighs half

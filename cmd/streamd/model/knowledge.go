@@ -129,8 +129,8 @@ func (r rulesByRows) Refine(ctx context.Context, m *incremental.Model, rows newt
 }
 
 // Alone returns the model of the options' rules without rows, for features, or in the coordinates
-// of the rules; without any features, for those that the rules name. It returns the problem that there is no model of rows if there are no rules
-// or these have none either.
+// of the rules; without any features, for those that the rules name. It returns the problem that
+// there is no model of rows if there are no rules or these have none either.
 func Alone(problem error, features []string, o incremental.Options) (*incremental.Model, error) {
 	r, ok := o.Solver.(*Rules)
 	if !ok || !errors.Is(problem, incremental.ErrClasses) {

@@ -6,8 +6,8 @@ import (
 	"streamd/retire"
 )
 
-// Window chooses live and archived blocks by event time, by position, or by both, that is the blocks that both
-// choose. The zero Window chooses all.
+// Window chooses live and archived blocks by event time, by position, or by both, that is the
+// blocks that both choose. The zero Window chooses all.
 type Window struct {
 	From      *time.Time     `json:"from,omitempty"`      // event time of the first blocks; absent: the earliest
 	To        *time.Time     `json:"to,omitempty"`        // event time that all blocks are before; absent: none

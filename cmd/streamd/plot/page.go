@@ -56,8 +56,8 @@ func Curves(curves []Curve, choice XY, up string) template.HTML {
 	return contents(p, CurvesWidth, CurvesHeight, 6)
 }
 
-// SizeCurve draws a curve over a number of things, with its points and a mark at the present one. The X
-// of points is the logarithm of that number to the base of 10.
+// SizeCurve draws a curve over a number of things, with its points and a mark at the present one.
+// The X of points is the logarithm of that number to the base of 10.
 func SizeCurve(points XYs, now XY, right, up string) template.HTML {
 	p := newCurves(right, up, numbers)
 	p.Add(line(points, class("curve c0 chosen"), 2), scatter(points, class("mark"), 2.5, draw.CircleGlyph{}),

@@ -108,7 +108,8 @@ func TestPixelsHaveTheColourOfTheirClass(t *testing.T) {
 	}
 }
 
-// rules are of every kind, nil for the values, with curves that put borders elsewhere than values do.
+// rules are of every kind, nil for the values, with curves that put borders elsewhere than values
+// do.
 func rules(classes []string) []*decision.Rule {
 	var sigmoids, steps []calibration.Curve
 	planes := len(classes)

@@ -28,8 +28,8 @@ type PredictAnswer struct {
 	// where there is no calibration.
 	Values [][]float64 `json:"values"`
 
-	// Calibration is platt, isotonic or softmax. It is absent, like the probabilities, where the rule
-	// does not go by probabilities, which could contradict the labels.
+	// Calibration is platt, isotonic or softmax. It is absent, like the probabilities, where the
+	// rule does not go by probabilities, which could contradict the labels.
 	Calibration   config.Calibration `json:"calibration,omitempty"`
 	Probabilities [][]float64        `json:"probabilities,omitempty"` // for each row, the probability of each class
 

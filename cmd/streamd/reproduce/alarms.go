@@ -78,8 +78,8 @@ type watched struct {
 }
 
 // watch tests the plane of the blocks before on each block, which it then learns from. It learns
-// from the last keep blocks, or from all for 0. After an alarm of either detector it forgets all but
-// the last blocks of at most shorten rows, if that is positive.
+// from the last keep blocks, or from all for 0. After an alarm of either detector it forgets all
+// but the last blocks of at most shorten rows, if that is positive.
 func watch(ctx context.Context, s *concepts.Stream, block, keep, shorten int) (w watched, err error) {
 	var z incremental.Summariser
 	var blocks []*incremental.Summary

@@ -168,8 +168,8 @@ type chunkRow struct {
 	remark string
 }
 
-// fromRows has the means over draws of chunks of the rows, and as many to test on: of the program with
-// candidates among the rows of a chunk, and of that with the few of them that have the largest
+// fromRows has the means over draws of chunks of the rows, and as many to test on: of the program
+// with candidates among the rows of a chunk, and of that with the few of them that have the largest
 // multipliers.
 func (e *digitEight) fromRows(ctx context.Context, rows, candidates int, nu float64) (all, few reduce.Step, err error) {
 	e.progress(fmt.Sprintf("USPS 8, %d rows as points", rows))

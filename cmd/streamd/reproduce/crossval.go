@@ -315,8 +315,8 @@ func (t trial) mean(division int, of func(score) float64) float64 {
 	return sum / float64(len(t[division]))
 }
 
-// run cross-validates on a division of a set for each seed. The trials are in the order of the methods.
-// The scores are the same for any number of workers.
+// run cross-validates on a division of a set for each seed. The trials are in the order of the
+// methods. The scores are the same for any number of workers.
 func (v validation) run(ctx context.Context, s *set, c *Config) ([]trial, error) {
 	divisions, err := divideOften(s, c, c.Seeds)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// writeImages writes so many images of 4×4 pixels, in idx. The number of the bright row is the class.
+// writeImages writes so many images of 4×4 pixels, in idx. The number of the bright row is the
+// class.
 func writeImages(t *testing.T, folder, name string, m int, seed uint64) {
 	t.Helper()
 	head := func(kind byte, sizes ...uint32) []byte {
@@ -35,8 +36,8 @@ func writeImages(t *testing.T, folder, name string, m int, seed uint64) {
 	writeZipped(t, filepath.Join(folder, name+"-labels-idx1-ubyte.gz"), labels)
 }
 
-// Images are told apart in a subspace, the same for any number of workers, and too bad a figure is a
-// fault.
+// Images are told apart in a subspace, the same for any number of workers, and too bad a figure is
+// a fault.
 func TestEigenTable(t *testing.T) {
 	c := &Config{Data: t.TempDir(), Seed: 1, Seeds: 1}
 	table := eigenTable{[]int{3, 8}, []eigenRow{

@@ -780,7 +780,8 @@ func TestOptima(t *testing.T) {
 	c := &Config{Data: t.TempDir(), Seed: 1}
 	// Standardised, the classes are at −1 and 1.
 	writeLabelled(t, c.Data, "pairs", &set{classes: []string{"-1", "1"}, codes: []int32{0, 0, 1, 1}, columns: [][]float64{{3, 3, 5, 5}}})
-	// The dual 2s − s²(1 − exp(−γ·4)), s = Σα of a class, has the maximum 1/(1 − exp(−2)) for γ = ½.
+	// The dual 2s − s²(1 − exp(−γ·4)), s = Σα of a class, has the maximum 1/(1 − exp(−2)) for γ =
+	// ½.
 	o := optima{{"pairs", 8, -1, 1 / (1 - math.Exp(-2))}, {"missing", 1, 0, 1}}
 	results := anyWorkers(t, o.run, c)
 	if len(results) != 2 || results[0].Fault() != "" || !strings.Contains(results[1].Fault(), "missing.csv.gz") {

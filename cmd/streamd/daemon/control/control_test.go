@@ -530,8 +530,8 @@ func TestTopicWithoutItsBeginning(t *testing.T) {
 	}
 }
 
-// Records that were read stay in force in the process if they are deleted, and the next start fails.
-// Records that are deleted before they were read end Run.
+// Records that were read stay in force in the process if they are deleted, and the next start
+// fails. Records that are deleted before they were read end Run.
 func TestRecordsDeletedWhileTheTopicIsFollowed(t *testing.T) {
 	s := newSite(t, 1)
 	s.write(t, "0 a "+retiring("one"))

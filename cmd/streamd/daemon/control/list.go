@@ -32,8 +32,8 @@ type InForce struct {
 	Selector  httpapi.Selector
 }
 
-// Bad is the latest record of a key, which cannot be read and changes nothing. It can also be a record
-// without a key, or a batch of records that is too large.
+// Bad is the latest record of a key, which cannot be read and changes nothing. It can also be a
+// record without a key, or a batch of records that is too large.
 type Bad struct {
 	Name      string // key of the record; "" without one
 	Partition int
@@ -42,8 +42,8 @@ type Bad struct {
 	Reason    error
 }
 
-// List reads a control topic once. Other than a Reader, it also lists a topic that daemons refuse, so
-// that its records can be written again. A record batch of more than mostBytes is bad.
+// List reads a control topic once. Other than a Reader, it also lists a topic that daemons refuse,
+// so that its records can be written again. A record batch of more than mostBytes is bad.
 func List(ctx context.Context, cluster kafka.Cluster, topic string, mostBytes int, log zerolog.Logger) (*Listing, error) {
 	reader, err := newLog(cluster, topic, mostBytes, log)
 	if err != nil {
@@ -115,9 +115,9 @@ func List(ctx context.Context, cluster kafka.Cluster, topic string, mostBytes in
 	return l, nil
 }
 
-// Named finds the partitions in which a selector of a name is in force, or in which the latest record
-// of the name is bad. A record of the name belongs into each of them. former is a selector in force, or
-// nil.
+// Named finds the partitions in which a selector of a name is in force, or in which the latest
+// record of the name is bad. A record of the name belongs into each of them. former is a selector
+// in force, or nil.
 func (l *Listing) Named(name string) (partitions []int, former *httpapi.Selector) {
 	for i := range l.InForce {
 		if in := &l.InForce[i]; in.Name == name {

@@ -106,8 +106,8 @@ func (r *Reader) Trouble() string {
 	return why
 }
 
-// Unreadable is the number of keys whose latest record cannot be read, so that it changes nothing. A
-// good record of the key ends that. A batch that is too large counts as one key, and so do the
+// Unreadable is the number of keys whose latest record cannot be read, so that it changes nothing.
+// A good record of the key ends that. A batch that is too large counts as one key, and so do the
 // records of a partition that have no key. It may be called at any time.
 func (r *Reader) Unreadable() int { return int(r.unreadable.Load()) }
 

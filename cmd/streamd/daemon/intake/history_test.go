@@ -853,9 +853,9 @@ func gather(cfg *config.Config, partition int, log []message, below int64, cuts 
 }
 
 // Records of a range of offsets or a span of time make blocks that are a function of the log,
-// wherever its batches begin, whenever runs are made live, and wherever a restart reads it again. At
-// any moment the live set has exactly the records below the applied position, and the counts those
-// below the position that is read.
+// wherever its batches begin, whenever runs are made live, and wherever a restart reads it again.
+// At any moment the live set has exactly the records below the applied position, and the counts
+// those below the position that is read.
 func TestGatheredBlocksAreAFunctionOfTheLog(t *testing.T) {
 	rereads, cutRereads, lost := 0, 0, 0
 	for seed := range uint64(32) {

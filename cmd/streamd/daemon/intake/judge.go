@@ -48,9 +48,9 @@ type ruling struct {
 	loss          float64 // see prequential.SquaredError
 }
 
-// allowance bounds the work of all judges to some two percent of a processor. All rows are judged of
-// a stream of up to a hundred thousand rows a second and ten features, and some of each block of a
-// faster one. It is safe for concurrent use.
+// allowance bounds the work of all judges to some two percent of a processor. All rows are judged
+// of a stream of up to a hundred thousand rows a second and ten features, and some of each block of
+// a faster one. It is safe for concurrent use.
 type allowance struct {
 	mu     sync.Mutex
 	credit int // operations of about a nanosecond

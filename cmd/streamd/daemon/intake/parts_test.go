@@ -438,8 +438,8 @@ func TestJudgedRowsAreThoseOfTheBlock(t *testing.T) {
 	}
 }
 
-// The record's detector finds the changes of one that has the same errors, also when it is saved and
-// read again. It keeps a hundred of them.
+// The record's detector finds the changes of one that has the same errors, also when it is saved
+// and read again. It keeps a hundred of them.
 func TestErrorsAreWatched(t *testing.T) {
 	r := rand.New(rand.NewPCG(75, 1))
 	in := idle(t, nil)

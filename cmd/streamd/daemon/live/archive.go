@@ -282,8 +282,8 @@ func (l *Set) SelectPlaces(s *retire.Selection) []retire.Entry {
 	return chosen
 }
 
-// NoHeader counts the blocks, withdrawn ones included, that s would choose if it had no headers, and that
-// have none.
+// NoHeader counts the blocks, withdrawn ones included, that s would choose if it had no headers,
+// and that have none.
 func (l *Set) NoHeader(s *retire.Selection) (n int) {
 	without := *s
 	without.Headers = []retire.HeaderHash{{}}

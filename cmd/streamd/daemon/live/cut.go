@@ -42,8 +42,8 @@ func (o Order) block(e *retire.Entry) (timeline.Line, timeline.Block) {
 	return timeline.Line{Topic: p.Topic, Partition: p.Partition}, timeline.Block{ID: e.ID, First: p.Offset, Last: max(e.Last, p.Offset), Time: ms}
 }
 
-// past has the indices that windows are summed from. They are made for the first window, and dropped
-// when nobody has asked for long, or when the live set takes the memory.
+// past has the indices that windows are summed from. They are made for the first window, and
+// dropped when nobody has asked for long, or when the live set takes the memory.
 type past struct {
 	indices [orders]*listing
 	cuts    map[*Cut]struct{} // being summed
@@ -203,8 +203,8 @@ func (l *Set) unindex(e *retire.Entry, s *incremental.Summary) {
 	}
 }
 
-// A Cut is the blocks of a window at one moment, live or archived. Sum may run beside the set, and EndCut
-// must follow.
+// A Cut is the blocks of a window at one moment, live or archived. Sum may run beside the set, and
+// EndCut must follow.
 type Cut struct {
 	*timeline.Plan
 	features []string

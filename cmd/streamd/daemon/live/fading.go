@@ -18,9 +18,9 @@ import (
 //
 // A block of step StepsPerHalving·m + r is in part r with the factor 2^(m−base). When the newest
 // step rises, the weights of all blocks of a part fall by one factor. So a weighted sum takes the
-// sum of a few parts, each times a number (weigh), and no block is read again for it. A block is read
-// when its step moves, or when it weighs nothing any more. Factors are from 1 to 2^MostHalvings,
-// and a part takes up to one limb more than a plain sum.
+// sum of a few parts, each times a number (weigh), and no block is read again for it. A block is
+// read when its step moves, or when it weighs nothing any more. Factors are from 1 to
+// 2^MostHalvings, and a part takes up to one limb more than a plain sum.
 //
 // Parts are brought up to date when planes are due (Weigh), not when blocks come: what comes and
 // goes in between costs nothing. As long as the origin of positions rests, only blocks that are not
@@ -61,9 +61,9 @@ func HalfLife(c *config.Config) retire.HalfLife {
 	return retire.HalfLife{Time: c.Retire.HalfLife, Rows: c.Retire.HalfLifeRows}
 }
 
-// Weigh brings the weighted sums of the space in use up to date. It reads blocks for about most, and
-// returns nil if some are left: then it must be called again. There is a half-life. The error comes
-// from the store.
+// Weigh brings the weighted sums of the space in use up to date. It reads blocks for about most,
+// and returns nil if some are left: then it must be called again. There is a half-life. The error
+// comes from the store.
 func (l *Set) Weigh(most time.Duration) (*Weighted, error) {
 	f := &l.fading
 	if f.of != l.inUse {
@@ -179,8 +179,8 @@ func (l *Set) compareAges() (d differences) {
 	}
 }
 
-// endOf is the position of the newest block, if the positions of the last sums hold but for the blocks
-// from f.since on.
+// endOf is the position of the newest block, if the positions of the last sums hold but for the
+// blocks from f.since on.
 func (l *Set) endOf(origin int64) (end int64, known bool) {
 	f := &l.fading
 	if !f.whole || origin != f.origin || f.since < origin {

@@ -30,8 +30,8 @@ func fadingConfig(folds int, rows int64) *config.Config {
 	return cfg
 }
 
-// directly sums the live blocks of a fold, or all where fold is −1, each with a weight of its own: by
-// multiplying the state of each block.
+// directly sums the live blocks of a fold, or all where fold is −1, each with a weight of its own:
+// by multiplying the state of each block.
 func directly(t testing.TB, l *Set, fold int) *incremental.State {
 	t.Helper()
 	names := l.inUse.Names()
@@ -189,8 +189,8 @@ func TestWeightedSumsAreOfTheLiveBlocks(t *testing.T) {
 	}
 }
 
-// Blocks that come one by one, further apart than any weight reaches, weigh nothing any more when the
-// next one comes.
+// Blocks that come one by one, further apart than any weight reaches, weigh nothing any more when
+// the next one comes.
 func TestWeightsEndAfterALongPause(t *testing.T) {
 	for _, pause := range []int64{3100, 3300, 60_000, 3_600_000} {
 		l, store := reopen(t, filepath.Join(t.TempDir(), "streamd.db"), fadingConfig(0, 0))
@@ -304,8 +304,8 @@ func fadingObjective(x [][]float64, d, w []float64, nu float64, z *mat.VecDense)
 }
 
 // The plane of the weighted sums is that of weighted least squares on the rows. With the weights
-// of the steps they agree to rounding. With the weights 2^(-age/half-life), which are between 2^-1/8
-// and 2^1/8 times these, the plane's objective is at most 2^(1/4) times the least one.
+// of the steps they agree to rounding. With the weights 2^(-age/half-life), which are between
+// 2^-1/8 and 2^1/8 times these, the plane's objective is at most 2^(1/4) times the least one.
 func TestFadingPlaneAgainstLeastSquares(t *testing.T) {
 	const nu = 3
 	for _, halfLifeRows := range []int64{0, 25} {

@@ -355,9 +355,9 @@ func (m *naive) begin(side receipt.Side) {
 	m.before, m.side, m.told = m.live(), side, m.moves
 }
 
-// A live set is the one of lists of blocks: its sums, its entries, what it answers, and the contents
-// of its receipts, whatever comes, goes, is withdrawn or archived, and wherever it is saved and
-// opened again.
+// A live set is the one of lists of blocks: its sums, its entries, what it answers, and the
+// contents of its receipts, whatever comes, goes, is withdrawn or archived, and wherever it is
+// saved and opened again.
 func TestLiveSetBesideLists(t *testing.T) {
 	happened := map[string]int{}
 	for seed := range uint64(32) {

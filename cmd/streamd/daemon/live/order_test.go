@@ -165,8 +165,8 @@ func TestFeaturesInAnotherOrder(t *testing.T) {
 	}
 }
 
-// Features that are wanted follow the configuration, and a file of live blocks that have others must
-// be read again.
+// Features that are wanted follow the configuration, and a file of live blocks that have others
+// must be read again.
 func TestWantedFeatures(t *testing.T) {
 	for _, c := range []struct {
 		names  []string
@@ -212,8 +212,8 @@ func TestWantedFeatures(t *testing.T) {
 	}
 }
 
-// Blocks that wait for a save have room for 32 MiB, or as much as the sums take, and an eighth of the
-// free memory at most. A save is urgent when as many blocks wait as fit, with the pages that
+// Blocks that wait for a save have room for 32 MiB, or as much as the sums take, and an eighth of
+// the free memory at most. A save is urgent when as many blocks wait as fit, with the pages that
 // they are written on.
 func TestRoomForBlocks(t *testing.T) {
 	const features = 40
@@ -247,8 +247,8 @@ func TestRoomForBlocks(t *testing.T) {
 	}
 }
 
-// A receipt says whether the points of a basis may have rows of its blocks: one of them is a source,
-// or a source has left before.
+// A receipt says whether the points of a basis may have rows of its blocks: one of them is a
+// source, or a source has left before.
 func TestReceiptsNameTheBasis(t *testing.T) {
 	for _, stale := range []bool{false, true} {
 		for ids, based := range map[string]bool{"0": true, "3": false, "2 3": true, "3 4": false, "4 1 5": true} {

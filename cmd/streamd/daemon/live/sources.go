@@ -60,8 +60,8 @@ func (l *Set) InBasis(id string) bool {
 	})
 }
 
-// based reports whether the points of a basis may have rows of a block: it is a source of the basis, or
-// a former source may still be in it, which can be the block before it came back.
+// based reports whether the points of a basis may have rows of a block: it is a source of the
+// basis, or a former source may still be in it, which can be the block before it came back.
 func (l *Set) based(id string) bool {
 	return l.InBasis(id) || slices.ContainsFunc(l.allSources(), func(s *sources) bool { return s.stale != Fresh })
 }

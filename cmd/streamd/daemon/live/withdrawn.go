@@ -91,8 +91,8 @@ func (l *Set) withdraw(e retire.Entry) error {
 
 // FollowWithdrawals has blocks follow the selections from now on. It is called when all selections
 // of the control topic are known, since the snapshot does not have them. Before that a selection
-// may be one that a later record takes back, and blocks that it withdrew might not be in the log any
-// more.
+// may be one that a later record takes back, and blocks that it withdrew might not be in the log
+// any more.
 func (l *Set) FollowWithdrawals() (w Withdrawal, err error) {
 	l.following = true
 	for _, in := range l.ledgers() {

@@ -50,7 +50,8 @@ const (
 	program = 44 << 20 // the runtime, stacks, connections and clients
 	spare   = 8        // 1/spare is left for garbage that is not freed yet
 
-	// PerBlock is the bytes of a block in the ledger, in the sample and in spaces, beside summaries.
+	// PerBlock is the bytes of a block in the ledger, in the sample and in spaces, beside
+	// summaries.
 	PerBlock = 512
 
 	perReceipt = 128 // of a block in the tree of receipts

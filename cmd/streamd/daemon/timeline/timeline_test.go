@@ -93,10 +93,10 @@ func (x *Index) check(t *testing.T) {
 }
 
 // ideal is what a plan has by definition. The nodes of the trie that have nothing but the window's
-// blocks, whatever their keys are, are taken whole, the topmost ones. The blocks of other leaves are
-// looked at one by one, if the leaf may have any in the window. In id are the versions of both, in
-// the order of keys. unsummed are the blocks of leaves that are taken whole and lack their sum, and
-// loose those that are read anyway.
+// blocks, whatever their keys are, are taken whole, the topmost ones. The blocks of other leaves
+// are looked at one by one, if the leaf may have any in the window. In id are the versions of both,
+// in the order of keys. unsummed are the blocks of leaves that are taken whole and lack their sum,
+// and loose those that are read anyway.
 type ideal struct {
 	id                      string
 	blocks, unsummed, loose int

@@ -55,7 +55,8 @@ var ErrOtherLog = errors.New("the log is not a continuation of the one that the 
 
 // Add asks for the cosignature of a signed checkpoint. proof proves that it continues the log of
 // that old size, which the witness has cosigned last; 0 and no proof if there is none. The error
-// is a *ConflictError if the witness has another size, and ErrOtherLog if the proof is wrong for it.
+// is a *ConflictError if the witness has another size, and ErrOtherLog if the proof is wrong for
+// it.
 func (c *Client) Add(ctx context.Context, old int64, proof tlog.TreeProof, checkpoint []byte) (receipt.Cosignature, error) {
 	var none receipt.Cosignature
 	body := fmt.Appendf(nil, "old %d\n", old)

@@ -17,8 +17,8 @@ import (
 	"streamd/incremental/parallel"
 )
 
-// Moments are an immutable copy of the sums of a State's classes in double-double arithmetic (about 32
-// digits), to solve with while the state changes.
+// Moments are an immutable copy of the sums of a State's classes in double-double arithmetic (about
+// 32 digits), to solve with while the state changes.
 type Moments struct {
 	features    []string
 	classes     []classMoments
@@ -549,7 +549,8 @@ type factor struct {
 	scale     []float64 // powers of two: the solution is scale·(that of matrix)
 	cholesky  mat.Cholesky
 	ok        bool
-	exact     bool // by factoriseExactly
+	exact     bool      // by factoriseExactly
+	inverse   []float64 // then, the diagonal of the inverse of matrix
 	condition float64
 }
 
@@ -625,27 +626,31 @@ func (f *factor) factoriseExactly() {
 	}
 	f.cholesky.SetFromU(upper)
 	f.condition = f.cholesky.Cond()
-	f.exact = f.condition < inDouble
-	f.ok = f.exact
+	if f.exact = f.condition < inDouble; !f.exact {
+		return
+	}
+	f.ok, f.inverse = true, make([]float64, n)
+	b := f.whitening() // its columns have the roots of the diagonal as norms, but for the scale
+	for j := range n {
+		for i := j; i < n; i++ {
+			g := b.At(i, j) / f.scale[j]
+			f.inverse[j] += float64(g * g)
+		}
+	}
 }
 
 // uncertain is the root of the energy z'Az of the change that rounding of the sums A in float64 may
 // make to the solution z of Az = b, relative to that of z. It takes the rounding errors of
 // the products A_jk z_k for independent, and neither for smaller nor larger than half a unit.
 func (f *factor) uncertain(z, b []double) float64 {
-	inverse := f.whitening() // the diagonal of A^-1 has the squared norms of its columns, but for the scale
 	var change, energy float64
 	for j := range z {
-		var error, gain float64
+		var error float64
 		for k := range z {
 			e := f.matrix[gram.PackedLen(max(j, k))+min(j, k)].hi * z[k].hi
 			error += float64(e * e)
 		}
-		for i := j; i < len(z); i++ {
-			g := inverse.At(i, j) / f.scale[j]
-			gain += float64(g * g)
-		}
-		change += float64(error * gain)
+		change += float64(error * f.inverse[j])
 		energy += float64(z[j].hi * b[j].hi)
 	}
 	return 0x1p-53 * math.Sqrt(change/energy)

@@ -185,16 +185,19 @@ type placed struct {
 
 func placedOf(e *Entry) placed { return placed{e.Position.Partition, e.Position.Offset, e} }
 
-// lessPlaced orders entries by partition and offset. Different blocks always differ.
-func lessPlaced(a, b placed) bool {
+// comparePlaced orders entries by partition and offset. Different blocks always compare as
+// different.
+func comparePlaced(a, b placed) int {
 	if a.partition != b.partition {
-		return a.partition < b.partition
+		return cmp.Compare(a.partition, b.partition)
 	}
 	if a.offset != b.offset {
-		return a.offset < b.offset
+		return cmp.Compare(a.offset, b.offset)
 	}
-	return cmp.Or(cmp.Compare(a.Position.Topic, b.Position.Topic), cmp.Compare(a.ID, b.ID)) < 0
+	return cmp.Or(cmp.Compare(a.Position.Topic, b.Position.Topic), cmp.Compare(a.ID, b.ID))
 }
+
+func lessPlaced(a, b placed) bool { return comparePlaced(a, b) < 0 }
 
 // NewLedger returns an empty ledger. It panics on a policy with a negative limit.
 func NewLedger(p Policy) *Ledger {
@@ -426,12 +429,7 @@ func (l *Ledger) Restore(entries []Entry, horizon Rank) (retired []Entry, err er
 	for _, e := range byRank {
 		l.shelf(e.Entry).entries.Load(e)
 	}
-	slices.SortFunc(byPlace, func(a, b placed) int {
-		if lessPlaced(a, b) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(byPlace, comparePlaced)
 	for _, e := range byPlace {
 		l.shelf(e.Entry).places.Load(e)
 	}

@@ -112,16 +112,13 @@ func (c *criteria) meet(e *Entry) bool {
 func (s *shelf) choose(by *Selection) iter.Seq[Entry] {
 	c := criteriaOf(by)
 	return func(yield func(Entry) bool) {
-		if by.IDs != nil {
-			for _, e := range s.named(by.IDs) {
-				if c.meet(e.Entry) && !yield(*e.Entry) {
-					return
-				}
+		if by.IDs != nil || c.spans != nil {
+			var found []ranked
+			if by.IDs != nil {
+				found = s.named(by.IDs)
+			} else {
+				found, _ = c.spans.all(s)
 			}
-			return
-		}
-		if c.spans != nil {
-			found, _ := c.spans.all(s)
 			for _, e := range found {
 				if c.meet(e.Entry) && !yield(*e.Entry) {
 					return

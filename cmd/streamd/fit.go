@@ -600,16 +600,11 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	if fold == none {
 		begin = f.judged
 	}
-	begins := sums && f.blocks == nil && begin != nil && o.Refine.Continues() && slices.Equal(m.Classes, begin.Classes)
-	if begins {
-		near := *m
-		near.Planes = begin.Planes
-		y.Use(&near, false)
-	}
+	begins := sums && f.blocks == nil && y.Begin(begin)
 	switch {
 	case f.blocks != nil || some && fold != none && f.quick:
 		rows, standFor = f.rows.without(fold).study(in, whole, nil).All()
-	case some && begins && fold == none:
+	case some && begins && fold == none: // at planes that were refined on the sample to be judged
 	case some && o.Refine.Continues(): // few readings of the file are left
 		few, each := f.rows.without(fold).study(in, whole, nil).All()
 		if _, err := y.Refine(ctx, few, each); err != nil {

@@ -20,12 +20,13 @@ type Sized struct {
 }
 
 // BySize judges solved planes in ever more of the coordinates on the held-out rows of a sample, as
-// HoldOut judges those in all of them. rank orders up to most coordinates, the best first. It gets the
-// sums without a fold, so that it does not see the rows that it is judged by. Sizes are 1, 2, 3, 5, 7, 10,
-// 15, … and, last, that of all coordinates. A size is left out where a fold's rank is shorter or its
-// planes cannot be solved.
+// HoldOut judges those in all of them. rank orders up to most coordinates, the best first. It gets
+// the sums without a fold, so that it does not see the rows that it is judged by. Sizes are 1, 2,
+// 3, 5, 7, 10, 15, … and, last, that of all coordinates. A size is left out where a fold's rank is
+// shorter or its planes cannot be solved.
 //
-// The cost is that of the ranks and up to three times that of HoldOut for planes that are not refined.
+// The cost is that of the ranks and up to three times that of HoldOut for planes that are not
+// refined.
 func (s *Study) BySize(ctx context.Context, of *Sample, values int, rank func(ctx context.Context, sums *incremental.Moments, most int) ([]int, error)) ([]Sized, error) {
 	n, planes, classes := len(of.block.Columns), len(s.model.Planes), s.model.Classes
 	rows := min(of.block.Rows(), max(1, values/planes))

@@ -2,6 +2,7 @@ package study
 
 import (
 	"context"
+	"slices"
 
 	"streamd/incremental"
 	"streamd/incremental/newton"
@@ -134,6 +135,18 @@ func (s *Study) Solve() (model *incremental.Model, err error) {
 // on the same rows if refined.
 func (s *Study) Use(model *incremental.Model, refined bool) { s.model, s.refined = model, refined }
 
+// Begin has Refine begin at planes that are near, of all of the study's classes, if its method may
+// begin anywhere. It reports whether it will.
+func (s *Study) Begin(at *incremental.Model) bool {
+	if at == nil || !s.options.Refine.Continues() || !slices.Equal(at.Classes, s.model.Classes) {
+		return false
+	}
+	near := *s.model
+	near.Planes = at.Planes
+	s.model = &near
+	return true
+}
+
 // UseWithout has HoldOut use planes that were made without each fold elsewhere, like those of the
 // study. nil: there are none without the fold.
 func (s *Study) UseWithout(folds []*incremental.Model) { s.folds = folds }
@@ -170,8 +183,8 @@ func (s *Study) Refine(ctx context.Context, rows newton.Rows, standFor map[strin
 	return result, err
 }
 
-// refineWithout refines planes without a fold, which are never served. It may begin at the planes of
-// all rows: the minimum is near, and half as many steps get there.
+// refineWithout refines planes without a fold, which are never served. It may begin at the planes
+// of all rows: the minimum is near, and half as many steps get there.
 func (s *Study) refineWithout(ctx context.Context, model *incremental.Model, rest *incremental.Moments, of *Sample, fold int) (*incremental.Model, error) {
 	if s.options.Refine.Continues() {
 		near := *model

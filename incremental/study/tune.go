@@ -233,7 +233,9 @@ func (s *Study) judge(ctx context.Context, t *Tuning, curve int, nu float64, of 
 	trial := &Study{problem: s.problem, options: s.with(c.Options, t.Ways[curve]), total: s.total}
 	trial.options.Planes.Nu, trial.options.Coarse = nu, true
 	if _, err = trial.Solve(); err == nil && c.Method != "" {
-		trial.beginAt(t.paths[curve], nu)
+		if i := slices.IndexFunc(t.paths[curve], func(m *incremental.Model) bool { return m.Options.Nu == nu }); i >= 0 {
+			trial.Begin(t.paths[curve][i])
+		}
 		rows, standFor := of.All()
 		_, err = trial.Refine(ctx, rows, standFor)
 	}
@@ -249,17 +251,6 @@ func (s *Study) judge(ctx context.Context, t *Tuning, curve int, nu float64, of 
 		return nil, q, err
 	}
 	return trial.model, settled.Quality, nil
-}
-
-// beginAt takes the planes of a path for ν, where a refinement may begin anywhere.
-func (s *Study) beginAt(path []*incremental.Model, nu float64) {
-	i := slices.IndexFunc(path, func(m *incremental.Model) bool { return m.Options.Nu == nu })
-	if i < 0 || !s.options.Refine.Continues() || !slices.Equal(path[i].Classes, s.model.Classes) {
-		return
-	}
-	near := *s.model
-	near.Planes = path[i].Planes
-	s.model = &near
 }
 
 // optionSets returns the options to choose from, the preferred ones first, and others to

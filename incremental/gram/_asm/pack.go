@@ -75,15 +75,35 @@ func vectorOf(x uint64) Mem {
 
 var vectors = map[string]bool{}
 
+const packSignature = "func(tile *float64, columns *byte, count, from int, origin *float64, groups int)"
+
 const packDoc = `writes groups·8 elements from byte from on of count columns,
 each less its origin, to the columns of tile. count and groups are above 0.`
 
 // pack writes the routine that packs columns of one kind into a tile, with vectors from
 // the given register file.
 func pack(variant string, register func() VecVirtual, name string, size int, load load) {
-	function("pack"+name+variant,
-		"func(tile *float64, columns *byte, count, from int, origin *float64, groups int)",
-		packDoc)
+	function("pack"+name+variant, packSignature, packDoc)
+	packing(register, func(source, row Register, r int, x VecVirtual) {
+		load(Mem{Base: source, Index: row, Scale: uint8(size), Disp: r * size}, x)
+	}, func(Register) {})
+}
+
+// packBackAVX2 writes the routine that packs the columns of a ring that is filled downwards.
+// The numbers are reversed after their conversion.
+func packBackAVX2(name string, size int, load load) {
+	function("packBack"+name+"AVX2", packSignature,
+		`is pack%sAVX2 for columns whose rows go downwards in memory. The first
+8 rows are those from byte from on, the last one first, and the next 8 are before them.`, name)
+	packing(YMM, func(source, _ Register, r int, x VecVirtual) {
+		load(Mem{Base: source, Disp: (4 - r) * size}, x)
+		VPERMPD(Imm(0b00011011), x, x)
+	}, func(source Register) { SUBQ(Imm(uint64(8*size)), source) })
+}
+
+// packing writes the body of a routine that packs. take loads the numbers from r on of a group
+// of 8, and next goes on to the next group.
+func packing(register func() VecVirtual, take func(source, row Register, r int, x VecVirtual), next func(source Register)) {
 	tile, columns, count := pointer("tile"), pointer("columns"), pointer("count")
 	from, origin, end := pointer("from"), pointer("origin"), pointer("groups")
 	SHLQ(Imm(3), end)
@@ -97,45 +117,11 @@ func pack(variant string, register func() VecVirtual, name string, size int, loa
 		width := int(c.Size()) / 8
 		for r := 0; r < 8; r += width {
 			x := register()
-			load(Mem{Base: source, Index: row, Scale: uint8(size), Disp: r * size}, x)
+			take(source, row, r, x)
 			VSUBPD(c, x, x)
 			VMOVUPD(x, Mem{Base: tile, Index: row, Scale: 8, Disp: r * 8})
 		}
-	})
-	ADDQ(U32(columnSize), columns)
-	ADDQ(U32(8), origin)
-	ADDQ(U32(tileStride), tile)
-	DECQ(count)
-	JNZ(LabelRef("column"))
-	VZEROUPPER()
-	RET()
-}
-
-// packBackAVX2 writes the routine that packs the columns of a ring that is filled downwards.
-// The numbers are reversed after their conversion.
-func packBackAVX2(name string, size int, load load) {
-	function("packBack"+name+"AVX2",
-		"func(tile *float64, columns *byte, count, from int, origin *float64, groups int)",
-		`is pack%sAVX2 for columns whose rows go downwards in memory. The first
-8 rows are those from byte from on, the last one first, and the next 8 are before them.`, name)
-	tile, columns, count := pointer("tile"), pointer("columns"), pointer("count")
-	from, origin, end := pointer("from"), pointer("origin"), pointer("groups")
-	SHLQ(Imm(3), end)
-	Label("column")
-	source, row, c := GP64(), GP64(), YMM()
-	MOVQ(Mem{Base: columns}, source)
-	ADDQ(from, source)
-	VBROADCASTSD(Mem{Base: origin}, c)
-	XORQ(row, row)
-	loop("rows", row, end, 8, func() {
-		for r := 0; r < 8; r += 4 {
-			x := YMM()
-			load(Mem{Base: source, Disp: (4 - r) * size}, x)
-			VPERMPD(Imm(0b00011011), x, x)
-			VSUBPD(c, x, x)
-			VMOVUPD(x, Mem{Base: tile, Index: row, Scale: 8, Disp: r * 8})
-		}
-		SUBQ(Imm(uint64(8*size)), source)
+		next(source)
 	})
 	ADDQ(U32(columnSize), columns)
 	ADDQ(U32(8), origin)

@@ -2,7 +2,6 @@ package live
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 
 	"streamd/cmd/streamd/daemon/memory"
@@ -55,8 +54,7 @@ func (t *Target) Bytes(rows, features, classes int) float64 {
 type Kept struct {
 	Summary *incremental.Summary // of the features
 	lifted  []lifted
-	part    *sample.Part      // nil without a sample
-	digest  [sha256.Size]byte // of Summary; zero: it is not computed
+	part    *sample.Part // nil without a sample
 }
 
 // lifted is a block's summary in the coordinates of a basis.
@@ -119,9 +117,6 @@ func (z *Keeper) Keep(ctx context.Context, b *incremental.Block, t *Target) (k K
 	}
 	if t.sample != nil {
 		k.part = z.Part(b, k.Summary, t)
-		if k.Summary.Unlabelled() == 0 {
-			k.digest = k.part.Digest()
-		}
 	}
 	return k, nil
 }

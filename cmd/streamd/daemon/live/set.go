@@ -374,7 +374,11 @@ func (l *Set) include(e retire.Entry, k Kept) {
 		}
 	}
 	l.receipts.put(&e, k.Summary)
-	l.putBlock(snapshot.Block{Entry: e, Part: k.part, Digest: k.digest})
+	block := snapshot.Block{Entry: e, Part: k.part}
+	if k.Summary.Unlabelled() == 0 { // then it is of all rows
+		block.Digest = digest
+	}
+	l.putBlock(block)
 	l.index(&e)
 	l.fading.moved(e.Time)
 	delete(l.gone, e.ID)

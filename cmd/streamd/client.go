@@ -15,6 +15,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 	"time"
 
 	"streamd/cmd/streamd/daemon/intake"
@@ -213,7 +214,7 @@ func printAnswer(w io.Writer, body []byte) error {
 
 // modelCmd shows the served model, or that of a window.
 type modelCmd struct {
-	Wait time.Duration `default:"0s" help:"Time to wait for a model when there is none yet, at most 1m."`
+	Wait time.Duration `default:"0s" help:"Time to wait for a model when there is none yet, or for a daemon that starts, at most 1m."`
 	windowFlags
 	daemonFlags
 	jsonFlag
@@ -232,13 +233,23 @@ func (c *modelCmd) Validate() error {
 
 func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
 	query, timeout := c.query(), answerTimeout+c.Wait
-	if c.Wait > 0 {
-		query.Set("wait", c.Wait.String())
-	}
 	if c.chosen() {
 		timeout += httpapi.MaxWait
 	}
-	return show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, withQuery("/v1/model", query), timeout}, (*table).model)
+	for end := time.Now().Add(c.Wait); ; {
+		left := max(0, time.Until(end).Round(time.Millisecond))
+		if c.Wait > 0 {
+			query.Set("wait", left.String())
+		}
+		err := show(ctx, s, question{c.daemonFlags, c.jsonFlag, http.MethodGet, withQuery("/v1/model", query), timeout}, (*table).model)
+		if !errors.Is(err, syscall.ECONNREFUSED) || left == 0 || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(left, 100*time.Millisecond)):
+		}
+	}
 }
 
 // withQuery is a path with a query, if that has anything.

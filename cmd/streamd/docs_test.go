@@ -7,12 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"streamd/ingest/wire"
 )
 
 // documents returns the Markdown files of the checkout by their paths.
@@ -137,47 +134,4 @@ func exampleKeys(t *testing.T) map[string]bool {
 		keys[strings.Join(path, ".")] = true
 	}
 	return keys
-}
-
-// The array of numbers in the README is the row of the object above it, for a stream that the
-// README's first example begins.
-func TestReadmeRowsAreOne(t *testing.T) {
-	text := readFile(t, filepath.Join(top, "README.md"))
-	find := func(pattern string) string {
-		t.Helper()
-		found := regexp.MustCompile(pattern).FindStringSubmatch(text)
-		if found == nil {
-			t.Fatalf("the README has no %s", pattern)
-		}
-		return found[1]
-	}
-	first, err := wire.NewDecoder(wire.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, err := first.Decode("application/json", []byte(find(`echo '(\[\{"label".*\}\])'`)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	features := slices.Clone(block.Features)
-	row := func(rows string) (row []float64) {
-		t.Helper()
-		d, err := wire.NewDecoder(wire.Options{Features: features})
-		if err != nil {
-			t.Fatal(err)
-		}
-		table, err := d.DecodeUnlabelled("application/json", []byte(rows))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range table.Columns {
-			row = append(row, c.At(0))
-		}
-		return row
-	}
-	object := row(find(`curl -d '(\{.*\})' http://127.0.0.1:8080/v1/predict`))
-	array := row(find("arrays of the features by name, here capitals and length: `([^`]*)`"))
-	if len(features) != 2 || len(object) != 2 || !slices.Equal(object, array) {
-		t.Errorf("of features %q the object is %v, the array %v", features, object, array)
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,7 +39,35 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"streamd": main})
+	testscript.Main(m, map[string]func(){"streamd": main, "curl": curl})
+}
+
+// curl is as much of that program as the README's commands use.
+func curl() {
+	flags := flag.NewFlagSet("curl", flag.ExitOnError)
+	method := flags.String("X", "", "")
+	data := flags.String("d", "", "")
+	head := flags.Bool("i", false, "")
+	flags.Parse(os.Args[1:])
+	if *method == "" && *data != "" {
+		*method = http.MethodPost
+	}
+	request, err := http.NewRequest(*method, flags.Arg(0), strings.NewReader(*data))
+	if err == nil {
+		var answer *http.Response
+		if answer, err = http.DefaultClient.Do(request); err == nil {
+			if *head {
+				fmt.Println(answer.Proto, answer.Status)
+			}
+			if _, err = io.Copy(os.Stdout, answer.Body); err == nil && answer.StatusCode >= 400 {
+				err = errors.New(answer.Status)
+			}
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "curl:", err)
+		os.Exit(1)
+	}
 }
 
 // TestScripts runs the program as its users do. Beside testscript's own
@@ -67,6 +97,7 @@ func TestScripts(t *testing.T) {
 			"wide":         cmdWide,
 			"scattered":    cmdScattered,
 			"broker":       cmdBroker,
+			"readme":       cmdReadme,
 			"keyed":        cmdKeyed,
 			"compacted":    cmdCompacted,
 			"produce":      cmdProduce,
@@ -255,6 +286,19 @@ func cmdBroker(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Defer(b.Close)
 	ts.Setenv("BROKER", b.Addr())
+}
+
+// readme FILE writes the README's shell commands to a script, with the addresses of this script's
+// broker and daemon. What the script leaves running ends with it.
+func cmdReadme(ts *testscript.TestScript, neg bool, args []string) {
+	text, err := os.ReadFile("../../README.md")
+	ts.Check(err)
+	script := "trap 'kill $!; wait' EXIT\n"
+	for _, found := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllSubmatch(text, -1) {
+		script += string(found[1])
+	}
+	script = strings.NewReplacer("127.0.0.1:9092", ts.Getenv("BROKER"), "127.0.0.1:8080", "127.0.0.1:"+ts.Getenv("PORT")).Replace(script)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(script), 0o666))
 }
 
 // patience bounds every wait of a script, also on a slow machine.

@@ -2,9 +2,7 @@ package config
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -98,7 +96,7 @@ func (s *Switch) Decode(ctx *kong.DecodeContext) error {
 
 // flagStruct has a field per key, in the order of the table, tagged for kong.
 var flagStruct = func() reflect.Type {
-	fields := make([]reflect.StructField, len(table), len(table)+len(retired))
+	fields := make([]reflect.StructField, len(table))
 	for i, k := range table {
 		t := reflect.TypeFor[flagText]()
 		if k.typ.Kind() == reflect.Bool {
@@ -122,19 +120,8 @@ var flagStruct = func() reflect.Type {
 				k.Name, strings.ReplaceAll(help, "$", "$$"), k.Type, group)),
 		}
 	}
-	for i, name := range retired {
-		fields = append(fields, reflect.StructField{
-			Name: fmt.Sprintf("Retired%d", i),
-			Type: reflect.TypeFor[flagText](),
-			Tag:  reflect.StructTag(fmt.Sprintf("name:%q hidden:\"\"", name)),
-		})
-	}
 	return reflect.StructOf(fields)
 }()
-
-// retired are the names of retiredKeys. Their flags are hidden and only let Load name the
-// replacement.
-var retired = slices.Sorted(maps.Keys(retiredKeys))
 
 // NewFlags returns flags without values.
 func NewFlags() Flags {
@@ -157,11 +144,6 @@ func (f Flags) Given() map[string]string {
 			given[k.Name] = strings.Join(texts, ",")
 		default:
 			given[k.Name] = texts[n-1]
-		}
-	}
-	for i, name := range retired {
-		if field := values.Field(len(table) + i); field.Len() > 0 {
-			given[name] = field.Index(0).String()
 		}
 	}
 	return given

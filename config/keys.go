@@ -173,16 +173,8 @@ func names(of func(*key) string) []string {
 	return list
 }
 
-// retiredKeys has the keys of earlier versions with advice on their replacement.
-var retiredKeys = map[string]string{
-	"http.admin_token_file": "is no key any more: set http.tokens_file to a file with the line \"ops admin TOKEN\", and http.anonymous: read+predict if reading and predicting shall stay open",
-}
-
 // unknown is the advice on a flag or a name in the file that is no key.
 func unknown(kind, name string, withSections bool) string {
-	if instead, ok := retiredKeys[name]; ok {
-		return instead
-	}
 	return "unknown " + kind + didYouMean(suggestKeys(name, withSections))
 }
 

@@ -113,13 +113,7 @@ func (l *loader) environment(env []string) {
 	}
 	known := names(func(k *key) string { return k.Env })
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		message := "unknown variable" + didYouMean(nearest(name, known))
-		for key, instead := range retiredKeys {
-			if variable(key) == name {
-				message = instead
-			}
-		}
-		l.problems = append(l.problems, Problem{Source: name, Key: name, Message: message})
+		l.problems = append(l.problems, Problem{Source: name, Key: name, Message: "unknown variable" + didYouMean(nearest(name, known))})
 	}
 }
 

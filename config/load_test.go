@@ -448,23 +448,6 @@ func TestAnonymousRoles(t *testing.T) {
 	}
 }
 
-// The error for a key of an earlier version names its replacement, in every source.
-func TestRetiredKeys(t *testing.T) {
-	cli, _, err := parse(t, "run", "--kafka.topic", "orders", "--http.admin_token_file", "token")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, from := range []Sources{
-		{File: write(t, "streamd.yaml", "kafka: {topic: orders}\nhttp: {admin_token_file: token}\n")},
-		{Env: []string{"STREAMD_KAFKA_TOPIC=orders", "STREAMD_HTTP_ADMIN_TOKEN_FILE=token"}},
-		{Flags: cli.Run.Given()},
-	} {
-		if got := problems(t, from); len(got) != 1 || !strings.Contains(got[0].String(), "http.tokens_file") {
-			t.Errorf("%v", got)
-		}
-	}
-}
-
 // The output of WriteYAML loads to the same values.
 func TestWriteYAMLRoundTrip(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

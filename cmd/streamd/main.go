@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -53,23 +54,36 @@ func (s *surroundings) variable(name string) string {
 	return value
 }
 
+// newParser reads the grammar of the command line.
+func newParser(options ...kong.Option) (*kong.Kong, error) {
+	return kong.New(newGrammar(), append(options,
+		kong.Name("streamd"),
+		kong.Description("The streaming classifier whose model is a function of the set of live blocks."),
+		kong.TypeMapper(reflect.TypeFor[time.Time](), kong.MapperFunc(timeMapper)),
+		kong.TypeMapper(reflect.TypeFor[*time.Time](), kong.MapperFunc(timeMapper)),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
+	)...)
+}
+
 // run is the program. args do not have its name.
 func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	answered := false // kong printed help or the version while parsing
 	var answerErr error
-	parser, err := kong.New(newGrammar(),
-		kong.Name("streamd"),
-		kong.Description("The streaming classifier whose model is a function of the set of live blocks."),
+	args = slices.Clone(args)
+	allKeys := false
+	for i, arg := range args {
+		if arg == "--help=all" {
+			args[i], allKeys = "--help", true
+		}
+	}
+	parser, err := newParser(
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { answered = true }),
 		kong.Help(func(o kong.HelpOptions, c *kong.Context) error {
-			answerErr = kong.DefaultHelpPrinter(o, c)
+			answerErr = printHelp(o, c, allKeys)
 			return nil // kong would report it as a wrong command line
 		}),
 		kong.Bind(&answerErr),
-		kong.TypeMapper(reflect.TypeFor[time.Time](), kong.MapperFunc(timeMapper)),
-		kong.TypeMapper(reflect.TypeFor[*time.Time](), kong.MapperFunc(timeMapper)),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
 	)
 	if err != nil {
 		return fmt.Errorf("the grammar of the command line: %w", err)

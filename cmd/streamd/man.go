@@ -115,6 +115,13 @@ func manPage(node *kong.Node) []byte {
 			line("%s", f.Help)
 		}
 	}
+	if lines := examplesOf(node); lines != nil {
+		line(".SH EXAMPLES")
+		for _, example := range lines {
+			line(".PP")
+			line("%s", example)
+		}
+	}
 	line(".SH EXIT STATUS")
 	line("0 for success, 1 for failure, 2 for wrong usage.")
 	if node.Parent != nil {

@@ -156,12 +156,12 @@ type Model struct {
 	Balanced       Switch             `key:"balanced" default:"false" choices:"false|true|auto" help:"Give the rows on each side of a plane half of the weight of all rows. auto: the better of the two, chosen together with model.nu: auto."`
 	ClassWeights   map[string]float64 `key:"class_weights" above:"0" help:"Weights > 0 of classes. A class without one has weight 1. Not together with model.balanced."`
 	Standardise    Switch             `key:"standardise" default:"false" choices:"false|true|auto" help:"Solve with every feature scaled to mean 0 and variance 1. auto: the better of the two, chosen together with model.nu: auto."`
-	Knowledge      string             `key:"knowledge" help:"YAML file of rules beside the rows, such as {when: age >= 40, then: risk}: see config/README.md. Empty: none."`
+	Knowledge      string             `key:"knowledge" help:"YAML file of rules beside the rows, such as {when: age >= 40, then: risk}: see config/learning.md. Empty: none."`
 	Mu             Nu                 `key:"mu" default:"10" help:"Weight μ > 0 of the slack of the rules of model.knowledge. auto: the best of 0.01 to 10000, chosen together with model.nu: auto."`
 	SolveShare     float64            `key:"solve_share" default:"0.05" above:"0" max:"1" help:"Most of one core's time, while blocks arrive, that solves take: the next begins as soon as blocks have come and the last ones took less."`
 	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks that they were not fitted on. A fold's sums are as large as the model's. 0: none."`
 	Method         Method             `key:"method" default:"psvm" choices:"psvm|means|lasso" help:"How planes are read off the sums: by least squares (psvm), also with few features (lasso), or as the difference of means (means)."`
-	Refine         Refine             `key:"refine" default:"none" choices:"none|line|full|logistic|auto|hinge|sparse|minimal|features|nlp|unlabelled" help:"Newton steps by rows: along w (line), in all directions (full), of all planes (logistic), the best (auto), or a machine of config/README.md."`
+	Refine         Refine             `key:"refine" default:"none" choices:"none|line|full|logistic|auto|hinge|sparse|minimal|features|nlp|unlabelled" help:"Newton steps by rows: along w (line), in all directions (full), of all planes (logistic), the best (auto), or a machine of config/learning.md."`
 	MachineMu      float64            `key:"machine_mu" default:"0" help:"Parameter μ of model.refine: minimal (128), features (0.25) and unlabelled. 0: the usual one."`
 	MachineEpsilon float64            `key:"machine_epsilon" default:"0" help:"Parameter ε of model.refine: nlp. 0: the usual one, 0.1."`
 	MachineDelta   float64            `key:"machine_delta" default:"0" help:"Parameter δ of model.refine: nlp, which damps its steps. 0: the usual one, 1e-5."`
@@ -227,7 +227,7 @@ type Snapshot struct {
 // Receipts configures the log of receipts for blocks that leave the live set.
 type Receipts struct {
 	KeyFile   string   `key:"key_file" help:"File of the Ed25519 key that signs receipts. The first start makes it, and its public half beside it. Empty: no receipts."`
-	Witnesses []string `key:"witnesses" help:"Witnesses that are asked to cosign the log of receipts, each as \"URL PUBLIC-KEY\": see config/README.md."`
+	Witnesses []string `key:"witnesses" help:"Witnesses that are asked to cosign the log of receipts, each as \"URL PUBLIC-KEY\": see config/receipts.md."`
 }
 
 // HTTP says how the model is served, and to whom.

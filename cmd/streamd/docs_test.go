@@ -135,3 +135,29 @@ func exampleKeys(t *testing.T) map[string]bool {
 	}
 	return keys
 }
+
+// The README is a page, and those of the configuration can be read.
+func TestDocumentsAreShort(t *testing.T) {
+	for path, text := range documents(t) {
+		lines := strings.Split(text, "\n")
+		most := 200
+		switch dir := filepath.Dir(path); {
+		case dir == top:
+			most = 150
+			if words := len(strings.Fields(text)); words > 1600 {
+				t.Errorf("%s has %d words", path, words)
+			}
+		case dir != filepath.Join(top, "config"):
+			continue
+		default:
+			for i, line := range lines {
+				if n := utf8.RuneCountInString(line); n > 600 && !strings.HasPrefix(line, "|") {
+					t.Errorf("%s:%d has %d characters", path, i+1, n)
+				}
+			}
+		}
+		if len(lines) > most+1 {
+			t.Errorf("%s has %d lines, more than %d", path, len(lines)-1, most)
+		}
+	}
+}

@@ -40,6 +40,7 @@ import (
 //	receipts, log hashes, log                the log of receipts; see receipts.go
 //	history     history                      some figures over time; the bucket may be missing
 //	            detectors                    the drift detectors; may be missing
+//	            learning                     what determines a model beside the blocks; may be missing
 //
 // All numbers are little endian, except the parts of keys, which must sort.
 type format uint32
@@ -82,6 +83,7 @@ var (
 	keyMAC       = []byte("mac")
 	keyHistory   = []byte("history")
 	keyDetectors = []byte("detectors")
+	keyLearning  = []byte("learning")
 )
 
 // buckets are the buckets that every file has, except the one with the version.

@@ -35,6 +35,7 @@ type Contents struct {
 	SavedAt   time.Time // UTC; zero: nothing has been saved
 	History   []byte    // as SaveHistory wrote it; nil: there is none
 	Detectors []byte    // Change.Detectors of the last save that had some; nil: there are none
+	Learning  []byte    // Change.Learning of the last save that had it; nil: none had
 	Log       LogHead   // end of the log of receipts
 
 	// Uncompacted is the time when the oldest remains were left since the last
@@ -335,6 +336,10 @@ func readContents(tx *bbolt.Tx, file fileID, note note) (*Contents, error) {
 		return nil, err
 	}
 	c.Detectors, err = readHistory(tx, keyDetectors)
+	if err := note(err); err != nil {
+		return nil, err
+	}
+	c.Learning, err = readHistory(tx, keyLearning)
 	if err := note(err); err != nil {
 		return nil, err
 	}

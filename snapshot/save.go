@@ -85,6 +85,9 @@ type Change struct {
 	// Detectors is a record of the drift detectors, which this package does not read; nil: as
 	// at the last save.
 	Detectors []byte
+	// Learning is what determines a model beside the blocks, which this package does not read; nil:
+	// as at the last save.
+	Learning []byte
 }
 
 // Rekeyed is a block with the key of its item in the tree of receipts.
@@ -307,6 +310,17 @@ func (p *Prepared) write(w *writer, put []*Block, digests [][sha256.Size]byte) e
 	if c.Detectors != nil {
 		if err := w.putHistory(keyDetectors, c.Detectors); err != nil {
 			return err
+		}
+	}
+	if c.Learning != nil {
+		last, err := readHistory(w.tx, keyLearning)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(last, c.Learning) {
+			if err := w.putHistory(keyLearning, c.Learning); err != nil {
+				return err
+			}
 		}
 	}
 	return w.putHead()

@@ -101,7 +101,7 @@ func (r *rebuilding) beginPruning(how reduce.Pruning, points int, now time.Time)
 		Method: string(how), Pruned: use.Size(), Digest: r.live.Features().Digest(), Live: r.live.Rows(),
 		Rows: use.Reduction.Rows, Gammas: use.Reduction.Gammas, Unjudged: use.Reduction.Unjudged,
 	}
-	sums, options := r.live.InUse().Total().Clone(), r.options
+	sums, options := r.live.InUse().Total().Clone(), r.learner.Options
 	options.Standardise = false
 	work.job = r.begin(taskReduce, true, func(ctx context.Context) func() {
 		chosen := use.Map
@@ -206,7 +206,7 @@ func (r *rebuilding) reduce(ctx context.Context, work *reduction, snap *sample.S
 	}
 	k := &r.cfg.Kernel
 	p := &basis.Problem{
-		Rows: view.Block, Totals: view.Totals, Planes: r.options, Objective: model.Objective(r.cfg.Model.Objective), Gram: k.Regulariser == config.RegulariserKernel,
+		Rows: view.Block, Totals: view.Totals, Planes: r.learner.Options, Objective: model.Objective(r.cfg.Model.Objective), Gram: k.Regulariser == config.RegulariserKernel,
 		Points: k.Basis, Reducer: k.Reduce.Reducer(k.Basis), Seed: uint64(r.cfg.Sample.Seed),
 		Workers: max(1, runtime.GOMAXPROCS(0)-1),
 		Progress: func(s reduce.Stage) {
@@ -216,7 +216,7 @@ func (r *rebuilding) reduce(ctx context.Context, work *reduction, snap *sample.S
 		},
 	}
 	p.Planes.Standardise = false
-	if r.tunes() {
+	if r.learner.Tunes() {
 		p.Planes.Nu = 0
 	}
 	if sums != nil {

@@ -411,9 +411,9 @@ func TestComparisonIsOfOneTuning(t *testing.T) {
 	calls := 0
 	o.play(func() { c, err = o.Compare(context.Background(), model.Window{To: noon}, model.Window{From: noon}, 0) }, func() {
 		calls++
-		o.publisher.options.Nu++
-		o.publisher.options.Balanced = !o.publisher.options.Balanced
-		o.publisher.options.Standardise = !o.publisher.options.Standardise
+		o.learner.Options.Nu++
+		o.learner.Options.Balanced = !o.learner.Options.Balanced
+		o.learner.Options.Standardise = !o.learner.Options.Standardise
 	})
 	if err != nil || calls < 4 || !reflect.DeepEqual(c.A.Options, c.B.Options) {
 		t.Fatalf("after %d calls of the loop: %+v, %v", calls, c, err)

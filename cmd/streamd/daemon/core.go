@@ -11,11 +11,10 @@ import (
 
 	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/config"
-	"streamd/incremental"
-	"streamd/incremental/decision"
 	"streamd/snapshot"
 )
 
@@ -24,9 +23,7 @@ type core struct {
 	cfg     *config.Config
 	log     zerolog.Logger
 	logSalt [32]byte // salt of the hashes of keys in the log
-	options incremental.Options
-	rules   string           // digest of the file model.knowledge; "": there is none
-	prices  []decision.Price // of wrong answers
+	learner *learning.Learner
 	memory  *memory.Budget
 	store   *snapshot.Store
 	archive *archive.Archive
@@ -51,18 +48,6 @@ func (c *core) fail(err error) {
 		c.stop(err)
 	}
 }
-
-// refines reports whether planes are refined, or may be.
-func (c *core) refines() bool { return c.cfg.Model.Refine != config.RefineNone }
-
-// tunes reports whether ν is chosen.
-func (c *core) tunes() bool { return c.cfg.Model.Nu == config.NuAuto }
-
-// looks reports whether given settings are compared with those that auto would choose.
-func (c *core) looks() bool { return memory.Looks(c.cfg) }
-
-// judges reports whether planes are judged on held-out rows.
-func (c *core) judges() bool { return c.cfg.Model.Folds > 0 && c.cfg.Sample.Rows > 0 }
 
 // flushRuns makes the rows of open runs live. all is false if some have no room before the
 // next save. ok is false if the daemon has failed.

@@ -82,6 +82,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -100,6 +101,7 @@ import (
 	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/events"
 	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/daemon/problems"
@@ -239,22 +241,16 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	cfg := o.Config
 	now := time.Now()
 	c := &core{
-		cfg: cfg, log: o.Log, options: modelOptions(cfg.Model),
+		cfg: cfg, log: o.Log,
 		jobs: newJobs(o.Log, httpapi.NewMetrics()), stopping: make(chan struct{}),
 	}
-	if c.prices, err = model.Prices(cfg.Model.Costs); err != nil {
-		return nil, fmt.Errorf("model.costs: %w", err)
+	limit, err := memory.Limit(cfg)
+	if err != nil {
+		return nil, err
 	}
-	if cfg.Model.Knowledge != "" {
-		rules, err := config.LoadRules(cfg.Model.Knowledge)
-		if err != nil {
-			return nil, fmt.Errorf("model.knowledge: %w", err)
-		}
-		mu := float64(cfg.Model.Mu)
-		if cfg.Model.Mu == config.NuAuto {
-			mu = model.FirstMu
-		}
-		c.options.Solver, c.rules = model.NewRules(rules, mu), rules.Digest()
+	c.memory = memory.New(cfg, limit)
+	if c.learner, err = learning.New(cfg, c.memory.Values, o.Log); err != nil {
+		return nil, err
 	}
 	rand.Read(c.logSalt[:]) // never fails
 	w := newSaver(c, now)
@@ -281,11 +277,6 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		c.problems = problems.New(o.Log, d.watching.events.Add)
 	}
 	d.withdrawing.windows, d.withdrawing.events, d.receipts.events = &d.windows, d.watching.events, d.watching.events
-	limit, err := memory.Limit(cfg)
-	if err != nil {
-		return nil, err
-	}
-	d.memory = memory.New(cfg, limit)
 	d.decoding, err = d.decodingOf(cfg)
 	return d, err
 }
@@ -320,6 +311,7 @@ func (d *Daemon) restore(o Options) (err error) {
 	was := live.FormerFeatures(saved, d.cfg.Format)
 	if was != nil {
 		d.cfg = inFeatures(d.cfg, was)
+		d.learner = d.learner.With(d.cfg)
 		if d.decoding, err = d.decodingOf(d.cfg); err != nil {
 			return err
 		}
@@ -358,6 +350,8 @@ func (d *Daemon) restore(o Options) (err error) {
 	}
 	d.intake.CountRetired(retired)
 	d.saver.info.MadeAt = saved.SavedAt
+	d.saver.learning = d.learner.Settings(nil)
+	d.saver.unsettled = len(saved.Entries) > 0 && !bytes.Equal(saved.Learning, d.saver.learning)
 	if d.saver.missed = saved.Missed; saved.Missed > 0 {
 		d.log.Warn().Str("file", path).Int64("missed", saved.Missed).Time("last", saved.LastRetired).Msg("the snapshot lacks retirements")
 	}

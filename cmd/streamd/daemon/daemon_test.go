@@ -1286,7 +1286,7 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 // A class weight names the class that the decoder makes of the number, however the number
 // is written in the configuration.
 func TestClassWeights(t *testing.T) {
-	o := modelOptions(load(t, map[string]string{"kafka.topic": "a", "model.class_weights": "+1=2,2500000.250=3,5e-5=4,spam=5"}).Model)
+	o := learnerOf(load(t, map[string]string{"kafka.topic": "a", "model.class_weights": "+1=2,2500000.250=3,5e-5=4,spam=5"})).Options
 	decoder, err := wire.NewDecoder(wire.Options{Format: wire.JSON})
 	if err != nil {
 		t.Fatal(err)

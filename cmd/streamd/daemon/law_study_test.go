@@ -115,7 +115,7 @@ func (s studied) count(o *offline) {
 	for name, is := range map[string]bool{
 		"of an empty live set": !some, "of rows without labels alone": some && !labelled,
 		"of one class": labelled && !o.live.Parted(), "of several classes": o.live.Parted(),
-		"ν was chosen": served.Tuning != nil, "no ν could be chosen": o.tunes() && served.Tuning == nil && served.Model != nil,
+		"ν was chosen": served.Tuning != nil, "no ν could be chosen": o.learner.Tunes() && served.Tuning == nil && served.Model != nil,
 		"in a basis": served.Basis != nil, "calibrated": served.Calibration != nil, "judged": served.Quality != nil,
 		"planes of " + o.flags["model.refine"]: served.Refinement != nil,
 	} {
@@ -246,7 +246,7 @@ func studyThroughKafka(t *testing.T, h *logHistory) {
 		case 1:
 			i.Reduce(t.Context()) // an error says that there is no kernel, or too few rows
 		case 2:
-			if i.refines() {
+			if i.learner.Refines() {
 				i.Refine(t.Context()) // an error is the study's
 			}
 		default:

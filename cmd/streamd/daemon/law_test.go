@@ -434,7 +434,7 @@ func (o *offline) compareLive(want *offline, when string) {
 			o.t.Errorf("%s: fold %d has digest %s, want %s", when, fold, got, want)
 		}
 	}
-	if o.fades() {
+	if o.learner.Fades() {
 		got, want := o.weighed(), want.weighed()
 		if got.Digest != want.Digest {
 			o.t.Errorf("%s: the weighted sums have digest %s, want %s", when, got.Digest, want.Digest)

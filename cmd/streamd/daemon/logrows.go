@@ -66,6 +66,9 @@ func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error
 	return nil
 }
 
+// Whole implements learning.Rows.
+func (r *logRows) Whole() bool { return r.missing == 0 }
+
 // weighted is b with its rows' weights multiplied by that of the block.
 func weighted(b *incremental.Block, weights map[string]float64, id string) *incremental.Block {
 	if weights == nil {

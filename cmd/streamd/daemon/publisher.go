@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -131,31 +132,19 @@ func (p *publisher) solve(now time.Time) {
 		return // the served planes come from studies
 	}
 	in := p.live.InUse().Coordinates
-	if last.Model != nil && last.BasisID() != next.BasisID() && p.study == nil && (p.refines() || p.tunes()) {
+	if last.Model != nil && last.BasisID() != next.BasisID() && p.study == nil && (p.learner.Refines() || p.learner.Tunes()) {
 		return // after a switch the old planes are served until a study has made planes as good
 	}
 	options := p.optionsNow(in)
-	sums := p.live.InUse().Total()
-	if weighted != nil {
-		sums = weighted.Whole
-	}
+	sums := learning.Sums(p.live, weighted)
 	moments, labels := in.Moments(sums), sums.Labels()
 	p.solvedOnce = true
 	copied := time.Since(now)
 	of, fixed, features := p.study, p.live.Target().Features, p.live.Features().Names()
 	p.solving = p.begin(taskSolve, false, func(ctx context.Context) func() {
 		from := time.Now()
-		planes, hat, err := moments.SolveWithHat(options)
+		learning.Solve(ctx, next, moments, options, features, labels)
 		p.metrics.SolveSeconds.Observe(time.Since(from).Seconds())
-		if err != nil {
-			planes, err = model.Alone(err, features, options)
-		}
-		if err != nil {
-			next.Problem = noPlanes(err, next.Rows, labels)
-		} else {
-			next.Model, next.Hat = planes, hat
-			next.Knowledge = model.NewKnowledge(ctx, planes)
-		}
 		adopt(next, of)
 		next.Fingerprint = next.Identity().Fingerprint()
 		took := copied + time.Since(from)
@@ -197,10 +186,10 @@ func (p *publisher) solveNow() {
 // a study has ended.
 func (p *publisher) awaitsStudies() bool {
 	switch {
-	case !p.refines():
+	case !p.learner.Refines():
 		return false
 	case p.study != nil:
-		return p.study.refines
+		return p.study.Refined
 	}
 	return p.studying && p.cfg.Model.Refine != config.RefineAuto
 }
@@ -259,80 +248,20 @@ func (p *publisher) saved() {
 	}
 }
 
-// optionsIn returns the solve's options in the given coordinates. Features are scaled
-// before the kernel. The kernel's values are not scaled again.
-func (p *publisher) optionsIn(c *live.Coordinates) incremental.Options {
-	o := p.options
-	o.Standardise = o.Standardise && c == nil
-	if rules, ok := o.Solver.(*model.Rules); ok && c != nil {
-		o.Solver = rules.In(c.Map, p.live.Features().Names())
-	}
-	if c == nil {
-		missing := model.MissingOf(p.cfg.Format)
-		o.Mean = missing.Means(p.live.Features().Names())
-	}
-	return o
-}
-
 // header is a served value without a model and without results of a study.
 func (p *publisher) header(now time.Time, weighted *live.Weighted) *model.Served {
-	s := &model.Served{
-		Rows:       p.live.Rows(),
-		Unlabelled: p.live.Unlabelled(),
-		Blocks:     p.live.Blocks(),
-		Digest:     p.live.Digest(),
-		Offsets:    p.intake.Applied(),
-		MadeAt:     now.UTC(),
-		Moves:      p.live.Moves(),
-		Save:       p.saver.begun + 1,
-		Missing:    model.MissingOf(p.cfg.Format),
-		Forgetting: forgettingOf(p.cfg.Retire, weighted),
-	}
-	s.Basis = p.basis()
-	const soon = "it is not known yet"
-	a := &s.Absent
-	a.Tuning, a.Refinement, a.Quality, a.Calibration = soon, soon, soon, soon
-	m := p.cfg.Model
-	if !p.tunes() {
-		a.Tuning = "model.nu is a number"
-	}
-	if !p.refines() {
-		a.Refinement = "model.refine is none"
-	}
-	switch {
-	case m.Folds == 0:
-		a.Quality = "model.folds is 0"
-	case p.cfg.Sample.Rows == 0:
-		a.Quality = "sample.rows is 0"
-	}
-	if a.Calibration = a.Quality; m.Calibration == config.CalibrationNone {
-		a.Calibration = "model.calibration is none"
-	}
-	switch m.Decision {
-	case config.DecisionProbability:
-		a.Decision = a.Calibration
-	case config.DecisionCost:
-		a.Decision = a.Quality
-	}
+	s := p.learner.Begin(p.live, weighted)
+	s.Offsets, s.MadeAt, s.Moves, s.Save = p.intake.Applied(), now.UTC(), p.live.Moves(), p.saver.begun+1
 	return s
-}
-
-// basis is the basis in use, or nil.
-func (p *publisher) basis() *model.Basis {
-	c := p.live.InUse().Coordinates
-	if c == nil {
-		return nil
-	}
-	return &model.Basis{ID: c.ID, Map: c.Map, Features: p.live.Features().Names(), Regulariser: p.cfg.Kernel.Regulariser}
 }
 
 // optionsNow is the options of a solve in the given coordinates, with what the last study has
 // chosen.
 func (p *publisher) optionsNow(in *live.Coordinates) incremental.Options {
 	if p.study != nil {
-		return p.study.options
+		return p.study.Options
 	}
-	return p.optionsIn(in)
+	return p.learner.OptionsIn(p.live, in)
 }
 
 // adopt gives solved planes the results of the last study, which apply to planes like them.
@@ -340,7 +269,7 @@ func adopt(next *model.Served, s *studyJob) {
 	if s == nil || next.Model == nil {
 		return
 	}
-	from := s.served
+	from := s.Served
 	next.Sample = from.Sample
 	next.Tuning, next.Absent.Tuning = from.Tuning, from.Absent.Tuning
 	next.Absent.Refinement = from.Absent.Refinement

@@ -24,7 +24,6 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
-	"streamd/incremental"
 	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
@@ -302,7 +301,7 @@ func (r *receipts) earlier(ctx context.Context, request *httpapi.Selector, names
 
 // complete fills in the fields that all leaves have. It returns the text of the settings.
 func (r *receipts) complete(l *live.Departure) (settings []byte) {
-	settings = r.settings()
+	settings = r.learner.Settings(r.live.Features().Names())
 	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, sha256.Sum256(settings), r.scope(l.Kind, l.Based)
 	if n := r.live.Lacking(); l.Scope[receipt.Sample] == receipt.Done && n > 0 {
 		l.Scope[receipt.Sample], l.Lacking = receipt.Partial, int64(n)
@@ -322,19 +321,6 @@ func fingerprintOf(served *model.Served) (f [16]byte) {
 		panic("daemon: a fingerprint is not 16 bytes in hex: " + served.Fingerprint)
 	}
 	return f
-}
-
-// settings is everything that determines the planes beside the blocks. A leaf has its hash.
-func (r *receipts) settings() []byte {
-	text, err := json.Marshal(map[string]any{
-		"algorithm": incremental.Algorithm, "topic": r.cfg.Kafka.Topic, "features": r.live.Features().Names(),
-		"blocks": r.cfg.Blocks, "format": r.cfg.Format, "retire": r.cfg.Retire, "drift": r.cfg.Drift,
-		"model": r.cfg.Model, "rules": r.rules, "sample": r.cfg.Sample, "kernel": r.cfg.Kernel,
-	})
-	if err != nil {
-		panic(err) // texts and numbers
-	}
-	return text
 }
 
 // scope has the places that a save clears of the blocks that leave, and those that it does not

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/daemon/problems"
@@ -30,9 +31,17 @@ func coreOf(cfg *config.Config, l *live.Set, store *snapshot.Store) *core {
 	j := newJobs(zerolog.Nop(), httpapi.NewMetrics())
 	j.problems = problems.New(zerolog.Nop(), func(httpapi.Event) {})
 	return &core{
-		cfg: cfg, options: modelOptions(cfg.Model), jobs: j, live: l, store: store,
+		cfg: cfg, learner: learnerOf(cfg), jobs: j, live: l, store: store,
 		intake: intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)}),
 	}
+}
+
+func learnerOf(cfg *config.Config) *learning.Learner {
+	l, err := learning.New(cfg, 1<<23, zerolog.Nop())
+	if err != nil {
+		panic(err)
+	}
+	return l
 }
 
 // liveConfig is the configuration of a live set with two classes and the given folds.

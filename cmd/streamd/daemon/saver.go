@@ -38,6 +38,8 @@ type saver struct {
 	info         httpapi.SnapshotInfo // of the last save
 	problem      error                // of the last save
 	missed       int64                // explicit retirements that the snapshot lacks
+	learning     []byte               // the learner's settings without the features
+	unsettled    bool                 // the snapshot has other ones
 	begun, saved int64                // numbers of the last save that has begun, and of the last that succeeded, since the start
 
 	lastCompaction time.Time // start of the last compaction
@@ -76,7 +78,7 @@ func newSaver(c *core, now time.Time) *saver {
 
 // hasUnsaved reports whether anything may not be saved.
 func (s *saver) hasUnsaved() bool {
-	return s.state == storing || s.live.HasUnsaved() || s.intake.Moved() || s.control.moved || s.watching.risen || len(s.receipts.named) > 0
+	return s.state == storing || s.live.HasUnsaved() || s.intake.Moved() || s.control.moved || s.watching.risen || s.unsettled || len(s.receipts.named) > 0
 }
 
 // hasRoom reports whether a block of that size may join the blocks that wait for a save.
@@ -146,7 +148,7 @@ func (s *saver) beginSave() {
 	ofControl, undoControl := s.control.takeMoved(s.cfg.Retire.Topic)
 	c.Offsets = slices.Concat(offsets, ofControl)
 	record, undoDetectors, err := s.watching.record()
-	c.Detectors = record
+	c.Detectors, c.Learning = record, s.learning
 	y.undo = func() { undo(); undoControl(); undoDetectors() }
 	at := s.intake.Positions()
 	for _, o := range at.Resume {
@@ -193,7 +195,7 @@ func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 		s.unsavedSince = s.lastTry
 		return
 	}
-	s.problem, s.saved = nil, y.number
+	s.problem, s.saved, s.unsettled = nil, y.number, false
 	s.metrics.SnapshotSeconds.Observe(s.took.Seconds())
 	s.live.Saved(&y.change)
 	s.receipts.succeeded()

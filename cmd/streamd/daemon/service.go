@@ -376,8 +376,8 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 	if served.Model == nil && served.Rows > 0 && d.publisher.solvedOnce {
 		add(httpapi.Problem{Kind: httpapi.ProblemModel, Text: "there are rows, and no model", Detail: served.Problem})
 	} else {
-		if y := d.publisher.study; y != nil && y.refining != nil {
-			add(httpapi.Problem{Kind: httpapi.ProblemRefinement, Text: "the planes are not refined: " + y.refining.Error()})
+		if y := d.publisher.study; y != nil && y.Failed != nil {
+			add(httpapi.Problem{Kind: httpapi.ProblemRefinement, Text: "the planes are not refined: " + y.Failed.Error()})
 		}
 		if q := served.Quality; served.Model != nil && q != nil && len(q.Warnings) > 0 {
 			add(httpapi.Problem{

@@ -12,7 +12,6 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/watched"
 	"streamd/config"
-	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 )
@@ -95,29 +94,6 @@ func consumerConfig(k config.Kafka, cluster kafka.Cluster, m *memory.Budget) kaf
 		OnGap:    map[config.OnGap]kafka.OnGap{config.OnGapStop: kafka.StopOnGap, config.OnGapEarliest: kafka.GapToEarliest, config.OnGapLatest: kafka.GapToLatest}[k.OnGap],
 		Fetching: bounded(m, Fetching(k), m.Log),
 	}
-}
-
-// firstNu is ν until one is chosen, and where none can be chosen.
-const firstNu = 1
-
-func modelOptions(m config.Model) incremental.Options {
-	nu := float64(m.Nu)
-	if m.Nu == config.NuAuto {
-		nu = firstNu
-	}
-	o := incremental.Options{
-		Nu: nu, Balanced: m.Balanced == config.SwitchOn, Standardise: m.Standardise == config.SwitchOn, Solver: model.Solver(m.Method),
-	}
-	if len(m.ClassWeights) > 0 {
-		o.ClassWeights = map[string]float64{}
-	}
-	for label, w := range m.ClassWeights {
-		if class, err := wire.Label(label); err == nil {
-			label = class
-		}
-		o.ClassWeights[label] = w
-	}
-	return o
 }
 
 func decodingOptions(cfg *config.Config) (wire.Options, error) {

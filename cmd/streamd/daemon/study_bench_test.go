@@ -4,10 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/rs/zerolog"
-
-	"streamd/cmd/streamd/daemon/memory"
-	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/sample"
@@ -63,15 +60,15 @@ func BenchmarkStudy(b *testing.B) {
 		b.Run(fmt.Sprint(flags), func(b *testing.B) {
 			flags["kafka.topic"] = "none"
 			cfg := load(b, flags)
-			c := &core{cfg: cfg, options: modelOptions(cfg.Model), jobs: newJobs(zerolog.Nop(), httpapi.NewMetrics()), memory: memory.New(cfg, 4<<30)}
+			l := learnerOf(cfg)
 			for b.Loop() {
-				s := &studyJob{
-					core: c, options: c.options, served: &model.Served{Rows: state.Rows()},
-					sums: study.Problem{Whole: state, Folds: parts}, sample: held.Snapshot(state, folds),
+				s := &learning.Study{
+					Learner: l, Options: l.Options, Served: &model.Served{Rows: state.Rows()},
+					Sums: study.Problem{Whole: state, Folds: parts}, Sample: held.Snapshot(state, folds),
 				}
-				s.make(b.Context())
-				if s.served.Model == nil || s.served.Quality == nil || s.refining != nil {
-					b.Fatal(s.served.Problem, s.served.Absent)
+				s.Make(b.Context())
+				if s.Served.Model == nil || s.Served.Quality == nil || s.Failed != nil {
+					b.Fatal(s.Served.Problem, s.Served.Absent)
 				}
 			}
 		})

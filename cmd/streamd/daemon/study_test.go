@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
@@ -35,7 +36,7 @@ func (i *instance) settled() *model.Served {
 		served, err := inLoop(ctx, i.jobs, func() (*model.Served, error) {
 			y, last := i.studying, i.publisher.study
 			served := i.publisher.published.Load().served
-			if i.publisher.changed || y.state != resting || last == nil || last.churn != i.live.Churn() || last.lacking > 0 ||
+			if i.publisher.changed || y.state != resting || last == nil || last.churn != i.live.Churn() || last.Lacking > 0 ||
 				served.Digest != live.DigestOf(i.live.Features().Total()) || i.publisher.servedBy != last {
 				return nil, nil
 			}
@@ -158,7 +159,7 @@ func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 				}
 			}
 			d.stop()
-			if s := d.publisher.study; s.sums.Whole != nil || s.sums.Folds != nil || s.sample != nil {
+			if s := d.publisher.study; s.Sums.Whole != nil || s.Sums.Folds != nil || s.Sample != nil {
 				t.Error("a study that has ended keeps its copies of the sums and of the sample")
 			}
 
@@ -407,7 +408,7 @@ func TestRefinementFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model, err := wanted.Solve(d.options)
+	model, err := wanted.Solve(d.learner.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -515,14 +516,14 @@ func TestNuIsChosenAgain(t *testing.T) {
 func TestWhenStudiesAreDue(t *testing.T) {
 	began := time.Unix(1_700_000_000, 0)
 	done := func(rows, churn int64, took time.Duration) *studyJob {
-		return &studyJob{served: &model.Served{Rows: rows}, churn: churn, took: took}
+		return &studyJob{Study: &learning.Study{Served: &model.Served{Rows: rows}}, churn: churn, took: took}
 	}
 	final := done(100, 100, 0)
-	final.blocks, final.refining = &live.Blocks{}, &newton.LimitError{}
+	final.log, final.Failed = new(logRows), &newton.LimitError{}
 	stalled := done(100, 100, 0)
-	stalled.blocks, stalled.refining = &live.Blocks{}, &newton.StallError{}
+	stalled.log, stalled.Failed = new(logRows), &newton.StallError{}
 	unread := done(100, 100, 0)
-	unread.blocks, unread.refining = &live.Blocks{}, errMoved
+	unread.log, unread.Failed = new(logRows), errMoved
 	const solve, refine = quiet, 10 * time.Second
 	for _, c := range []struct {
 		name         string
@@ -556,7 +557,7 @@ func TestWhenStudiesAreDue(t *testing.T) {
 	} {
 		cfg := load(t, map[string]string{"kafka.topic": "none", "model.refine": c.method, "model.refine_interval": refine.String()})
 		if c.last != nil {
-			c.last.refines = c.method == "full"
+			c.last.Refined = c.method == "full"
 		}
 		y := studying{core: &core{cfg: cfg}, ended: began, churn: c.churn, moved: began.Add(c.since - c.moved)}
 		if got := y.isDue(c.last, c.rows, 0, began.Add(c.since)); got != c.want {

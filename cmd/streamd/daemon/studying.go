@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/httpapi"
@@ -15,39 +16,20 @@ import (
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/newton"
-	"streamd/incremental/sample"
-	"streamd/incremental/study"
 	"streamd/retire"
 )
 
-// studyJob is a study of the live set at one moment (package study). It chooses ν, fits
-// and refines the planes, measures their quality on held-out rows, and calibrates them,
-// which takes longer than a solve. Except for the time and the offsets, its result is a
-// function of the live set: refinement starts from planes solved from the same rows,
-// never from those of an earlier study.
+// studyJob is a study of the live set at one moment.
 //
 // The loop begins one study at a time, with copies. One goroutine makes it, apart from
-// passes over the log. While rows come, studies take at most 1/share of the time. A study
-// takes memory for two more copies of the sample.
+// passes over the log. While rows come, studies take at most 1/share of the time.
 type studyJob struct {
-	*core
-	options  incremental.Options // as configured; then with the chosen values
-	served   *model.Served       // the result
-	in       *live.Coordinates   // of the sums; nil means the features
-	fixed    *[]string           // the model's features
-	sums     study.Problem
-	sample   *sample.Snapshot   // nil without a sample
-	blocks   *live.Blocks       // the blocks whose rows refine the planes; nil means the sample's rows
-	weights  map[string]float64 // of these; nil: all weigh 1
-	churn    int64              // the live set's churn at the start
-	answer   chan<- refineAnswer
-	took     time.Duration
-	lacking  int   // blocks whose rows the sample lacks
-	refines  bool  // whether the planes are to be refined
-	refining error // why they are not
-
-	features    []string // the names of the features
-	identifiers []string // those that only tell rows apart
+	*learning.Study
+	fixed  *[]string // the model's features
+	log    *logRows  // that refine the planes; nil: those of the sample do
+	churn  int64     // the live set's churn at the start
+	answer chan<- refineAnswer
+	took   time.Duration
 }
 
 type refineAnswer struct {
@@ -88,7 +70,7 @@ const (
 // blocksChanged asks for planes and a study of other live blocks, when some have left or come back.
 func (y *studying) blocksChanged() {
 	y.publisher.changed = true
-	if y.refines() {
+	if y.learner.Refines() {
 		y.want()
 	}
 }
@@ -153,12 +135,12 @@ func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time)
 		if rows == 0 {
 			return false
 		}
-		last = &studyJob{served: &model.Served{}, churn: -1}
+		last = &studyJob{Study: &learning.Study{Served: &model.Served{}}, churn: -1}
 	}
 	still := now.Sub(y.moved) >= max(quiet, min(share*last.took, longestStill), last.took, share*y.copyTook)
-	enough := last.refines || changedPart*(y.churn-last.churn) >= last.served.Rows
+	enough := last.Refined || changedPart*(y.churn-last.churn) >= last.Served.Rows
 	switch {
-	case last.churn == y.churn && !(last.lacking > 0 && lacking == 0):
+	case last.churn == y.churn && !(last.Lacking > 0 && lacking == 0):
 		return still && last.retry() && since >= m.RefineInterval
 	case still:
 		return true
@@ -179,66 +161,57 @@ func (y *studying) beginStudy(now time.Time) {
 	if !ok {
 		return
 	}
-	in := y.live.InUse().Coordinates
 	s := &studyJob{
-		core:    y.core,
-		options: y.publisher.optionsIn(in),
-		served:  y.publisher.header(now, weighted),
-		in:      in,
-		fixed:   y.live.Target().Features,
-		churn:   y.live.Churn(),
-		answer:  y.asked,
+		Study:  y.learner.Study(y.live, weighted, y.publisher.header(now, weighted)),
+		fixed:  y.live.Target().Features,
+		churn:  y.live.Churn(),
+		answer: y.asked,
 	}
-	if in != nil {
-		s.sums.Regulariser = in.Regulariser
-	}
-	s.copySums(weighted)
-	if y.refines() && y.cfg.Model.Rows == config.RowsLog {
-		s.copyBlocks()
+	if y.learner.Refines() && y.cfg.Model.Rows == config.RowsLog {
+		s.log = y.logRows(s.In)
+		s.Rows = s.log
 	}
 	y.copyTook = time.Since(now)
 	y.now, y.state, y.asked, y.publisher.studying = s, running, nil, true
 	y.running = y.begin(taskStudy, false, func(ctx context.Context) func() {
-		s.make(ctx)
-		s.sums, s.sample = study.Problem{}, nil // its copies are dropped, the rest is kept until the next study
+		s.Make(ctx)
+		s.Drop() // the rest is kept until the next study
 		s.took = time.Since(now)
+		y.observe(s)
 		return func() { y.endStudy(s) }
 	}, func(err error) { y.endFailed(s, err) })
 }
 
-// copySums copies the sums and the sample, weighted if blocks have weights.
-func (s *studyJob) copySums(weighted *live.Weighted) {
-	use, folds := s.live.InUse(), s.live.Features().Folds()
-	s.features = s.live.Features().Names()
-	if weighted != nil { // immutable
-		s.sums.Whole, s.sample = weighted.Whole, s.live.WeightedSample(folds, weighted)
-		if s.tunes() || s.judges() || s.looks() {
-			s.sums.Folds = weighted.Folds
-		}
-		return
+// observe measures a study that has ended, and tells what its rows from the log lacked.
+func (y *studying) observe(s *studyJob) {
+	if t := s.Served.Tuning; t != nil {
+		y.metrics.TuneSeconds.Observe(t.Seconds)
 	}
-	s.sums.Whole, s.sample = use.Total().Clone(), s.live.Sample(folds)
-	if s.tunes() || s.judges() || s.looks() {
-		for _, f := range use.PerFold() {
-			s.sums.Folds = append(s.sums.Folds, f.Clone())
-		}
+	if s.Refining > 0 {
+		y.metrics.RefineSeconds.Observe(s.Refining.Seconds())
+	}
+	if l := s.log; l != nil && l.unread != nil && s.Served.Refinement != nil {
+		y.log.Warn().Int("blocks", l.missing).AnErr("reason", l.unread).
+			Msg("the planes are refined without blocks that the log does not return unchanged")
 	}
 }
 
-// copyBlocks lists the blocks whose rows refine the planes, with their weights if they have any.
-func (s *studyJob) copyBlocks() {
-	entries := s.live.Page(retire.Lowest, math.MaxInt)
-	if s.fades() {
-		s.weights = map[string]float64{}
+// logRows are the rows of the live blocks, with the weights of the blocks if they have any.
+func (y *studying) logRows(in *live.Coordinates) *logRows {
+	rows := &logRows{log: y.archive, in: in}
+	entries := y.live.Page(retire.Lowest, math.MaxInt)
+	if y.learner.Fades() {
+		rows.weights = map[string]float64{}
 		entries = slices.DeleteFunc(entries, func(e retire.Entry) bool {
-			w := s.live.Weight(e.ID)
+			w := y.live.Weight(e.ID)
 			if w > 0 {
-				s.weights[e.ID] = w
+				rows.weights[e.ID] = w
 			}
 			return w == 0
 		})
 	}
-	s.blocks = s.live.Moment(entries)
+	rows.blocks = y.live.Moment(entries)
+	return rows
 }
 
 // abandon waits for the study under way, whose context has ended. It waits for a
@@ -258,41 +231,41 @@ func (y *studying) endStudy(s *studyJob) {
 	if y.failure != nil {
 		return
 	}
-	y.nameIdentifiers(s.identifiers)
+	y.nameIdentifiers(s.Identifiers)
 	p := y.publisher
 	again := y.state == outdated
 	y.now, y.state, p.studying = nil, resting, false
 	if again {
 		y.state = due
 	}
-	if s.in != y.live.InUse().Coordinates || s.fixed != y.live.Target().Features {
+	if s.In != y.live.InUse().Coordinates || s.fixed != y.live.Target().Features {
 		// Its planes are in the coordinates before a switch, or in other features.
 		y.state = due
 		y.askAgain(s)
 		return
 	}
-	known := p.study != nil && p.study.refining != nil
+	known := p.study != nil && p.study.Failed != nil
 	p.study, y.ended = s, time.Now()
 	last := p.published.Load().served
 	switch {
-	case s.served.SameSums(last) && last.MadeAt.After(s.served.MadeAt):
+	case s.Served.SameSums(last) && last.MadeAt.After(s.Served.MadeAt):
 		// The same rows. The position in the log is new.
-		s.served.MadeAt, s.served.Offsets, s.served.Moves = last.MadeAt, last.Offsets, last.Moves
-	case s.refines && last.MadeAt.After(s.served.MadeAt):
+		s.Served.MadeAt, s.Served.Offsets, s.Served.Moves = last.MadeAt, last.Offsets, last.Moves
+	case s.Refined && last.MadeAt.After(s.Served.MadeAt):
 		// Its rows are outdated, and another study of the current rows is due.
 		y.state = due
 		y.askAgain(s)
 		return
-	case !s.refines && !s.served.SameSums(last):
+	case !s.Refined && !s.Served.SameSums(last):
 		p.changed = true // so that the next solve uses its results
 		s.reply()
 		return
 	}
-	if s.refining != nil && !known {
-		y.log.Warn().Err(s.refining).Msg("the planes are not refined")
+	if s.Failed != nil && !known {
+		y.log.Warn().Err(s.Failed).Msg("the planes are not refined")
 	}
 	p.lastSolve = y.ended
-	p.publish(s.served, s)
+	p.publish(s.Served, s)
 	s.reply()
 }
 
@@ -304,7 +277,7 @@ func (y *studying) endFailed(s *studyJob, err error) {
 		y.state = due
 	}
 	y.publisher.changed = true // solved planes need not wait for it any more
-	s.refining = err
+	s.Failed = err
 	s.reply()
 }
 
@@ -313,11 +286,11 @@ func (s *studyJob) reply() {
 	if s.answer == nil {
 		return
 	}
-	err := s.refining
-	if err == nil && s.served.Refinement == nil {
-		err = errors.New(s.served.Absent.Refinement)
+	err := s.Failed
+	if err == nil && s.Served.Refinement == nil {
+		err = errors.New(s.Served.Absent.Refinement)
 	}
-	s.answer <- refineAnswer{s.served.Refinement, err}
+	s.answer <- refineAnswer{s.Served.Refinement, err}
 }
 
 // nameIdentifiers logs features whose values are integers that are all different, each
@@ -351,13 +324,13 @@ func (s *studyJob) retry() bool {
 	var limit *newton.LimitError
 	var stall *newton.StallError
 	var condition *incremental.ConditionError
-	return s.blocks != nil && s.refining != nil && !errors.As(s.refining, &limit) && !errors.As(s.refining, &stall) && !errors.As(s.refining, &condition)
+	return s.log != nil && s.Failed != nil && !errors.As(s.Failed, &limit) && !errors.As(s.Failed, &stall) && !errors.As(s.Failed, &condition)
 }
 
 // Refine implements httpapi.Service. A study under way has older rows, so the requested one
 // begins after it.
 func (d *Daemon) Refine(ctx context.Context) (*model.Refinement, error) {
-	if !d.refines() {
+	if !d.learner.Refines() {
 		return nil, fmt.Errorf("model.refine is none: %w", httpapi.ErrOff)
 	}
 	answer := make(chan refineAnswer, 1)

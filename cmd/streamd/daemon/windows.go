@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/daemon/timeline"
@@ -255,9 +256,9 @@ func (d *Daemon) cutWindow(s *windowSums, at live.Window, text string, nu float6
 	p := d.publisher
 	s.in, s.names = d.live.Past(), d.live.Features().Names()
 	if s.in == d.live.InUse().Coordinates {
-		s.basis, s.options = p.basis(), p.optionsNow(s.in)
+		s.basis, s.options = p.learner.Basis(d.live), p.optionsNow(s.in)
 	} else {
-		s.options = p.optionsIn(s.in)
+		s.options = p.learner.OptionsIn(d.live, s.in)
 	}
 	s.lacks = d.windowLacks(s.in)
 	if nu > 0 {
@@ -293,25 +294,12 @@ func (d *Daemon) solveWindow(ctx context.Context, s *windowSums) *model.Served {
 		planes, err = model.Alone(err, s.names, s.options)
 	}
 	if err != nil {
-		out.Problem = noPlanes(err, out.Rows, labels)
+		out.Problem = learning.NoPlanes(err, out.Rows, labels)
 	} else {
 		out.Model, out.Knowledge = planes, model.NewKnowledge(ctx, planes)
 	}
 	out.Fingerprint = out.Identity().Fingerprint()
 	return out
-}
-
-// noPlanes says why rows that have these labels make no planes.
-func noPlanes(err error, rows int64, labels []string) string {
-	switch {
-	case !errors.Is(err, incremental.ErrClasses):
-		return err.Error()
-	case rows == 0:
-		return "there are no rows"
-	case len(labels) == 0:
-		return "no row has a label"
-	}
-	return fmt.Sprintf("all rows with a label are of the class %q", labels[0])
 }
 
 // noWindow is the error of a window without blocks.
@@ -341,16 +329,16 @@ func (d *Daemon) windowLacks(in *live.Coordinates) []string {
 	if gone := d.gone(); gone != "" {
 		lacks = append(lacks, gone)
 	}
-	if d.fades() {
+	if d.learner.Fades() {
 		lacks = append(lacks, "forgetting: all blocks of a window weigh alike")
 	}
-	if d.tunes() {
+	if d.learner.Tunes() {
 		lacks = append(lacks, "tuning: ν and the scaling are those of the served model, or as asked for; a daemon with only these blocks may choose others")
 	}
-	if d.refines() {
+	if d.learner.Refines() {
 		lacks = append(lacks, "refinement: it takes the rows, and only sums of the window are kept")
 	}
-	if d.judges() {
+	if d.learner.Judges() {
 		lacks = append(lacks, "quality and calibration: they are of held-out rows of all live blocks, so labels are decided by the values of the planes")
 	}
 	if in == nil && d.cfg.Retire.Archive && d.cfg.Kernel.Function != config.KernelNone {

@@ -178,7 +178,7 @@ func (o *offline) compareWindow(s *model.Served, sum *incremental.State, nu floa
 	if s.Rows != sum.Rows() {
 		o.t.Fatalf("%d rows, want %d", s.Rows, sum.Rows())
 	}
-	options := o.publisher.optionsIn(nil)
+	options := o.learner.OptionsIn(o.live, nil)
 	if nu > 0 {
 		options.Nu = nu
 	}

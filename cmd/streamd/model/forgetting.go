@@ -17,3 +17,12 @@ func (a *Served) SameSums(b *Served) bool {
 	}
 	return a.Digest == b.Digest && a.Forgetting.Digest == b.Forgetting.Digest
 }
+
+// SumsDigest is the digest of the sums that planes are solved from: with forgetting of the weighted
+// ones.
+func (s *Served) SumsDigest() string {
+	if s.Forgetting != nil {
+		return s.Forgetting.Digest
+	}
+	return s.Digest
+}

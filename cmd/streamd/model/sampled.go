@@ -5,6 +5,10 @@ package model
 // the sample is a smaller one, of the blocks that have theirs, and a daemon that has seen the same
 // live blocks alone may choose otherwise. Sums and solved planes do not depend on it.
 type Sampled struct {
-	Complete bool `json:"complete"`       // whether it had all of its rows
-	Lacking  int  `json:"lacking_blocks"` // live blocks that lacked rows; the log may no longer have them
+	// Digest of the sums of the live rows at that time: that of the state or, with forgetting, of
+	// the weighted sums. The choices are those of these rows. While blocks come, newer planes are
+	// served with them.
+	Digest   string `json:"digest"`
+	Complete bool   `json:"complete"`       // whether it had all of its rows
+	Lacking  int    `json:"lacking_blocks"` // live blocks that lacked rows; the log may no longer have them
 }

@@ -681,6 +681,42 @@ func checkHistory(t *testing.T, key *Key) {
 	}
 }
 
+// What determines a model stays until a save has another, also over a compaction and under a key.
+func TestLearningIsSaved(t *testing.T) {
+	for _, key := range []*Key{nil, newKey(t, "a secret that is long enough, and more")} {
+		path, want := filepath.Join(t.TempDir(), "streamd.db"), ""
+		w := newWorld(rand.New(rand.NewPCG(6, 9)), 2)
+		for i, learning := range []string{"", "nu 1", "nu 1", "", "nu 2"} {
+			s, c, err := key.Open(path, settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(c.Learning) != want || (c.Learning == nil) != (want == "") {
+				t.Errorf("before save %d it is %q, want %q", i, c.Learning, want)
+			}
+			w.step()
+			change := w.change()
+			if learning != "" {
+				change.Learning, want = []byte(learning), learning
+			}
+			if _, err := s.Save(change); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Compact(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w.saved()
+			s.Close()
+		}
+		if report, err := key.Verify(t.Context(), path, nil); err != nil || !report.OK {
+			t.Errorf("%+v, %v", report, err)
+		}
+		if _, c, err := key.Open(path, settings); err != nil || string(c.Learning) != want {
+			t.Errorf("%v, and it is %q, want %q", err, c.Learning, want)
+		}
+	}
+}
+
 // There is no member at first, and then the last saved one. Other saves do not change it.
 func TestMember(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")

@@ -33,7 +33,7 @@ type receiptsVerifyCmd struct {
 	Quorum    int      `placeholder:"N" help:"Number of the witnesses of --witness that have to have cosigned. The default is all."`
 
 	Snapshot   string `placeholder:"FILE" help:"Also check this copy of the snapshot: that its blocks add up to its digest, that its log goes on that of the receipt, and each receipt in it."`
-	Model      string `placeholder:"FILE" help:"Also check this served model, as GET /v1/model or streamd model --json writes it: its fingerprint, and that its planes are those of the sums of --snapshot, bit for bit."`
+	Model      string `placeholder:"FILE" help:"Also check this served model, as GET /v1/model or streamd model --json writes it: its fingerprint, and that planes, ν, refinement, calibration and rule of labels are those that the blocks and the sample of --snapshot make, bit for bit. What cannot be made again is listed with the reason. It takes the time and the memory of a daemon's start and study."`
 	PrivateKey string `placeholder:"FILE" help:"Also find the blocks of the snapshot in the live set of the receipts, with the key in receipts.key_file."`
 	Replay     string `placeholder:"FILE" help:"Also read the topic again, with the daemon's configuration in this file, up to the offsets of --snapshot, and compare the states. It takes as long as the topic."`
 	jsonFlag
@@ -132,7 +132,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		}
 	}
 	if c.Model != "" {
-		if report.Served, err = c.served(report); err != nil {
+		if report.Served, err = c.served(ctx, report); err != nil {
 			return fmt.Errorf("--model %s: %w", c.Model, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -16,7 +17,7 @@ type servedReport struct {
 }
 
 // served checks the model of --model with the snapshot.
-func (c *receiptsVerifyCmd) served(r *receiptReport) (*servedReport, error) {
+func (c *receiptsVerifyCmd) served(ctx context.Context, r *receiptReport) (*servedReport, error) {
 	text, err := os.ReadFile(c.Model)
 	if err != nil {
 		return nil, err
@@ -28,8 +29,8 @@ func (c *receiptsVerifyCmd) served(r *receiptReport) (*servedReport, error) {
 	if _, err := a.Classifier(); err != nil {
 		return nil, err
 	}
-	checked, err := audit.Model(c.Snapshot, &audit.Served{
-		Identity: a.Identity(), Fingerprint: a.Fingerprint, Basis: a.Basis, Forgetting: a.Forgetting,
+	checked, err := audit.Model(ctx, c.Snapshot, &audit.Served{
+		Identity: a.Identity(), Fingerprint: a.Fingerprint, Basis: a.Basis, Sample: a.Sample, Tuning: a.Tuning,
 	})
 	if err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func (r *servedReport) rows(t *table) {
 	for _, s := range r.Proved {
 		t.row("  proved", s)
 	}
-	for _, s := range r.Stated {
-		t.row("  not proved", s)
+	for _, s := range r.Unchecked {
+		t.row("  not checked", s)
 	}
 }

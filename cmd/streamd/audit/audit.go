@@ -58,7 +58,7 @@ func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, 
 		err = report.add(store, saved, r, log, key, named)
 	}
 	if err == nil {
-		err = checkParts(store)
+		_, err = checkParts(store, func(string, *incremental.Block) error { return nil })
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
@@ -133,8 +133,9 @@ func (p *Report) leaf(store *snapshot.Store, i, receipted int64, found *findings
 }
 
 // checkParts checks that every part of the row sample is one of a live block: it has the digest and
-// the number of rows of that block. Where it has all rows of the block, their sums are the block's.
-func checkParts(store *snapshot.Store) error {
+// the number of rows of that block. Where it has all rows of the block, their sums are the block's,
+// and each is called with the rows. The other parts are counted.
+func checkParts(store *snapshot.Store, each func(id string, b *incremental.Block) error) (partial int, err error) {
 	var failed error
 	var summariser incremental.Summariser
 	check := func(id string, p *sample.Part) error {
@@ -147,19 +148,20 @@ func checkParts(store *snapshot.Store) error {
 		}
 		b := p.Whole()
 		if b == nil {
+			partial++
 			return nil
 		}
 		if again, err := summariser.Summarise(b); err != nil || again.Digest() != s.Digest() {
 			return fmt.Errorf("the sums of the block %s are not those of its rows in the sample", id)
 		}
-		return nil
+		return each(id, b)
 	}
-	err := store.Parts(func(id string, p *sample.Part) {
+	err = store.Parts(func(id string, p *sample.Part) {
 		if failed == nil {
 			failed = check(id, p)
 		}
 	})
-	return cmp.Or(err, failed)
+	return partial, cmp.Or(err, failed)
 }
 
 // add adds up the live blocks of a file.

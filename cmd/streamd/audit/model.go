@@ -1,18 +1,23 @@
 package audit
 
 import (
+	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
+	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/daemon/learning"
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
-	"streamd/kernels"
-	"streamd/kernels/basis"
-	"streamd/retire"
+	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
 
@@ -21,214 +26,367 @@ type Served struct {
 	*model.Identity
 	Fingerprint string           // that the answer has
 	Basis       *model.BasisJSON // nil: the planes are in the features
-	Forgetting  *model.Forgetting
+	Sample      *model.Sampled   // by which the choices were made, if rows took part
+	Tuning      *model.Tuning    // the choice of ν, if there was one
 }
 
 // ModelReport is the result of checking a served model with a snapshot file.
 type ModelReport struct {
 	Fingerprint string `json:"fingerprint"` // computed from the other parts of the answer
 	Digest      string `json:"state_digest"`
-	Planes      int    `json:"planes"` // solved from the sums again, with the same bits; 0: they are not proved
-	// Proved and Stated are sentences: what the snapshot shows of the model, and what it does not.
-	Proved []string `json:"proved"`
-	Stated []string `json:"stated"`
+	Planes      int    `json:"planes"` // made again, with the same bits; 0: they are not checked
+	// Proved and Unchecked are sentences: what the snapshot shows of the model, and what not.
+	Proved    []string `json:"proved"`
+	Unchecked []string `json:"not_checked"`
 }
 
-// Model checks a served model with the arithmetic of a snapshot file. The fingerprint is that of
-// the answer's parts, the digest is that of the sums of the live blocks, and the planes are those
-// of these sums with the answer's options, bit for bit. It is an error if one of them is another
-// one. Planes that were not read off sums alone are not proved, which the report says.
-func Model(path string, served *Served) (*ModelReport, error) {
+// Model checks a served model with a snapshot file. It opens the file as a daemon does, and makes
+// the model again by the daemon's code: planes off the sums, ν, refinement, curves and the rule of
+// labels from the rows of the sample. It takes as long as a start and a study, and as much memory.
+//
+// It is an error, with both values, if a part that the fingerprint covers has other bits. The
+// report names the parts that could not be made again, with the reason.
+func Model(ctx context.Context, path string, served *Served) (*ModelReport, error) {
 	p := &ModelReport{Fingerprint: served.Identity.Fingerprint(), Digest: served.Digest}
 	if p.Fingerprint != served.Fingerprint {
 		return nil, fmt.Errorf("the model says that its fingerprint is %s, and that of its parts is %s: it has been changed", served.Fingerprint, p.Fingerprint)
 	}
-	p.Proved = append(p.Proved, "the fingerprint is that of its digest, options, planes, calibration and rule of labels")
-	store, saved, err := snapshot.OpenReadOnly(path)
-	if err != nil {
-		return nil, err
-	}
-	defer store.Close()
-	if err := p.check(store, saved, served); err != nil {
+	p.proved("the fingerprint is that of its digest, options, planes, calibration and rule of labels")
+	if err := p.check(ctx, path, served); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	const rows = "are made from rows of the sample, which sums do not have"
-	if served.Calibration != nil || len(served.Planes) > 1 || served.Decision != nil && served.Decision.Threshold != nil && *served.Decision.Threshold != 0 {
-		p.Stated = append(p.Stated, "calibration and the rule of labels: they "+rows)
-	}
-	p.Stated = append(p.Stated, "options: ν and other options are as the configuration or a study chose them; with chosen ones held-out rows took part")
 	return p, nil
 }
 
-// check compares the model with the sums of the live blocks.
-func (p *ModelReport) check(store *snapshot.Store, saved *snapshot.Contents, served *Served) error {
-	in, coordinates, err := spaceOf(saved, served)
+func (p *ModelReport) proved(format string, of ...any) {
+	p.Proved = append(p.Proved, fmt.Sprintf(format, of...))
+}
+
+func (p *ModelReport) unchecked(format string, of ...any) {
+	p.Unchecked = append(p.Unchecked, fmt.Sprintf(format, of...))
+}
+
+// check compares the model with that of the live blocks.
+func (p *ModelReport) check(ctx context.Context, path string, served *Served) error {
+	// The sums of the file, in each space and fold, are those of its blocks.
+	verified, err := snapshot.Verify(ctx, path, nil)
+	if err == nil && !verified.OK {
+		err = fmt.Errorf("its blocks add up to the digest %x, and it has %x; %d damaged values (streamd snapshot verify names them)", verified.Summed, verified.Saved, verified.Damaged)
+	}
 	if err != nil {
 		return err
 	}
-	sums, weighted, err := sumsOf(store, saved, in, served.Forgetting)
+	store, saved, err := snapshot.OpenReadOnly(path)
 	if err != nil {
 		return err
 	}
-	if digest := hexDigest(sums); digest != served.Digest {
-		return fmt.Errorf("its blocks add up to the digest %s, and the model is of %s: take a copy of the snapshot while the model is served", digest, served.Digest)
+	defer store.Close()
+	if saved.Learning == nil {
+		return errors.New("it has no settings of the model: no daemon has saved them")
 	}
-	p.Proved = append(p.Proved, fmt.Sprintf("its sums are those of the %d live blocks of the snapshot", len(saved.Entries)))
-	if weighted != nil {
-		if digest := hexDigest(weighted); digest != served.Weighted {
-			return fmt.Errorf("its blocks, weighted by their age, add up to the digest %s, and the model is of %s", digest, served.Weighted)
+	a := &again{store: store, served: served, report: p}
+	settings, err := learning.Read(saved.Learning)
+	var missing error
+	if err == nil {
+		a.learner, missing, err = settings.Learner()
+	}
+	if err != nil {
+		return err
+	}
+	blocks := len(saved.Entries)
+	if err := a.open(saved); err != nil {
+		return err
+	}
+	if err := a.sums(blocks); err != nil {
+		return err
+	}
+	if err := a.settings(settings, saved.Log.Size); err != nil {
+		return err
+	}
+	if err := a.parts(ctx, blocks); err != nil {
+		return err
+	}
+	if err := a.basis(ctx); err != nil {
+		return err
+	}
+	made, stated, err := a.model(ctx, missing)
+	if err != nil {
+		return err
+	}
+	return a.compare(made, stated)
+}
+
+// again makes a model again.
+type again struct {
+	store    *snapshot.Store
+	served   *Served
+	report   *ModelReport
+	learner  *learning.Learner
+	set      *live.Set
+	weighted *live.Weighted // nil without a half-life
+	partial  int            // blocks of which the sample has some rows only
+}
+
+// open restores the live set, and brings its sample and its weights up to date.
+func (a *again) open(saved *snapshot.Contents) (err error) {
+	const unlimited = 1 << 62
+	cfg := *a.learner.Config
+	cfg.Limits.Features, cfg.Limits.Classes = unlimited, unlimited
+	cfg.Retire.Archive = false // archived blocks are in no sum
+	if a.set, _, err = live.Open(a.store, saved, &cfg, memory.New(&cfg, unlimited), zerolog.Nop()); err != nil {
+		return err
+	}
+	for a.set.Lacking() > 0 && len(a.set.Wanted()) == 0 {
+		if err := a.set.Look(time.Second); err != nil {
+			return err
 		}
-		p.Proved = append(p.Proved, "its weighted sums are those of the blocks by their event times, which the snapshot states")
-		sums = weighted
 	}
-	o, why := optionsOf(served)
-	if why != "" {
-		p.Stated = append(p.Stated, "planes: "+why)
-		return nil
+	for a.learner.Fades() && a.weighted == nil {
+		if a.weighted, err = a.set.Weigh(time.Second); err != nil {
+			return err
+		}
 	}
-	solved, err := coordinates.Moments(sums).Solve(o)
-	if err != nil {
-		return fmt.Errorf("the planes of its sums: %w", err)
-	}
-	if err := samePlanes(model.NewPlanesJSON(solved.WithoutMissing().Planes), served.Planes); err != nil {
-		return err
-	}
-	p.Planes = len(served.Planes)
-	p.Proved = append(p.Proved, "its planes are those of its sums with its options, bit for bit")
 	return nil
 }
 
-// spaceOf finds the space of the model's planes. The coordinates are nil for the features.
-func spaceOf(saved *snapshot.Contents, served *Served) (uint32, *basis.Coordinates, error) {
-	if served.Identity.Basis == "" {
-		return snapshot.Features, nil, nil
+// sums compares the sums that the planes are solved from, and the coordinates that they are in.
+func (a *again) sums(blocks int) error {
+	served, use := a.served, a.set.InUse()
+	if basis := a.learner.Basis(a.set); basis == nil && served.Identity.Basis != "" || basis != nil && basis.ID != served.Identity.Basis {
+		return errors.New("it has no sums in the model's basis: take a copy of the snapshot while the model is served")
 	}
-	if served.Basis == nil {
-		return 0, nil, errors.New("the model has the id of a basis, and no basis")
-	}
-	m, err := served.Basis.Map(len(served.Features))
-	if err != nil {
-		return 0, nil, fmt.Errorf("the model's basis: %w", err)
-	}
-	if digest := m.Digest(); hex.EncodeToString(digest[:]) != served.Identity.Basis {
-		return 0, nil, fmt.Errorf("the model's basis has the id %x, and the model says %s", digest, served.Identity.Basis)
-	}
-	for _, space := range saved.Spaces {
-		if space.Number == snapshot.Features {
-			continue
+	if use.Coordinates != nil {
+		if served.Basis == nil {
+			return errors.New("the model has the id of a basis, and no basis")
 		}
-		is, err := kernels.DecodeMap(space.Basis)
+		m, err := served.Basis.Map(len(served.Features))
 		if err != nil {
-			return 0, nil, err
+			return fmt.Errorf("the model's basis: %w", err)
 		}
-		if is.Digest() == m.Digest() {
-			return space.Number, basis.New(m, served.Basis.Regulariser == config.RegulariserKernel), nil
+		if digest := m.Digest(); hex.EncodeToString(digest[:]) != served.Identity.Basis {
+			return fmt.Errorf("the model's basis has the id %x, and the model says %s", digest, served.Identity.Basis)
 		}
 	}
-	return 0, nil, errors.New("it has no sums in the model's basis: take a copy of the snapshot while the model is served")
+	if digest := a.set.Digest(); digest != served.Digest {
+		return fmt.Errorf("its blocks add up to the digest %s, and the model is of %s: take a copy of the snapshot while the model is served", digest, served.Digest)
+	}
+	a.report.proved("its sums are those of the %d live blocks of the snapshot", blocks)
+	if a.weighted != nil {
+		if a.weighted.Digest != served.Weighted {
+			return fmt.Errorf("its blocks, weighted by their age, add up to the digest %s, and the model is of %s", a.weighted.Digest, served.Weighted)
+		}
+		a.report.proved("its weighted sums are those of the blocks by their event times, which the snapshot states")
+	}
+	return nil
 }
 
-// sumsOf adds up the live blocks in a space, and again with their weights by age.
-func sumsOf(store *snapshot.Store, saved *snapshot.Contents, in uint32, f *model.Forgetting) (sums, weighted *incremental.State, err error) {
-	space := saved.Space(in)
-	if space == nil {
-		return incremental.NewState(nil), nil, nil
+// settings compares the settings with those of the newest receipt.
+func (a *again) settings(s learning.Settings, receipts int64) error {
+	if receipts == 0 {
+		a.report.unchecked("settings: they are those that the snapshot states, and it has no receipt with their hash")
+		return nil
 	}
-	features := space.State.Features()
-	steps := stepsOf(saved.Entries, f)
-	sums = incremental.NewState(features)
-	parts := map[uint64]*incremental.State{} // by steps below the newest block
-	err = store.Summaries(in, func(e retire.Entry, s *incremental.Summary) error {
-		sums.Add(s)
-		if f == nil {
+	text, err := a.store.Leaf(receipts - 1)
+	if err != nil {
+		return err
+	}
+	leaf, err := receipt.DecodeLeaf(text)
+	if err != nil {
+		return err
+	}
+	s.Features = a.set.Features().Names()
+	if leaf.Settings != sha256.Sum256(s.Text()) {
+		a.report.unchecked("settings: they are those that the snapshot states, and receipt %d has the hash of others: they have changed since", receipts-1)
+		return nil
+	}
+	a.report.proved("its settings are those that receipt %d has the hash of", receipts-1)
+	return nil
+}
+
+// parts checks the rows of the sample. Those of a whole block make its sums, in the basis, too.
+func (a *again) parts(ctx context.Context, blocks int) error {
+	in := a.set.InUse().Coordinates
+	var keeper live.Keeper
+	whole := 0
+	partial, err := checkParts(a.store, func(id string, b *incremental.Block) error {
+		whole++
+		if in == nil {
 			return nil
 		}
-		if d := steps[e.ID]; d <= retire.MostHalvings*retire.StepsPerHalving {
-			if parts[d] == nil {
-				parts[d] = incremental.NewState(features)
-			}
-			parts[d].Add(s)
+		s, err := keeper.Summary(ctx, b, in)
+		if err != nil {
+			return err
+		}
+		if saved, err := a.store.Summary(in.Number, id); err != nil || s.Digest() != saved.Digest() {
+			return errors.Join(err, fmt.Errorf("the sums of the block %s in the basis are not those of its rows in the sample", id))
 		}
 		return nil
 	})
-	if err != nil || f == nil {
-		return sums, nil, err
+	if a.partial = partial; err != nil || in == nil {
+		return err
 	}
-	var of []*incremental.State
-	var weights []uint64
-	for d, part := range parts {
-		m, halvings, _ := retire.Multiplier(d)
-		of, weights = append(of, part), append(weights, m<<(retire.MostHalvings-halvings))
-	}
-	return sums, incremental.WeightedSum(features, of, weights, retire.WeightBits+retire.MostHalvings), nil
-}
-
-// stepsOf is how many steps each block is below the newest. Nil: blocks have no age.
-func stepsOf(live []retire.Entry, f *model.Forgetting) map[string]uint64 {
-	if f == nil {
-		return nil
-	}
-	half := retire.HalfLife{Time: time.Duration(math.Round(f.HalfLifeSeconds*1e3)) * time.Millisecond, Rows: f.HalfLifeRows}
-	ledger := retire.NewLedger(retire.Policy{})
-	for _, e := range live {
-		ledger.Add(e)
-	}
-	end := ledger.End(half)
-	newest := half.Step(end)
-	steps := map[string]uint64{}
-	for e, age := range ledger.Ages(half) {
-		steps[e.ID] = uint64(newest - half.Step(end-age))
-	}
-	return steps
-}
-
-// optionsOf is the options of the solve. why says why planes are not read off sums alone.
-func optionsOf(served *Served) (o incremental.Options, why string) {
-	o = incremental.Options{
-		Nu: served.Options.Nu, Balanced: served.Options.Balanced, ClassWeights: served.Options.ClassWeights,
-		Standardise: served.Options.Standardise,
-	}
-	for _, m := range served.Missing {
-		if m.Policy == config.MissingMean {
-			o.Mean = append(o.Mean, m.Feature)
-		}
-	}
-	for _, m := range []config.Method{config.MethodPSVM, config.MethodMeans, config.MethodLasso} {
-		o.Solver = model.Solver(m)
-		if model.SolvedBy(o) == served.Method {
-			return o, ""
-		}
-	}
-	if model.Refined(served.Method) {
-		return o, fmt.Sprintf("they are refined (%s) on rows of the sample or of the log, which sums do not have; --replay reads the rows again, and a daemon of the same build and configuration that has read them finds the same planes", served.Method)
-	}
-	return o, fmt.Sprintf("the method %s takes rules beside the sums, which the snapshot does not have", served.Method)
-}
-
-// samePlanes compares the bits of planes. 0 and −0 are one number.
-func samePlanes(solved, served []model.PlaneJSON) error {
-	if len(solved) != len(served) {
-		return fmt.Errorf("its sums have %d planes, and the model has %d", len(solved), len(served))
-	}
-	same := func(a, b float64) bool { return math.Float64bits(a+0) == math.Float64bits(b+0) }
-	for i, p := range solved {
-		q := served[i]
-		if p.Class != q.Class || len(p.W) != len(q.W) {
-			return fmt.Errorf("plane %d of its sums is of class %q with %d weights, and that of the model of class %q with %d", i+1, p.Class, len(p.W), q.Class, len(q.W))
-		}
-		if !same(p.Gamma, q.Gamma) {
-			return fmt.Errorf("the plane of class %q has γ = %v by its sums, and %v in the model: the model is not that of the blocks", p.Class, p.Gamma, q.Gamma)
-		}
-		for j, w := range p.W {
-			if !same(w, q.W[j]) {
-				return fmt.Errorf("weight %d of the plane of class %q is %v by its sums, and %v in the model: the model is not that of the blocks", j+1, p.Class, w, q.W[j])
-			}
-		}
+	a.report.proved("the sums in the basis of %d of the %d live blocks are those of their rows in the sample", whole, blocks)
+	if others := blocks - whole; others > 0 {
+		a.report.unchecked("sums in the basis of %d blocks: the sample does not have all of their rows", others)
 	}
 	return nil
 }
 
-func hexDigest(s *incremental.State) string {
-	digest := s.Digest()
-	return hex.EncodeToString(digest[:])
+// basis chooses the basis again, if it was chosen from the present rows.
+func (a *again) basis(ctx context.Context) error {
+	in := a.set.InUse().Coordinates
+	if in == nil {
+		return nil
+	}
+	const not = "the choice of the basis: "
+	was := in.Reduction
+	switch {
+	case was.Digest != a.set.Features().Digest():
+		a.report.unchecked(not + "it was chosen from the rows of another live set")
+		return nil
+	case was.Pruned > 0:
+		a.report.unchecked(not + "it is a part of an earlier one")
+		return nil
+	case a.set.Lacking() > 0:
+		a.report.unchecked(not+"the snapshot lacks rows of the sample, of %d blocks", a.set.Lacking())
+		return nil
+	}
+	m, err := a.learner.Reduce(ctx, a.set.Sample(0).View(), a.learner.Scaling(a.set), new(model.Reduction), func(model.Stage) {})
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil || m.Digest() != in.Map.Digest():
+		a.report.unchecked(not + "by the present settings the rows make another one; it may have been chosen by former ones")
+	default:
+		a.report.proved("its basis is the one that the rows of the sample make")
+	}
+	return nil
+}
+
+// The parts of a model that are made beside its sums.
+const (
+	options = "options"
+	method  = "method"
+	planes  = "planes"
+	curves  = "calibration"
+	rule    = "decision"
+)
+
+// model makes the model again. stated are the parts that are not made, each with the reason.
+func (a *again) model(ctx context.Context, missing error) (made *model.Served, stated map[string]string, err error) {
+	l, next := a.learner, a.learner.Begin(a.set, a.weighted)
+	refined := l.Refines() && model.Refined(a.served.Method)
+	state := func(why string) {
+		stated = map[string]string{}
+		if missing != nil || refined {
+			stated[method], stated[planes] = why, why
+		}
+		if missing != nil || l.Tunes() {
+			stated[options] = why
+		}
+		if missing != nil || l.Judges() {
+			stated[curves], stated[rule] = why, why
+		}
+	}
+	if missing != nil {
+		state(missing.Error())
+		return next, stated, nil
+	}
+	switch of := a.studied(); {
+	case !l.Tunes() && !l.Judges() && !l.Refines(): // there is nothing to choose
+	case of == "" && refined:
+		state("they are refined on the rows of the log")
+	case of == "":
+		a.report.unchecked("that no choice was made: the model says that no study had ended when it was served")
+	case of != next.SumsDigest() && refined:
+		return nil, nil, fmt.Errorf("the model says that its planes were refined for the sums %s, and it is of the sums %s", of, next.SumsDigest())
+	case of != next.SumsDigest():
+		state(fmt.Sprintf("they were made for the sums %s, and newer ones are served with them: take the model when the stream rests", of))
+	case a.served.Sample != nil && !a.served.Sample.Complete:
+		state(fmt.Sprintf("they were made by a sample that lacked rows of %d blocks", a.served.Sample.Lacking))
+	case a.set.Lacking() > 0:
+		state(fmt.Sprintf("the snapshot lacks rows of the sample, of %d blocks", a.set.Lacking()))
+	default:
+		s := l.Study(a.set, a.weighted, next)
+		if s.Make(ctx); ctx.Err() != nil {
+			return nil, nil, context.Cause(ctx)
+		}
+		if s.Served.Refinement != nil && l.Config.Model.Rows == config.RowsLog {
+			const why = "they are made by planes that are refined on the rows of the log"
+			stated = map[string]string{planes: why, curves: why, rule: why}
+		}
+		if a.partial > 0 && s.Served.Sample != nil {
+			a.report.unchecked("rows of the sample: of %d blocks it has some rows, which their sums do not show to be theirs", a.partial)
+		}
+		return s.Served, stated, nil
+	}
+	in := a.set.InUse().Coordinates
+	o := l.OptionsIn(a.set, in)
+	if _, as := stated[options]; as {
+		o.Nu, o.Balanced, o.Standardise = a.served.Options.Nu, a.served.Options.Balanced, a.served.Options.Standardise
+	}
+	sums := learning.Sums(a.set, a.weighted)
+	learning.Solve(ctx, next, in.Moments(sums), o, a.set.Features().Names(), sums.Labels())
+	return next, stated, ctx.Err()
+}
+
+// studied is the digest of the sums that the choices were made for; "": there was no study.
+func (a *again) studied() string {
+	switch {
+	case a.served.Sample != nil:
+		return a.served.Sample.Digest
+	case a.served.Tuning != nil && a.served.Tuning.Digest == a.set.Digest():
+		return a.learner.Begin(a.set, a.weighted).SumsDigest()
+	case a.served.Tuning != nil:
+		return a.served.Tuning.Digest
+	}
+	return ""
+}
+
+// compare compares the model with the one that was made, except for what is stated.
+func (a *again) compare(made *model.Served, stated map[string]string) error {
+	served, p := a.served.Identity, a.report
+	if made.Model == nil && len(stated) == 0 {
+		return fmt.Errorf("its blocks make no model: %s", made.Problem)
+	}
+	want := made.Identity()
+	if made.Model == nil { // the program has no rules, or another algorithm
+		want.Features, want.Classes, want.Missing = served.Features, served.Classes, served.Missing
+		want.Regulariser = served.Regulariser
+	}
+	for _, part := range []string{options, method, planes, curves, rule} {
+		why, is := stated[part]
+		if !is {
+			continue
+		}
+		p.unchecked("%s: %s", part, why)
+		switch part {
+		case options:
+			want.Options = served.Options
+		case planes:
+			want.Planes = served.Planes
+		case method:
+			want.Method = served.Method
+		case curves:
+			want.Calibration = served.Calibration
+		case rule:
+			want.Decision = served.Decision
+		}
+	}
+	if lines := want.Differences(served); lines != nil {
+		return fmt.Errorf("the model is not that of its blocks: %s", strings.Join(lines, "; "))
+	}
+	var parts []string
+	for _, part := range []string{options, method, planes, curves, rule} {
+		if _, is := stated[part]; !is {
+			parts = append(parts, part)
+		}
+	}
+	if _, is := stated[planes]; !is {
+		p.Planes = len(served.Planes)
+	}
+	if parts != nil {
+		p.proved("made again with the same bits: %s", strings.Join(parts, ", "))
+	}
+	return nil
 }

@@ -2,21 +2,15 @@ package daemon
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
 
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
-	"streamd/config"
-	"streamd/incremental"
-	"streamd/incremental/sample"
 	"streamd/kernels"
-	"streamd/kernels/basis"
 	"streamd/kernels/reduce"
 )
 
@@ -27,6 +21,13 @@ type reduction struct {
 
 	mu     sync.Mutex
 	stages []model.Stage
+}
+
+// note notes a stage.
+func (w *reduction) note(s model.Stage) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stages = append(w.stages, s)
 }
 
 // reductionDue reports whether a basis should be chosen without a request.
@@ -66,12 +67,10 @@ func (r *rebuilding) beginReduction(now time.Time) {
 		Method: string(r.cfg.Kernel.Reduce), Digest: r.live.Features().Digest(), Live: r.live.Rows(),
 	}
 	snap := r.live.Sample(0)
-	var sums *incremental.Moments
-	if r.cfg.Model.Standardise == config.SwitchOn {
-		sums = r.live.Features().Total().Moments()
-	}
+	sums := r.learner.Scaling(r.live)
 	work.job = r.begin(taskReduce, true, func(ctx context.Context) func() {
-		chosen, err := r.reduce(ctx, work, snap, sums, made)
+		chosen, err := r.learner.Reduce(ctx, snap.View(), sums, made, work.note)
+		made.Stages = work.stages
 		made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
 		return func() {
 			if r.reducing != work {
@@ -109,7 +108,7 @@ func (r *rebuilding) beginPruning(how reduce.Pruning, points int, now time.Time)
 		if err == nil {
 			slices.Sort(rank)
 			chosen = use.Map.Selected(rank)
-			describe(made, chosen)
+			learning.Describe(made, chosen)
 		}
 		made.MadeAt, made.Seconds = time.Now().UTC(), time.Since(now).Seconds()
 		return func() {
@@ -137,12 +136,6 @@ func (r *rebuilding) endFailed(work *reduction) {
 	}
 }
 
-// describe names a basis in its report.
-func describe(made *model.Reduction, m *kernels.Map) {
-	digest := m.Digest()
-	made.Basis, made.Kernel, made.Points = hex.EncodeToString(digest[:]), m.Kernel().String(), m.Points()
-}
-
 // useBasis begins a space with the basis.
 func (r *rebuilding) useBasis(chosen *kernels.Map, made *model.Reduction, err error) {
 	use := r.live.InUse()
@@ -156,7 +149,7 @@ func (r *rebuilding) useBasis(chosen *kernels.Map, made *model.Reduction, err er
 	case err != nil:
 		r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
 		r.log.Warn().Err(err).Msg("no basis could be chosen")
-		undecided := errors.Is(err, errGivenUp) || errors.Is(err, errLacking)
+		undecided := errors.Is(err, errGivenUp) || errors.Is(err, learning.ErrLacking)
 		unsupported := errors.Is(err, reduce.ErrClasses) || errors.Is(err, reduce.ErrRows)
 		if unsupported { // the next rows may change that, and another try is cheap
 			r.again = time.Now().Add(betweenReductions)
@@ -195,51 +188,3 @@ func (r *rebuilding) useBasis(chosen *kernels.Map, made *model.Reduction, err er
 const betweenReductions = time.Second
 
 var errGivenUp = errors.New("it was abandoned")
-
-var errLacking = errors.New("the sample lacks rows of live blocks, which are read from the log again")
-
-// reduce chooses a basis from the sample.
-func (r *rebuilding) reduce(ctx context.Context, work *reduction, snap *sample.Snapshot, sums *incremental.Moments, made *model.Reduction) (*kernels.Map, error) {
-	view := snap.View()
-	if !view.Complete() {
-		return nil, fmt.Errorf("%w: %d blocks", errLacking, view.Lacking)
-	}
-	k := &r.cfg.Kernel
-	p := &basis.Problem{
-		Rows: view.Block, Totals: view.Totals, Planes: r.learner.Options, Objective: model.Objective(r.cfg.Model.Objective), Gram: k.Regulariser == config.RegulariserKernel,
-		Points: k.Basis, Reducer: k.Reduce.Reducer(k.Basis), Seed: uint64(r.cfg.Sample.Seed),
-		Workers: max(1, runtime.GOMAXPROCS(0)-1),
-		Progress: func(s reduce.Stage) {
-			work.mu.Lock()
-			defer work.mu.Unlock()
-			work.stages = append(work.stages, model.NewStage(s, view.Block.Classes))
-		},
-	}
-	p.Planes.Standardise = false
-	if r.learner.Tunes() {
-		p.Planes.Nu = 0
-	}
-	if sums != nil {
-		p.Mean, p.Sigma = sums.Scale()
-	}
-	kernel, auto := k.Function.Kernel()
-	if auto {
-		gamma, err := p.Gamma(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("choose gamma: %w", err)
-		}
-		if made.Gammas = model.NewGammas(gamma.Trials); gamma.Unjudged != nil {
-			made.Unjudged = gamma.Unjudged.Error()
-		}
-		if kernel, err = kernels.Gaussian(gamma.Gamma); err != nil {
-			return nil, err
-		}
-	}
-	m, _, err := p.Choose(ctx, kernel)
-	if err != nil {
-		return nil, err
-	}
-	describe(made, m)
-	made.Rows, made.Stages = view.Block.Rows(), work.stages
-	return m, nil
-}

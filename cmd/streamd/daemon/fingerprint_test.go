@@ -4,15 +4,23 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"streamd/cmd/streamd/audit"
+	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/decision"
+	"streamd/ingest/wire"
 )
 
 // etag is the ETag of the served model, and its answer. known is the value of If-None-Match.
@@ -82,75 +90,313 @@ func TestReplicasHaveOneETag(t *testing.T) {
 	}
 }
 
-// A served model is checked with a copy of the snapshot: planes are solved again from the sums, in
-// the features and in a basis, with every option and with weights by age. A daemon that serves
-// other planes is found, even if its fingerprint is that of what it serves.
-func TestServedModelIsThatOfItsSums(t *testing.T) {
-	const blocks = 10
-	messages, _ := weightedBlocks(t, blocks)
-	for i := range messages {
-		messages[i].time = time.UnixMilli(1_700_000_000_000 + 1000*int64(i*i%13))
+// ofTwoClasses are the blocks with the classes one and two: three is two, too.
+func ofTwoClasses(t *testing.T, all []*incremental.Block) (messages []message) {
+	t.Helper()
+	for _, of := range all {
+		b := *of
+		b.Classes, b.Codes = []string{"one", "two"}, nil
+		for _, code := range of.Codes {
+			b.Codes = append(b.Codes, min(code, 1))
+		}
+		payload, err := wire.Encode(nil, wire.Arrow, &b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		messages = append(messages, message{value: payload, contentType: wire.Arrow.ContentType()})
 	}
+	return messages
+}
+
+// lies change one part each of a served model; false: it has no such part.
+var lies = []struct {
+	part string // that the error names
+	tell func(a *httpapi.ModelAnswer) bool
+}{
+	{"planes[0].w[1]", func(a *httpapi.ModelAnswer) bool {
+		a.Planes[0].W[1] = math.Nextafter(a.Planes[0].W[1], 9)
+		return true
+	}},
+	{"planes[0].gamma", func(a *httpapi.ModelAnswer) bool { a.Planes[0].Gamma++; return true }},
+	{"options.nu", func(a *httpapi.ModelAnswer) bool { a.Options.Nu *= 2; return true }},
+	{"options.balanced", func(a *httpapi.ModelAnswer) bool { a.Options.Balanced = !a.Options.Balanced; return true }},
+	{"options.standardise", func(a *httpapi.ModelAnswer) bool { a.Options.Standardise = !a.Options.Standardise; return true }},
+	{"options.class_weights", func(a *httpapi.ModelAnswer) bool { a.Options.ClassWeights["one"] += 3; return true }},
+	{"missing", func(a *httpapi.ModelAnswer) bool {
+		a.Missing = append(a.Missing, model.MissingJSON{Feature: "a", Policy: config.MissingZero})
+		return true
+	}},
+	{"method", func(a *httpapi.ModelAnswer) bool { a.Method += "er"; return true }},
+	{"calibration.planes[0]", func(a *httpapi.ModelAnswer) bool {
+		if a.Calibration == nil {
+			return false
+		}
+		switch c := &a.Calibration.Planes[0]; {
+		case c.A != nil:
+			*c.A *= 2
+		case c.Bias != nil:
+			*c.Bias++
+		default:
+			c.Values[0]--
+		}
+		return true
+	}},
+	{"decision.threshold", func(a *httpapi.ModelAnswer) bool {
+		if a.Decision.Threshold == nil {
+			return false
+		}
+		*a.Decision.Threshold = math.Nextafter(*a.Decision.Threshold, 9)
+		return true
+	}},
+	{"decision.rule", func(a *httpapi.ModelAnswer) bool { a.Decision.Rule += "s"; return true }},
+	{"decision.costs", func(a *httpapi.ModelAnswer) bool {
+		if a.Decision.Rule != decision.Cost {
+			return false
+		}
+		a.Decision.Costs[0].Cost *= 2
+		return true
+	}},
+}
+
+// A served model is checked with a copy of the snapshot, by which it is made again: planes of the
+// features and of a basis, refined ones, with every option, with weights by age, ν, the calibration
+// and the rule of labels. A daemon that serves others is found, and the part is named, even if the
+// fingerprint is that of what it serves. What cannot be made again is told with the reason.
+func TestServedModelIsThatOfItsBlocks(t *testing.T) {
+	const blocks = 10
+	three, all := weightedBlocks(t, blocks)
+	two := ofTwoClasses(t, all)
+	for _, messages := range [][]message{three, two} {
+		for i := range messages {
+			messages[i].time = time.UnixMilli(1_700_000_000_000 + 1000*int64(i*i%13))
+		}
+	}
+	const gaussian = "gaussian(gamma=0.01)"
+	type flags = map[string]string
+	studied := flags{"sample.rows": "1000", "model.folds": "3"}
 	for name, test := range map[string]struct {
-		flags  map[string]string
-		stated string // why planes are not proved; "": they are
+		messages  []message
+		flags     flags
+		studied   bool     // with the flags of studied
+		unchecked []string // the beginnings of the parts that are not made again
 	}{
-		"plain":     {},
-		"options":   {flags: map[string]string{"model.standardise": "true", "model.balanced": "true", "model.nu": "0.3"}},
-		"missing":   {flags: map[string]string{"format.missing": "mean"}},
-		"weights":   {flags: map[string]string{"model.class_weights": "one=2"}},
-		"means":     {flags: map[string]string{"model.method": "means"}},
-		"chosen ν":  {flags: map[string]string{"model.nu": "auto", "sample.rows": "200", "model.folds": "3"}},
-		"half-life": {flags: map[string]string{"retire.half_life": "4s"}},
-		"by rows":   {flags: map[string]string{"retire.half_life_rows": "100", "model.standardise": "true"}},
-		"basis":     {flags: map[string]string{"kernel.function": "gaussian(gamma=0.01)", "kernel.basis": "8", "kernel.rows": "100", "kernel.regulariser": "kernel", "sample.rows": "200"}},
-		"refined":   {flags: map[string]string{"model.refine": "line", "sample.rows": "200"}, stated: "planes: they are refined (line)"},
+		"plain":               {messages: three},
+		"options":             {messages: three, flags: flags{"model.standardise": "true", "model.balanced": "true", "model.nu": "0.3"}},
+		"missing":             {messages: three, flags: flags{"format.missing": "mean"}},
+		"weights":             {messages: three, flags: flags{"model.class_weights": "one=2"}},
+		"means":               {messages: three, flags: flags{"model.method": "means"}},
+		"lasso":               {messages: two, flags: flags{"model.method": "lasso"}},
+		"half-life":           {messages: three, flags: flags{"retire.half_life": "4s"}},
+		"by rows":             {messages: three, flags: flags{"retire.half_life_rows": "100", "model.standardise": "true"}},
+		"without rows":        {messages: three, flags: flags{"model.nu": "auto", "model.folds": "3"}},
+		"defaults":            {messages: three, studied: true},
+		"two classes":         {messages: two, studied: true},
+		"all chosen":          {messages: three, studied: true, flags: flags{"model.nu": "auto", "model.standardise": "auto", "model.balanced": "auto", "model.refine": "auto"}},
+		"two, all chosen":     {messages: two, studied: true, flags: flags{"model.nu": "auto", "model.standardise": "auto", "model.balanced": "auto", "model.refine": "auto"}},
+		"line":                {messages: three, studied: true, flags: flags{"model.refine": "line", "model.calibration": "platt"}},
+		"full":                {messages: two, studied: true, flags: flags{"model.refine": "full", "model.nu": "auto", "model.calibration": "isotonic"}},
+		"logistic":            {messages: three, studied: true, flags: flags{"model.refine": "logistic", "model.calibration": "softmax"}},
+		"hinge":               {messages: two, studied: true, flags: flags{"model.refine": "hinge"}},
+		"sparse":              {messages: two, studied: true, flags: flags{"model.refine": "sparse", "model.calibration": "none"}},
+		"costs":               {messages: two, studied: true, flags: flags{"model.decision": "cost", "model.costs": "one>two=5"}},
+		"costs of three":      {messages: three, studied: true, flags: flags{"model.decision": "cost", "model.costs": "one>two=5"}},
+		"by value":            {messages: three, studied: true, flags: flags{"model.decision": "value"}},
+		"half-life, refined":  {messages: three, studied: true, flags: flags{"retire.half_life": "4s", "model.refine": "full", "model.nu": "auto"}},
+		"balanced sample":     {messages: three, studied: true, flags: flags{"sample.balanced": "true", "sample.seed": "7", "sample.rows": "90"}, unchecked: []string{"rows of the sample: of "}},
+		"a part of the rows":  {messages: two, studied: true, flags: flags{"sample.rows": "50", "model.refine": "line"}, unchecked: []string{"rows of the sample: of "}},
+		"basis":               {messages: three, studied: true, flags: flags{"kernel.function": gaussian, "kernel.basis": "8", "kernel.rows": "100", "kernel.regulariser": "kernel"}},
+		"basis, scaled":       {messages: two, studied: true, flags: flags{"kernel.function": "gaussian", "kernel.basis": "8", "kernel.rows": "100", "model.standardise": "true", "model.refine": "line", "model.nu": "auto"}},
+		"basis by some rows":  {messages: three, studied: true, flags: flags{"kernel.function": gaussian, "kernel.basis": "8", "kernel.rows": "100", "sample.rows": "50"}, unchecked: []string{"sums in the basis of ", "rows of the sample: of "}},
+		"rows of the log":     {messages: three, studied: true, flags: flags{"model.refine": "line", "model.rows": "log"}, unchecked: []string{"planes: ", "calibration: ", "decision: "}},
+		"basis, half-life":    {messages: three, studied: true, flags: flags{"kernel.function": gaussian, "kernel.basis": "8", "kernel.rows": "100", "retire.half_life_rows": "200"}},
+		"basis, all the rest": {messages: three, studied: true, flags: flags{"kernel.function": gaussian, "kernel.basis": "8", "kernel.rows": "100", "model.nu": "auto", "model.balanced": "auto", "model.refine": "auto"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			flags := map[string]string{"format.weight": "weight", "model.refine_interval": "50ms", "sample.rows": "0", "model.folds": "0"}
+			flags := flags{"format.weight": "weight", "model.refine_interval": "50ms", "sample.rows": "0", "model.folds": "0"}
+			if test.studied {
+				maps.Copy(flags, studied)
+			}
 			maps.Copy(flags, test.flags)
 			topic, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")
-			produce(t, topic, messages...)
+			produce(t, topic, test.messages...)
 			d := start(t, topic, file, flags)
 			d.waitForOffsetsRead(blocks)
-			switch {
-			case name == "basis":
+			if flags["kernel.function"] != "" {
 				d.wait("a basis", func(s *model.Served) bool { return s.Basis != nil && s.Model != nil })
-			case flags["sample.rows"] != "0":
+			}
+			if memory.Studies(d.cfg) {
 				d.settled()
-			default:
+			} else {
 				d.waitForSolve()
 			}
 			_, _, a := d.etag("/v1/model", "")
 			d.stop()
-			served := func() *audit.Served {
-				return &audit.Served{Identity: a.Identity(), Fingerprint: a.Fingerprint, Basis: a.Basis, Forgetting: a.Forgetting}
-			}
-			report, err := audit.Model(file, served())
+			text, err := json.Marshal(a)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if proved := report.Planes == len(a.Planes); proved != (test.stated == "") || test.stated != "" && !strings.HasPrefix(report.Stated[0], test.stated) {
+			check := func(tell func(a *httpapi.ModelAnswer) bool) (*audit.ModelReport, error) {
+				var a httpapi.ModelAnswer
+				if err := json.Unmarshal(text, &a); err != nil {
+					t.Fatal(err)
+				}
+				if !tell(&a) {
+					return nil, nil
+				}
+				a.Fingerprint = a.Identity().Fingerprint()
+				return audit.Model(t.Context(), file, &audit.Served{Identity: a.Identity(), Fingerprint: a.Fingerprint, Basis: a.Basis, Sample: a.Sample, Tuning: a.Tuning})
+			}
+			report, err := check(func(a *httpapi.ModelAnswer) bool { return true })
+			if err != nil {
+				t.Fatal(err)
+			}
+			const settings = "settings: they are those that the snapshot states, and it has no receipt with their hash"
+			want := append([]string{settings}, test.unchecked...)
+			ok := len(report.Unchecked) == len(want)
+			for i := 0; ok && i < len(want); i++ {
+				ok = strings.HasPrefix(report.Unchecked[i], want[i])
+			}
+			if !ok {
+				t.Errorf("not checked: %q, want %q", report.Unchecked, want)
+			}
+			for _, lie := range lies {
+				part, _, _ := strings.Cut(lie.part, ".")
+				part, _, _ = strings.Cut(part, "[")
+				unchecked := slices.ContainsFunc(report.Unchecked, func(s string) bool { return strings.HasPrefix(s, part+": ") })
+				report, err := check(lie.tell)
+				switch {
+				case report == nil && err == nil: // there is no such part
+				case unchecked != (err == nil), err != nil && !strings.Contains(err.Error(), lie.part):
+					t.Errorf("a lie about %s: %v, %+v", lie.part, err, report)
+				}
+			}
+			if _, err := check(func(a *httpapi.ModelAnswer) bool { a.Digest = strings.Repeat("0", 64); return true }); err == nil || !strings.Contains(err.Error(), "its blocks add up to the digest") {
+				t.Errorf("another digest: %v", err)
+			}
+			a.Planes[0].Gamma++
+			_, err = audit.Model(t.Context(), file, &audit.Served{Identity: a.Identity(), Fingerprint: a.Fingerprint})
+			if err == nil || !strings.Contains(err.Error(), "it has been changed") {
+				t.Errorf("another γ under the same fingerprint: %v", err)
+			}
+		})
+	}
+}
+
+// What the snapshot cannot show of a model is told with the reason, and the rest is checked.
+func TestServedModelThatCannotBeMadeAgain(t *testing.T) {
+	const blocks = 10
+	messages, _ := weightedBlocks(t, blocks)
+	topic, folder := topic(t, 1), t.TempDir()
+	file := filepath.Join(folder, "streamd.db")
+	flags := withReceipts(folder, map[string]string{
+		"blocks.unit": "message", "format.weight": "weight", "model.refine_interval": "50ms", "sample.rows": "60", "model.folds": "3", "model.nu": "auto", "model.standardise": "true",
+	})
+	produce(t, topic, messages...)
+	d := start(t, topic, file, flags)
+	d.waitForOffsetsRead(blocks)
+	d.retire(fmt.Sprintf("%s/0/%d", topic, 3))
+	d.settled()
+	_, _, a := d.etag("/v1/model", "")
+	d.stop()
+	text, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const some = "rows of the sample: of "
+	if a.Sample == nil || !a.Sample.Complete || a.Sample.Digest != a.Digest || a.Calibration == nil {
+		t.Fatalf("%s", text)
+	}
+	// saved has a file with the settings of a daemon with other flags, changed.
+	saved := func(flag, value string, change func(s map[string]any)) string {
+		path := filepath.Join(t.TempDir(), "copy.db")
+		content, err := os.ReadFile(file)
+		if err == nil {
+			err = os.WriteFile(path, content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := maps.Clone(flags)
+		all["kafka.topic"], all["snapshot.file"] = topic, path
+		if flag != "" {
+			all[flag] = value
+		}
+		o := openOffline(t, all, false)
+		var s map[string]any
+		if err := json.Unmarshal(o.saver.learning, &s); err != nil {
+			t.Fatal(err)
+		}
+		if change(s); flag == "" {
+			if o.saver.learning, err = json.Marshal(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if o.saver.save(); o.saver.problem != nil {
+			t.Fatal(o.saver.problem)
+		}
+		if err := o.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	none, honest := func(map[string]any) {}, func(*httpapi.ModelAnswer) {}
+	all := func(why string) []string {
+		return []string{"options: " + why, "calibration: " + why, "decision: " + why}
+	}
+	older := strings.Repeat("ab", 32)
+	for name, c := range map[string]struct {
+		file      string
+		tell      func(a *httpapi.ModelAnswer)
+		unchecked []string // the beginnings
+		planes    bool     // are made again
+		fails     string
+	}{
+		"honest": {file, honest, []string{some}, true, ""},
+		"chosen for older sums": {file, func(a *httpapi.ModelAnswer) { a.Sample.Digest = older },
+			all("they were made for the sums " + older), true, ""},
+		"by a part of the sample": {file, func(a *httpapi.ModelAnswer) { a.Sample.Complete, a.Sample.Lacking = false, 2 },
+			all("they were made by a sample that lacked rows of 2 blocks"), true, ""},
+		"before a study":    {file, func(a *httpapi.ModelAnswer) { a.Sample, a.Tuning = nil, nil }, nil, false, "calibration is "},
+		"refined, they say": {file, func(a *httpapi.ModelAnswer) { a.Sample.Digest, a.Method = older, "full" }, nil, false, `method is "psvm", and not "full"`},
+		"the file lacks rows": {saved("sample.rows", "300", none), honest,
+			append([]string{"settings: they are those that the snapshot states, and receipt 1 has the hash of others"}, all("the snapshot lacks rows of the sample, of 9 blocks")...), true, ""},
+		"other settings": {saved("model.standardise", "false", none), honest, nil, false, "options.nu is "},
+		"another algorithm": {saved("", "", func(s map[string]any) { s["algorithm"] = s["algorithm"].(float64) + 1 }), honest,
+			append([]string{"settings: they are those"}, "options: algorithm ", "method: algorithm ", "planes: algorithm ", "calibration: algorithm ", "decision: algorithm "), false, ""},
+		"rules": {saved("", "", func(s map[string]any) { s["rules"] = "0123" }), honest,
+			append([]string{"settings: they are those"}, "options: they take the rules ", "method: they take the rules ", "planes: they take the rules ", "calibration: they take the rules ", "decision: they take the rules "), false, ""},
+		"settings of another program": {saved("", "", func(s map[string]any) { s["more"] = 1 }), honest, nil, false, `unknown field "more"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var a httpapi.ModelAnswer
+			if err := json.Unmarshal(text, &a); err != nil {
+				t.Fatal(err)
+			}
+			c.tell(&a)
+			check := func() (*audit.ModelReport, error) {
+				return audit.Model(t.Context(), c.file, &audit.Served{Identity: a.Identity(), Fingerprint: a.Identity().Fingerprint(), Basis: a.Basis, Sample: a.Sample, Tuning: a.Tuning})
+			}
+			report, err := check()
+			if c.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fails) {
+					t.Errorf("%v, %+v", err, report)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			ok := len(report.Unchecked) == len(c.unchecked) && c.planes == (report.Planes == len(a.Planes))
+			for i := 0; ok && i < len(c.unchecked); i++ {
+				ok = strings.HasPrefix(report.Unchecked[i], c.unchecked[i])
+			}
+			if signed := slices.Contains(report.Proved, "its settings are those that receipt 1 has the hash of"); !ok || signed != (c.file == file) {
 				t.Errorf("%+v", report)
 			}
-			{
-				s := served()
-				s.Planes[0].Gamma++
-				if _, err := audit.Model(file, s); err == nil || !strings.Contains(err.Error(), "it has been changed") {
-					t.Errorf("another γ under the same fingerprint: %v", err)
-				}
-				s.Fingerprint = s.Identity.Fingerprint()
-				if _, err := audit.Model(file, s); (err == nil) != (test.stated != "") || err != nil && !strings.Contains(err.Error(), "the model is not that of the blocks") {
-					t.Errorf("another γ with its fingerprint: %v", err)
-				}
-				s.Planes[0].Gamma--
-			}
-			s := served()
-			s.Digest = strings.Repeat("0", 64)
-			s.Fingerprint = s.Identity.Fingerprint()
-			if _, err := audit.Model(file, s); err == nil || !strings.Contains(err.Error(), "its blocks add up to the digest") {
-				t.Errorf("another digest: %v", err)
+			a.Planes[1].W[2]++
+			if _, err := check(); (err != nil) != c.planes {
+				t.Errorf("another plane: %v", err)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
@@ -24,7 +25,7 @@ func (d *Daemon) LabelRequests(ctx context.Context, count int) (*httpapi.LabelRe
 		case !d.live.HasSample():
 			return nil, fmt.Errorf("choose rows to label: sample.rows is 0: %w", httpapi.ErrOff)
 		case d.live.Lacking() > 0:
-			return nil, fmt.Errorf("choose rows to label: %w: %w", errLacking, httpapi.ErrUnavailable)
+			return nil, fmt.Errorf("choose rows to label: %w: %w", learning.ErrLacking, httpapi.ErrUnavailable)
 		}
 		a := &httpapi.LabelRequestsAnswer{Digest: d.live.Features().Digest(), Features: d.live.Features().Names()}
 		if d.live.Unlabelled() > 0 {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
@@ -43,7 +44,7 @@ func (i *instance) beganWith(m *kernels.Map) *model.Served {
 	i.t.Helper()
 	i.waitForEpoch("planes in the features", func(a *httpapi.EpochAnswer) bool { return a.Reducing == nil && a.InUse == nil })
 	made := &model.Reduction{Method: "given", MadeAt: time.Now().UTC()}
-	describe(made, m)
+	learning.Describe(made, m)
 	if err := i.call(i.t.Context(), func() error {
 		i.live.Choose()
 		i.rebuilding.useBasis(m, made, nil)
@@ -230,7 +231,7 @@ func TestPruningUnderWay(t *testing.T) {
 		use := d.live.InUse()
 		m := use.Map.Selected([]int{1, 2, 5})
 		made := &model.Reduction{Method: "given", Pruned: 6, MadeAt: time.Now().UTC()}
-		describe(made, m)
+		learning.Describe(made, m)
 		d.live.ChoosePart()
 		d.rebuilding.useBasis(m, made, nil)
 		d.rebuilding.again = time.Now().Add(time.Hour) // the process ends before it is built

@@ -301,7 +301,7 @@ func (r *receipts) earlier(ctx context.Context, request *httpapi.Selector, names
 
 // complete fills in the fields that all leaves have. It returns the text of the settings.
 func (r *receipts) complete(l *live.Departure) (settings []byte) {
-	settings = r.learner.Settings(r.live.Features().Names())
+	settings = r.learner.Settings(r.live.Features().Names()).Text()
 	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, sha256.Sum256(settings), r.scope(l.Kind, l.Based)
 	if n := r.live.Lacking(); l.Scope[receipt.Sample] == receipt.Done && n > 0 {
 		l.Scope[receipt.Sample], l.Lacking = receipt.Partial, int64(n)

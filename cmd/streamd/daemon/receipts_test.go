@@ -1094,7 +1094,7 @@ func TestSettingsOfReceipts(t *testing.T) {
 		maps.Copy(all, flags)
 		o := openOffline(t, all, false)
 		defer o.store.Close()
-		return string(o.learner.Settings(o.live.Features().Names()))
+		return string(o.learner.Settings(o.live.Features().Names()).Text())
 	}
 	for _, flags := range []map[string]string{
 		{},

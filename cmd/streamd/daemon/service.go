@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/problems"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
@@ -241,7 +242,7 @@ func (d *Daemon) updateStatus() {
 func (d *Daemon) Reduce(ctx context.Context) error {
 	return d.reduceBy(ctx, func() error {
 		if d.live.Lacking() > 0 {
-			return fmt.Errorf("reduce: %w: %w", errLacking, httpapi.ErrUnavailable)
+			return fmt.Errorf("reduce: %w: %w", learning.ErrLacking, httpapi.ErrUnavailable)
 		}
 		d.rebuilding.beginReduction(time.Now())
 		return nil

@@ -18,7 +18,6 @@ import (
 
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/learning"
-	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -37,7 +36,7 @@ func (i *instance) settled() *model.Served {
 			y, last := i.studying, i.publisher.study
 			served := i.publisher.published.Load().served
 			if i.publisher.changed || y.state != resting || last == nil || last.churn != i.live.Churn() || last.Lacking > 0 ||
-				served.Digest != live.DigestOf(i.live.Features().Total()) || i.publisher.servedBy != last {
+				served.Digest != i.live.Digest() || i.publisher.servedBy != last {
 				return nil, nil
 			}
 			return served, nil

@@ -4,9 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 )
 
 // Identity is everything that decides about a served classifier and its answers, in the written
@@ -14,18 +17,18 @@ import (
 // quality) are no part of it. So daemons with the same sums, settings and choices serve the same
 // fingerprint, after any history and any number of restarts.
 type Identity struct {
-	Digest      string           // state_digest
-	Weighted    string           // forgetting.digest; "": rows are not weighted by age
-	Basis       string           // basis_id; "": the planes are in the features
-	Regulariser string           // basis.regulariser; "" without a basis
-	Features    []string         // features; of the rows
-	Classes     []string         // classes
-	Options     OptionsJSON      // options
-	Missing     []MissingJSON    // missing
-	Method      string           // method
-	Planes      []PlaneJSON      // planes, without their condition numbers
-	Calibration *CalibrationJSON // calibration; nil: none
-	Decision    *DecisionJSON    // decision, without its reason; nil without a model
+	Digest      string           `json:"state_digest"`
+	Weighted    string           `json:"forgetting.digest"` // "": rows are not weighted by age
+	Basis       string           `json:"basis_id"`          // "": the planes are in the features
+	Regulariser string           `json:"basis.regulariser"` // "" without a basis
+	Features    []string         `json:"features"`          // of the rows
+	Classes     []string         `json:"classes"`
+	Options     OptionsJSON      `json:"options"`
+	Missing     []MissingJSON    `json:"missing"`
+	Method      string           `json:"method"`
+	Planes      []PlaneJSON      `json:"planes"`      // without their condition numbers
+	Calibration *CalibrationJSON `json:"calibration"` // nil: none
+	Decision    *DecisionJSON    `json:"decision"`    // without its reason; nil without a model
 }
 
 // Identity is the identity of a served value. Without a model it has the digests alone.
@@ -188,4 +191,91 @@ func (e *encoder) calibration(c *CalibrationJSON) {
 			e.numbers(p.Probabilities)
 		}
 	}
+}
+
+// Differences compares two identities bit for bit. For each part that differs it has a line, with
+// the first number or text that does: its place, that of i, and that of other. 0 and −0 are one
+// number.
+func (i *Identity) Differences(other *Identity) (lines []string) {
+	a, b := i.parts(), other.parts()
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		if place, x, y := difference(name, a[name], b[name]); place != "" {
+			lines = append(lines, fmt.Sprintf("%s is %v, and not %v", place, x, y))
+		}
+	}
+	return lines
+}
+
+// parts are the written forms of what the fingerprint covers.
+func (i *Identity) parts() (parts map[string]any) {
+	c := *i
+	c.Planes = slices.Clone(c.Planes)
+	for j := range c.Planes {
+		c.Planes[j].Condition = nil
+	}
+	if c.Decision != nil {
+		d := *c.Decision
+		d.Reason, c.Decision = "", &d
+	}
+	text, err := json.Marshal(c)
+	if err == nil {
+		err = json.Unmarshal(text, &parts)
+	}
+	if err != nil {
+		panic(err) // texts and finite numbers
+	}
+	return parts
+}
+
+// difference finds the first place where two values of JSON differ; "": there is none. What is
+// empty is as if it were absent.
+func difference(place string, a, b any) (at string, x, y any) {
+	v, isMap := a.(map[string]any)
+	w, areMaps := b.(map[string]any)
+	if areMaps = areMaps && isMap; areMaps {
+		keys := maps.Clone(v)
+		maps.Copy(keys, w)
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
+			if at, x, y = difference(place+"."+key, v[key], w[key]); at != "" {
+				return at, x, y
+			}
+		}
+		return "", nil, nil
+	}
+	l, isList := a.([]any)
+	m, areLists := b.([]any)
+	if areLists = areLists && isList; areLists && len(l) == len(m) {
+		for j := range l {
+			if at, x, y = difference(fmt.Sprintf("%s[%d]", place, j), l[j], m[j]); at != "" {
+				return at, x, y
+			}
+		}
+		return "", nil, nil
+	}
+	if a, b = plain(a), plain(b); !areLists && a == b {
+		return "", nil, nil
+	}
+	return place, a, b
+}
+
+// plain is a value as an error shows it.
+func plain(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		if len(v) > 0 {
+			return "present"
+		}
+	case []any:
+		if len(v) > 0 {
+			return fmt.Sprintf("a list of %d", len(v))
+		}
+	case string:
+		if v != "" {
+			return strconv.Quote(v)
+		}
+	case nil:
+	default:
+		return v
+	}
+	return "absent"
 }

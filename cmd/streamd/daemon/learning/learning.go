@@ -35,12 +35,9 @@ type Learner struct {
 
 // New makes a Learner. It reads the file of model.knowledge, if there is one.
 func New(cfg *config.Config, values int, log zerolog.Logger) (l *Learner, err error) {
-	l = &Learner{Config: cfg, Options: modelOptions(cfg.Model), Values: values, Log: log}
-	if l.prices, err = model.Prices(cfg.Model.Costs); err != nil {
-		return nil, fmt.Errorf("model.costs: %w", err)
-	}
-	if cfg.Model.Knowledge == "" {
-		return l, nil
+	l, err = newLearner(cfg, values, log)
+	if err != nil || cfg.Model.Knowledge == "" {
+		return l, err
 	}
 	rules, err := config.LoadRules(cfg.Model.Knowledge)
 	if err != nil {
@@ -51,6 +48,15 @@ func New(cfg *config.Config, values int, log zerolog.Logger) (l *Learner, err er
 		mu = model.FirstMu
 	}
 	l.Options.Solver, l.Rules = model.NewRules(rules, mu), rules.Digest()
+	return l, nil
+}
+
+// newLearner makes a Learner without rules.
+func newLearner(cfg *config.Config, values int, log zerolog.Logger) (l *Learner, err error) {
+	l = &Learner{Config: cfg, Options: modelOptions(cfg.Model), Values: values, Log: log}
+	if l.prices, err = model.Prices(cfg.Model.Costs); err != nil {
+		return nil, fmt.Errorf("model.costs: %w", err)
+	}
 	return l, nil
 }
 

@@ -29,38 +29,48 @@ type Settings struct {
 	Values    int           `json:"held_out_values"` // most decision values of held-out rows, by limits.memory
 }
 
-// Settings is the text of the settings with the features.
-func (l *Learner) Settings(features []string) []byte {
+// Settings are the settings of models in features.
+func (l *Learner) Settings(features []string) Settings {
 	c := l.Config
-	text, err := json.Marshal(Settings{
+	return Settings{
 		Algorithm: incremental.Algorithm, Topic: c.Kafka.Topic, Features: features,
 		Blocks: c.Blocks, Format: c.Format, Retire: c.Retire, Drift: c.Drift,
 		Model: c.Model, Rules: l.Rules, Sample: c.Sample, Kernel: c.Kernel, Values: l.Values,
-	})
+	}
+}
+
+// Text is the text of the settings.
+func (s Settings) Text() []byte {
+	text, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // texts and numbers
 	}
 	return text
 }
 
-// ErrRules says that settings have rules, and only the digest of their file.
-var ErrRules = errors.New("the rules of model.knowledge are in a file of their own")
-
-// Read reads the text of settings without features back.
-func Read(text []byte) (*Learner, error) {
-	var s Settings
+// Read reads a text back.
+func Read(text []byte) (s Settings, err error) {
 	read := json.NewDecoder(bytes.NewReader(text))
 	read.DisallowUnknownFields()
-	if err := read.Decode(&s); err != nil {
-		return nil, fmt.Errorf("the settings of the model: %w", err)
+	if err = read.Decode(&s); err != nil {
+		err = fmt.Errorf("the settings of the model: %w", err)
+	}
+	return s, err
+}
+
+// Learner makes models by the settings. missing says what they take that a text does not have. Then
+// the Learner can tell sums and weights, and no model.
+func (s Settings) Learner() (l *Learner, missing, err error) {
+	c := &config.Config{Blocks: s.Blocks, Format: s.Format, Retire: s.Retire, Drift: s.Drift, Model: s.Model, Sample: s.Sample, Kernel: s.Kernel}
+	c.Kafka.Topic = s.Topic
+	if l, err = newLearner(c, s.Values, zerolog.Nop()); err != nil {
+		return nil, nil, err
 	}
 	switch {
 	case s.Algorithm != incremental.Algorithm:
-		return nil, fmt.Errorf("they are of algorithm %d, and this program has %d, which may give other bits", s.Algorithm, incremental.Algorithm)
-	case s.Model.Knowledge != "":
-		return nil, ErrRules
+		missing = fmt.Errorf("algorithm %d made them, and this program has %d, which may give other bits", s.Algorithm, incremental.Algorithm)
+	case s.Rules != "":
+		missing = errors.New("they take the rules of model.knowledge, which the snapshot does not have")
 	}
-	c := &config.Config{Blocks: s.Blocks, Format: s.Format, Retire: s.Retire, Drift: s.Drift, Model: s.Model, Sample: s.Sample, Kernel: s.Kernel}
-	c.Kafka.Topic = s.Topic
-	return New(c, s.Values, zerolog.Nop())
+	return l, missing, nil
 }

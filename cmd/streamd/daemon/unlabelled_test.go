@@ -60,6 +60,9 @@ func learned(t *testing.T, s *model.Served) string {
 	if s.Quality != nil {
 		c := *s.Quality
 		c.Digest, out.Quality = "", &c
+		if c.Sample != nil {
+			c.Sample = &model.Sampled{Complete: c.Sample.Complete, Lacking: c.Sample.Lacking}
+		}
 	}
 	basis := ""
 	if s.Basis != nil {

@@ -3,8 +3,9 @@ and the pages that it links, shares no code with streamd, and computes with whol
 fractions. It reads one JSON object and writes one:
 
     {"blocks":   [{"rows": [[x, ...], ...], "labels": [...], "weights": [...] or null}, ...],
-     "states":   [{"features": [...], "blocks": [index, ...], "multipliers": [[m, h], ...] or null,
-                   "options": {...} or null}, ...],
+     "states":   [{"features": [...], "blocks": [index, ...], "options": {...} or null,
+                   "mean": [features whose missing values are their mean] or null,
+                   "half_life": {"time": ms, "rows": count} or null, "times": [ms, ...]}, ...],
      "models":   [answers of GET /v1/model],
      "trees":    [{"vrf": hex, "items": [{"id": ..., "proof": hex, "salt": hex, "digest": hex}, ...]}, ...],
      "proofs":   [{"vrf": hex, "id": ..., "proof": hex}, ...],
@@ -268,6 +269,25 @@ class State:
         return sha256(out).digest()
 
 
+# ---- weights by age
+
+def weight(steps):
+    """The weight of a block so many steps below the newest; None: it has none."""
+    return None if steps > 32 * 8 else Fraction(round(2 ** (16 - steps % 8 / 8)), 2 ** (16 + steps // 8))
+
+
+def weights_by_age(half, times, rows):
+    """The weights of blocks of these event times and numbers of rows."""
+    positions, oldest, newest = times, min(times), max(times)
+    if half["rows"]:
+        marks = (newest >> k << k for k in range(63, -1, -1))
+        p = next((mark for mark in marks if mark > oldest), newest)
+        every = list(zip(times, rows))
+        positions = [sum(m for u, m in every if p <= u <= t) - sum(m for u, m in every if t < u < p) for t in times]
+    steps = [position * 8 // (half["rows"] or half["time"]) for position in positions]
+    return [weight(max(steps) - step) for step in steps]
+
+
 # ---- the keys of items: ECVRF-EDWARDS25519-SHA512-TAI of RFC 9381, on points (x, y)
 
 P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
@@ -425,20 +445,42 @@ class System:
         self.matrix[n][n] = weight
 
 
-def planes(state, options):
+def imputed(state, order, names):
+    """The sums of classes with the mean in place of each missing value of some features."""
+    columns, gone = [[(j, Fraction(1))] for j in range(len(state.features))], set()
+    for name in names:
+        j, r = state.features.index(name), state.features.index(name + " missing")
+        there = sum(state.classes[label][1] - state.classes[label][2][r] for label in order)
+        mean = sum(state.classes[label][2][j] for label in order) / there if there else 0
+        columns[j].append((r, Fraction(float(mean))))
+        gone.add(r)
+    kept = [c for j, c in enumerate(columns) if j not in gone]
+    out = {}
+    for label in order:
+        rows, weight, first, second = state.classes[label]
+
+        def product(x, y):
+            return sum(a * b * second[max(j, k) * (max(j, k) + 1) // 2 + min(j, k)] for j, a in x for k, b in y)
+
+        squares = [product(x, y) for i, x in enumerate(kept) for y in kept[:i + 1]]
+        out[label] = rows, weight, [sum(a * first[j] for j, a in x) for x in kept], squares
+    return out, len(kept)
+
+
+def planes(state, options, names):
     """The planes of proximal support vector machines: class, w and γ."""
     order = [label for label in state.order() if label != ""]
-    n = len(state.features)
+    classes, n = imputed(state, order, names)
     mean, scale = [Fraction(0)] * n, [Fraction(1)] * n
     if options["standardise"]:
-        all_of = [state.classes[label] for label in order]
+        all_of = [classes[label] for label in order]
         weight = sum(c[1] for c in all_of)
         for j in range(n):
             mean[j] = sum(c[2][j] for c in all_of) / weight
             square = sum(c[3][j * (j + 1) // 2 + j] for c in all_of) / weight
             if square - mean[j] ** 2 > square / 2**98:
                 scale[j] = root(square - mean[j] ** 2)
-    systems = [System(state.classes[label], mean, scale) for label in order]
+    systems = [System(classes[label], mean, scale) for label in order]
     total = sum(s.weight for s in systems)
     out = []
     for r in range(1 if len(order) == 2 else 0, len(order)):
@@ -501,11 +543,14 @@ def main():
     summaries = [Summary(b) for b in asked.get("blocks") or []]
     answer = {"blocks": [s.digest().hex() if s.classes else "" for s in summaries], "states": []}
     for s in asked.get("states") or []:
-        weights = s.get("multipliers")
-        if weights is not None:
-            weights = [Fraction(m, 2 ** (16 + h)) for m, h in weights]
-        state = State(s["features"], [summaries[i] for i in s["blocks"]], weights)
-        solved = planes(state, s["options"]) if s.get("options") else []
+        live, weights = [summaries[i] for i in s["blocks"]], None
+        if s.get("half_life"):
+            rows = [sum(of.rows for _, of in summary.classes) for summary in live]
+            weights = weights_by_age(s["half_life"], s["times"], rows)
+            live = [summary for summary, w in zip(live, weights) if w is not None]
+            weights = [w for w in weights if w is not None]
+        state = State(s["features"], live, weights)
+        solved = planes(state, s["options"], s.get("mean") or []) if s.get("options") else []
         answer["states"].append({"digest": state.digest().hex(), "planes": solved})
     answer["fingerprints"] = [fingerprint(m) for m in asked.get("models") or []]
     trees = [[item(bytes.fromhex(t["vrf"]), i) for i in t["items"]] for t in asked.get("trees") or []]

@@ -36,10 +36,16 @@ type (
 		Weights []float64   `json:"weights"`
 	}
 	secondState struct {
-		Features    []string           `json:"features"`
-		Blocks      []int              `json:"blocks"`
-		Multipliers [][2]uint64        `json:"multipliers"`
-		Options     *model.OptionsJSON `json:"options"`
+		Features []string           `json:"features"`
+		Blocks   []int              `json:"blocks"`
+		Options  *model.OptionsJSON `json:"options"`
+		Mean     []string           `json:"mean"`
+		HalfLife *secondHalfLife    `json:"half_life"`
+		Times    []int64            `json:"times"`
+	}
+	secondHalfLife struct {
+		Time int64 `json:"time"` // ms
+		Rows int64 `json:"rows"`
 	}
 	secondQuestion struct {
 		Blocks []secondBlock         `json:"blocks"`
@@ -231,6 +237,11 @@ func TestSecondImplementation(t *testing.T) {
 		r := rand.New(rand.NewPCG(91, seed))
 		n := 1 + r.IntN(4)
 		features := incremental.DefaultFeatures(n)
+		var mean []string
+		lacks := 0.0 // share of the missing values
+		if seed%3 == 0 {
+			features, mean, lacks = append(features, incremental.MissingName(features[0])), features[:1], []float64{0, 0.2, 0.6, 1}[r.IntN(4)]
+		}
 		labels := [][]string{{"0", "1"}, {"-1", "1"}, {"10", "9", "1e-06", "1.5e+15", "ß", "b"}, {"ham", "spam", "007"}}[r.IntN(4)]
 		state := incremental.NewState(features)
 		live := map[int]*incremental.Summary{}
@@ -243,6 +254,16 @@ func TestSecondImplementation(t *testing.T) {
 				}
 			}
 			b := secondRows(r, n, labels)
+			for i := range b.Rows {
+				if mean == nil {
+					continue
+				}
+				mark := 0.0
+				if r.Float64() < lacks {
+					mark, b.Rows[i][0] = 1, 0
+				}
+				b.Rows[i] = append(b.Rows[i], mark)
+			}
 			s, err := summariser.Summarise(b.block())
 			if err != nil {
 				t.Fatal(err)
@@ -257,21 +278,30 @@ func TestSecondImplementation(t *testing.T) {
 			live[at] = s
 			state.Add(s)
 		}
-		add := func(state *incremental.State, multipliers [][2]uint64, o *incremental.Options) {
-			asked := secondState{Features: features, Blocks: []int{}, Multipliers: multipliers}
+		times := map[int]int64{} // of live blocks
+		add := func(state *incremental.State, half *secondHalfLife, o *incremental.Options) {
+			asked := secondState{Features: features, Blocks: []int{}, HalfLife: half, Mean: mean}
 			for i := range q.Blocks {
 				if live[i] != nil {
-					asked.Blocks = append(asked.Blocks, i)
+					asked.Blocks, asked.Times = append(asked.Blocks, i), append(asked.Times, times[i])
 				}
 			}
 			var planes []secondPlane
 			if o != nil && state.Classes() > 1 {
+				o.Mean = mean
 				m, err := state.Moments().Solve(*o)
 				if err != nil {
 					t.Fatalf("history %d: %v", seed, err)
 				}
+				m = m.WithoutMissing()
 				asked.Options, planes = new(model.NewOptionsJSON(*o)), secondPlanes(m.Planes)
 				counts["solved"]++
+				if half != nil {
+					counts["solved by age"]++
+				}
+				if mean != nil && lacks > 0 {
+					counts["solved with means"]++
+				}
 				q.Models = append(q.Models, answerOf(r, state, m))
 				fingerprints = append(fingerprints, q.Models[len(q.Models)-1].Identity().Fingerprint())
 			}
@@ -285,20 +315,40 @@ func TestSecondImplementation(t *testing.T) {
 		} {
 			add(state, nil, &o)
 		}
-		var parts []*incremental.State
-		var weights []uint64
-		var multipliers [][2]uint64
+		ledger, ids := retire.NewLedger(retire.Policy{}), map[string]int{}
+		spread := int64(1) << (1 + r.IntN(40))
 		for i := range q.Blocks {
 			if live[i] == nil {
 				continue
 			}
-			part := incremental.NewState(features)
-			part.Add(live[i])
-			m, halvings, _ := retire.Multiplier(r.Uint64N(retire.MostHalvings*retire.StepsPerHalving + 1))
-			parts, weights = append(parts, part), append(weights, m<<(retire.MostHalvings-halvings))
-			multipliers = append(multipliers, [2]uint64{m, uint64(halvings)})
+			times[i] = r.Int64N(3) * (r.Int64N(spread) - spread/3)
+			e := retire.Entry{
+				ID: fmt.Sprint(i), Position: incremental.Position{Topic: "t", Offset: int64(i)}, Last: int64(i),
+				Time: time.UnixMilli(times[i]), Rows: live[i].Rows(),
+			}
+			ids[e.ID] = i
+			ledger.Add(e)
 		}
-		add(incremental.WeightedSum(features, parts, weights, retire.WeightBits+retire.MostHalvings), multipliers, nil)
+		for _, half := range []retire.HalfLife{
+			{Time: time.Duration(8+r.Int64N(spread)) * time.Millisecond}, {Time: time.Duration(8+spread/100) * time.Millisecond},
+			{Rows: 1 + r.Int64N(1000)}, {Rows: 1 + r.Int64N(20)},
+		} {
+			var parts []*incremental.State
+			var weights []uint64
+			end := ledger.End(half)
+			for e, age := range ledger.Ages(half) {
+				m, halvings, ok := retire.Multiplier(uint64(half.Step(end) - half.Step(end-age)))
+				if !ok {
+					counts["without weight"]++
+					continue
+				}
+				part := incremental.NewState(features)
+				part.Add(live[ids[e.ID]])
+				parts, weights = append(parts, part), append(weights, m<<(retire.MostHalvings-halvings))
+			}
+			weighted := incremental.WeightedSum(features, parts, weights, retire.WeightBits+retire.MostHalvings)
+			add(weighted, &secondHalfLife{half.Time.Milliseconds(), half.Rows}, &incremental.Options{Nu: 2, Balanced: r.IntN(2) == 0, Standardise: r.IntN(2) == 0})
+		}
 		for i, s := range live { // and nothing is left
 			state.Remove(s)
 			delete(live, i)
@@ -331,7 +381,8 @@ func TestSecondImplementation(t *testing.T) {
 	if digests[len(digests)-1] != hex.EncodeToString(none[:]) {
 		t.Error("the digest without rows is not that of no bytes")
 	}
-	if counts["empty"] < 3 || counts["solved"] < 2*histories || len(blocks) < 5*histories {
+	if counts["empty"] < 3 || counts["solved"] < 2*histories || len(blocks) < 5*histories ||
+		counts["solved by age"] < histories || counts["solved with means"] < histories/2 || counts["without weight"] < histories {
 		t.Errorf("the histories had %d blocks and %v: too little to compare", len(blocks), counts)
 	}
 }

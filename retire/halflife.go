@@ -23,10 +23,11 @@ import (
 //	              = −(rows of times in (t, P))    (t < P)
 //
 // P is the time between the oldest live block, excluded, and the newest that is divisible by the
-// largest power of two (in milliseconds); of blocks of one time, that time. A block that is added at
-// the new end, or lets go at the old one, then moves no other block, except for the few that change
-// P: these are as rare as the carries of a counter into its highest bits. With the age itself in
-// place of the position, each new block would move one block over each boundary between steps.
+// largest power of two (in milliseconds); of blocks of one time, that time. A block that is added
+// at the new end, or lets go at the old one, then moves no other block, except for the few that
+// change P: these are as rare as the carries of a counter into its highest bits. With the age
+// itself in place of the position, each new block would move one block over each boundary between
+// steps.
 //
 // A block that is d steps below that of the newest position weighs Weight(d), where d differs from
 // StepsPerHalving·age/half-life by less than 1. So a weight is between 2^-1/8 and 2^1/8 times

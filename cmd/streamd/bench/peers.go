@@ -56,6 +56,7 @@ var peers = []struct {
 	{"oneDAL incremental linear regression", "onedal_incremental.py", "linear", fromFiles},
 	{"DuckDB, sums of products", "engines.py", "duckdb", fromFiles},
 	{"polars, sums of products", "engines.py", "polars", fromFiles},
+	{"Spark WeightedLeastSquares", "spark_wls.py", "", fromFiles},
 	{"scikit-learn SGDClassifier", "sklearn_sgd.py", "", fromFiles},
 	{"LIBLINEAR -s 2 -B 1", "liblinear_l2svc.py", "", fromFiles},
 	{"Vowpal Wabbit", "vowpal_wabbit.py", "", fromFiles},

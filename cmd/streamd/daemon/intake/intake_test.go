@@ -3,9 +3,12 @@ package intake
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/gram"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 )
@@ -200,5 +204,113 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 	}
 	if left := in.inHand.Load(); in.Live.Blocks() != records || left != 0 {
 		t.Errorf("%d blocks are live, and %d bytes are pending when all is applied", in.Live.Blocks(), left)
+	}
+}
+
+// A record that cannot be used for several reasons is refused for one of them, whatever its format,
+// whatever its rows become, and whoever decodes it: first that its payload cannot be decoded, then a
+// row that cannot be summed, and only then the classes that there are already.
+func TestOneReason(t *testing.T) {
+	const stands = 12345.5 // for a number that an encoder refuses
+	type row struct {
+		label string
+		x     float64
+	}
+	features := incremental.DefaultFeatures(2)
+	encode := func(f wire.Format, rows []row) []byte {
+		b := &incremental.Block{Features: features}
+		var x, y []float64
+		for _, r := range rows {
+			code := slices.Index(b.Classes, r.label)
+			if code < 0 {
+				code = len(b.Classes)
+				b.Classes = append(b.Classes, r.label)
+			}
+			value := r.x
+			if !(math.Abs(value) < 1e30) {
+				value = stands
+			}
+			x, y, b.Codes = append(x, value), append(y, 1), append(b.Codes, int32(code))
+		}
+		b.Columns = []gram.Column{gram.ColumnOf(x), gram.ColumnOf(y)}
+		payload, err := wire.Encode(nil, f, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			if math.Abs(r.x) < 1e30 {
+				continue
+			}
+			was, is := fmt.Append(nil, stands), fmt.Append(nil, r.x)
+			if f == wire.Arrow {
+				was, is = binary.LittleEndian.AppendUint64(nil, math.Float64bits(stands)), binary.LittleEndian.AppendUint64(nil, math.Float64bits(r.x))
+			}
+			if n := bytes.Count(payload, was); n != 1 {
+				t.Fatalf("%v has the number %d times: %q", f, n, payload)
+			}
+			payload = bytes.Replace(payload, was, is, 1)
+		}
+		return payload
+	}
+	refused := 0
+	for _, unit := range []string{"message", "key", "offsets", "time"} {
+		for _, f := range []wire.Format{wire.Arrow, wire.JSON, wire.CSV, wire.LIBSVM} {
+			for name, c := range map[string]struct {
+				rows []row
+				want string
+			}{
+				"good":                               {[]row{{"0", 1}, {"2", 2}}, ""},
+				"a bad row":                          {[]row{{"0", 1}, {"1", 1e300}}, kindRow},
+				"too many classes":                   {[]row{{"2", 1}, {"3", 2}}, kindClasses},
+				"a bad row before too many classes":  {[]row{{"0", 1e300}, {"2", 2}, {"3", 3}}, kindRow},
+				"a bad row among too many classes":   {[]row{{"2", 1}, {"3", 1e300}}, kindRow},
+				"a bad row after too many classes":   {[]row{{"2", 1}, {"3", 2}, {"0", 1e300}}, kindRow},
+				"no number, and too many classes":    {[]row{{"2", 1}, {"3", 2}, {"0", math.NaN()}}, kindFormat},
+				"more classes than a block may have": {[]row{{"2", 1}, {"3", 2}, {"4", 1}, {"5", 1e300}, {"6", 1}}, kindFormat},
+			} {
+				var reasons []string
+				for _, who := range []string{"a worker", "the loop"} {
+					in := idle(t, map[string]string{"blocks.unit": unit, "limits.classes": "3", "dead_letters.policy": "dlq", "sample.rows": "0"})
+					in.Live.Fix(features)
+					in.room.Store(1 << 20)
+					w := newWorker(in.pool)
+					for offset, value := range [][]byte{encode(f, []row{{"0", 1}, {"1", 2}}), encode(f, c.rows)} {
+						x := &task{records: []kafka.Record{{
+							Offset: int64(offset), Key: []byte{'a' + byte(offset)}, Value: value, Time: time.UnixMilli(1),
+							Headers: []kafka.Header{{Key: "content-type", Value: []byte(f.ContentType())}},
+						}}, done: make(chan struct{})}
+						if who == "a worker" {
+							if w.do(t.Context(), x); len(x.results) != 1 {
+								t.Fatalf("%s leaves the record to the loop", who)
+							}
+						}
+						if _, err := in.applyNext(t.Context(), in.partition(0), x, 0); err != nil {
+							t.Fatal(err)
+						}
+					}
+					reason := ""
+					for _, l := range in.own.letters {
+						reason += l.Reason.Class + ": " + l.Reason.Message
+					}
+					want := c.want
+					if f == wire.Arrow && want == kindFormat && len(c.rows) == 3 {
+						want = kindRow // a float64 is a NaN, and can be decoded
+					}
+					if class, _, _ := strings.Cut(reason, ":"); class != want {
+						t.Errorf("%s, unit %s, %v, by %s: %q, want %s", name, unit, f, who, reason, want)
+					}
+					reasons = append(reasons, reason)
+				}
+				if reasons[0] != reasons[1] {
+					t.Errorf("%s, unit %s, %v: %q", name, unit, f, reasons)
+				}
+				if reasons[0] != "" {
+					refused++
+				}
+			}
+		}
+	}
+	if refused != 4*4*7 {
+		t.Errorf("%d were refused", refused)
 	}
 }

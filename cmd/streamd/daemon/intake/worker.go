@@ -129,7 +129,7 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 	}
 	z.rows = b.Rows()
 	if err := w.takeRoom(b, z, len(r.Value)); err != nil {
-		return err
+		return w.reasonOf(ctx, b, err)
 	}
 	if w.features == nil {
 		z.features = featuresOf(b)
@@ -174,6 +174,20 @@ func (w *worker) judged(b *incremental.Block, t *task, r *kafka.Record) judgemen
 		return judgement{}
 	}
 	return w.judge.rows(b, w.Served(w.features), &w.allowance, t.partition, r.Offset)
+}
+
+// reasonOf is the reason why a record is refused whose block the live set does not admit. A row that
+// cannot be summed comes first, as for the workers, which do not know the live set. A block that
+// there is no memory for is not summed to find one, and no worker has room for it.
+func (w *worker) reasonOf(ctx context.Context, b *incremental.Block, notAdmitted error) error {
+	target := w.Live.Target()
+	if w.admits == nil || w.Live.Price()+target.Bytes(b.Rows(), len(b.Columns), len(b.Classes)) > w.Budget.Room() {
+		return notAdmitted
+	}
+	if _, err := w.keeper.Keep(ctx, b, target); err != nil {
+		return err
+	}
+	return notAdmitted
 }
 
 var errNoRoom = errors.New("there is no room for a block")

@@ -35,7 +35,7 @@ type receiptsVerifyCmd struct {
 	Snapshot   string `placeholder:"FILE" help:"Also check this copy of the snapshot: that its blocks add up to its digest, that its log goes on that of the receipt, and each receipt in it."`
 	Model      string `placeholder:"FILE" help:"Also check this served model, as GET /v1/model or streamd model --json writes it: its fingerprint, and that planes, ν, refinement, calibration and rule of labels are those that the blocks and the sample of --snapshot make, bit for bit. What cannot be made again is listed with the reason. It takes the time and the memory of a daemon's start and study."`
 	PrivateKey string `placeholder:"FILE" help:"Also find the blocks of the snapshot in the live set of the receipts, with the key in receipts.key_file."`
-	Replay     string `placeholder:"FILE" help:"Also read the topic again, with the daemon's configuration in this file, up to the offsets of --snapshot, and compare the states. It takes as long as the topic."`
+	Replay     string `placeholder:"FILE" help:"Also read the topic again, with the daemon's configuration in this file, up to the offsets of --snapshot, and compare the live sets: those of its receipts on the way, and its own. It takes as long as the topic."`
 	jsonFlag
 }
 
@@ -70,7 +70,7 @@ type receiptReport struct {
 	Scope      map[string]string `json:"scope"`
 	Absent     bool              `json:"absent"`              // it proves that the blocks were live before and are absent after
 	Restored   bool              `json:"restored"`            // it proves that the blocks were absent before and are live after
-	Withdrawn  int64             `json:"withdrawn,omitempty"` // of kind purged, the blocks that the control topic had taken out before
+	Withdrawn  int64             `json:"withdrawn,omitempty"` // of kind purged, the blocks that the control topic had taken out before; of kind excluded, all
 	Others     int               `json:"others"`              // ids of the blocks that have another live block where the proof says that they are absent
 	Named      []string          `json:"named,omitempty"`
 	Cosigned   []cosignature     `json:"cosigned,omitempty"` // by witnesses of --witness
@@ -223,6 +223,9 @@ func (r *receiptReport) showProved(t *table) {
 	case r.Kind == receipt.Returned:
 		t.row("live set", "stays as it is")
 		t.row("archived", blocks+" again, that the control topic had taken out")
+	case r.Kind == receipt.Excluded:
+		t.row("live set", "stays as it is")
+		t.row("excluded", blocks+" that the control topic takes out, and that no live set of a receipt has")
 	case r.Kind == receipt.Purged:
 		t.row("live set", "stays as it is")
 		if n := r.Blocks - r.Withdrawn; n > 0 {

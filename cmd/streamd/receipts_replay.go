@@ -27,6 +27,11 @@ type replayedReport struct {
 	Digest  string `json:"state_digest"`        // of their state
 	Root    string `json:"live_root,omitempty"` // likewise; absent without the log's key
 	Receipt bool   `json:"is_of_the_receipt"`   // both are those of the receipt; false: the snapshot is later than the receipt
+	// Compared counts the moments on the way at which the live set was compared with that of the
+	// receipts: those of requests and alarms, and those of what the control topic has moved.
+	Compared int `json:"live_sets_compared"`
+	// Unplaced counts the receipts of such moments that were not compared, by the reason.
+	Unplaced map[string]int64 `json:"not_compared,omitempty"`
 	// Left counts the blocks that left otherwise: by the receipt that says so, "withdrawn now"
 	// by the control topic, or "without a receipt". Without the log's key nothing tells which
 	// receipt is about a block.
@@ -72,17 +77,18 @@ func (c *receiptsVerifyCmd) replay(ctx context.Context, s *surroundings, proved 
 	if err != nil {
 		return nil, err
 	}
-	// A live set on the way cannot be compared where the log has lost records, since they may be
-	// those of blocks that left later.
-	if got.Side != got.Saved || len(got.Others) > 0 || len(got.Foreign) > 0 || got.Parted >= 0 && len(got.Gone) == 0 {
+	if got.Side != got.Saved || len(got.Others)+len(got.Foreign)+len(got.Untold) > 0 || got.Parted >= 0 {
 		return nil, errors.New(noProof(got))
 	}
 	r := &replayedReport{
-		Records: got.Read, Blocks: int64(got.Blocks), Rows: got.Rows, Left: map[string]int64{},
+		Records: got.Read, Blocks: int64(got.Blocks), Rows: got.Rows, Left: map[string]int64{}, Compared: got.Compared, Unplaced: map[string]int64{},
 		Digest: hex.EncodeToString(got.Side.Digest[:]), Root: hex.EncodeToString(got.Side.Root[:]), Receipt: got.Side == proved.Leaf.After,
 	}
 	if key == nil {
 		r.Root, r.Receipt = "", got.Side.Digest == proved.Leaf.After.Digest
+	}
+	for _, u := range got.Unplaced {
+		r.Unplaced[u.Why]++
 	}
 	for i := range got.Left {
 		switch left := &got.Left[i]; {
@@ -122,7 +128,7 @@ const listedBlocks = 5
 func noProof(r *daemon.Replayed) string {
 	b := fmt.Appendf(nil, "no proof: the topic gives the state %x, and the snapshot has %x", r.Side.Digest, r.Saved.Digest)
 	if n := len(r.Foreign); n > 0 {
-		b = fmt.Appendf(b, "; the topic does not give the blocks of %s of requests or alarms as they are there, such as receipt %d", counted(int64(n), "receipt"), r.Foreign[0])
+		b = fmt.Appendf(b, "; the topic does not give the blocks of %s as they are there, such as receipt %d", counted(int64(n), "receipt"), r.Foreign[0])
 	}
 	if n := len(r.Others); n > 0 {
 		b = fmt.Appendf(b, "; the topic does not give %s as the snapshot has them, such as %s", counted(int64(n), "block"), strings.Join(r.Others[:min(n, listedBlocks)], ", "))
@@ -131,12 +137,15 @@ func noProof(r *daemon.Replayed) string {
 		b = fmt.Appendf(b, "; Kafka no longer has offsets %d to %d of partition %d", gap.From, gap.To-1, gap.Partition)
 	}
 	if r.Parted >= 0 {
-		b = fmt.Appendf(b, "; they part before receipt %d, which begins at another live set than that of its offsets", r.Parted)
+		b = fmt.Appendf(b, "; they part at receipt %d, which has another live set than the topic gives at its offsets", r.Parted)
 	}
 	if n := len(r.Unplaced); n > 0 {
 		first := r.Unplaced[0]
-		b = fmt.Appendf(b, "; the blocks of %s of requests or alarms could not be left out where they left, which may decide about later blocks, such as receipt %d: %s",
+		b = fmt.Appendf(b, "; the live sets of %s could not be compared, and blocks that requests or alarms took out may decide about later ones, such as receipt %d: %s",
 			counted(int64(n), "receipt"), first.Receipt, first.Why)
+	}
+	if n := len(r.Untold); n > 0 {
+		b = fmt.Appendf(b, "; no receipt says that the control topic has taken out %s, such as %s", counted(int64(n), "block"), strings.Join(r.Untold[:min(n, listedBlocks)], ", "))
 	}
 	return string(b)
 }
@@ -147,6 +156,10 @@ func (r *replayedReport) rows(t *table) {
 		return
 	}
 	t.row("replay", fmt.Sprintf("%s of the topic give the state of the snapshot: %s with %s", counted(r.Records, "record"), counted(r.Blocks, "block"), counted(r.Rows, "row")))
+	t.row("  on the way", fmt.Sprintf("the live set is that of the receipts at %s", counted(int64(r.Compared), "cut")))
+	for _, why := range slices.Sorted(maps.Keys(r.Unplaced)) {
+		t.row("  not compared", fmt.Sprintf("%s: %s", counted(r.Unplaced[why], "receipt"), why))
+	}
 	for _, how := range slices.Sorted(maps.Keys(r.Left)) {
 		t.row("  left out", fmt.Sprintf("%s, %s", counted(r.Left[how], "block"), how))
 	}

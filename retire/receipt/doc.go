@@ -43,8 +43,9 @@
 //
 // For a retirement on request the two roots are those right before and after it, and the proof
 // shows that nothing else changed between the two. For the other kinds they are those of one
-// save and the next one. A block that came and went between two saves was in neither, and one
-// that went and came back is in both. Leaves count such blocks, and prove nothing of them.
+// save and the next one. A request in between is in place of a save if the control topic has moved
+// blocks since. A block that came and went between the two was in neither, and one that went and
+// came back is in both. Leaves count such blocks, and prove nothing of them.
 //
 // A leaf of kind Purged is about archived or withdrawn blocks, which are in no live set. It has the
 // list of their items in place of a proof, and one live set. Check finds that the owner has signed
@@ -53,6 +54,12 @@
 // an earlier leaf of kind Expired or Withdrawn proves, if they were ever live. A leaf of kind
 // Returned is about archived blocks that the control topic had withdrawn, and that have their
 // summaries again.
+//
+// A leaf of kind Excluded lists the blocks that the control topic withdraws and that no root has:
+// they came after their record, or came and were withdrawn between two roots. Their items have no
+// value. So the leaves up to a root say which blocks of the topic it lacks: those of the latest
+// leaves that have withdrawn them, proved or listed, and that no later leaf has restored. Whoever
+// reads the topic again can compute the root.
 //
 // The owner cannot take that back: a later checkpoint without the leaf is not consistent with
 // the earlier one (Audit). A receipt cannot prove that the owner has no copy. Its scope says

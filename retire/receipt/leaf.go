@@ -29,20 +29,21 @@ const (
 	Served                    // a model is served without the blocks of earlier leaves
 	Purged                    // archived blocks have lost their summaries, or withdrawn ones their places
 	Returned                  // withdrawn blocks are archived again
+	Excluded                  // blocks are withdrawn that no live set of a leaf has
 	Begun                     // no block: the log begins
 	Kinds                     // 1 + the number of kinds
 )
 
 var kinds = [Kinds]string{
 	Retired: "retired", Deleted: "deleted", Expired: "expired", Replaced: "replaced", Lost: "lost", Withdrawn: "withdrawn", Restored: "restored",
-	Served: "served", Purged: "purged", Returned: "returned", Begun: "begun",
+	Served: "served", Purged: "purged", Returned: "returned", Excluded: "excluded", Begun: "begun",
 }
 
 func (k Kind) known() bool { return k >= Retired && k < Kinds }
 
 // Listed reports whether the blocks are not live. Leaves of such a kind have a list of them in
 // place of the proof of a change.
-func (k Kind) Listed() bool { return k == Purged || k == Returned }
+func (k Kind) Listed() bool { return k == Purged || k == Returned || k == Excluded }
 
 // Modelled reports whether a leaf of the kind names the first model without the blocks: served
 // models had them.
@@ -128,17 +129,17 @@ type Leaf struct {
 	// LogUntil is the time by which the retention of the topic drops the latest record, by its
 	// event time; the zero time if that is not known, or no time does.
 	LogUntil time.Time
-	// Passing counts blocks that no live set was saved with, or all: they came and went, or
-	// went and came back, between the two saves. Blocks, Rows, the times and Items leave them
-	// out, and nothing is proved of them.
+	// Passing counts blocks that neither live set has, or both: they came and went, or went and
+	// came back, between the two. Blocks, Rows, the times and Items leave them out, and nothing is
+	// proved of them.
 	Passing int64
 	// Lacking counts the live blocks that lack rows of the sample. It is above 0 if the status of
 	// the sample is Partial, which no other place has.
 	Lacking int64
 	// Before and After are the live set before and after. For kind Retired nothing else has
 	// changed between them. For listed kinds they are one, since none of the blocks is live. For
-	// the other kinds they are those of the save before and of this save, between which other
-	// blocks may have come and gone.
+	// the other kinds they are those of the last save, or of a request since then, and of the next
+	// one. Other blocks may have come and gone between the two.
 	Before, After Side
 	Items         Hash     // ListHash of the blocks, by key
 	Settings      Hash     // of topic, features, options and algorithm

@@ -415,6 +415,11 @@ func everyKind(tree *Tree, k *Key, n int) (records []Record) {
 			l.Blocks, l.Rows, l.Passing, l.Items, l.Before, l.Without = 2, 400, 0, ListHash(items[kind]), l.After, [16]byte{}
 			l.Scope[Sample], l.Lacking = Partial, 300
 			r.Change = AppendItems(nil, items[kind])
+		case Excluded:
+			items[kind] = []Item{{Key: k.ItemKey(id(n + 6))}}
+			l.Blocks, l.Rows, l.Passing, l.Items, l.Before, l.Without = 1, 200, 0, ListHash(items[kind]), l.After, [16]byte{}
+			l.Scope = Scope{Log: NotOurs}
+			r.Change = AppendItems(nil, items[kind])
 		case Served:
 			l = Leaf{Kind: Served, Leaves: 5, Without: [16]byte{5}, Durable: l.Durable, Topic: l.Topic}
 		default:
@@ -596,6 +601,8 @@ func TestReceiptsOfEveryKind(t *testing.T) {
 				want = n >= blocks+4
 			case Returned:
 				want = n == blocks+4 || n == blocks+5
+			case Excluded:
+				want = n == blocks+6
 			}
 			if names(r, m.key, id) != want {
 				t.Errorf("the receipt of kind %s names block %d: %v", l.Kind, n, !want)

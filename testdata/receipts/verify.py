@@ -5,7 +5,7 @@ RECEIPT is what GET /v1/receipts/proof/N answers, and KEY the file of the log's 
 the log's signature (Ed25519, RFC 8032), that the leaf is in the log (RFC 6962), and that its blocks
 were live in the set of the first root and are absent from that of the second (restored: the reverse);
 of a retirement on request, also that no other block differs; of blocks that are not live (purged,
-returned) which ones they are. --block also checks that a block is one of them: by its id alone if that
+returned, excluded) which ones they are. --block also checks that a block is one of them: by its id alone if that
 is a position, else by the proof that its retirement answered (ECVRF, RFC 9381). --witness checks a
 cosignature. What else the leaf says is its owner's word.
 """
@@ -168,7 +168,7 @@ def check_inclusion(leaf, index, size, path, root):
 
 
 # --- the leaf
-KINDS = " retired deleted expired replaced lost withdrawn restored served purged returned begun".split(" ")
+KINDS = " retired deleted expired replaced lost withdrawn restored served purged returned excluded begun".split(" ")
 PLACES = ["state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive"]
 STATUS = ["none", "done", "pending", "not_ours", "kept", "partial"]
 TIMES = ["earliest_ms", "latest_ms", "durable_ms", "log_until_ms"]  # unknown: year 1
@@ -205,7 +205,7 @@ def read_leaf(raw, proof):
     steps = [r.varint(True) for _ in TIMES]
     leaf.update(zip(TIMES, itertools.accumulate(steps)))
     need(all(abs(ms) <= 2**50 for ms in [*steps, *itertools.accumulate(steps)]), "a time beyond all")
-    at, listed = len(raw) - len(r.raw), kind in (9, 10)  # blocks that are not live
+    at, listed = len(raw) - len(r.raw), kind in (9, 10, 11)  # blocks that are not live
     proved = kind == 1 or listed or leaf["blocks"] > 0
     change = read_change(proof, leaf) if proved and not listed else {}
     leaf.update((name, change.get(name) or r.take(32).hex()) for name in HASHES)
@@ -218,7 +218,7 @@ def read_leaf(raw, proof):
     need(same or not listed, "the list is of other blocks")
     need(items == sorted(set(items)), "the blocks of the list do not ascend")
     leaf.update((name, r.take(16).hex()) for name in ["model", "model_without"])
-    if kind in (8, 11):  # served, begun
+    if kind in (8, 12):  # served, begun
         leaf["leaves" if kind == 8 else "vrf"] = r.varint() if kind == 8 else r.take(32).hex()
         need(leaf["blocks"] == 0, "a leaf of this kind has no blocks")
     leaf["scope"] = {place: STATUS[status] for place, status in zip(PLACES, r.take(len(PLACES)))}

@@ -377,7 +377,7 @@ def tree_root(items):
     return sha256(b"\1" + bytes([bit]) + tree_root(sides[0]) + tree_root(sides[1])).digest()
 
 
-KINDS = "retired deleted expired replaced lost withdrawn restored served purged returned begun".split()
+KINDS = "retired deleted expired replaced lost withdrawn restored served purged returned excluded begun".split()
 PLACES = "state folds sample spaces pages dead_letters models log copies archive".split()
 STATUSES = "none done pending not_ours kept partial".split()
 

@@ -21,6 +21,7 @@ import (
 	"streamd/cmd/streamd/audit"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/ingest/kafka"
 	"streamd/retire/receipt"
@@ -403,5 +404,105 @@ func TestDishonestLog(t *testing.T) {
 	o.store.Close()
 	if _, _, err := audit.Snapshot(flags["snapshot.file"], r, forked.receipts.key.Public(), nil, nil); err == nil || !strings.Contains(err.Error(), "are not those of the checkpoint") {
 		t.Errorf("a forked log: %v", err)
+	}
+}
+
+// A daemon with a control topic that says of a block what is not so is found at the cut, though its
+// last live set is that of the topic.
+func TestDishonestWithAControlTopic(t *testing.T) {
+	// swap puts the rows of a block into the sums, in place of those of another one.
+	swap := func(c *controlled, in, out *incremental.Summary) {
+		c.live.Features().Total().Add(in)
+		c.live.Features().Total().Remove(out)
+	}
+	summaries := func(c *controlled) (all []*incremental.Summary) {
+		c.come("", "", "")
+		c.saver.save()
+		for _, id := range []string{"t/0/0", "t/0/1", "t/0/2"} {
+			s, err := c.store.Summary(snapshot.Features, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, s)
+		}
+		return all
+	}
+	dropExcluded := func(c *controlled) {
+		c.receipts.addDepartures()
+		before := len(c.receipts.pending)
+		c.receipts.pending = slices.DeleteFunc(c.receipts.pending, func(p *pendingReceipt) bool { return p.Kind == receipt.Excluded })
+		if len(c.receipts.pending) == before {
+			t.Fatal("nothing was excluded")
+		}
+	}
+	for name, of := range map[string]struct {
+		// do returns the receipt of the cut.
+		do   func(c *controlled) int64
+		want func(r *Replayed, cut int64) bool
+	}{
+		"it keeps a withdrawn block in the sums": {func(c *controlled) int64 {
+			all := summaries(c)
+			swap(c, all[1], all[2])
+			c.say("a", "t/0/1")
+			cut := c.ask("t/0/0") - 1
+			swap(c, all[2], all[1]) // before anybody has a copy
+			c.come("")
+			return cut
+		}, func(r *Replayed, cut int64) bool { return r.Parted == cut }},
+		"it keeps a block that was withdrawn as it came": {func(c *controlled) int64 {
+			all := summaries(c)
+			c.say("a", "t/0/3")
+			swap(c, all[1], all[2])
+			c.come("", "")
+			cut := c.ask("t/0/0") - 1
+			swap(c, all[2], all[1])
+			c.come("")
+			return cut
+		}, func(r *Replayed, cut int64) bool { return r.Parted == cut }},
+		"it excludes a block that the topic does not have": {func(c *controlled) int64 {
+			c.come("", "", "")
+			side := c.live.Side()
+			items := []receipt.Item{{Key: c.receipts.key.ItemKey("t/0/1000")}}
+			p := c.receipts.add(&live.Departure{
+				Leaf:   receipt.Leaf{Kind: receipt.Excluded, Blocks: 1, Rows: 1, Before: side, After: side, Items: receipt.ListHash(items)},
+				Change: receipt.AppendItems(nil, items),
+			}, "")
+			c.saver.save()
+			return p.index
+		}, func(r *Replayed, cut int64) bool { return slices.Equal(r.Foreign, []int64{cut}) && r.Parted < 0 }},
+		"it leaves a block out that it does not say is withdrawn": {func(c *controlled) int64 {
+			c.say("a", "t/0/1")
+			c.come("", "", "")
+			dropExcluded(c)
+			return c.ask("t/0/0")
+		}, func(r *Replayed, cut int64) bool {
+			return r.Parted == cut && slices.Equal(r.Untold, []string{"t/0/1"})
+		}},
+		"it leaves a block out last, and does not say that it is withdrawn": {func(c *controlled) int64 {
+			c.say("a", "t/0/1")
+			c.come("", "", "")
+			dropExcluded(c)
+			return 0
+		}, func(r *Replayed, cut int64) bool { return r.Parted < 0 && slices.Equal(r.Untold, []string{"t/0/1"}) }},
+		"it says that a withdrawn block is live again": {func(c *controlled) int64 {
+			all := summaries(c)
+			c.say("a", "t/0/1")
+			cut := c.ask("t/0/0") + 1
+			c.say("a")
+			swap(c, all[2], all[1])
+			c.come("")
+			c.saver.save()
+			swap(c, all[1], all[2])
+			c.come("")
+			return cut
+		}, func(r *Replayed, cut int64) bool { return r.Parted == cut }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := startControlled(t, nil)
+			cut := of.do(c)
+			if r := c.ends(); r.Side != r.Saved || !of.want(r, cut) {
+				t.Errorf("the cut is receipt %d, and the topic gives %+v", cut, r)
+			}
+		})
 	}
 }

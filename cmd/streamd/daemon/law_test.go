@@ -670,6 +670,9 @@ func TestLaw(t *testing.T) {
 		if t.Logf("told naively: %d live sets, %d with withdrawn blocks, %d archives, %d after requests", n.live.Load(), n.withdrawn.Load(), n.archived.Load(), n.asked.Load()); ran.Load() >= 50 && least == 0 {
 			t.Error("some comparisons were never made")
 		}
+		if n := replayedCuts.Load(); ran.Load() >= 50 && 2*n < int64(ran.Load()) {
+			t.Errorf("replays of %d histories compared %d live sets on the way", ran.Load(), n)
+		}
 	})
 	// Subtests in parallel would keep the memory of their daemons until the last has ended.
 	shards := uint64(runtime.GOMAXPROCS(0))

@@ -31,6 +31,10 @@ import (
 // receipts adds leaves to the log of receipts: with every save, in its transaction, one for each
 // request, and one for each other way in which blocks have left or come back since the save before.
 //
+// The live set before and after a leaf is a function of the records below its offsets and of the
+// leaves before it, so whoever reads the topic again can compute it. So a request's leaf follows
+// leaves of what the control topic has moved.
+//
 // Methods belong to the loop, but for earlier.
 type receipts struct {
 	*core
@@ -331,6 +335,9 @@ func (r *receipts) scope(kind receipt.Kind, based bool) (s receipt.Scope) {
 	switch kind {
 	case receipt.Restored, receipt.Returned, receipt.Served, receipt.Begun:
 		return s
+	case receipt.Excluded: // it says of no place that they have left it
+		s[receipt.Log] = receipt.NotOurs
+		return s
 	}
 	mustNotStay := kind == receipt.Retired || kind == receipt.Deleted || kind == receipt.Withdrawn
 	s[receipt.Pages] = receipt.Kept
@@ -412,15 +419,20 @@ func (r *receipts) nameModel(p *pendingReceipt) {
 	}
 }
 
+// addDepartures adds the leaves of the blocks that have left or come back since the last ones.
+func (r *receipts) addDepartures() {
+	for _, left := range r.live.TakeDepartures() {
+		r.complete(&left)
+		r.pending = append(r.pending, &pendingReceipt{Departure: left})
+	}
+}
+
 // grow begins the receipts of a save that begins now; nil: there are none.
 func (r *receipts) grow(now time.Time) (*receipt.Growth, error) {
 	if r.key == nil {
 		return nil, nil
 	}
-	for _, left := range r.live.TakeDepartures() {
-		r.complete(&left)
-		r.pending = append(r.pending, &pendingReceipt{Departure: left})
-	}
+	r.addDepartures()
 	if len(r.pending)+len(r.named) == 0 {
 		return nil, nil
 	}

@@ -610,7 +610,7 @@ func TestKillWhileBlocksLeave(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if kinds[l.Kind] += l.Blocks + l.Passing; l.Kind != receipt.Restored {
+					if kinds[l.Kind] += l.Blocks + l.Passing; l.Kind != receipt.Restored && l.Kind != receipt.Excluded {
 						gone += l.Blocks + l.Passing
 					}
 				}
@@ -987,7 +987,7 @@ func TestScopeOfTheArchive(t *testing.T) {
 		for kind := receipt.Retired; kind < receipt.Kinds; kind++ {
 			want := receipt.None
 			switch {
-			case !archive || kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Served || kind == receipt.Begun:
+			case !archive || kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Excluded || kind == receipt.Served || kind == receipt.Begun:
 			case kind == receipt.Expired:
 				want = receipt.Kept
 			default:

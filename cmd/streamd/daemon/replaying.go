@@ -32,16 +32,20 @@ type Replayed struct {
 	Saved  receipt.Side  // of the snapshot; its root is that of a key, too
 	Others []string      // blocks of the snapshot that the topic does not give as they are there
 	Gone   []kafka.Range // offsets below the cut that the log does not have
-	// Unplaced lists the receipts whose blocks could not be left out where they left.
+	// Compared counts the moments at which the topic gives the live set that the receipts name
+	// there, right before or after their blocks have left or come back.
+	Compared int
+	// Unplaced lists the receipts at whose moments the live sets could not be compared.
 	Unplaced []Unplaced
 	// Foreign lists the receipts of requests and alarms about a block that the topic does not give,
-	// as it is in the receipt, below their offsets. None is looked for without the key, or where
-	// offsets are gone.
+	// as it is in the receipt, below their offsets, and those about excluded or restored blocks
+	// that it does not give there.
 	Foreign []int64
-	// Parted is the first receipt of a request or an alarm that does not begin at the live set that
-	// the topic gives at its offsets. It is -1 if there is none. None is looked for without the key
-	// or with a control topic.
+	// Parted is the first receipt whose live set is another one than the topic gives at its
+	// offsets. It is -1 if there is none.
 	Parted int64
+	// Untold lists blocks that the snapshot has withdrawn, and that no receipt says so of.
+	Untold []string
 }
 
 // LeftOut is a block that the topic gives and a snapshot lacks.
@@ -86,9 +90,10 @@ type topicReader interface {
 //
 // A retirement on request makes room under retire.keep, and it ends a block that is still growing.
 // So it decides about later blocks. The replay stops at the offsets of each receipt of a request
-// and takes its blocks out there, before it reads on. The key finds them by their ids. What else
-// the snapshot lacks is taken out at the end: blocks that the control topic withdraws keep their
-// places meanwhile, as they do in the daemon.
+// and takes its blocks out there, before it reads on. The key finds them by their ids. It also
+// stops where receipts say that the control topic has moved blocks. These keep their places, as
+// they do in the daemon, and the live set is that without them. At each stop it is compared with
+// that of the receipts. What else the snapshot lacks is taken out at the end.
 func Replay(ctx context.Context, o Options, from *snapshot.Store, saved *snapshot.Contents, key *receipt.Key, progress func(offsets, of int64)) (*Replayed, error) {
 	return replayTopic(ctx, o, (*Daemon).readTopic, from, saved, key, progress)
 }
@@ -115,21 +120,30 @@ type replaying struct {
 	names map[receipt.Hash]string
 	next  map[int]int64 // of each partition, the first offset that was not read
 	end   map[int]int64 // of each partition, the offset to read to
-	// alone: the live set depends on nothing but the records, the requests and retire.keep.
-	alone bool
-	r     *Replayed
+	// withdrawn has the blocks that the control topic has taken out by the receipts so far, each
+	// with its position. It is no longer that block if its id has another one.
+	withdrawn map[string]incremental.Position
+	parted    []int64 // receipts of other live sets than the topic gives
+	foreign   []int64 // Replayed.Foreign, unless offsets are gone
+	r         *Replayed
 }
 
-// cut is a moment between two records at which blocks have left.
+// cut is a moment between two records at which blocks have left, or come back.
 type cut struct {
-	receipt int64 // its number
-	kind    receipt.Kind
-	before  receipt.Side
-	items   []receipt.Item
-	next    map[int]int64 // of each partition, the first offset that had not been applied
+	leaves        []cutLeaf // one of a request, or those of the control topic at one moment
+	asked         bool
+	before, after receipt.Side
+	next          map[int]int64 // of each partition, the first offset that had not been applied
 	// former has the partitions whose offsets are below those of the receipt later on. The
 	// receipt is about blocks of a topic that was deleted.
 	former map[int]bool
+}
+
+// cutLeaf is a leaf of a cut.
+type cutLeaf struct {
+	receipt int64 // its number
+	kind    receipt.Kind
+	items   []receipt.Item
 }
 
 // replayTopic is Replay with any reader.
@@ -139,7 +153,6 @@ func replayTopic(ctx context.Context, o Options, open func(*Daemon) (topicReader
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	original := o.Config
 	o.Config = replayed(o.Config, filepath.Join(folder, "replay.db"))
 	if s := unit(o.Config.Blocks); saved.Topic != o.Config.Kafka.Topic || saved.Unit != s {
 		return nil, fmt.Errorf("the snapshot is of topic %s with a block per %s, the configuration has %s and %s", saved.Topic, saved.Unit, o.Config.Kafka.Topic, s)
@@ -162,7 +175,7 @@ func replayTopic(ctx context.Context, o Options, open func(*Daemon) (topicReader
 	}
 	p := &replaying{
 		Daemon: d, key: key, left: map[receipt.Item]receipt.Kind{}, names: map[receipt.Hash]string{}, next: map[int]int64{}, end: map[int]int64{},
-		alone: original.Retire.Topic == "", r: &Replayed{Parted: -1},
+		withdrawn: map[string]incremental.Position{}, r: &Replayed{Parted: -1},
 	}
 	if err := p.plan(from, saved); err != nil {
 		return nil, err
@@ -210,6 +223,7 @@ func (p *replaying) plan(from *snapshot.Store, saved *snapshot.Contents) error {
 			switch leaf.Kind {
 			case receipt.Restored:
 				delete(p.left, item)
+			case receipt.Excluded: // it was not live
 			case receipt.Returned:
 				p.left[item] = receipt.Expired
 			default:
@@ -217,7 +231,7 @@ func (p *replaying) plan(from *snapshot.Store, saved *snapshot.Contents) error {
 			}
 		}
 		if stopsFor(leaf) {
-			p.stopAt(i, leaf, items)
+			p.stopAt(cutLeaf{i, leaf.Kind, items}, leaf)
 		}
 	}
 	// Offsets only ascend, unless the topic was deleted and made again.
@@ -231,34 +245,50 @@ func (p *replaying) plan(from *snapshot.Store, saved *snapshot.Contents) error {
 		}
 		least = c.next
 		if len(c.former) > 0 {
-			p.r.Unplaced = append(p.r.Unplaced, Unplaced{c.receipt, "its offsets are beyond later ones, so the topic was made again after it"})
+			p.unplaced(c.leaves[0].receipt, "its offsets are beyond later ones, so the topic was made again after it")
 		}
 	}
-	slices.SortFunc(p.r.Unplaced, func(a, b Unplaced) int { return cmp.Compare(a.Receipt, b.Receipt) })
 	return nil
 }
 
-// stopsFor reports whether the replay stops at the offsets of a receipt: that of a request, which
-// has a principal. A request for an archived block does not change the live set, but it
-// ends a block that is still growing, and one for a withdrawn block frees its place.
-func stopsFor(leaf *receipt.Leaf) bool { return leaf.Principal != "" }
+// unplaced notes a receipt whose live set is not compared.
+func (p *replaying) unplaced(number int64, why string) {
+	p.r.Unplaced = append(p.r.Unplaced, Unplaced{number, why})
+}
 
-// stopAt has the replay stop at the offsets of a receipt.
-func (p *replaying) stopAt(number int64, leaf *receipt.Leaf, items []receipt.Item) {
+// stopsFor reports whether the replay stops at the offsets of a receipt: that of a request, which
+// has a principal, or of blocks that the control topic has moved. A request for an archived block
+// does not change the live set, but it ends a block that is still growing, and one for a withdrawn
+// block frees its place.
+func stopsFor(leaf *receipt.Leaf) bool {
+	return leaf.Principal != "" || leaf.Blocks > 0 && controls(leaf.Kind)
+}
+
+// controls reports whether leaves of a kind are about blocks that the control topic has moved.
+func controls(k receipt.Kind) bool {
+	return k == receipt.Withdrawn || k == receipt.Restored || k == receipt.Excluded
+}
+
+// stopAt has the replay stop at the offsets of a leaf.
+func (p *replaying) stopAt(of cutLeaf, leaf *receipt.Leaf) {
 	switch {
 	case p.key == nil:
-		p.r.Unplaced = append(p.r.Unplaced, Unplaced{number, "only the log's key (receipts.key_file) finds its blocks"})
+		p.unplaced(of.receipt, "only the log's key (receipts.key_file) finds its blocks")
 		return
 	case len(leaf.Offsets) == receipt.MaxOffsets:
-		p.r.Unplaced = append(p.r.Unplaced, Unplaced{number, fmt.Sprintf("it has no offsets beyond those of %d partitions", receipt.MaxOffsets)})
+		p.unplaced(of.receipt, fmt.Sprintf("it has no offsets beyond those of %d partitions", receipt.MaxOffsets))
 		return
 	}
-	c := cut{receipt: number, kind: leaf.Kind, before: leaf.Before, items: items, next: map[int]int64{}, former: map[int]bool{}}
+	c := cut{leaves: []cutLeaf{of}, asked: leaf.Principal != "", before: leaf.Before, after: leaf.After, next: map[int]int64{}, former: map[int]bool{}}
 	for _, o := range leaf.Offsets {
 		c.next[int(o.Partition)] = o.Offset
 	}
-	for _, item := range items {
+	for _, item := range of.items {
 		p.names[item.Key] = ""
+	}
+	if n := len(p.cuts); n > 0 && !c.asked && !p.cuts[n-1].asked && p.cuts[n-1].after == c.after && maps.Equal(p.cuts[n-1].next, c.next) {
+		p.cuts[n-1].leaves = append(p.cuts[n-1].leaves, of)
+		return
 	}
 	p.cuts = append(p.cuts, c)
 }
@@ -318,7 +348,7 @@ func (p *replaying) readAll(ctx context.Context, topic topicReader, saved *snaps
 				return
 			}
 			var wrong error // f may still run after InTurn has given up
-			if !d.intake.InTurn(ctx, nil, func() { wrong = p.leaveOut(c, from) }) {
+			if !d.intake.InTurn(ctx, nil, func() { wrong = p.stop(c, from) }) {
 				failed = context.Cause(ctx)
 				return
 			}
@@ -347,9 +377,7 @@ func (p *replaying) readAll(ctx context.Context, topic topicReader, saved *snaps
 	for _, l := range lost {
 		p.r.Gone = append(p.r.Gone, l.Range)
 	}
-	if len(p.r.Gone) > 0 {
-		p.r.Foreign = nil
-	}
+	p.judge()
 	p.r.Read = read
 	if err == nil {
 		err = failed
@@ -397,41 +425,117 @@ func (p *replaying) advance(to map[int]int64) (ranges []kafka.Range) {
 	return ranges
 }
 
-// leaveOut takes out the blocks of a cut, as the daemon's takeOut did. The records below its
+// stop does at a cut what the daemon did there, and compares the live sets. The records below its
 // offsets have been applied, those at from and above since the cut before.
-func (p *replaying) leaveOut(c *cut, from map[int]int64) error {
+func (p *replaying) stop(c *cut, from map[int]int64) error {
 	if err := p.flushAll(); err != nil {
 		return err
 	}
 	p.name(from)
-	if p.r.Parted < 0 && c.kind != receipt.Purged && len(c.former) == 0 && p.alone && p.live.Side() != c.before {
-		p.r.Parted = c.receipt
+	same := true
+	if c.asked {
+		var err error
+		if same, err = p.has(&c.before); err != nil {
+			return err
+		}
+		if err := p.leaveOut(c); err != nil {
+			return err
+		}
+	} else {
+		p.move(c)
 	}
+	also, err := p.has(&c.after)
+	switch {
+	case err != nil:
+		return err
+	case len(c.former) > 0:
+	case same && also:
+		p.r.Compared++
+	default:
+		p.parted = append(p.parted, c.leaves[0].receipt)
+	}
+	return nil
+}
+
+// has reports whether the topic gives this live set.
+func (p *replaying) has(side *receipt.Side) (bool, error) {
+	maps.DeleteFunc(p.withdrawn, func(id string, at incremental.Position) bool {
+		e, live := p.live.Get(id)
+		return !live || e.Position != at
+	})
+	now, err := p.live.SideWithout(slices.Sorted(maps.Keys(p.withdrawn)))
+	return now == *side, err
+}
+
+// leaveOut takes out the blocks of a request, as the daemon's takeOut did.
+func (p *replaying) leaveOut(c *cut) error {
+	of := c.leaves[0]
 	ids := map[string]bool{}
 	foreign := false
-	for _, item := range c.items {
+	for _, item := range of.items {
 		id := p.names[item.Key]
-		foreign = foreign || id == "" || c.kind != receipt.Purged && p.live.Item(id) != item
+		foreign = foreign || id == "" || of.kind != receipt.Purged && p.live.Item(id) != item
 		// A withdrawn block may have been archived before.
-		if e, is := p.live.Find(id); is && (item.Withdrawn() || e.Archived == (c.kind == receipt.Purged)) && !c.former[e.Position.Partition] {
+		if e, is := p.live.Find(id); is && (item.Withdrawn() || e.Archived == (of.kind == receipt.Purged)) && !c.former[e.Position.Partition] {
 			ids[id] = true
 		}
 	}
 	if foreign && len(c.former) == 0 {
-		p.r.Foreign = append(p.r.Foreign, c.receipt)
+		p.foreign = append(p.foreign, of.receipt)
 	}
 	if _, err := p.intake.EndBlocks(p.background, func(id string) bool { return ids[id] }); err != nil {
 		return err
 	}
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		if e, live := p.live.Get(id); live {
-			p.r.Left = append(p.r.Left, LeftOut{Entry: e, Item: p.live.Item(id), Kind: c.kind})
+			p.r.Left = append(p.r.Left, LeftOut{Entry: e, Item: p.live.Item(id), Kind: of.kind})
 		}
 		if err := p.live.Retire(id); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// move notes which blocks the control topic has taken out and given back. A block that a proof shows
+// as withdrawn can have left since, and its id can have another block. An excluded or a restored one
+// is there.
+func (p *replaying) move(c *cut) {
+	for _, of := range c.leaves {
+		foreign := false
+		for _, item := range of.items {
+			id := p.names[item.Key]
+			e, live := p.live.Get(id)
+			switch {
+			case !live || c.former[e.Position.Partition]:
+				foreign = foreign || of.kind != receipt.Withdrawn
+			case of.kind == receipt.Restored:
+				delete(p.withdrawn, id)
+			case of.kind == receipt.Excluded || p.live.Item(id) == item:
+				p.withdrawn[id] = e.Position
+			}
+		}
+		if foreign && len(c.former) == 0 {
+			p.foreign = append(p.foreign, of.receipt)
+		}
+	}
+}
+
+// judge says what the stops have found. Where the log has lost records, a live set on the way is not
+// compared: it can lack those of blocks that left later.
+func (p *replaying) judge() {
+	defer func() {
+		slices.SortFunc(p.r.Unplaced, func(a, b Unplaced) int { return cmp.Compare(a.Receipt, b.Receipt) })
+	}()
+	if len(p.r.Gone) == 0 {
+		if p.r.Foreign = p.foreign; len(p.parted) > 0 {
+			p.r.Parted = p.parted[0]
+		}
+		return
+	}
+	for _, number := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(p.parted, p.foreign)))) {
+		p.unplaced(number, "Kafka no longer has all records below its offsets")
+	}
 }
 
 // name notes the ids of blocks that have come or grown since offsets, if a cut has them.
@@ -508,6 +612,9 @@ func (p *replaying) compare(from *snapshot.Store, saved *snapshot.Contents) erro
 			out.Item = key.Item(e.ID, e.ItemKey, digest)
 		}
 		out.Kind = p.left[out.Item]
+		if at, told := p.withdrawn[e.ID]; out.Withdrawn && key != nil && len(r.Unplaced) == 0 && !(told && at == e.Position) {
+			r.Untold = append(r.Untold, e.ID)
+		}
 		lacks = append(lacks, out)
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -420,17 +421,248 @@ func (h *logHistory) replay(t *testing.T, o *offline) *Replayed {
 	return r
 }
 
+// replayedCuts counts the live sets that were compared on the way, in histories with a control topic.
+var replayedCuts atomic.Int64
+
 // checkReplay replays the log of a history, with the same outcome as the daemon that has ended. The
-// replay does not read the control topic, so it leaves withdrawn blocks out at the end.
+// replay does not read the control topic: the receipts say what that has moved.
 func (h *logHistory) checkReplay(t *testing.T, o *offline) {
 	t.Helper()
 	r := h.replay(t, o)
-	if r.Side != r.Saved || r.Side != o.live.Side() || r.Rows != o.live.Rows() || len(r.Others)+len(r.Unplaced)+len(r.Foreign) > 0 || r.Parted >= 0 {
-		t.Errorf("the topic gives %+v, live are %s", r, o.ids())
+	if r.Side != r.Saved || r.Side != o.live.Side() || r.Rows != o.live.Rows() || len(r.Others)+len(r.Unplaced)+len(r.Foreign)+len(r.Untold) > 0 || r.Parted >= 0 {
+		t.Errorf("the topic gives other live sets: others %v, unplaced %v, foreign %v, parted %d, untold %v; %v, live are %s", r.Others, r.Unplaced, r.Foreign, r.Parted, r.Untold, r, o.ids())
+	}
+	if h.flags["retire.topic"] != "" {
+		replayedCuts.Add(int64(r.Compared))
 	}
 	for _, left := range r.Left {
 		if left.Kind == 0 && !left.Withdrawn {
 			t.Errorf("nothing says how %+v has left", left)
 		}
+	}
+}
+
+// controlled is a daemon with a control topic, whose log and control topic the test writes.
+type controlled struct {
+	*logHistory
+	*offline
+	t *testing.T
+}
+
+func startControlled(t *testing.T, more map[string]string) *controlled {
+	t.Helper()
+	flags := withReceipts(t.TempDir(), map[string]string{"blocks.unit": "message", "retire.topic": "control", "model.folds": "0"})
+	maps.Copy(flags, more)
+	h := &logHistory{log: make([][]kafka.Record, 1), flags: offlineFlags(t, flags), r: rand.New(rand.NewPCG(33, 7))}
+	return &controlled{h, h.open(t, h.flags, false), t}
+}
+
+// come delivers records, each a millisecond after the one before. A key of "" is none.
+func (c *controlled) come(keys ...string) {
+	for _, key := range keys {
+		offset := int64(len(c.log[0]))
+		r := after(offset, time.Duration(offset)*time.Millisecond)
+		if key != "" {
+			r.Key = []byte(key)
+		}
+		c.log[0] = append(c.log[0], r)
+	}
+	c.deliver(0, between(c.log[0], c.at[0], int64(len(c.log[0]))), int64(len(c.log[0])))
+	c.flushRuns()
+}
+
+// say writes a record of the control topic, which the daemon takes; no ids take the name's selection
+// back, and what it had withdrawn is given back.
+func (c *controlled) say(name string, ids ...string) {
+	change := control.Change{Name: name}
+	if len(ids) > 0 {
+		change.Selection = &retire.Selection{IDs: ids}
+	}
+	c.logHistory.control = append(c.logHistory.control, change)
+	c.follow([]control.Change{change})
+	c.giveBack()
+}
+
+func (c *controlled) ask(id string) int64 {
+	c.t.Helper()
+	done, err := c.offline.retire(httpapi.Selector{IDs: []string{id}}, false, access.Caller{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return done.Receipts[len(done.Receipts)-1]
+}
+
+func (c *controlled) again() { c.offline = c.restart(c.t, c.offline) }
+
+// ends saves, and replays the topic.
+func (c *controlled) ends() *Replayed {
+	c.t.Helper()
+	c.saver.save()
+	if err := c.store.Close(); err != nil {
+		c.t.Fatal(err)
+	}
+	return c.replay(c.t, c.offline)
+}
+
+// count is the number of the log's leaves of a kind.
+func (c *controlled) count(kind receipt.Kind) (n int) {
+	c.t.Helper()
+	head, err := c.store.LogHead()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for i := range head.Size {
+		text, err := c.store.Leaf(i)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		leaf, err := receipt.DecodeLeaf(text)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if leaf.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// The live sets of an honest daemon with a control topic are those of its topic and its receipts, at
+// every cut, whatever the control topic takes out and gives back, and when.
+func TestReplayWithAControlTopic(t *testing.T) {
+	for name, of := range map[string]struct {
+		flags    map[string]string
+		do       func(c *controlled)
+		compared int
+		excluded int // leaves
+	}{
+		"withdrawn after it was saved": {nil, func(c *controlled) {
+			c.come("", "", "")
+			c.saver.save()
+			c.say("a", "t/0/1")
+			c.ask("t/0/0")
+		}, 2, 0},
+		"withdrawn before it came": {nil, func(c *controlled) {
+			c.say("a", "t/0/1")
+			c.come("", "", "")
+			c.ask("t/0/0")
+		}, 2, 1},
+		"withdrawn between two receipts": {nil, func(c *controlled) {
+			c.come("", "", "")
+			c.say("a", "t/0/1")
+			c.ask("t/0/0")
+			c.come("", "")
+			c.ask("t/0/3")
+		}, 3, 1},
+		"given back": {nil, func(c *controlled) {
+			c.say("a", "t/0/1", "t/0/2")
+			c.come("", "", "", "")
+			c.saver.save()
+			c.say("a", "t/0/2")
+			c.ask("t/0/0")
+			c.say("a")
+			c.again()
+			c.ask("t/0/3")
+		}, 4, 1}, // the crash has lost what was given back last, and the start gives it back again
+		"given back before a receipt": {nil, func(c *controlled) {
+			c.say("a", "t/0/1")
+			c.come("", "", "")
+			c.say("a")
+			c.ask("t/0/0")
+		}, 2, 0},
+		"taken out again": {nil, func(c *controlled) {
+			c.come("", "", "")
+			c.saver.save()
+			for range 3 {
+				c.say("a", "t/0/1")
+				c.saver.save()
+				c.say("a")
+				c.saver.save()
+			}
+			c.ask("t/0/1")
+		}, 7, 0},
+		"retired on request": {nil, func(c *controlled) {
+			c.say("a", "t/0/1")
+			c.come("", "", "")
+			c.ask("t/0/1") // frees its place
+			c.ask("t/0/2")
+		}, 3, 1},
+		"evicted": {map[string]string{"retire.keep": "blocks", "retire.blocks": "3"}, func(c *controlled) {
+			c.say("a", "t/0/1", "t/0/2")
+			c.come("", "", "")
+			c.ask("t/0/0")
+			c.come("", "", "", "")
+			c.ask("t/0/5")
+			c.come("")
+			c.saver.save()
+		}, 3, 1},
+		"archived": {map[string]string{"retire.keep": "blocks", "retire.blocks": "3", "retire.archive": "true"}, func(c *controlled) {
+			c.say("a", "t/0/1", "t/0/2")
+			c.come("", "", "", "", "")
+			c.ask("t/0/3")
+			c.say("a")
+			c.ask("t/0/1")
+			c.come("")
+			c.ask("t/0/4")
+		}, 5, 1},
+		"a block that grows": {map[string]string{"blocks.unit": "offsets", "blocks.offsets": "4"}, func(c *controlled) {
+			c.come("", "")
+			c.saver.save()
+			c.come("")
+			c.say("a", "t/0/0")
+			c.saver.save()
+			c.come("", "", "")
+			c.again()
+			c.come("")
+			c.ask("t/0/4")
+			c.say("a")
+			c.saver.save()
+		}, 3, 1}, // no receipt has it with its third row
+		"a key whose values come and go": {map[string]string{"blocks.unit": "key"}, func(c *controlled) {
+			c.come("k", "l", "m")
+			c.saver.save()
+			c.say("a", "key:k") // the value that a receipt has
+			c.saver.save()
+			c.come("k", "k") // further ones, as they come
+			c.ask("key:l")
+			c.say("a")
+			c.come("k")
+			c.saver.save()
+			c.say("a", "key:k")
+			c.come("l")
+			c.ask("key:m")
+		}, 5, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := startControlled(t, of.flags)
+			of.do(c)
+			c.saver.save()
+			if n := c.count(receipt.Excluded); n != of.excluded {
+				t.Errorf("%d leaves say which blocks are excluded, want %d", n, of.excluded)
+			}
+			r := c.ends()
+			if r.Side != r.Saved || len(r.Others)+len(r.Unplaced)+len(r.Foreign)+len(r.Untold)+len(r.Gone) > 0 || r.Parted >= 0 || r.Compared != of.compared {
+				t.Errorf("%d live sets were compared, want %d: %+v", r.Compared, of.compared, r)
+			}
+		})
+	}
+}
+
+// A log that begins when blocks are withdrawn already says which.
+func TestLogThatBeginsWithWithdrawnBlocks(t *testing.T) {
+	c := startControlled(t, map[string]string{"receipts.key_file": ""})
+	c.say("a", "t/0/1", "t/0/4")
+	c.come("", "", "")
+	c.saver.save()
+	c.logHistory.flags["receipts.key_file"] = filepath.Join(t.TempDir(), "receipts.key")
+	c.offline.flags = c.logHistory.flags
+	c.again()
+	c.come("", "", "")
+	c.ask("t/0/0")
+	if n := c.count(receipt.Excluded); n != 1 {
+		t.Errorf("%d leaves say which blocks are excluded", n)
+	}
+	if r := c.ends(); r.Side != r.Saved || len(r.Unplaced)+len(r.Foreign)+len(r.Untold) > 0 || r.Parted >= 0 || r.Compared != 2 {
+		t.Errorf("the topic gives %+v", r)
 	}
 }

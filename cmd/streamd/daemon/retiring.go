@@ -123,6 +123,9 @@ func (d *Daemon) takeOut(s httpapi.Selector, dryRun bool, by access.Caller) (r h
 	if r.DryRun = dryRun; dryRun {
 		return r, nil, nil
 	}
+	if d.live.Controlled() {
+		d.receipts.addDepartures()
+	}
 	archived, live, err := d.live.RetireOthers(ids)
 	if err != nil {
 		d.fail(err)

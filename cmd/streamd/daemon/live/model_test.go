@@ -40,6 +40,8 @@ type naive struct {
 	before      map[string]block // the live set at the last save
 	side        receipt.Side
 	moves, told int64
+	excluded    int
+	out         map[string]incremental.Position // blocks that are withdrawn by the receipts so far
 }
 
 type block struct {
@@ -281,6 +283,10 @@ func (m *naive) checkDepartures(t *testing.T, l *Set) {
 	}
 	var counted int64
 	for _, d := range l.TakeDepartures() {
+		if d.Kind == receipt.Excluded {
+			m.excludes(t, &d, side)
+			continue
+		}
 		if d.Kind.Listed() {
 			var items []receipt.Item
 			var rows int64
@@ -334,6 +340,13 @@ func (m *naive) checkDepartures(t *testing.T, l *Set) {
 			}
 			leaf.Add(blocks[id].Rows, blocks[id].Time)
 			items = append(items, i)
+			e, placed := m.ledger.Find(id)
+			switch {
+			case d.Kind == receipt.Restored:
+				delete(m.out, id)
+			case d.Kind == receipt.Withdrawn && placed && m.item(id) == i:
+				m.out[id] = e.Position
+			}
 		}
 		if d.Items != receipt.ListHash(items) || d.Rows != leaf.Rows || !d.Earliest.Equal(leaf.Earliest) || !d.Latest.Equal(leaf.Latest) {
 			t.Fatalf("a receipt %v of %d rows, want %d, of %v to %v", d.Kind, d.Rows, leaf.Rows, leaf.Earliest, leaf.Latest)
@@ -345,7 +358,44 @@ func (m *naive) checkDepartures(t *testing.T, l *Set) {
 	if counted != m.moves-m.told || l.Moves() != m.moves {
 		t.Fatalf("receipts count %d moves of %d, %d of all", counted, m.moves-m.told, l.Moves())
 	}
+	maps.DeleteFunc(m.out, func(id string, at incremental.Position) bool {
+		e, placed := m.ledger.Find(id)
+		return !placed || e.Position != at
+	})
+	out := map[string]incremental.Position{}
+	for e := range m.ledger.SelectWithdrawn(&retire.Selection{}) {
+		out[e.ID] = e.Position
+	}
+	if !maps.Equal(out, m.out) {
+		t.Fatalf("by the receipts so far %v are withdrawn, want %v", m.out, out)
+	}
 	m.begin(l.Side())
+}
+
+// excludes checks a receipt of excluded blocks.
+func (m *naive) excludes(t *testing.T, d *Departure, side receipt.Side) {
+	t.Helper()
+	var items []receipt.Item
+	var leaf receipt.Leaf
+	for list := d.Change; len(list) > 0; list = list[2*len(receipt.Hash{}):] {
+		i := receipt.Item{Key: receipt.Hash(list)}
+		items = append(items, i)
+		found := false
+		for e := range m.ledger.SelectWithdrawn(&retire.Selection{}) {
+			if m.key.ItemKey(e.ID) == i.Key {
+				found = true
+				leaf.Add(e.Rows, e.Time)
+				m.out[e.ID] = e.Position
+				m.excluded++
+			}
+		}
+		if !found {
+			t.Fatalf("a receipt excludes a block that is not withdrawn: %x", i)
+		}
+	}
+	if !bytes.Equal(d.Change, receipt.AppendItems(nil, items)) || d.Items != receipt.ListHash(items) || d.Blocks != leaf.Blocks || d.Rows != leaf.Rows || !d.Latest.Equal(leaf.Latest) || d.Before != side || d.After != side {
+		t.Fatalf("a receipt of %d excluded blocks: %+v", len(items), d)
+	}
 }
 
 // begin begins with the present live set.
@@ -365,7 +415,7 @@ func TestLiveSetBesideLists(t *testing.T) {
 		cfg := liveConfig(int(3*(seed%2)), []int{0, 1000}[seed/2%2])
 		cfg.Limits.Classes = 3
 		cfg.Retire.Archive = seed%5 > 0
-		m := &naive{keyed: seed%4 == 3, summaries: map[string]*incremental.Summary{}, selections: map[string]*retire.Selection{}, due: map[string]bool{}}
+		m := &naive{keyed: seed%4 == 3, summaries: map[string]*incremental.Summary{}, selections: map[string]*retire.Selection{}, due: map[string]bool{}, out: map[string]incremental.Position{}}
 		switch {
 		case m.keyed:
 			cfg.Blocks.Unit = config.UnitKey
@@ -433,6 +483,9 @@ func TestLiveSetBesideLists(t *testing.T) {
 			}
 			if m.before, m.side = before, side; len(former) == 0 {
 				m.side = l.Side()
+			}
+			if r.IntN(2) == 0 { // else an earlier log goes on
+				return
 			}
 			if d := l.Begun(); d.Before != m.side || d.After != m.side || d.Kind != receipt.Begun || d.VRF != m.key.VRF() {
 				t.Fatalf("seed %d: the log begins with %+v, want %+v", seed, d, m.side)
@@ -504,6 +557,9 @@ func TestLiveSetBesideLists(t *testing.T) {
 				e := retire.Entry{ID: id, Position: incremental.Position{Topic: "t", Offset: int64(step)}, Last: int64(step), Time: time.UnixMilli(r.Int64N(200)).UTC(), Rows: kept.Summary.Rows()}
 				if r.IntN(2) == 0 {
 					e.Header = retire.HashHeader("h", []byte{byte(r.IntN(2))})
+				}
+				if former, ok := m.find(id); ok && !m.keyed { // it grows
+					e.Position = former.Position
 				}
 				want := m.add(e, kept.Summary)
 				contents[id] = kept
@@ -650,11 +706,12 @@ func TestLiveSetBesideLists(t *testing.T) {
 			}
 			m.check(t, seed, l, cfg, r)
 		}
+		happened["excluded"] += m.excluded
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, what := range []string{"too many classes", "refused", "replaced", "withdrawn", "archived withdrawn", "given back", "together", "retired by a start"} {
+	for _, what := range []string{"too many classes", "refused", "replaced", "withdrawn", "archived withdrawn", "excluded", "given back", "together", "retired by a start"} {
 		if happened[what] < 5 {
 			t.Errorf("%q happened %d times: the histories do not reach what they should", what, happened[what])
 		}

@@ -28,8 +28,12 @@ type receipts struct {
 	moved map[receipt.Item]move   // since that save: the latest move of each item
 	again [receipt.Kinds]int64    // since that save: moves that a later one of the same item has replaced
 	grown map[receipt.Hash]growth // since that save: blocks that have grown, by the key of their items
-	past  map[receipt.Item]move   // since that save: archived blocks that have lost their summaries or have them again
+	past  map[receipt.Item]move   // since that save: archived blocks with their summaries lost, or back
 	moves int64                   // since the start
+	// withdrew has the blocks, by id, that were withdrawn since that save, with their items. An item
+	// is zero if the tree did not have the block as it is now.
+	withdrew   map[string]receipt.Item
+	controlled bool // the control topic has moved blocks of the ledger since that save
 }
 
 // move is how a block has left the live set, or come back, since the last save.
@@ -78,6 +82,22 @@ func (l *Set) note(kind receipt.Kind, e *retire.Entry) {
 	}
 	r.moved[i] = move{kind, size{e.Rows, e.Time}, l.based(e.ID)}
 	r.moves++
+	switch kind {
+	case receipt.Withdrawn:
+		r.withdrew[e.ID] = i
+		r.controlled = true
+	case receipt.Restored:
+		r.controlled = true
+	}
+}
+
+// exclude records that a block is withdrawn with other contents than the tree has, if any. grown
+// says that it was withdrawn before, with fewer rows.
+func (r *receipts) exclude(id string, grown bool) {
+	if _, untold := r.withdrew[id]; r.key != nil && (untold || !grown) {
+		r.withdrew[id] = receipt.Item{}
+		r.controlled = true
+	}
 }
 
 // keyOf is the key of a block's item. There are receipts.
@@ -185,6 +205,7 @@ func (l *Set) keepKeys() {
 func (l *Set) KeepReceipts(key *receipt.Key) error {
 	r := &l.receipts
 	r.key, r.moved, r.past, r.grown = key, map[receipt.Item]move{}, map[receipt.Item]move{}, map[receipt.Hash]growth{}
+	r.withdrew = map[string]receipt.Item{}
 	r.keys = &itemKeys{key: key, seed: maphash.MakeSeed()}
 	for _, e := range l.Everything() {
 		r.keys.note(e.ID)
@@ -239,8 +260,12 @@ func (l *Set) Item(id string) (i receipt.Item) {
 	return i
 }
 
-// Begun is the contents of the receipt that begins a log: the live set at the last save.
+// Begun is the contents of the receipt that begins a log: the live set at the last save. The blocks
+// that are withdrawn by then are excluded by the next receipts.
 func (l *Set) Begun() *Departure {
+	for e := range l.ledger.SelectWithdrawn(&retire.Selection{}) {
+		l.receipts.exclude(e.ID, false)
+	}
 	key := l.receipts.key
 	return &Departure{Leaf: receipt.Leaf{Kind: receipt.Begun, VRF: key.VRF(), Before: l.receipts.saved, After: l.receipts.saved}}
 }
@@ -248,6 +273,33 @@ func (l *Set) Begun() *Departure {
 // Moves is the number of times that a block has left the live set, or come back, since the start.
 // It is 0 without receipts.
 func (l *Set) Moves() int64 { return l.receipts.moves }
+
+// Controlled reports whether the control topic has moved blocks since the last TakeDepartures.
+func (l *Set) Controlled() bool { return l.receipts.controlled }
+
+// SideWithout identifies the live set less some of its blocks. There are receipts.
+func (l *Set) SideWithout(ids []string) (side receipt.Side, err error) {
+	r := &l.receipts
+	rest := incremental.NewState(l.features.Names())
+	rest.SetSum([]*incremental.State{l.features.Total()})
+	var removed []receipt.Item
+	defer func() {
+		for _, i := range removed {
+			r.tree.Put(i)
+		}
+	}()
+	for _, id := range ids {
+		s, err := l.features.summary(l.store, id)
+		if err != nil {
+			return side, fmt.Errorf("leave out block %s: %w", id, err)
+		}
+		rest.Remove(s)
+		i := l.Item(id)
+		r.tree.Remove(i.Key)
+		removed = append(removed, i)
+	}
+	return receipt.Side{Digest: rest.Digest(), Root: r.tree.Root()}, nil
+}
 
 // Departure is the contents of a receipt of blocks that have left the live set, or come back.
 type Departure struct {
@@ -259,11 +311,12 @@ type Departure struct {
 
 // TakeDepartures returns the moves since the last call as contents of receipts, with the live set
 // then and now. A kind of many blocks has several receipts, since a proof is bounded. Those of
-// archived blocks come last.
+// listed kinds come last.
 func (l *Set) TakeDepartures() (departures []Departure) {
 	r := &l.receipts
 	now := l.Side()
 	last, passing := r.provable()
+	excluded := l.excluded(last)
 	var proved [receipt.Kinds][]receipt.Item
 	for i, m := range last {
 		proved[m.kind] = append(proved[m.kind], i)
@@ -291,11 +344,30 @@ func (l *Set) TakeDepartures() (departures []Departure) {
 		}
 	}
 	r.moved, r.again, r.grown = map[receipt.Item]move{}, [receipt.Kinds]int64{}, map[receipt.Hash]growth{}
+	r.withdrew, r.controlled = map[string]receipt.Item{}, false
 	r.kept, r.saved = r.tree.Keep(), now
 	departures = append(departures, l.listed(receipt.Purged, r.past)...)
 	departures = append(departures, l.listed(receipt.Returned, r.past)...)
 	clear(r.past)
-	return departures
+	return append(departures, l.listed(receipt.Excluded, excluded)...)
+}
+
+// excluded lists the blocks that were withdrawn since the last save, are so still, and whose present
+// contents no proof shows as withdrawn. Their items have no value.
+func (l *Set) excluded(last map[receipt.Item]move) map[receipt.Item]move {
+	r, all := &l.receipts, map[receipt.Item]move{}
+	for id, was := range r.withdrew {
+		e, _ := l.ledger.Find(id)
+		if !e.Withdrawn {
+			continue
+		}
+		key := r.keyOf(&e)
+		if in, had := r.tree.GetIn(r.kept, key); had && in == was && last[in].kind == receipt.Withdrawn {
+			continue
+		}
+		all[receipt.Item{Key: key}] = move{receipt.Excluded, size{e.Rows, e.Time}, false}
+	}
+	return all
 }
 
 // provable lists the moves that a proof can show: those of items that only one of the two live sets

@@ -307,6 +307,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		return o.withoutNew(), nil
 	}
 	if e.Withdrawn {
+		l.receipts.exclude(e.ID, former.Withdrawn && !former.Archived && !l.keyed)
 		l.putWithdrawn(e)
 		o = o.withoutNew()
 	} else {

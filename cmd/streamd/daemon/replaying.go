@@ -497,9 +497,9 @@ func (p *replaying) leaveOut(c *cut) error {
 	return nil
 }
 
-// move notes which blocks the control topic has taken out and given back. A block that a proof shows
-// as withdrawn can have left since, and its id can have another block. An excluded or a restored one
-// is there.
+// move notes which blocks the control topic has taken out and given back. A block that a proof
+// shows as withdrawn can have left since, and its id can have another block. An excluded or a
+// restored one is there.
 func (p *replaying) move(c *cut) {
 	for _, of := range c.leaves {
 		foreign := false
@@ -521,8 +521,8 @@ func (p *replaying) move(c *cut) {
 	}
 }
 
-// judge says what the stops have found. Where the log has lost records, a live set on the way is not
-// compared: it can lack those of blocks that left later.
+// judge says what the stops have found. Where the log has lost records, a live set on the way is
+// not compared: it can lack those of blocks that left later.
 func (p *replaying) judge() {
 	defer func() {
 		slices.SortFunc(p.r.Unplaced, func(a, b Unplaced) int { return cmp.Compare(a.Receipt, b.Receipt) })

@@ -421,7 +421,7 @@ func (h *logHistory) replay(t *testing.T, o *offline) *Replayed {
 	return r
 }
 
-// replayedCuts counts the live sets that were compared on the way, in histories with a control topic.
+// replayedCuts counts the live sets that were compared in histories with a control topic.
 var replayedCuts atomic.Int64
 
 // checkReplay replays the log of a history, with the same outcome as the daemon that has ended. The
@@ -471,8 +471,8 @@ func (c *controlled) come(keys ...string) {
 	c.flushRuns()
 }
 
-// say writes a record of the control topic, which the daemon takes; no ids take the name's selection
-// back, and what it had withdrawn is given back.
+// say writes a record of the control topic, which the daemon takes. Without ids it takes the name's
+// selection back, and what that had withdrawn is given back.
 func (c *controlled) say(name string, ids ...string) {
 	change := control.Change{Name: name}
 	if len(ids) > 0 {
@@ -527,8 +527,8 @@ func (c *controlled) count(kind receipt.Kind) (n int) {
 	return n
 }
 
-// The live sets of an honest daemon with a control topic are those of its topic and its receipts, at
-// every cut, whatever the control topic takes out and gives back, and when.
+// The live sets of an honest daemon with a control topic are those of its topic and its receipts,
+// at every cut, whatever the control topic takes out and gives back, and when.
 func TestReplayWithAControlTopic(t *testing.T) {
 	for name, of := range map[string]struct {
 		flags    map[string]string

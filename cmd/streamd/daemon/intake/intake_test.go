@@ -208,8 +208,8 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 }
 
 // A record that cannot be used for several reasons is refused for one of them, whatever its format,
-// whatever its rows become, and whoever decodes it: first that its payload cannot be decoded, then a
-// row that cannot be summed, and only then the classes that there are already.
+// the unit, and whoever decodes it. First comes that its payload cannot be decoded, then a row that
+// cannot be summed, and only then the classes that there are already.
 func TestOneReason(t *testing.T) {
 	const stands = 12345.5 // for a number that an encoder refuses
 	type row struct {

@@ -176,9 +176,9 @@ func (w *worker) judged(b *incremental.Block, t *task, r *kafka.Record) judgemen
 	return w.judge.rows(b, w.Served(w.features), &w.allowance, t.partition, r.Offset)
 }
 
-// reasonOf is the reason why a record is refused whose block the live set does not admit. A row that
-// cannot be summed comes first, as for the workers, which do not know the live set. A block that
-// there is no memory for is not summed to find one, and no worker has room for it.
+// reasonOf is the reason why a record is refused whose block the live set does not admit. A row
+// that cannot be summed comes first, as for the workers, which do not know the live set. A block
+// that there is no memory for is not summed to find one, and no worker has room for it.
 func (w *worker) reasonOf(ctx context.Context, b *incremental.Block, notAdmitted error) error {
 	target := w.Live.Target()
 	if w.admits == nil || w.Live.Price()+target.Bytes(b.Rows(), len(b.Columns), len(b.Classes)) > w.Budget.Room() {

@@ -30,8 +30,8 @@ type receipts struct {
 	grown map[receipt.Hash]growth // since that save: blocks that have grown, by the key of their items
 	past  map[receipt.Item]move   // since that save: archived blocks with their summaries lost, or back
 	moves int64                   // since the start
-	// withdrew has the blocks, by id, that were withdrawn since that save, with their items. An item
-	// is zero if the tree did not have the block as it is now.
+	// withdrew has the blocks, by id, that were withdrawn since that save, with their items. An
+	// item is zero if the tree did not have the block as it is now.
 	withdrew   map[string]receipt.Item
 	controlled bool // the control topic has moved blocks of the ledger since that save
 }
@@ -352,8 +352,8 @@ func (l *Set) TakeDepartures() (departures []Departure) {
 	return append(departures, l.listed(receipt.Excluded, excluded)...)
 }
 
-// excluded lists the blocks that were withdrawn since the last save, are so still, and whose present
-// contents no proof shows as withdrawn. Their items have no value.
+// excluded lists the blocks that were withdrawn since the last save, are so still, and whose
+// present contents no proof shows as withdrawn. Their items have no value.
 func (l *Set) excluded(last map[receipt.Item]move) map[receipt.Item]move {
 	r, all := &l.receipts, map[receipt.Item]move{}
 	for id, was := range r.withdrew {

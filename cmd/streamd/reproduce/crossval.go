@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"streamd/incremental"
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
@@ -335,38 +333,9 @@ func (v validation) run(ctx context.Context, s *set, c *Config) ([]trial, error)
 		}
 		grid = func(method) []float64 { return []float64{nu} }
 	}
-	trials := newTrials(len(v.methods), divisions)
-	return trials, each(ctx, c, divisions, func(ctx context.Context, d, f int) (err error) {
-		for i, m := range v.methods {
-			if trials[i][d][f], err = divisions[d][f].run(ctx, m, grid(m), v.standardise); err != nil {
-				return err
-			}
-		}
-		return nil
+	return scored(ctx, c, divisions, len(v.methods), func(ctx context.Context, i, d, f int) (score, error) {
+		return divisions[d][f].run(ctx, v.methods[i], grid(v.methods[i]), v.standardise)
 	})
-}
-
-// divideOften makes a division for each seed, at most so many.
-func divideOften(s *set, c *Config, most int) ([][]fold, error) {
-	divisions := make([][]fold, min(c.Seeds, most))
-	for d := range divisions {
-		var err error
-		if divisions[d], err = divide(s, c.Seed+uint64(d)); err != nil {
-			return nil, err
-		}
-	}
-	return divisions, nil
-}
-
-func newTrials(methods int, divisions [][]fold) []trial {
-	trials := make([]trial, methods)
-	for i := range trials {
-		trials[i] = make(trial, len(divisions))
-		for d, division := range divisions {
-			trials[i][d] = make([]score, len(division))
-		}
-	}
-	return trials
 }
 
 // best returns the ν with which the first method is right most often in the folds.
@@ -378,46 +347,4 @@ func (v validation) best(ctx context.Context, c *Config, divisions [][]fold, nus
 		})
 	})
 	return nus[at], err
-}
-
-// bestChoice returns the index of the choice with the largest sum of shares, the first of several.
-// Judge returns the share of each choice in a fold.
-func bestChoice(ctx context.Context, c *Config, divisions [][]fold, judge func(context.Context, *fold) ([]float64, error)) (int, error) {
-	right := make([][][]float64, len(divisions)) // [division][fold][choice]
-	for d, division := range divisions {
-		right[d] = make([][]float64, len(division))
-	}
-	err := each(ctx, c, divisions, func(ctx context.Context, d, f int) (err error) {
-		right[d][f], err = judge(ctx, &divisions[d][f])
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	total := make([]float64, len(right[0][0]))
-	for _, division := range right {
-		for _, fold := range division {
-			for i, share := range fold {
-				total[i] += share
-			}
-		}
-	}
-	return first(total), nil
-}
-
-// each calls do for every fold of every division, in parallel.
-func each(ctx context.Context, c *Config, divisions [][]fold, do func(ctx context.Context, d, f int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(c.workers())
-	for d, division := range divisions {
-		for f := range division {
-			group.Go(func() error {
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				return do(ctx, d, f)
-			})
-		}
-	}
-	return group.Wait()
 }

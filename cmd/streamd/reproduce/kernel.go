@@ -27,6 +27,8 @@ type kernelEntry struct {
 	variants   []variant
 }
 
+func (e kernelEntry) dataSet() (name, file, remark string) { return e.name, e.file, e.remark }
+
 // variant is a method with a basis. P-values are relative to the first of an entry.
 type variant struct {
 	method
@@ -47,27 +49,17 @@ const (
 )
 
 func (k kernelTable) run(ctx context.Context, c *Config) ([]Result, error) {
-	var results []Result
-	for _, e := range k.entries {
-		s, absent, err := c.open(e.file)
-		if err != nil {
+	return eachSet(c, k.entries, func(e kernelEntry, s *set) (results []Result, err error) {
+		if err := s.standardise(); err != nil {
 			return nil, err
 		}
-		if s == nil {
-			results = append(results, Result{DataSet: e.name, Absent: absent, missing: true})
-			continue
-		}
-		if err := s.standardise(); err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
-		}
-		c.progress(e.name)
 		most := smallDivisions
 		if s.rows() > largeRows {
 			most = 1
 		}
 		divisions, err := divideOften(s, c, most)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
+			return nil, err
 		}
 		mus, nus := make([][]float64, len(e.variants)), make([][]float64, len(e.variants))
 		for i, v := range e.variants {
@@ -76,30 +68,23 @@ func (k kernelTable) run(ctx context.Context, c *Config) ([]Result, error) {
 			case best:
 				nus[i] = k.nus.values()
 				if mus[i], nus[i], err = v.best(ctx, c, divisions, mus[i], nus[i]); err != nil {
-					return nil, fmt.Errorf("%s: %w", e.name, err)
+					return nil, err
 				}
 			case same:
 				mus[i], nus[i] = mus[i-1], nus[i-1]
 			}
 		}
-		trials := newTrials(len(e.variants), divisions)
-		err = each(ctx, c, divisions, func(ctx context.Context, d, f int) error {
-			for i, v := range e.variants {
-				var err error
-				if trials[i][d][f], err = divisions[d][f].runKernel(ctx, v, mus[i], nus[i]); err != nil {
-					return err
-				}
-			}
-			return nil
+		trials, err := scored(ctx, c, divisions, len(e.variants), func(ctx context.Context, i, d, f int) (score, error) {
+			return divisions[d][f].runKernel(ctx, e.variants[i], mus[i], nus[i])
 		})
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
+			return nil, err
 		}
 		for i, v := range e.variants {
 			results = append(results, s.result(e.name, e.remark, v.name, trials[i], v.published, e.variants[0].name, trials[0]))
 		}
-	}
-	return results, nil
+		return results, nil
+	})
 }
 
 // The time of a square kernel grows with the third power of the rows. Sets of more than largeRows

@@ -13,29 +13,24 @@ import (
 
 // optima is a table of what LIBSVM 3.37 finds with -s 0 -t 2 -e 1e-9, on standardised features. Its
 // objective is that of its dual variables with a kernel in float64: its own has float32's rounding.
-type optima []struct {
+type optima []optimum
+
+type optimum struct {
 	file      string
 	nu        float64
 	exponent  int // of the Gaussian's γ = 2^exponent
 	objective float64
 }
 
+func (o optimum) dataSet() (name, file, remark string) { return o.file, o.file, "" }
+
 // mostOff is the relative distance of the objectives that is allowed.
 const mostOff = 1e-6
 
 func (o optima) run(ctx context.Context, c *Config) ([]Result, error) {
-	var results []Result
-	for _, e := range o {
-		s, absent, err := c.open(e.file)
-		if err != nil {
-			return nil, err
-		}
-		if s == nil {
-			results = append(results, Result{DataSet: e.file, Absent: absent, missing: true})
-			continue
-		}
+	return eachSet(c, o, func(e optimum, s *set) ([]Result, error) {
 		if err := s.standardise(); err != nil {
-			return nil, fmt.Errorf("%s: %w", e.file, err)
+			return nil, err
 		}
 		kernel, err := kernels.Gaussian(math.Ldexp(1, e.exponent))
 		if err != nil {
@@ -45,7 +40,7 @@ func (o optima) run(ctx context.Context, c *Config) ([]Result, error) {
 		began := time.Now()
 		p, err := svm.SMO{Kernel: kernel, Tolerance: 1e-8}.Fit(ctx, rows, e.nu)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.file, err)
+			return nil, err
 		}
 		vectors, off := float64(p.SupportVectors()), math.Abs(p.Objective/e.objective-1)
 		r := Result{
@@ -56,9 +51,8 @@ func (o optima) run(ctx context.Context, c *Config) ([]Result, error) {
 		if !(off <= mostOff) {
 			r.Broken = fmt.Sprintf("the objectives %.10g and %.10g differ by %.1g; at most %.0g is expected", p.Objective, e.objective, off, mostOff)
 		}
-		results = append(results, r)
-	}
-	return results, nil
+		return []Result{r}, nil
+	})
 }
 
 var tableLIBSVM = optima{

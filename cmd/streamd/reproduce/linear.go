@@ -3,7 +3,6 @@ package reproduce
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"slices"
 )
@@ -28,6 +27,8 @@ type entry struct {
 	published []figures // of the methods, in their order
 }
 
+func (e entry) dataSet() (name, file, remark string) { return e.name, e.file, e.remark }
+
 // Tolerances, in points. A paper's figure is that of one division into folds, ours is a mean over
 // several. From one division to the next a figure moves by 1 point for some hundred rows, by up to
 // 2.7 for the smallest sets, and by 0.1 to 1 for sets of 500 rows and more.
@@ -47,30 +48,17 @@ type crossValidation struct {
 }
 
 func (v crossValidation) run(ctx context.Context, c *Config) ([]Result, error) {
-	var results []Result
-	for _, e := range v.entries {
-		absent := e.remark
-		var s *set
-		if e.file != "" {
-			var err error
-			if s, absent, err = c.open(e.file); err != nil {
-				return nil, err
-			}
-		}
-		if s == nil {
-			results = append(results, Result{DataSet: e.name, Absent: absent, missing: e.file != ""})
-			continue
-		}
+	return eachSet(c, v.entries, func(e entry, s *set) (results []Result, err error) {
 		v.standardise = !e.raw
 		trials, err := v.validation.run(ctx, s, c)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
+			return nil, err
 		}
 		for i, m := range v.methods {
 			results = append(results, s.result(e.name, e.remark, m.name, trials[i], e.published[i], v.methods[0].name, trials[0]))
 		}
-	}
-	return results, nil
+		return results, nil
+	})
 }
 
 // result compares a method's trial on a data set with a paper's figures, and with the trial

@@ -146,29 +146,17 @@ type sparseEntry struct {
 	published  [3]figures // of sparseMethods
 }
 
+func (e sparseEntry) dataSet() (name, file, remark string) { return e.name, e.file, e.remark }
+
 // sparseMethods are those of table 4.1, by their names in the thesis.
 var sparseMethods = [3]string{"SVM ‖·‖₁", "MSVM", "FSV"}
 
 func (t sparseTable) run(ctx context.Context, c *Config) ([]Result, error) {
-	var results []Result
 	var fewer, sets, lean float64 // reductions of support vectors, data sets, those with fewer features
-	for _, e := range t.entries {
-		if e.file == "" {
-			results = append(results, Result{DataSet: e.name, Absent: e.remark})
-			continue
-		}
-		s, absent, err := c.open(e.file)
-		if err != nil {
-			return nil, err
-		}
-		if s == nil {
-			results = append(results, Result{DataSet: e.name, Absent: absent, missing: true})
-			continue
-		}
-		c.progress(e.name)
+	results, err := eachSet(c, t.entries, func(e sparseEntry, s *set) ([]Result, error) {
 		trials, err := t.trials(ctx, c, s)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
+			return nil, err
 		}
 		var of [3]Result
 		for i, name := range sparseMethods {
@@ -183,10 +171,10 @@ func (t sparseTable) run(ctx context.Context, c *Config) ([]Result, error) {
 		if *features.Used < *sparse.Used {
 			lean++
 		}
-		results = append(results, of[:]...)
-	}
-	if sets == 0 {
-		return results, nil
+		return of[:], nil
+	})
+	if err != nil || sets == 0 {
+		return results, err
 	}
 	const name = "all sets"
 	vectors := Result{DataSet: name, Method: sparseMethods[1], Remark: fmt.Sprintf("%s has %.1f %% fewer support vectors than %s, on average; the thesis, with seven sets, 65.8 %%.", sparseMethods[1], 100*fewer/sets, sparseMethods[0])}

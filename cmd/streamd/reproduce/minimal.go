@@ -38,6 +38,8 @@ type minimalEntry struct {
 	svm        figures // without a test figure the SVM is not run, as in the thesis
 }
 
+func (e minimalEntry) dataSet() (name, file, remark string) { return e.name, e.file, e.remark }
+
 // The methods of table 4.3.
 const (
 	mkcName = "MKC"
@@ -45,47 +47,34 @@ const (
 )
 
 func (t minimalTable) run(ctx context.Context, c *Config) ([]Result, error) {
-	var results []Result
-	for _, e := range t.entries {
-		s, absent, err := c.open(e.file)
-		if err != nil {
-			return nil, err
-		}
-		if s == nil {
-			results = append(results, Result{DataSet: e.name, Absent: absent, missing: true})
-			continue
-		}
-		c.progress(e.name)
+	return eachSet(c, t.entries, func(e minimalEntry, s *set) ([]Result, error) {
 		if err := s.standardise(); err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
+			return nil, err
 		}
 		divisions, err := divideOften(s, c, c.Seeds)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
+			return nil, err
 		}
-		trials := newTrials(2, divisions)
-		err = each(ctx, c, divisions, func(ctx context.Context, d, f int) (err error) {
-			if trials[0][d][f], err = t.fold(ctx, &divisions[d][f], e.share, false); err != nil || e.svm.test == 0 {
-				return err
-			}
-			trials[1][d][f], err = t.fold(ctx, &divisions[d][f], 1, true)
-			return err
+		shares := []float64{e.share, 1} // of MKC and of the full kernel's SVM
+		if e.svm.test == 0 {
+			shares = shares[:1]
+		}
+		trials, err := scored(ctx, c, divisions, len(shares), func(ctx context.Context, i, d, f int) (score, error) {
+			return t.fold(ctx, &divisions[d][f], shares[i], i == 1)
 		})
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
+			return nil, err
 		}
 		mkc := s.result(e.name, e.remark, mkcName, trials[0], e.mkc, mkcName, trials[0])
 		if e.svm.test == 0 {
-			results = append(results, mkc)
-			continue
+			return []Result{mkc}, nil
 		}
 		full := s.result(e.name, e.remark, svmName, trials[1], e.svm, mkcName, trials[0])
 		if fewer, least := 1 - *mkc.Used / *full.Used, cmp.Or(e.fewer, leastFewerPoints); fewer < least {
 			mkc.Broken = fmt.Sprintf("it uses %.1f %% fewer points than the SVM's support vectors; at least %.0f %% are expected", 100*fewer, 100*least)
 		}
-		results = append(results, mkc, full)
-	}
-	return results, nil
+		return []Result{mkc, full}, nil
+	})
 }
 
 // leastFewerPoints is what table 4.3 shows, and minimalTolerance how far the correctness may be

@@ -40,6 +40,8 @@ type newtonEntry struct {
 	published  [2]figures // of newtonMethods
 }
 
+func (e newtonEntry) dataSet() (name, file, remark string) { return e.name, e.file, e.remark }
+
 var newtonMethods = [2]struct {
 	name     string
 	machines []svm.Machine // to choose from
@@ -49,41 +51,21 @@ var newtonMethods = [2]struct {
 }
 
 func (t newtonTable) run(ctx context.Context, c *Config) ([]Result, error) {
-	var results []Result
-	for _, e := range t.entries {
-		if e.file == "" {
-			results = append(results, Result{DataSet: e.name, Absent: e.remark})
-			continue
-		}
-		s, absent, err := c.open(e.file)
-		if err != nil {
-			return nil, err
-		}
-		if s == nil {
-			results = append(results, Result{DataSet: e.name, Absent: absent, missing: true})
-			continue
-		}
-		c.progress(e.name)
+	return eachSet(c, t.entries, func(e newtonEntry, s *set) (results []Result, err error) {
 		if t.linear() {
 			s.unit()
 		} else if err := s.standardise(); err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
+			return nil, err
 		}
 		divisions, err := divideOften(s, c, c.Seeds)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
+			return nil, err
 		}
-		trials := newTrials(len(newtonMethods), divisions)
-		err = each(ctx, c, divisions, func(ctx context.Context, d, f int) (err error) {
-			for i, m := range newtonMethods {
-				if trials[i][d][f], err = t.fold(ctx, &divisions[d][f], m.machines); err != nil {
-					return err
-				}
-			}
-			return nil
+		trials, err := scored(ctx, c, divisions, len(newtonMethods), func(ctx context.Context, i, d, f int) (score, error) {
+			return t.fold(ctx, &divisions[d][f], newtonMethods[i].machines)
 		})
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
+			return nil, err
 		}
 		for i, m := range newtonMethods {
 			r := s.result(e.name, e.remark, m.name, trials[i], e.published[i], nlpName, trials[0])
@@ -93,8 +75,8 @@ func (t newtonTable) run(ctx context.Context, c *Config) ([]Result, error) {
 			}
 			results = append(results, r)
 		}
-	}
-	return results, nil
+		return results, nil
+	})
 }
 
 // unit scales features to [0, 1].

@@ -47,19 +47,10 @@ func prequentialTable(ctx context.Context, c *Config) ([]Result, error) {
 	if err := json.Unmarshal(goldenPrequential, &golden); err != nil {
 		return nil, err
 	}
-	var results []Result
-	for _, want := range golden.Runs {
-		s, absent, err := c.open(want.DataSet)
-		if err != nil {
-			return nil, err
-		}
-		if s == nil {
-			results = append(results, Result{DataSet: want.DataSet, Absent: absent, missing: true})
-			continue
-		}
+	return eachSet(c, golden.Runs, func(want prequentialRun, s *set) ([]Result, error) {
 		got, err := testThenTrain(ctx, s, want.Block, want.Keep)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", want.DataSet, err)
+			return nil, err
 		}
 		r := Result{
 			DataSet: fmt.Sprintf("%s, blocks of %d", want.DataSet, want.Block), Rows: s.rows(), Features: len(s.features),
@@ -70,10 +61,11 @@ func prequentialTable(ctx context.Context, c *Config) ([]Result, error) {
 		}
 		r.Remark = fmt.Sprintf("%s: %d alarms; squared loss %.4f", r.Method, len(got.Alarms), got.All.SquaredLoss)
 		r.PaperTest = new(float64(want.Right) / float64(want.Rows))
-		results = append(results, r)
-	}
-	return results, nil
+		return []Result{r}, nil
+	})
 }
+
+func (r prequentialRun) dataSet() (name, file, remark string) { return r.DataSet, r.DataSet, "" }
 
 // testThenTrain tests the plane of the blocks before on each block, which it then learns from.
 func testThenTrain(ctx context.Context, s *set, block, keep int) (*prequentialRun, error) {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"streamd/ingest/wire"
-	"streamd/kernels/reduce"
 	"streamd/retire"
 	"streamd/retire/receipt"
 )
@@ -27,8 +26,7 @@ var (
 func (l *loader) check() {
 	l.checkKafka()
 	l.checkFormat()
-	l.checkModel()
-	l.checkKernel()
+	l.checkSpec()
 	l.checkRetire()
 	l.checkReceipts()
 	l.checkHTTP()
@@ -193,124 +191,29 @@ func (l *loader) checkFormat() {
 	}
 }
 
-func (l *loader) checkKernel() {
-	c := l.config
-	if c.Kernel.Function == KernelNone || l.bad["kernel.function"] {
-		return
-	}
-	for name, f := range map[string]bool{
-		"format.missing":          c.Format.Missing == MissingMean,
-		"format.missing_features": slices.Contains(slices.Collect(maps.Values(c.Format.MissingFeatures)), MissingMean),
-	} {
-		if f {
-			l.fault(name, "mean does not go together with a kernel, whose values change with the mean in no linear way: use indicator or zero")
-		}
-	}
-	if c.Sample.Rows == 0 && !l.bad["sample.rows"] {
-		l.fault("kernel.function", "a basis is chosen from the sample, and sample.rows is 0")
-	}
-	if c.Model.Standardise == SwitchAuto && !l.bad["model.standardise"] {
-		l.fault("model.standardise", "auto does not go together with a kernel: features are scaled before they get to it, or not")
-	}
-	k, auto := c.Kernel.Function.Kernel()
-	semidefinite := auto || k.Semidefinite()
-	if reduce.NeedsSemidefinite(string(c.Kernel.Reduce)) && !semidefinite && !l.bad["kernel.reduce"] {
-		l.fault("kernel.reduce", "%s does not go together with %s, which is not positive semidefinite", c.Kernel.Reduce, c.Kernel.Function)
-	}
-	if c.Kernel.Regulariser != RegulariserKernel {
-		return
-	}
-	if !semidefinite {
-		l.fault("kernel.regulariser", "%s is not positive semidefinite, so that u'K(Z,Z)u is no size", c.Kernel.Function)
-	}
-	if c.Model.Method != MethodPSVM && !l.bad["model.method"] {
-		l.fault("kernel.regulariser", "kernel does not go together with model.method: %s, which has a size of its own", c.Model.Method)
-	}
-	if r := c.Model.Refine; r != RefineNone && r != RefineHinge && r != RefineFull && !l.bad["model.refine"] {
-		l.fault("kernel.regulariser", "kernel does not go together with model.refine: %s, which has a size of its own", c.Model.Refine)
-	}
-}
-
-func (l *loader) checkModel() {
+// checkSpec reports faults of values that are known.
+func (l *loader) checkSpec() {
 	m := l.config.Model
 	if !namePattern.MatchString(m.Name) {
 		l.fault("model.name", "want 1 to 64 letters, digits or . _ -")
-	}
-	if m.Balanced != SwitchOff && len(m.ClassWeights) > 0 && !l.bad["model.balanced"] {
-		l.fault("model.class_weights", "cannot go together with model.balanced: %s; it weighs the classes itself", m.Balanced)
 	}
 	if m.Knowledge != "" {
 		if _, err := LoadRules(m.Knowledge); err != nil {
 			l.fault("model.knowledge", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
-		if m.Method != MethodPSVM && !l.bad["model.method"] {
-			l.fault("model.knowledge", "does not go together with model.method: %s, whose planes know no rules", m.Method)
-		}
-		if m.Refine != RefineNone && m.Refine != RefineSparse && !l.bad["model.refine"] {
-			l.fault("model.knowledge", "does not go together with model.refine: %s, whose planes know no rules: use none or sparse", m.Refine)
-		}
 	}
-	if m.Folds == 1 {
-		l.fault("model.folds", "want 0, for none, or at least 2")
-	}
-	needs := func(name, value, needed string, is bool) {
-		if is && !l.bad[needed] && !l.bad[name] {
-			l.fault(name, "%s needs %s, which is 0", value, needed)
-		}
-	}
-	if m.Refine.Program() && m.Rows == RowsLog && !l.bad["model.refine"] && !l.bad["model.rows"] {
-		l.fault("model.rows", "log goes with model.refine: line, full or logistic; the program of %s needs its rows in memory, as those of the sample are", m.Refine)
-	}
-	if b := l.config.Blocks.Unlabelled; m.Refine == RefineUnlabelled && b != UnlabelledKeep && !l.bad["model.refine"] && !l.bad["blocks.unlabelled"] {
-		l.fault("model.refine", "unlabelled goes together with blocks.unlabelled: keep, since it learns from rows without a label, too")
-	}
-	noFolds, noSample := m.Folds == 0, l.config.Sample.Rows == 0
-	needs("model.nu", "auto", "model.folds", m.Nu == NuAuto && noFolds)
-	needs("model.refine", string(m.Refine), "sample.rows", m.Refine != RefineNone && m.Rows == RowsSample && noSample)
-	curve := m.Calibration != CalibrationAuto && m.Calibration != CalibrationNone
-	needs("model.calibration", string(m.Calibration), "model.folds", curve && noFolds)
-	needs("model.calibration", string(m.Calibration), "sample.rows", curve && noSample)
-	byCost := m.Decision == DecisionCost
-	needs("model.decision", "cost", "model.folds", byCost && noFolds)
-	needs("model.decision", "cost", "sample.rows", byCost && noSample)
-	switch {
-	case l.bad["model.decision"] || l.bad["model.costs"]:
-	case byCost && len(m.Costs) == 0:
-		l.fault("model.decision", "cost needs model.costs; with equal costs, probability is the same")
-	case !byCost && len(m.Costs) > 0:
-		l.fault("model.costs", "is set, but model.decision is %s", m.Decision)
-	}
-	if _, err := ParsePrices(m.Costs); err != nil {
-		l.fault("model.costs", "%v", err)
-	}
-	for _, of := range []struct {
-		name  string
-		value float64
-		with  string
-	}{
-		{"model.machine_mu", m.MachineMu, "minimal, features or unlabelled"},
-		{"model.machine_epsilon", m.MachineEpsilon, "nlp"}, {"model.machine_delta", m.MachineDelta, "nlp"},
-	} {
-		if of.value < 0 {
-			l.fault(of.name, "want a number of at least 0")
-		} else if of.value != 0 && !strings.Contains(of.with, string(m.Refine)) && !l.bad["model.refine"] {
-			l.fault(of.name, "does not go together with model.refine: %s: use %s", m.Refine, of.with)
-		}
-	}
-	for _, auto := range []struct {
-		name string
-		is   bool
-	}{
-		{"model.standardise", m.Standardise == SwitchAuto}, {"model.balanced", m.Balanced == SwitchAuto}, {"model.refine", m.Refine == RefineAuto},
-		{"model.mu", m.Mu == NuAuto},
-	} {
-		if auto.is && m.Nu != NuAuto && !l.bad["model.nu"] {
-			l.fault(auto.name, "auto goes together with model.nu: auto")
-		}
-	}
-	needs("model.refine", string(m.Refine), "sample.rows", m.Refine == RefineAuto && m.Rows != RowsSample && noSample)
 	if most := l.config.Limits.Classes; len(m.ClassWeights) > most && !l.bad["limits.classes"] {
 		l.fault("model.class_weights", "%d classes, but limits.classes is %d", len(m.ClassWeights), most)
+	}
+	for _, f := range l.config.Check() {
+		if !f.about(l.bad) {
+			l.fault(f.Key, "%s", f.Text(func(key, value string) string {
+				if value != "" {
+					key += ": " + value
+				}
+				return key
+			}))
+		}
 	}
 }
 

@@ -46,14 +46,9 @@ import (
 
 // Config is a configuration that Load has checked; treat it as read-only.
 type Config struct {
-	Kafka           Kafka         `key:"kafka"`
-	DeadLetters     DeadLetters   `key:"dead_letters"`
-	Blocks          Blocks        `key:"blocks"`
-	Format          Format        `key:"format"`
-	Limits          Limits        `key:"limits"`
-	Model           Model         `key:"model"`
-	Sample          Sample        `key:"sample"`
-	Kernel          Kernel        `key:"kernel"`
+	Kafka       Kafka       `key:"kafka"`
+	DeadLetters DeadLetters `key:"dead_letters"`
+	Spec
 	Retire          Retire        `key:"retire"`
 	Drift           Drift         `key:"drift"`
 	Snapshot        Snapshot      `key:"snapshot"`
@@ -183,7 +178,7 @@ type Sample struct {
 // the features, and the choice of the basis from the sample. With model.standardise: true
 // features are scaled before the kernel.
 type Kernel struct {
-	Function    Function      `key:"function" default:"none" help:"gaussian (gamma is chosen), gaussian(gamma=0.5), polynomial(a=1,b=1,degree=3), sigmoid(a=1,b=0), or none for planes in the features."`
+	Function    Function      `key:"function" default:"none" help:"gaussian (gamma is chosen), polynomial, sigmoid, linear, or one in full: gaussian(gamma=0.5), polynomial(a=1,b=1,degree=3), sigmoid(a=1,b=0). none: planes in the features."`
 	Basis       int           `key:"basis" default:"50" min:"1" max:"4096" help:"Most points of the basis, or coordinates with eigen. The memory of a class grows with their square."`
 	Reduce      Reduce        `key:"reduce" default:"kmeans" help:"Choice of the basis: kmeans, kmedian, random, stratified, lda, cholesky, slmc, rs, skfd, cs or eigen, or one with settings: cs(nu=6)."`
 	Regulariser Regulariser   `key:"regulariser" default:"identity" choices:"identity|kernel" help:"Size that is minimised beside the errors: that of the coefficients u (identity), or u'K(Z,Z)u (kernel)."`

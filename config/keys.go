@@ -57,12 +57,16 @@ var (
 func readTags(keys []*key, t reflect.Type, prefix string, at []int) []*key {
 	for i := range t.NumField() {
 		field := t.Field(i)
+		path := append(slices.Clip(at), i)
+		if field.Anonymous {
+			keys = readTags(keys, field.Type, prefix, path)
+			continue
+		}
 		name, ok := field.Tag.Lookup("key")
 		if !ok {
 			continue
 		}
 		name = prefix + name
-		path := append(slices.Clip(at), i)
 		if field.Type.Kind() == reflect.Struct {
 			keys = readTags(keys, field.Type, name+".", path)
 			continue

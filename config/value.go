@@ -146,39 +146,38 @@ func parseNu(text string) (Nu, error) {
 	return Nu(f), nil
 }
 
-// Function is a kernel as text: see kernels.Parse.
+// Function is a kernel as text (kernels.ParseFor), or KernelNone.
 type Function string
 
-const (
-	KernelNone   Function = "none"
-	gaussianAuto Function = "gaussian"
-)
+const KernelNone Function = "none"
 
-// Kernel is the kernel function, or auto for a Gaussian whose γ is chosen. Do not call it on
-// KernelNone.
-func (f Function) Kernel() (k kernels.Kernel, auto bool) {
-	if f == gaussianAuto {
-		return k, true
-	}
-	k, err := kernels.Parse(string(f))
+// Kernel is the kernel for rows of so many features, and whether its γ is to be chosen: see
+// kernels.ParseFor. Do not call it on KernelNone.
+func (f Function) Kernel(features int) (k kernels.Kernel, auto bool) {
+	k, auto, err := kernels.ParseFor(string(f), features)
 	if err != nil {
-		panic(err) // parseFunction checked it
+		panic(err) // UnmarshalText checked it
 	}
-	return k, false
+	return k, auto
 }
 
-func parseFunction(text string) (Function, error) {
-	if f := Function(text); f == KernelNone || f == gaussianAuto {
-		return f, nil
+// UnmarshalText reads a kernel. Numbers get their usual form.
+func (f *Function) UnmarshalText(text []byte) error {
+	k, _, err := kernels.ParseFor(string(text), 1)
+	switch {
+	case string(text) == string(KernelNone), err == nil && !strings.Contains(string(text), "("):
+		*f = Function(text)
+	case err != nil:
+		return fmt.Errorf("want none or a kernel: %w", err)
+	default:
+		*f = Function(k.String())
 	}
-	k, err := kernels.Parse(text)
-	if err == nil && k == kernels.Linear() {
-		err = errors.New("a linear kernel has the planes of none")
-	}
-	if err != nil {
-		return "", fmt.Errorf("want none, gaussian, or a kernel with all its parameters: %w", err)
-	}
-	return Function(k.String()), nil
+	return nil
+}
+
+func parseFunction(text string) (f Function, err error) {
+	err = f.UnmarshalText([]byte(text))
+	return f, err
 }
 
 // Reduce is the method that chooses a basis, as text: see reduce.Parse.

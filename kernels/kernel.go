@@ -214,6 +214,23 @@ func Parse(text string) (Kernel, error) {
 	return k, nil
 }
 
+// ParseFor is Parse for rows of so many features, and reads names without parameters, too:
+// polynomial is (x'z/n + 1)³ and sigmoid tanh(x'z/n) for n features. auto says that the text is
+// gaussian, whose γ is to be chosen; k has 1.
+func ParseFor(text string, features int) (k Kernel, auto bool, err error) {
+	a := 1 / float64(features)
+	switch text {
+	case "gaussian":
+		return Kernel{form: gaussian, a: 1}, true, nil
+	case "polynomial":
+		return Kernel{form: polynomial, a: a, b: 1, degree: 3}, false, nil
+	case "sigmoid":
+		return Kernel{form: sigmoid, a: a}, false, nil
+	}
+	k, err = Parse(text)
+	return k, false, err
+}
+
 // MarshalText is String.
 func (k Kernel) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 

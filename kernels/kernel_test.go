@@ -75,6 +75,28 @@ func TestTextForms(t *testing.T) {
 	}
 }
 
+// A name without parameters is a kernel of so many features; a text of Parse is the same for all.
+func TestNamesAreKernelsOfFeatures(t *testing.T) {
+	for text, want := range map[string]Kernel{
+		"polynomial":                     must(Polynomial(1./7, 1, 3)),
+		"sigmoid":                        must(Sigmoid(1./7, 0)),
+		"gaussian":                       must(Gaussian(1)),
+		"linear":                         Linear(),
+		"polynomial(a=0.5,b=0,degree=2)": must(Polynomial(0.5, 0, 2)),
+		"gaussian(gamma=0.25)":           must(Gaussian(0.25)),
+	} {
+		k, auto, err := ParseFor(text, 7)
+		if err != nil || k != want || auto != (text == "gaussian") {
+			t.Errorf("%s is %v, %v, %v, not %v", text, k, auto, err, want)
+		}
+	}
+	for _, text := range []string{"", "none", "rbf", "gaussian()", "sigmoid(a=1)"} {
+		if k, _, err := ParseFor(text, 7); err == nil {
+			t.Errorf("%q is read as %v", text, k)
+		}
+	}
+}
+
 func TestTextThatIsRefused(t *testing.T) {
 	for text, reason := range map[string]string{
 		"":                                      "the kernels are",

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +16,6 @@ import (
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
 	"streamd/incremental/tuning"
-	"streamd/ingest/wire"
 	"streamd/kernels/basis"
 )
 
@@ -43,8 +40,8 @@ type fitCmd struct {
 	Plain        bool               `help:"Choose nothing: where no other flag says otherwise nu is 1, and planes are neither scaled nor balanced nor refined, as in the thesis and in a daemon without such keys. Without it, and with no number for nu, all of these are auto."`
 	Nu           nuFlag             `placeholder:"NU" help:"Weight ν > 0 of the errors against the size of the plane. auto, the default, tries 2^-20 to 2^20 and takes one that classifies well over the folds (10 without --folds). The accuracy over the same folds then flatters a little. With a number, --standardise, --balanced and --refine are off unless they are given. (default: auto; 1 with --plain, --knowledge, --reduce none, a --refine by programs, or too few rows to choose by)"`
 	Objective    config.Objective   `enum:"accuracy,balanced" default:"accuracy" placeholder:"FIGURE" help:"Figure that auto chooses by: accuracy, the share of rows classified right, or balanced, the mean of the classes' shares, for rare classes that count as much as frequent ones."`
-	Balanced     config.Switch      `xor:"weights" placeholder:"true" help:"Give the rows on each side of a plane half of the weight of all rows. auto, with --nu auto: the better of the two. (default: auto; false with --class-weights or --kernel)"`
-	ClassWeights map[string]float64 `mapsep:"," xor:"weights" placeholder:"A=2,B=1" help:"Weights of classes; the others have 1."`
+	Balanced     config.Switch      `placeholder:"true" help:"Give the rows on each side of a plane half of the weight of all rows. auto, with --nu auto: the better of the two. (default: auto; false with --class-weights or --kernel)"`
+	ClassWeights map[string]float64 `mapsep:"," placeholder:"A=2,B=1" help:"Weights of classes; the others have 1."`
 	Standardise  config.Switch      `placeholder:"true" help:"Solve with every feature scaled to mean 0 and variance 1. auto, with --nu auto: the better of the two. (default: auto; false with --kernel)"`
 	Method       config.Method      `enum:"psvm,means,lasso" default:"psvm" placeholder:"METHOD" help:"How planes are read off the sums: psvm, the proximal support vector machine by least squares; means, the difference of the classes' means, which depends on no nu and needs no linear system; or lasso, least squares and the 1-norm, with few features where nu is small."`
 	Folds        int                `placeholder:"K" help:"Cross-validate: score every row by a model that has not seen its fold, of K."`
@@ -81,7 +78,7 @@ func (c *fitCmd) settle() {
 		c.Nu.value = 1
 	}
 	c.given = settings{c.Standardise, c.Balanced, c.Refine}
-	c.settleRest(c.Nu.auto && !c.Plain && c.Kernel == "" && c.Knowledge == "")
+	c.settleRest(c.Nu.auto && !c.Plain && c.Kernel == config.KernelNone && c.Knowledge == "")
 }
 
 // settings are those that are chosen together with ν; "": not given.
@@ -112,17 +109,10 @@ func switchTo(auto bool) config.Switch {
 // Validate implements kong's interface: its errors are wrong usage.
 func (c *fitCmd) Validate() error {
 	c.settle()
-	missing, err := c.missingFlags.treatment()
-	if err != nil {
+	if _, err := c.treatment(); err != nil {
 		return err
 	}
-	if c.Kernel != "" && (missing.Default == wire.MissingMean || slices.Contains(slices.Collect(maps.Values(missing.Features)), wire.MissingMean)) {
-		return errors.New("--missing: mean does not go with a kernel, whose values change with the mean in no linear way: use indicator or zero")
-	}
-	if err := c.checkKnowledge(); err != nil {
-		return err
-	}
-	if err := c.checkMachine(c.Refine, c.full()); err != nil {
+	if err := c.kernelFlags.check(c.BlockRows != nil || (c.Refine != config.RefineNone || c.Knowledge != "") && c.Nu.auto); err != nil {
 		return err
 	}
 	if c.full() {
@@ -131,21 +121,21 @@ func (c *fitCmd) Validate() error {
 		}
 		c.Regulariser = config.RegulariserKernel
 	}
-	if err := c.kernelFlags.check(c.BlockRows != nil || (c.Refine != config.RefineNone || c.Knowledge != "") && c.Nu.auto); err != nil {
+	spec := c.spec()
+	if faults := spec.Check(); len(faults) > 0 {
+		return asFlags(faults)
+	}
+	if err := c.checkKnowledge(); err != nil {
 		return err
 	}
-	for flag, auto := range map[string]bool{
-		"--standardise": c.Standardise == config.SwitchAuto, "--balanced": c.Balanced == config.SwitchAuto, "--refine": c.Refine == config.RefineAuto,
-	} {
-		if auto && !c.Nu.auto {
-			return fmt.Errorf("%s auto: goes with --nu auto", flag)
-		}
+	if _, err := model.Prices(c.Costs); err != nil {
+		return fmt.Errorf("--costs: %w", err)
 	}
-	if c.Kernel != "" && c.Standardise == config.SwitchAuto {
-		return errors.New("--standardise auto: does not go with --kernel: its features are scaled or not before they get to it")
+	if !(c.Tolerance >= 0) || math.IsInf(c.Tolerance, 0) {
+		return fmt.Errorf("--tolerance %v: must be positive", c.Tolerance)
 	}
-	if err := c.decisionFlags.check(c.Folds > 0 || c.Nu.auto || c.Reduce == reduceAuto); err != nil {
-		return err
+	if c.Tolerance > 0 && !c.full() {
+		return errors.New("--tolerance: goes with --kernel, --reduce none and --refine hinge, the support vector machine of a full kernel")
 	}
 	if rows := c.BlockRows; rows != nil && (*rows < 1 || *rows > maxReplayed) {
 		return fmt.Errorf("--block-rows %d: must be 1 to %d", *rows, maxReplayed)
@@ -153,17 +143,8 @@ func (c *fitCmd) Validate() error {
 	if c.Refine != config.RefineNone && (c.LOO || c.EpsilonSV != nil) {
 		return errors.New("--refine: does not go with --loo and --epsilon-sv, which are of solved planes")
 	}
-	if r := c.Refine; r != config.RefineNone && r != config.RefineHinge && r != config.RefineFull && c.Regulariser == config.RegulariserKernel {
-		return fmt.Errorf("--refine %s: goes with --regulariser identity", r)
-	}
-	if c.Refine == config.RefineUnlabelled && c.Unlabelled != "keep" {
-		return errors.New("--refine unlabelled: goes with --unlabelled keep, since it learns from rows without a label, too")
-	}
 	if c.Method != config.MethodPSVM && (c.LOO || c.EpsilonSV != nil) {
 		return fmt.Errorf("--method %s: does not go with --loo and --epsilon-sv, which are of psvm", c.Method)
-	}
-	if c.Method != config.MethodPSVM && c.Regulariser == config.RegulariserKernel {
-		return fmt.Errorf("--method %s: goes with --regulariser identity", c.Method)
 	}
 	if share := c.EpsilonSV; share != nil && !(*share > 0 && *share < 1) {
 		return fmt.Errorf("--epsilon-sv %v: must be a share of the rows, above 0 and below 1", *share)
@@ -174,16 +155,65 @@ func (c *fitCmd) Validate() error {
 		}
 	}
 	const maxFolds = 1000 // each keeps a state
-	if c.Folds != 0 && (c.Folds < 2 || c.Folds > maxFolds) {
+	if c.Folds < 0 || c.Folds > maxFolds {
 		return fmt.Errorf("--folds %d: must be 2 to %d", c.Folds, maxFolds)
 	}
 	return nil
 }
 
+// spec says what the flags ask for as a daemon's keys would.
+func (c *fitCmd) spec() config.Spec {
+	s := config.DefaultSpec()
+	s.Blocks.Unlabelled, s.Format.Missing, s.Format.MissingFeatures = c.Unlabelled, c.Missing, c.MissingFeatures
+	m, k := &s.Model, &s.Kernel
+	m.Nu = config.Nu(cmp.Or(c.Nu.value, model.FirstNu)) // planes of rules alone have none
+	if c.Nu.auto {
+		m.Nu = config.NuAuto
+	}
+	switch {
+	case c.Mu.auto:
+		m.Mu = config.NuAuto
+	case c.Mu.value > 0:
+		m.Mu = config.Nu(c.Mu.value)
+	}
+	m.Objective, m.Balanced, m.Standardise, m.ClassWeights = c.Objective, c.Balanced, c.Standardise, c.ClassWeights
+	m.Knowledge, m.Method, m.Refine = c.Knowledge, c.Method, c.Refine
+	m.MachineMu, m.MachineEpsilon, m.MachineDelta = c.MachineMu, c.MachineEpsilon, c.MachineDelta
+	m.Calibration, m.Decision, m.Costs = c.Calibration, c.Decision, c.Costs
+	if m.Folds = c.Folds; c.chooses() && c.Folds == 0 {
+		m.Folds = defaultFolds
+	}
+	s.Sample.Rows = c.sampled()
+	k.Function, k.Basis, k.Reduce, k.Regulariser = c.Kernel, given(c.Basis, k.Basis), cmp.Or(config.Reduce(c.Reduce), k.Reduce), cmp.Or(c.Regulariser, k.Regulariser)
+	return s
+}
+
+// chooses says whether something is chosen over folds.
+func (c *fitCmd) chooses() bool { return c.Nu.auto || c.Reduce == reduceAuto }
+
+// asFlags says what does not go together, by the names of flags.
+func asFlags(faults []config.Fault) error {
+	flag := func(key string) string {
+		switch key {
+		case "kernel.function":
+			return "--kernel"
+		case "sample.rows":
+			return "--sample"
+		}
+		return "--" + strings.ReplaceAll(key[strings.LastIndexByte(key, '.')+1:], "_", "-")
+	}
+	name := func(key, value string) string { return strings.TrimSuffix(flag(key)+" "+value, " ") }
+	texts := make([]string, len(faults))
+	for i, f := range faults {
+		texts[i] = name(f.Key, f.Value) + ": " + f.Text(name)
+	}
+	return errors.New(strings.Join(texts, "\n"))
+}
+
 func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	began := time.Now()
 	options := c.featureFlags.options(c.Format)
-	options.Missing, _ = c.missingFlags.treatment() // Validate has checked it
+	options.Missing, _ = c.treatment() // Validate has checked it
 	if err := c.unlabelledFlags.choose(&options); err != nil {
 		return err
 	}
@@ -200,25 +230,20 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 			return err
 		}
 	}
-	if c.byDefault && len(data.features) > mostNeeded && c.Kernel == "" { // there are no sums to choose by
+	if c.byDefault && len(data.features) > mostNeeded && c.Kernel == config.KernelNone { // there are no sums to choose by
 		c.byDefault, c.Nu.autoFlag = false, autoFlag{value: 1}
 		c.settleRest(false)
 	}
-	if (c.Nu.auto || c.Reduce == reduceAuto) && c.Folds == 0 {
+	if c.chooses() && c.Folds == 0 {
 		c.Folds, c.foldsByDefault = defaultFolds, true
 	}
+	spec := c.spec()
 	f := &fit{
 		s: s, data: data, folds: c.Folds, seed: c.Seed,
-		options: incremental.Options{
-			Mean: options.Missing.Means(data.features), Nu: c.Nu.value, Balanced: c.Balanced == config.SwitchOn, ClassWeights: c.ClassWeights, Standardise: c.Standardise == config.SwitchOn,
-			Solver: model.Solver(c.Method),
-		},
-		objective: model.Objective(c.Objective), quick: c.byDefault,
-		refining: model.Refining(c.Refine), method: model.Refiner(c.Refine, c.settings(), nil, c.Kernel != ""),
+		options: model.Options(spec.Model), objective: model.Objective(c.Objective), quick: c.byDefault,
+		refining: model.Refining(c.Refine), method: model.Refiner(c.Refine, c.settings(), nil, c.Kernel != config.KernelNone),
 	}
-	if c.alone() {
-		f.options.Nu = 1 // of planes whose place those of the rules take
-	}
+	f.options.Mean = options.Missing.Means(data.features)
 	if err := c.checkWide(f); err != nil {
 		return err
 	}
@@ -251,10 +276,10 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 		}
 		f.rows = f.blocks.chosen(f.sums.whole, f.method.Unlabelled())
 	}
-	if c.full() || f.wide() && c.Kernel == "" {
+	if c.full() || f.wide() && c.Kernel == config.KernelNone {
 		return c.learnRows(ctx, f, r)
 	}
-	if c.Kernel != "" {
+	if c.Kernel != config.KernelNone {
 		// Features are scaled on their way into the kernel, coordinates are not.
 		f.scaled, f.options.Standardise = f.options.Standardise, false
 		if r.Reduction, err = f.choose(ctx, &c.kernelFlags, c.Nu.auto); err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -20,27 +19,8 @@ import (
 // do.
 type decisionFlags struct {
 	Calibration config.Calibration `enum:"auto,platt,isotonic,softmax,none" default:"auto" placeholder:"CURVE" help:"Curve from values to probabilities, fitted over the --folds: ${enum}. auto is the best of platt, isotonic, given 1000 rows, and softmax, of all planes together, given 3 to 16 classes."`
-	Decision    decision.Kind      `enum:"probability,value,cost" default:"probability" placeholder:"RULE" help:"Rule of labels: the largest probability, given a calibration, the largest value, or the least expected cost. Accuracies are by this rule, over the folds by one that has not seen the fold."`
+	Decision    config.Decision    `enum:"probability,value,cost" default:"probability" placeholder:"RULE" help:"Rule of labels: the largest probability, given a calibration, the largest value, or the least expected cost. Accuracies are by this rule, over the folds by one that has not seen the fold."`
 	Costs       map[string]float64 `mapsep:"," placeholder:"A>B=10" help:"Costs of wrong answers: here 10 for a row of class A that is labelled B. Others cost 1. Goes with --decision cost."`
-}
-
-// check refuses flags that do not go together.
-func (c *decisionFlags) check(folds bool) error {
-	curve := c.Calibration != config.CalibrationAuto && c.Calibration != config.CalibrationNone
-	switch {
-	case curve && !folds:
-		return fmt.Errorf("--calibration %s: goes with --folds", c.Calibration)
-	case c.Decision == decision.Cost && len(c.Costs) == 0:
-		return errors.New("--decision cost: goes with --costs")
-	case c.Decision == decision.Cost && !folds:
-		return errors.New("--decision cost: goes with --folds")
-	case c.Decision != decision.Cost && len(c.Costs) > 0:
-		return errors.New("--costs: goes with --decision cost")
-	}
-	if _, err := model.Prices(c.Costs); err != nil {
-		return fmt.Errorf("--costs: %w", err)
-	}
-	return nil
 }
 
 // Limits of the out-of-fold values that the rule is fitted to: rows, numbers of these rows, and
@@ -53,7 +33,7 @@ const (
 
 // demanding says whether a rule or curves are wanted that take folds.
 func (c *decisionFlags) demanding() bool {
-	return c.Decision == decision.Cost || c.Calibration != config.CalibrationAuto && c.Calibration != config.CalibrationNone
+	return c.Decision == config.DecisionCost || c.Calibration != config.CalibrationAuto && c.Calibration != config.CalibrationNone
 }
 
 // decide calibrates the planes and settles the rule of labels, as a daemon does: on a sample
@@ -63,7 +43,7 @@ func (f *fit) decide(ctx context.Context, c *decisionFlags, r *fitReport) (auc [
 	k := len(f.model.Classes)
 	f.rules = &study.Decided{Rule: decision.ByValue(k)}
 	reason := ""
-	if c.Decision != decision.Value {
+	if c.Decision != config.DecisionValue {
 		reason = "there are no folds"
 	}
 	if f.folds > 0 {
@@ -99,13 +79,13 @@ func (f *fit) decideOn(ctx context.Context, c *decisionFlags, r *fitReport) (auc
 		return nil, "", err
 	case demanded && settled.Failed != nil:
 		return nil, "", settled.Failed
-	case c.Decision == decision.Cost && settled.Unruled:
+	case c.Decision == config.DecisionCost && settled.Unruled:
 		return nil, "", decision.ErrCurves
 	case settled.Unruled && how.Uncalibrated:
 		reason = "--calibration is none"
 	case settled.Unruled:
 		reason = settled.Failed.Error()
-	case settled.Decided.Rule.Kind() != c.Decision:
+	case settled.Decided.Rule.Kind() != decision.Kind(c.Decision):
 		reason = study.EvenReason
 	}
 	if curves := settled.Calibrated; curves != nil {
@@ -138,7 +118,7 @@ func (c *decisionFlags) judging(by tuning.Objective) (study.Judging, error) {
 	prices, err := model.Prices(c.Costs)
 	return study.Judging{
 		Values: mostValues, Curves: model.Curves(c.Calibration), Uncalibrated: c.Calibration == config.CalibrationNone,
-		Decision: study.Decision{Kind: c.Decision, Prices: prices, Objective: by},
+		Decision: study.Decision{Kind: decision.Kind(c.Decision), Prices: prices, Objective: by},
 	}, err
 }
 

@@ -56,7 +56,7 @@ const (
 // full says whether planes are those of the support vector machine of a full kernel. No sums of
 // its coordinates, one for each row, are made.
 func (c *fitCmd) full() bool {
-	return c.Kernel != "" && c.Reduce == "none" && c.Refine == config.RefineHinge && c.Regulariser != config.RegulariserIdentity
+	return c.Kernel != config.KernelNone && c.Reduce == "none" && c.Refine == config.RefineHinge && c.Regulariser != config.RegulariserIdentity
 }
 
 // mostNeeded is the most features of rows that sums are made of.
@@ -76,7 +76,7 @@ func (c *fitCmd) checkWide(f *fit) error {
 		reason = "--block-rows, as in a daemon, needs sums"
 	case c.Knowledge != "":
 		reason = "--knowledge needs sums"
-	case c.Kernel != "" && (c.LOO || c.EpsilonSV != nil), c.Kernel != "" && len(f.options.Mean) == 0:
+	case c.Kernel != config.KernelNone && (c.LOO || c.EpsilonSV != nil), c.Kernel != config.KernelNone && len(f.options.Mean) == 0:
 		return nil // whose sums are those of the coordinates
 	case c.LOO || c.EpsilonSV != nil:
 		reason = "--loo and --epsilon-sv need sums"
@@ -94,7 +94,7 @@ func (c *fitCmd) checkWide(f *fit) error {
 
 // sumless says whether planes are those of a machine that learns from rows alone.
 func (c *fitCmd) sumless() bool {
-	return c.Kernel == "" && slices.Contains([]config.Refine{config.RefineNLP, config.RefineSparse, config.RefineHinge, config.RefineFull}, c.Refine)
+	return c.Kernel == config.KernelNone && slices.Contains([]config.Refine{config.RefineNLP, config.RefineSparse, config.RefineHinge, config.RefineFull}, c.Refine)
 }
 
 // learnRows makes the model of all rows, and the models without each fold, whose values of the
@@ -102,9 +102,9 @@ func (c *fitCmd) sumless() bool {
 func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
 	began := time.Now()
 	from := f.data.path
-	f.scaled, f.options.Standardise = f.options.Standardise, c.Kernel == "" && f.options.Standardise
+	f.scaled, f.options.Standardise = f.options.Standardise, c.Kernel == config.KernelNone && f.options.Standardise
 	most := mostFull
-	if c.Kernel == "" {
+	if c.Kernel == config.KernelNone {
 		most = mostRead
 	}
 	err := f.sample(ctx, most+1)
@@ -125,14 +125,13 @@ func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
 		return err
 	}
 	full := &byRows{fit: f}
-	if c.Kernel != "" {
+	if c.Kernel != config.KernelNone {
 		r.Reduction = &basisReport{Method: c.Reduce, Sample: f.rows.Rows(), vectors: true}
-		kernel, err := c.kernel(len(f.rows.Columns), 1)
-		if err == nil && c.searched() {
-			kernel, err = f.searchGamma(ctx, &c.kernelFlags, c.Nu.auto, r.Reduction)
-		}
-		if err != nil {
-			return fmt.Errorf("choose gamma for %s: %w", from, err)
+		kernel, auto := c.Kernel.Kernel(len(f.rows.Columns))
+		if auto {
+			if kernel, err = f.searchGamma(ctx, &c.kernelFlags, c.Nu.auto, r.Reduction); err != nil {
+				return fmt.Errorf("choose gamma for %s: %w", from, err)
+			}
 		}
 		full.kernel, full.machine = &kernel, svm.SMO{Kernel: kernel, Tolerance: c.Tolerance}
 	} else if machine, ok := svm.Named(string(c.Refine), c.settings()); ok {
@@ -172,7 +171,7 @@ func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
 		return err
 	}
 	r.Refinement = &refinementReport{Method: f.method.String(), Passes: 1, Planes: model.PlaneRefinements(&newton.Result{Model: f.model, Planes: reports})}
-	if c.Kernel != "" {
+	if c.Kernel != config.KernelNone {
 		r.Refinement.Tolerance = cmp.Or(c.Tolerance, svm.DefaultTolerance)
 	}
 	if err := full.hold(ctx, best, fits); err != nil {

@@ -20,13 +20,12 @@ import (
 
 // kernelFlags ask for a nonlinear classifier.
 type kernelFlags struct {
-	Kernel      string             `placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, polynomial for (gamma x·z + 1)^3, sigmoid for tanh(gamma x·z), or a kernel in full, such as polynomial(a=1,b=1,degree=2). With --standardise the features are scaled before they get to the kernel."`
-	Gamma       autoFlag           `placeholder:"VALUE" help:"The kernel's gamma. For a Gaussian, auto takes the one that classifies held-out rows of the sample best: it tries powers of four times the median heuristic, then twice and half the best of them. For other kernels auto is 1 over the number of features. (default: auto)"`
+	Kernel      config.Function    `default:"none" placeholder:"K" help:"Learn in the coordinates K(x, Z) of a basis Z: linear, gaussian, whose gamma is chosen, polynomial for (x·z/n + 1)^3 of n features, sigmoid for tanh(x·z/n), or a kernel in full, such as gaussian(gamma=0.5) or polynomial(a=1,b=1,degree=2). The chosen gamma is the one that classifies held-out rows of the sample best, of powers of four times the median heuristic, then twice and half the best of them. With --standardise the features are scaled before they get to the kernel."`
 	Basis       *int               `placeholder:"T" help:"Points of the basis, at most; with eigen its coordinates. (default: 50)"`
 	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: kmeans or kmedian (centres of each class); stratified, random, lda (forward selection) or cholesky (independent rows) for rows; eigen (leading eigenvectors of 1000 rows); cs (chunking-synthetic), slmc (sparse large margin), rs (reduced set) or skfd (sparse Fisher) for points that need not be rows; none (all rows, of a small file; with --refine hinge those that are support vectors, of up to 50,000 rows). With settings where they are wanted, such as cs(nu=6) or slmc(nu=10): see kernels/README.md. auto compares all but none, each with T, T/2, T/4, … points, by proximal planes on held-out rows of the --folds, at most 2000 of the sample, and takes the fewest points that are no more than one standard error behind the best, neither in correctness nor in squared loss. (default: kmeans)"`
 	ReduceTime  *time.Duration     `placeholder:"TIME" help:"Longest time that --reduce auto compares bases for, in equal shares for the reducers. Then it takes the best so far. (default: 10m)"`
 	SVG         string             `name:"svg" placeholder:"FILE" help:"Draw the correctness of the bases that --reduce auto compares against their size."`
-	Regulariser config.Regulariser `placeholder:"R" help:"Quantity to keep small beside the errors: identity for the coefficients, kernel for u'K(Z,Z)u. (default: identity; kernel with --reduce none and --refine hinge)"`
+	Regulariser config.Regulariser `enum:",identity,kernel" default:"" placeholder:"R" help:"Quantity to keep small beside the errors: identity for the coefficients, kernel for u'K(Z,Z)u. (default: identity; kernel with --reduce none and --refine hinge)"`
 	Sample      *int               `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from, and nu for refined planes. (default: 10000; without a kernel 50000)"`
 }
 
@@ -45,19 +44,15 @@ const (
 
 // check refuses flags that do not go together. There may be a sample also without a kernel.
 func (c *kernelFlags) check(sampled bool) error {
-	if c.Sample != nil && (*c.Sample < 1 || *c.Sample > maxSample) && (c.Kernel != "" || sampled) {
+	if c.Sample != nil && (*c.Sample < 1 || *c.Sample > maxSample) && (c.Kernel != config.KernelNone || sampled) {
 		return fmt.Errorf("--sample %d: must be 1 to %d", *c.Sample, maxSample)
 	}
-	if c.Kernel == "" {
-		if others := (kernelFlags{Sample: c.Sample}); *c != others || c.Sample != nil && !sampled {
-			return errors.New("--gamma, --basis, --reduce, --reduce-time, --svg, --regulariser and --sample go with --kernel")
+	if c.Kernel == config.KernelNone {
+		if c.ReduceTime != nil || c.SVG != "" || c.Sample != nil && !sampled {
+			return errors.New("--reduce-time, --svg and --sample go with --kernel")
 		}
-		return nil
 	}
 	if err := c.checkReduce(); err != nil {
-		return err
-	}
-	if err := anyOf("--regulariser", string(c.Regulariser), string(config.RegulariserIdentity), string(config.RegulariserKernel)); err != nil {
 		return err
 	}
 	if c.Basis != nil && (*c.Basis < 1 || *c.Basis > maxBasis) {
@@ -68,22 +63,6 @@ func (c *kernelFlags) check(sampled bool) error {
 	}
 	if c.Sample != nil && c.Reduce == "none" {
 		return errors.New("--sample: with --reduce none all rows are used")
-	}
-	if strings.Contains(c.Kernel, "(") && c.Gamma != (autoFlag{}) {
-		return fmt.Errorf("--gamma: %s has all its parameters", c.Kernel)
-	}
-	if c.Kernel == "linear" && c.Gamma != (autoFlag{}) {
-		return errors.New("--gamma: the linear kernel has none")
-	}
-	kernel, err := c.kernel(1, 1)
-	if err != nil {
-		return fmt.Errorf("--kernel: %w", err)
-	}
-	if c.Regulariser == config.RegulariserKernel && !kernel.Semidefinite() {
-		return fmt.Errorf("--regulariser kernel: %s is not positive semidefinite", c.Kernel)
-	}
-	if reduce.NeedsSemidefinite(c.Reduce) && !kernel.Semidefinite() {
-		return fmt.Errorf("--reduce %s: %s is not positive semidefinite; take another --reduce", c.Reduce, c.Kernel)
 	}
 	return nil
 }
@@ -103,14 +82,6 @@ func (c *kernelFlags) checkReduce() error {
 	return c.checkAuto()
 }
 
-// anyOf refuses a flag's value that is none of values. An absent flag is fine.
-func anyOf(flag, value string, values ...string) error {
-	if value != "" && !slices.Contains(values, value) {
-		return fmt.Errorf("%s %s: must be one of %s", flag, value, strings.Join(values, ", "))
-	}
-	return nil
-}
-
 // given is the value of a flag, or its default.
 func given[T any](value *T, otherwise T) T {
 	if value == nil {
@@ -124,31 +95,11 @@ func (c *kernelFlags) sampled() int {
 	switch {
 	case c.Reduce == "none":
 		return maxFull + 1 // so that more rows are noticed
-	case c.Kernel == "":
+	case c.Kernel == config.KernelNone:
 		return given(c.Sample, defaultRows)
 	}
 	return given(c.Sample, defaultSample)
 }
-
-// kernel is the kernel for n features. A Gaussian without a γ gets this one.
-func (c *kernelFlags) kernel(n int, gamma float64) (kernels.Kernel, error) {
-	a := 1 / float64(n)
-	if c.Gamma.value > 0 {
-		a, gamma = c.Gamma.value, c.Gamma.value
-	}
-	switch c.Kernel {
-	case "gaussian":
-		return kernels.Gaussian(gamma)
-	case "polynomial":
-		return kernels.Polynomial(a, 1, 3)
-	case "sigmoid":
-		return kernels.Sigmoid(a, 0)
-	}
-	return kernels.Parse(c.Kernel)
-}
-
-// searched says whether γ is searched.
-func (c *kernelFlags) searched() bool { return c.Kernel == "gaussian" && c.Gamma.value == 0 }
 
 // advise adds a remedy to an error about a singular K(Z, Z) in the regulariser.
 func (c *kernelFlags) advise(err error) error {
@@ -241,8 +192,9 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags, tuned bool) (*basisRep
 	if c = &own; auto {
 		c.Reduce = defaultReduce // of no account for γ
 	}
-	kernel, err := c.kernel(len(f.rows.Columns), 1)
-	if err == nil && c.searched() {
+	kernel, searched := c.Kernel.Kernel(len(f.rows.Columns))
+	var err error
+	if searched {
 		if kernel, err = f.searchGamma(ctx, c, tuned, r); err != nil {
 			return nil, fmt.Errorf("choose gamma for %s: %w", f.data.path, err)
 		}

@@ -22,23 +22,15 @@ type knowledgeFlags struct {
 	Mu        autoFlag `placeholder:"MU" help:"Weight of the rules' slack against the size of the plane. At 1 and less, a rule that leaves features without bounds may cost less than a plane. auto, with --nu auto, tries 0.01 to 10000 and takes the one that classifies best over the folds. (default: 10)"`
 }
 
-// check refuses flags that do not go together.
+// checkKnowledge refuses what no daemon has, and what a daemon alone has.
 func (c *fitCmd) checkKnowledge() error {
 	switch {
-	case c.Knowledge == "" && c.Mu != autoFlag{}:
-		return errors.New("--mu: goes with --knowledge")
 	case c.Knowledge == "" && c.alone():
 		return errors.New("--nu 0: goes with --knowledge, since nothing is learned from the rows")
 	case c.Knowledge == "":
 		return nil
-	case c.Mu.auto && !c.Nu.auto:
-		return errors.New("--mu auto: goes with --nu auto")
-	case c.Refine != config.RefineNone && c.Refine != config.RefineSparse:
-		return fmt.Errorf("--knowledge: does not go with --refine %s, whose planes know no rules", c.Refine)
 	case c.Refine == config.RefineSparse && c.BlockRows == nil:
 		return errors.New("--knowledge: has the planes of --refine sparse with rules, unless --block-rows asks for those of a daemon")
-	case c.Method != config.MethodPSVM:
-		return fmt.Errorf("--knowledge: does not go with --method %s, whose planes know no rules", c.Method)
 	case c.LOO || c.EpsilonSV != nil:
 		return errors.New("--knowledge: does not go with --loo and --epsilon-sv, which are of solved planes")
 	case c.BlockRows == nil && c.Regulariser == config.RegulariserKernel:

@@ -1,13 +1,6 @@
 package main
 
-import (
-	"errors"
-	"fmt"
-	"math"
-
-	"streamd/config"
-	"streamd/kernels/svm"
-)
+import "streamd/kernels/svm"
 
 // machineFlags are the parameters of machines that planes are refined by. 0: the usual ones.
 type machineFlags struct {
@@ -19,23 +12,4 @@ type machineFlags struct {
 
 func (c *machineFlags) settings() svm.Settings {
 	return svm.Settings{Mu: c.MachineMu, Epsilon: c.MachineEpsilon, Delta: c.MachineDelta}
-}
-
-// checkMachine refuses parameters that are none, or that a method does not have.
-func (c *machineFlags) checkMachine(how config.Refine, full bool) error {
-	for _, of := range []struct {
-		flag  string
-		value float64
-	}{{"--machine-mu", c.MachineMu}, {"--machine-epsilon", c.MachineEpsilon}, {"--machine-delta", c.MachineDelta}, {"--tolerance", c.Tolerance}} {
-		if !(of.value >= 0) || math.IsInf(of.value, 0) {
-			return fmt.Errorf("%s %v: must be positive", of.flag, of.value)
-		}
-	}
-	if _, ok := svm.Named(string(how), c.settings()); !ok && c.settings() != (svm.Settings{}) {
-		return fmt.Errorf("--refine %s: --machine-mu goes with minimal, features and unlabelled, --machine-epsilon and --machine-delta with nlp", how)
-	}
-	if c.Tolerance > 0 && !full {
-		return errors.New("--tolerance: goes with --kernel, --reduce none and --refine hinge, the support vector machine of a full kernel")
-	}
-	return nil
 }

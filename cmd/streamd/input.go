@@ -81,32 +81,28 @@ func (p namePatterns) Validate() error {
 
 // missingFlags choose the treatment of missing values.
 type missingFlags struct {
-	Missing         string            `enum:"reject,zero,mean,indicator" default:"reject" help:"Missing values: refuse the file, or count them as 0, as the mean of the rows learned from, or as 0 with a feature that marks them."`
-	MissingFeatures map[string]string `mapsep:"," placeholder:"A=mean,B=zero" help:"Features whose missing values are treated otherwise than by --missing."`
+	Missing         config.Missing            `enum:"reject,zero,mean,indicator" default:"reject" help:"Missing values: refuse the file, or count them as 0, as the mean of the rows learned from, or as 0 with a feature that marks them."`
+	MissingFeatures map[string]config.Missing `mapsep:"," placeholder:"A=mean,B=zero" help:"Features whose missing values are treated otherwise than by --missing."`
 }
 
-func (f *missingFlags) treatment() (m wire.Missing, err error) {
-	if m.Default, err = wire.ParseMissing(cmp.Or(f.Missing, wire.MissingReject.String())); err != nil {
-		return m, usagef("--missing: %w", err)
-	}
-	m.Features = make(map[string]wire.MissingPolicy, len(f.MissingFeatures))
+func (f *missingFlags) treatment() (wire.Missing, error) {
 	for name, text := range f.MissingFeatures {
-		if m.Features[name], err = wire.ParseMissing(text); err != nil {
-			return m, usagef("--missing-features %s: %w", name, err)
+		if _, err := wire.ParseMissing(string(text)); err != nil {
+			return wire.Missing{}, usagef("--missing-features %s: %w", name, err)
 		}
 	}
-	return m, nil
+	return model.MissingOf(config.Format{Missing: f.Missing, MissingFeatures: f.MissingFeatures}), nil
 }
 
 // unlabelledFlags choose the treatment of rows without a label.
 type unlabelledFlags struct {
-	Unlabelled     string `enum:"reject,keep" default:"reject" help:"Rows without a label: refuse the file, or keep them. Kept rows count in the rows and the digest, but only --refine unlabelled learns from them, and no accuracy counts them."`
-	UnlabelledText string `placeholder:"TEXT" help:"Label that means a row has none, such as ? or -1. An empty label always does."`
+	Unlabelled     config.Unlabelled `enum:"reject,keep" default:"reject" help:"Rows without a label: refuse the file, or keep them. Kept rows count in the rows and the digest, but only --refine unlabelled learns from them, and no accuracy counts them."`
+	UnlabelledText string            `placeholder:"TEXT" help:"Label that means a row has none, such as ? or -1. An empty label always does."`
 }
 
 // choose puts the treatment into options.
 func (f *unlabelledFlags) choose(o *wire.Options) error {
-	o.KeepUnlabelled, o.UnlabelledText = f.Unlabelled == "keep", f.UnlabelledText
+	o.KeepUnlabelled, o.UnlabelledText = f.Unlabelled == config.UnlabelledKeep, f.UnlabelledText
 	if err := wire.CheckUnlabelledText(f.UnlabelledText); err != nil {
 		return usagef("--unlabelled-text: %w", err)
 	}

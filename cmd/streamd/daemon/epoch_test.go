@@ -612,11 +612,18 @@ func TestOtherConfigurations(t *testing.T) {
 		}
 	}
 	run(map[string]string{"kernel.function": "sigmoid(a=0.01,b=1)"}, with("sigmoid(a=0.01,b=1)"))
-	linear := run(map[string]string{"kernel.function": "none"}, func(s *model.Served) bool { return s.Basis == nil })
+	// A name stands for the kernel of so many features, and a restart keeps its basis.
+	named := fmt.Sprintf("polynomial(a=%v,b=1,degree=3)", 1/float64(len(first.RowFeatures())))
+	chosen := run(map[string]string{"kernel.function": "polynomial"}, with(named))
+	if s := run(nil, with(named)); s.Basis.Map.Digest() != chosen.Basis.Map.Digest() {
+		t.Error("a restart has chosen another basis")
+	}
+	run(map[string]string{"kernel.function": "linear"}, with("linear"))
+	linear := run(map[string]string{"kernel.function": "none", "kernel.basis": "50", "kernel.rows": "1000"}, func(s *model.Served) bool { return s.Basis == nil })
 	if report, err := snapshot.Verify(t.Context(), file, nil); err != nil || !report.OK {
 		t.Errorf("verified as %+v, %v", report, err)
 	}
-	again := run(map[string]string{"kernel.function": "gaussian(gamma=0.1)"}, with("gaussian(gamma=0.1)"))
+	again := run(map[string]string{"kernel.function": "gaussian(gamma=0.1)", "kernel.basis": "6", "kernel.rows": "2400"}, with("gaussian(gamma=0.1)"))
 	if comparable(again) != comparable(first) || linear.Digest == first.Digest {
 		t.Error("the same kernel gives other planes than before")
 	}

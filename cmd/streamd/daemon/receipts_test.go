@@ -1030,7 +1030,7 @@ func TestScopeOfPagesAndBases(t *testing.T) {
 		{time.Hour, gaussian, receipt.Returned, receipt.None, receipt.None},
 		{time.Hour, gaussian, receipt.Served, receipt.None, receipt.None},
 	} {
-		r := receipts{core: &core{cfg: &config.Config{Snapshot: config.Snapshot{Scrub: c.scrub}, Kernel: c.kernel}}}
+		r := receipts{core: &core{cfg: &config.Config{Snapshot: config.Snapshot{Scrub: c.scrub}, Spec: config.Spec{Kernel: c.kernel}}}}
 		want := c.spaces
 		if want != receipt.None {
 			want = receipt.Done

@@ -46,7 +46,7 @@ func learnerOf(cfg *config.Config) *learning.Learner {
 
 // liveConfig is the configuration of a live set with two classes and the given folds.
 func liveConfig(folds int) *config.Config {
-	return &config.Config{Limits: config.Limits{Classes: 2, Features: 1000}, Model: config.Model{Folds: folds}}
+	return &config.Config{Spec: config.Spec{Limits: config.Limits{Classes: 2, Features: 1000}, Model: config.Model{Folds: folds}}}
 }
 
 // Memory stays bounded while the disk is full or slower than the log.

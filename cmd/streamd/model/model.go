@@ -19,6 +19,7 @@
 package model
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -137,6 +138,27 @@ func (s *Served) DecidesBy() *decision.Rule {
 // MethodPSVM is the method of planes that were read off the summed state and not
 // refined (Fung 2003, 2.28 to 2.36).
 const MethodPSVM = "psvm"
+
+// FirstNu is ν until one is chosen, and where none can be chosen.
+const FirstNu = 1
+
+// Options are those of planes that are asked for. A class's weight goes by the name that rows
+// give it.
+func Options(m config.Model) incremental.Options {
+	o := incremental.Options{
+		Nu: cmp.Or(float64(m.Nu), FirstNu), Balanced: m.Balanced == config.SwitchOn, Standardise: m.Standardise == config.SwitchOn, Solver: Solver(m.Method),
+	}
+	if len(m.ClassWeights) > 0 {
+		o.ClassWeights = map[string]float64{}
+	}
+	for label, w := range m.ClassWeights {
+		if class, err := wire.Label(label); err == nil {
+			label = class
+		}
+		o.ClassWeights[label] = w
+	}
+	return o
+}
 
 // Solver reads planes off the sums by a method. It is nil for MethodPSVM.
 func Solver(m config.Method) incremental.Solver {

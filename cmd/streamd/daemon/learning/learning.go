@@ -15,12 +15,8 @@ import (
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/decision"
-	"streamd/ingest/wire"
 	"streamd/retire"
 )
-
-// firstNu is ν until one is chosen, and where none can be chosen.
-const firstNu = 1
 
 // Learner makes models by a configuration. It is immutable.
 type Learner struct {
@@ -53,7 +49,7 @@ func New(cfg *config.Config, values int, log zerolog.Logger) (l *Learner, err er
 
 // newLearner makes a Learner without rules.
 func newLearner(cfg *config.Config, values int, log zerolog.Logger) (l *Learner, err error) {
-	l = &Learner{Config: cfg, Options: modelOptions(cfg.Model), Values: values, Log: log}
+	l = &Learner{Config: cfg, Options: model.Options(cfg.Model), Values: values, Log: log}
 	if l.prices, err = model.Prices(cfg.Model.Costs); err != nil {
 		return nil, fmt.Errorf("model.costs: %w", err)
 	}
@@ -65,26 +61,6 @@ func (l *Learner) With(cfg *config.Config) *Learner {
 	next := *l
 	next.Config = cfg
 	return &next
-}
-
-func modelOptions(m config.Model) incremental.Options {
-	nu := float64(m.Nu)
-	if m.Nu == config.NuAuto {
-		nu = firstNu
-	}
-	o := incremental.Options{
-		Nu: nu, Balanced: m.Balanced == config.SwitchOn, Standardise: m.Standardise == config.SwitchOn, Solver: model.Solver(m.Method),
-	}
-	if len(m.ClassWeights) > 0 {
-		o.ClassWeights = map[string]float64{}
-	}
-	for label, w := range m.ClassWeights {
-		if class, err := wire.Label(label); err == nil {
-			label = class
-		}
-		o.ClassWeights[label] = w
-	}
-	return o
 }
 
 // Refines reports whether planes are refined, or may be.

@@ -48,7 +48,7 @@ func (l *Learner) Reduce(ctx context.Context, view *sample.View, sums *increment
 	if sums != nil {
 		p.Mean, p.Sigma = sums.Scale()
 	}
-	kernel, auto := k.Function.Kernel()
+	kernel, auto := k.Function.Kernel(len(view.Block.Columns))
 	if auto {
 		gamma, err := p.Gamma(ctx)
 		if err != nil {

@@ -61,7 +61,7 @@ func Read(text []byte) (s Settings, err error) {
 // Learner makes models by the settings. missing says what they take that a text does not have. Then
 // the Learner can tell sums and weights, and no model.
 func (s Settings) Learner() (l *Learner, missing, err error) {
-	c := &config.Config{Blocks: s.Blocks, Format: s.Format, Retire: s.Retire, Drift: s.Drift, Model: s.Model, Sample: s.Sample, Kernel: s.Kernel}
+	c := &config.Config{Spec: config.Spec{Blocks: s.Blocks, Format: s.Format, Model: s.Model, Sample: s.Sample, Kernel: s.Kernel}, Retire: s.Retire, Drift: s.Drift}
 	c.Kafka.Topic = s.Topic
 	if l, err = newLearner(c, s.Values, zerolog.Nop()); err != nil {
 		return nil, nil, err

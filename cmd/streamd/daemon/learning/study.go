@@ -176,7 +176,7 @@ func (s *Study) tune(ctx context.Context, y *study.Study, rows *study.Sample) {
 	}
 	t, err := y.Tune(ctx, parts)
 	if err != nil {
-		s.Served.Absent.Tuning = "ν is " + config.Nu(firstNu).String() + ", since none could be chosen: " + err.Error()
+		s.Served.Absent.Tuning = "ν is " + config.Nu(model.FirstNu).String() + ", since none could be chosen: " + err.Error()
 		return
 	}
 	s.Options = y.Options()

@@ -130,7 +130,7 @@ func (l *Set) Switch() {
 
 // Fits reports whether the configuration asks for such a basis.
 func Fits(basis *kernels.Map, wanted *config.Config) bool {
-	kernel, auto := wanted.Kernel.Function.Kernel()
+	kernel, auto := wanted.Kernel.Function.Kernel(len(basis.Point(0)))
 	mean, _ := basis.Scaling()
 	return (basis.Kernel() == kernel || auto && basis.Kernel().Radial()) &&
 		basis.Size() <= wanted.Kernel.Basis && (mean != nil) == (wanted.Model.Standardise == config.SwitchOn)

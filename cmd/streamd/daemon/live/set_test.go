@@ -31,7 +31,7 @@ func roomy(cfg *config.Config) *memory.Budget { return memory.New(cfg, 8<<30) }
 
 // liveConfig is the configuration of a live set with two classes.
 func liveConfig(folds, rows int) *config.Config {
-	return &config.Config{Limits: config.Limits{Classes: 2, Features: 1000}, Model: config.Model{Folds: folds}, Sample: config.Sample{Rows: rows}}
+	return &config.Config{Spec: config.Spec{Limits: config.Limits{Classes: 2, Features: 1000}, Model: config.Model{Folds: folds}, Sample: config.Sample{Rows: rows}}}
 }
 
 // Blocks are added, retired, replaced, taken again and mapped into epochs while saves are

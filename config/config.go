@@ -156,7 +156,7 @@ type Model struct {
 	SolveShare     float64            `key:"solve_share" default:"0.05" above:"0" max:"1" help:"Most of one core's time, while blocks arrive, that solves take: the next begins as soon as blocks have come and the last ones took less."`
 	Folds          int                `key:"folds" default:"5" min:"0" max:"1000" help:"Folds of the live blocks, to judge planes on blocks that they were not fitted on. A fold's sums are as large as the model's. 0: none."`
 	Method         Method             `key:"method" default:"psvm" choices:"psvm|means|lasso" help:"How planes are read off the sums: by least squares (psvm), also with few features (lasso), or as the difference of means (means)."`
-	Refine         Refine             `key:"refine" default:"none" choices:"none|line|full|logistic|auto|hinge|sparse|minimal|features|nlp|unlabelled" help:"Newton steps by rows: along w (line), in all directions (full), of all planes (logistic), the best (auto), or a machine of config/learning.md."`
+	Refine         Refine             `key:"refine" default:"none" choices:"none|line|full|logistic|auto|hinge|sparse|minimal|features|nlp|unlabelled" help:"Newton steps by rows: along w (line), in all directions (full), of all planes (logistic), the best (auto), or see config/learning.md."`
 	MachineMu      float64            `key:"machine_mu" default:"0" help:"Parameter μ of model.refine: minimal (128), features (0.25) and unlabelled. 0: the usual one."`
 	MachineEpsilon float64            `key:"machine_epsilon" default:"0" help:"Parameter ε of model.refine: nlp. 0: the usual one, 0.1."`
 	MachineDelta   float64            `key:"machine_delta" default:"0" help:"Parameter δ of model.refine: nlp, which damps its steps. 0: the usual one, 1e-5."`
@@ -178,7 +178,7 @@ type Sample struct {
 // the features, and the choice of the basis from the sample. With model.standardise: true
 // features are scaled before the kernel.
 type Kernel struct {
-	Function    Function      `key:"function" default:"none" help:"gaussian (gamma is chosen), polynomial, sigmoid, linear, or one in full: gaussian(gamma=0.5), polynomial(a=1,b=1,degree=3), sigmoid(a=1,b=0). none: planes in the features."`
+	Function    Function      `key:"function" default:"none" help:"gaussian (gamma is chosen), polynomial, sigmoid, linear, one in full such as gaussian(gamma=0.5), or none for planes in the features."`
 	Basis       int           `key:"basis" default:"50" min:"1" max:"4096" help:"Most points of the basis, or coordinates with eigen. The memory of a class grows with their square."`
 	Reduce      Reduce        `key:"reduce" default:"kmeans" help:"Choice of the basis: kmeans, kmedian, random, stratified, lda, cholesky, slmc, rs, skfd, cs or eigen, or one with settings: cs(nu=6)."`
 	Regulariser Regulariser   `key:"regulariser" default:"identity" choices:"identity|kernel" help:"Size that is minimised beside the errors: that of the coefficients u (identity), or u'K(Z,Z)u (kernel)."`

@@ -300,7 +300,10 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 			t.Run(name+" "+how, func(t *testing.T) {
 				t.Parallel()
 				flags := copied(flags)
-				flags["blocks.unit"], flags["kernel.basis"], flags["kernel.rows"] = "key", "96", "96"
+				flags["blocks.unit"] = "key"
+				if flags["kernel.function"] != "" {
+					flags["kernel.basis"], flags["kernel.rows"] = "96", "96"
+				}
 				flags["retire.header"] = lawHeader
 				topic := topic(t, 1)
 				folder := t.TempDir()

@@ -125,6 +125,7 @@ type replaying struct {
 	withdrawn map[string]incremental.Position
 	parted    []int64 // receipts of other live sets than the topic gives
 	foreign   []int64 // Replayed.Foreign, unless offsets are gone
+	holes     int64   // offsets below those read that the log lacks between others
 	r         *Replayed
 }
 
@@ -333,6 +334,10 @@ func (p *replaying) readAll(ctx context.Context, topic topicReader, saved *snaps
 		more, err := topic.Read(ctx, ranges, func(ctx context.Context, b *kafka.Batch) error {
 			telling.Lock()
 			read += int64(len(b.Records))
+			p.holes -= int64(len(b.Records))
+			for _, r := range b.Refused {
+				p.holes -= r.Last + 1 - r.First
+			}
 			progress(read, all)
 			telling.Unlock()
 			return d.intake.Deliver(ctx, b)
@@ -419,6 +424,7 @@ func (p *replaying) advance(to map[int]int64) (ranges []kafka.Range) {
 	for partition, from := range p.next {
 		if next := min(to[partition], p.end[partition]); from < next {
 			ranges = append(ranges, kafka.Range{Partition: partition, From: from, To: next})
+			p.holes += next - from // less what is read there
 			p.next[partition] = next
 		}
 	}
@@ -452,9 +458,19 @@ func (p *replaying) stop(c *cut, from map[int]int64) error {
 	case same && also:
 		p.r.Compared++
 	default:
-		p.parted = append(p.parted, c.leaves[0].receipt)
+		p.differs(&p.parted, c.leaves[0].receipt)
 	}
 	return nil
+}
+
+// differs notes a receipt that the topic does not bear out, unless former values of keys may be
+// missing there: a compacted topic gives no live set on the way.
+func (p *replaying) differs(all *[]int64, number int64) {
+	if p.holes > 0 && p.cfg.Blocks.Unit == config.UnitKey {
+		p.unplaced(number, "the log lacks offsets below its own, as after a compaction")
+		return
+	}
+	*all = append(*all, number)
 }
 
 // has reports whether the topic gives this live set.
@@ -481,7 +497,7 @@ func (p *replaying) leaveOut(c *cut) error {
 		}
 	}
 	if foreign && len(c.former) == 0 {
-		p.foreign = append(p.foreign, of.receipt)
+		p.differs(&p.foreign, of.receipt)
 	}
 	if _, err := p.intake.EndBlocks(p.background, func(id string) bool { return ids[id] }); err != nil {
 		return err
@@ -516,7 +532,7 @@ func (p *replaying) move(c *cut) {
 			}
 		}
 		if foreign && len(c.former) == 0 {
-			p.foreign = append(p.foreign, of.receipt)
+			p.differs(&p.foreign, of.receipt)
 		}
 	}
 }
@@ -525,7 +541,8 @@ func (p *replaying) move(c *cut) {
 // not compared: it can lack those of blocks that left later.
 func (p *replaying) judge() {
 	defer func() {
-		slices.SortFunc(p.r.Unplaced, func(a, b Unplaced) int { return cmp.Compare(a.Receipt, b.Receipt) })
+		slices.SortStableFunc(p.r.Unplaced, func(a, b Unplaced) int { return cmp.Compare(a.Receipt, b.Receipt) })
+		p.r.Unplaced = slices.Compact(p.r.Unplaced)
 	}()
 	if len(p.r.Gone) == 0 {
 		if p.r.Foreign = p.foreign; len(p.parted) > 0 {
@@ -533,7 +550,7 @@ func (p *replaying) judge() {
 		}
 		return
 	}
-	for _, number := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(p.parted, p.foreign)))) {
+	for _, number := range slices.Concat(p.parted, p.foreign) {
 		p.unplaced(number, "Kafka no longer has all records below its offsets")
 	}
 }

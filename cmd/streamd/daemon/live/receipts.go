@@ -316,7 +316,7 @@ func (l *Set) TakeDepartures() (departures []Departure) {
 	r := &l.receipts
 	now := l.Side()
 	last, passing := r.provable()
-	excluded := l.excluded(last)
+	excluded := l.excluded()
 	var proved [receipt.Kinds][]receipt.Item
 	for i, m := range last {
 		proved[m.kind] = append(proved[m.kind], i)
@@ -354,7 +354,7 @@ func (l *Set) TakeDepartures() (departures []Departure) {
 
 // excluded lists the blocks that were withdrawn since the last save, are so still, and whose
 // present contents no proof shows as withdrawn. Their items have no value.
-func (l *Set) excluded(last map[receipt.Item]move) map[receipt.Item]move {
+func (l *Set) excluded() map[receipt.Item]move {
 	r, all := &l.receipts, map[receipt.Item]move{}
 	for id, was := range r.withdrew {
 		e, _ := l.ledger.Find(id)
@@ -362,8 +362,8 @@ func (l *Set) excluded(last map[receipt.Item]move) map[receipt.Item]move {
 			continue
 		}
 		key := r.keyOf(&e)
-		if in, had := r.tree.GetIn(r.kept, key); had && in == was && last[in].kind == receipt.Withdrawn {
-			continue
+		if in, had := r.tree.GetIn(r.kept, key); had && in == was {
+			continue // a proof shows it
 		}
 		all[receipt.Item{Key: key}] = move{receipt.Excluded, size{e.Rows, e.Time}, false}
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"streamd/ingest/wire"
+	"streamd/kernels/rules"
+	"streamd/kernels/rules/document"
 	"streamd/retire"
 	"streamd/retire/receipt"
 )
@@ -48,13 +50,13 @@ func (l *loader) checkHTTP() {
 	}
 	for _, host := range h.Hosts {
 		if !hostPattern.MatchString(host) {
-			l.fault("http.hosts", "%s: want a host name without a scheme or a port", quoted(host))
+			l.fault("http.hosts", "%s: want a host name without a scheme or a port", document.Quoted(host))
 		}
 	}
 	for _, origin := range h.CORSOrigins {
 		u, err := url.Parse(origin)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Scheme+"://"+u.Host != origin || strings.ToLower(origin) != origin {
-			l.fault("http.cors_origins", "%s: want an origin as browsers write it, such as https://board.example", quoted(origin))
+			l.fault("http.cors_origins", "%s: want an origin as browsers write it, such as https://board.example", document.Quoted(origin))
 		}
 	}
 
@@ -71,7 +73,7 @@ func (l *loader) checkHTTP() {
 	needs("http.tls.clients", len(tls.Clients) > 0, "http.tls.client_ca_file", tls.ClientCAFile != "")
 	for _, name := range slices.Sorted(maps.Keys(tls.Clients)) {
 		if tls.Clients[name] == "" {
-			l.fault("http.tls.clients", "%s has no role", quoted(name))
+			l.fault("http.tls.clients", "%s has no role", document.Quoted(name))
 		}
 	}
 }
@@ -87,9 +89,9 @@ func (l *loader) checkKafka() {
 	for _, broker := range c.Kafka.Brokers {
 		host, _, _ := net.SplitHostPort(broker)
 		if problem := badAddress(broker, 1); problem != "" {
-			l.fault("kafka.brokers", "%s: %s", quoted(broker), problem)
+			l.fault("kafka.brokers", "%s: %s", document.Quoted(broker), problem)
 		} else if host == "" {
-			l.fault("kafka.brokers", "%s: has no host", quoted(broker))
+			l.fault("kafka.brokers", "%s: has no host", document.Quoted(broker))
 		}
 	}
 	switch topic := byName["kafka.topic"]; {
@@ -104,7 +106,7 @@ func (l *loader) checkKafka() {
 		case c.DeadLetters.Topic == c.Kafka.Topic:
 			l.fault("dead_letters.topic", "is the topic that is read; dead letters would be read again")
 		case !validTopic(c.DeadLetters.Topic) && validTopic(c.Kafka.Topic):
-			l.fault("dead_letters.topic", "%s is not a topic's name: want at most 249 letters, digits or . _ -", quoted(c.DeadLetters.Topic))
+			l.fault("dead_letters.topic", "%s is not a topic's name: want at most 249 letters, digits or . _ -", document.Quoted(c.DeadLetters.Topic))
 		}
 	}
 
@@ -164,18 +166,18 @@ func (l *loader) checkFormat() {
 	for _, name := range f.Features {
 		switch {
 		case name == f.Label || name == f.Weight:
-			l.fault("format.features", "%s is the label or the weight", quoted(name))
+			l.fault("format.features", "%s is the label or the weight", document.Quoted(name))
 		case seen[name]:
-			l.fault("format.features", "%s is named twice", quoted(name))
+			l.fault("format.features", "%s is named twice", document.Quoted(name))
 		}
 		seen[name] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.MissingFeatures)) {
 		switch {
 		case name == f.Label || name == f.Weight:
-			l.fault("format.missing_features", "%s is the label or the weight", quoted(name))
+			l.fault("format.missing_features", "%s is the label or the weight", document.Quoted(name))
 		case len(f.Features) > 0 && !slices.Contains(f.Features, name):
-			l.fault("format.missing_features", "%s is not in format.features", quoted(name))
+			l.fault("format.missing_features", "%s is not in format.features", document.Quoted(name))
 		}
 	}
 	for _, pattern := range f.Ignore {
@@ -185,7 +187,7 @@ func (l *loader) checkFormat() {
 		}
 		for _, name := range f.Features {
 			if wire.Matches([]string{pattern}, name) {
-				l.fault("format.ignore", "%s matches %s, which is in format.features", quoted(pattern), quoted(name))
+				l.fault("format.ignore", "%s matches %s, which is in format.features", document.Quoted(pattern), document.Quoted(name))
 			}
 		}
 	}
@@ -198,7 +200,7 @@ func (l *loader) checkSpec() {
 		l.fault("model.name", "want 1 to 64 letters, digits or . _ -")
 	}
 	if m.Knowledge != "" {
-		if _, err := LoadRules(m.Knowledge); err != nil {
+		if _, err := rules.Load(m.Knowledge); err != nil {
 			l.fault("model.knowledge", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 	}
@@ -226,7 +228,7 @@ func (l *loader) checkRetire() {
 	case r.Topic == l.config.DeadLetters.Topic:
 		l.fault("retire.topic", "is the topic of dead letters: records that retire blocks need one of their own")
 	case !validTopic(r.Topic):
-		l.fault("retire.topic", "%s is not a topic's name: want at most 249 letters, digits or . _ -", quoted(r.Topic))
+		l.fault("retire.topic", "%s is not a topic's name: want at most 249 letters, digits or . _ -", document.Quoted(r.Topic))
 	}
 	if u := l.config.Blocks.Unit; r.Header != "" && u != UnitMessage && u != UnitKey && !l.bad["blocks.unit"] {
 		l.fault("retire.header", "goes with blocks.unit: message or key: the records of a gathered block can have many values")
@@ -277,7 +279,7 @@ func (l *loader) checkReceipts() {
 		_, key, err := ParseWitness(text)
 		switch {
 		case err != nil:
-			l.fault(name, "%s: %v", quoted(text), err)
+			l.fault(name, "%s: %v", document.Quoted(text), err)
 		case seen[key.Name()]:
 			l.fault(name, "%s is named twice", key.Name())
 		default:

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"streamd/kernels/rules/document"
 )
 
 // envPrefix begins the name of every environment variable.
@@ -179,7 +181,7 @@ func names(of func(*key) string) []string {
 
 // unknown is the advice on a flag or a name in the file that is no key.
 func unknown(kind, name string, withSections bool) string {
-	return "unknown " + kind + didYouMean(suggestKeys(name, withSections))
+	return "unknown " + kind + document.DidYouMean(suggestKeys(name, withSections))
 }
 
 // suggestKeys returns the keys that an unknown name may stand for: those that end in it,
@@ -199,7 +201,7 @@ func suggestKeys(name string, withSections bool) []string {
 	if len(same) > 0 {
 		return same
 	}
-	return nearest(name, candidates)
+	return document.Nearest(name, candidates)
 }
 
 // item is one scalar of a value as it was written: the value itself, an element of a list or
@@ -278,7 +280,7 @@ func (k *key) decode(items []item) (reflect.Value, []fault) {
 			case it.name == "":
 				faults = append(faults, fault{it, "an entry has no name"})
 			case m.MapIndex(name).IsValid():
-				faults = append(faults, fault{it, quoted(it.name) + " is given twice"})
+				faults = append(faults, fault{it, document.Quoted(it.name) + " is given twice"})
 			}
 			m.SetMapIndex(name, scalar(k.typ.Elem(), it))
 		}
@@ -293,7 +295,7 @@ func (k *key) isChoice(text string) error {
 	if slices.Contains(k.choices, text) {
 		return nil
 	}
-	return fmt.Errorf("want %s%s", oneOf(k.choices), didYouMean(nearest(text, k.choices)))
+	return fmt.Errorf("want %s%s", document.OneOf(k.choices), document.DidYouMean(document.Nearest(text, k.choices)))
 }
 
 // less compares two numbers of one type.

@@ -2,8 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -12,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"streamd/kernels/rules/document"
 )
 
 // Sources are the inputs of Load.
@@ -23,11 +23,8 @@ type Sources struct {
 	NoTopic      bool              // kafka.topic may be empty, since the caller reads and writes other topics
 }
 
-// maxFile bounds the configuration file, and maxSecret the file of a secret, in bytes.
-const (
-	maxFile   = 1 << 20
-	maxSecret = 1 << 12
-)
+// maxSecret bounds the file of a secret, in bytes.
+const maxSecret = 1 << 12
 
 // Load reads and checks the configuration. The error is an *Error.
 func Load(from Sources) (*Config, error) {
@@ -49,12 +46,12 @@ func Load(from Sources) (*Config, error) {
 }
 
 func (l *loader) file(name string, required bool) {
-	data, err := readBounded(name, maxFile)
+	data, err := document.ReadFile(name, document.MaxFile)
 	if errors.Is(err, fs.ErrNotExist) && !required {
 		return
 	}
 	if err != nil {
-		l.problems = append(l.problems, Problem{Source: name, Message: err.Error()})
+		l.problems = append(l.problems, document.Problem{Source: name, Message: err.Error()})
 		l.spoil("")
 		return
 	}
@@ -66,31 +63,6 @@ func (l *loader) file(name string, required bool) {
 	for _, s := range settings {
 		l.set(s)
 	}
-}
-
-// readBounded reads a small file. Its errors do not repeat the name.
-func readBounded(name string, most int64) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("cannot open: %w", bare(err))
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err != nil {
-		return nil, fmt.Errorf("cannot read: %w", bare(err))
-	}
-	if int64(len(data)) > most {
-		return nil, fmt.Errorf("larger than %s", Size(most))
-	}
-	return data, nil
-}
-
-func bare(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	return err
 }
 
 // serviceLink matches the variables that Kubernetes sets in every pod for a service named
@@ -113,7 +85,7 @@ func (l *loader) environment(env []string) {
 	}
 	known := names(func(k *key) string { return k.Env })
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		l.problems = append(l.problems, Problem{Source: name, Key: name, Message: "unknown variable" + didYouMean(nearest(name, known))})
+		l.problems = append(l.problems, document.Problem{Source: name, Key: name, Message: "unknown variable" + document.DidYouMean(document.Nearest(name, known))})
 	}
 }
 
@@ -125,7 +97,7 @@ func (l *loader) flags(given map[string]string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if byName[name] == nil {
-			l.problems = append(l.problems, Problem{
+			l.problems = append(l.problems, document.Problem{
 				Source:  "--" + name,
 				Key:     name,
 				Message: unknown("flag", name, false),
@@ -165,7 +137,7 @@ func (l *loader) secret(name string, want *regexp.Regexp) Secret {
 	if file == "" || l.bad[name] {
 		return Secret{}
 	}
-	data, err := readBounded(file, maxSecret)
+	data, err := document.ReadFile(file, maxSecret)
 	if err != nil {
 		l.fault(name, "%v", err)
 		return Secret{}

@@ -15,9 +15,10 @@ import (
 	"strings"
 	"testing"
 
-	"streamd/kernels/reduce"
-
 	"pgregory.net/rapid"
+
+	"streamd/kernels/reduce"
+	"streamd/kernels/rules/document"
 )
 
 var update = flag.Bool("update", false, "write the golden files and streamd.example.yaml")
@@ -42,7 +43,7 @@ func load(t testing.TB, from Sources) *Config {
 }
 
 // problems loads sources that must fail and returns the problems.
-func problems(t testing.TB, from Sources) []Problem {
+func problems(t testing.TB, from Sources) []document.Problem {
 	t.Helper()
 	c, err := Load(from)
 	var all *Error
@@ -140,8 +141,8 @@ func drawText(rt *rapid.T, k *key, label string) string {
 	}
 }
 
-// document writes values of the environment as a YAML file.
-func document(k *key, text string) string {
+// written writes values of the environment as a YAML file.
+func written(k *key, text string) string {
 	items, err := k.split(text)
 	if err != nil {
 		panic(err)
@@ -178,7 +179,7 @@ func TestPrecedence(t *testing.T) {
 				l := newLoader()
 				winner, from := 0, origin{}
 				if given&1 != 0 {
-					settings, problems := parseYAML("file.yaml", []byte(document(k, texts[1])))
+					settings, problems := parseYAML("file.yaml", []byte(written(k, texts[1])))
 					if len(settings) != 1 || len(problems) != 0 {
 						rt.Fatalf("the file gives %v and %v", settings, problems)
 					}
@@ -258,11 +259,11 @@ func TestProblemFields(t *testing.T) {
 		Env:   []string{"STREAMD_LIMITS_ROWS=-1"},
 		Flags: map[string]string{"workers": "x"},
 	})
-	want := []Problem{
-		{file, 3, 3, "kafka.broker", "", "unknown key; did you mean kafka.brokers?"},
-		{file, 5, 7, "model.nu", "much", "want a finite number in decimal digits, such as 0.5 or 1e-3, or auto"},
-		{"STREAMD_LIMITS_ROWS", 0, 0, "limits.rows", "-1", "want at least 1"},
-		{"--workers", 0, 0, "workers", "x", "want a whole number in decimal digits"},
+	want := []document.Problem{
+		{Source: file, Line: 3, Column: 3, Key: "kafka.broker", Message: "unknown key; did you mean kafka.brokers?"},
+		{Source: file, Line: 5, Column: 7, Key: "model.nu", Value: "much", Message: "want a finite number in decimal digits, such as 0.5 or 1e-3, or auto"},
+		{Source: "STREAMD_LIMITS_ROWS", Key: "limits.rows", Value: "-1", Message: "want at least 1"},
+		{Source: "--workers", Key: "workers", Value: "x", Message: "want a whole number in decimal digits"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)
@@ -276,8 +277,8 @@ func TestFileTroubles(t *testing.T) {
 	for _, test := range []struct{ file, want string }{
 		{missing, "cannot open: no such file"},
 		{t.TempDir(), "cannot read: is a directory"},
-		{write(t, "large.yaml", strings.Repeat("# comment\n", maxFile/10+1)), "larger than 1MiB"},
-		{write(t, "wide.yaml", "model: {class_weights: {"+strings.Repeat("a: 1, ", maxTokens/4)+"}}"), "more than 32768 words"},
+		{write(t, "large.yaml", strings.Repeat("# comment\n", document.MaxFile/10+1)), "larger than 1024 KiB"},
+		{write(t, "wide.yaml", "model: {class_weights: {"+strings.Repeat("a: 1, ", document.MaxTokens/4)+"}}"), "more than 32768 words"},
 		{write(t, "deep.yaml", "kafka: "+strings.Repeat("[", 1000)), "nested too deeply"},
 		{write(t, "dashes.yaml", strings.Repeat("- ", 10000)), "nested too deeply"},
 		{write(t, "stairs.yaml", stairs(300)), "nested too deeply"},
@@ -365,7 +366,7 @@ func TestSecrets(t *testing.T) {
 		"":                               "the file is empty",
 		"\n":                             "the file is empty",
 		"one\ntwo\n":                     "characters that the secret cannot have",
-		strings.Repeat("x", maxSecret+1): "larger than 4KiB",
+		strings.Repeat("x", maxSecret+1): "larger than 4 KiB",
 	} {
 		from.Flags["kafka.sasl.password_file"] = write(t, "password", content)
 		got := problems(t, from)
@@ -522,7 +523,7 @@ func writeExample(out *bytes.Buffer) {
 			help += " Required."
 		}
 		if strings.Contains(k.Type, "|") {
-			help += " One of " + oneOf(strings.Split(k.Type, "|")) + "."
+			help += " One of " + document.OneOf(strings.Split(k.Type, "|")) + "."
 		}
 		for _, line := range wrapped(help, 76-len(indent)) {
 			fmt.Fprintf(out, "%s# %s\n", indent, line)

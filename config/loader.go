@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+
+	"streamd/kernels/rules/document"
 )
 
 // setting is a key's value in one source.
@@ -16,7 +18,7 @@ type setting struct {
 
 type loader struct {
 	config   *Config
-	problems []Problem
+	problems []document.Problem
 	bad      map[string]bool // keys with a reported problem, whose consequences are not reported
 	noTopic  bool            // see Sources.NoTopic
 }
@@ -44,7 +46,7 @@ func (l *loader) text(k *key, origin origin, text string) {
 	items, err := k.split(text)
 	if err != nil {
 		l.bad[k.Name] = true
-		l.problems = append(l.problems, Problem{Source: origin.Source, Key: k.Name, Value: text, Message: err.Error()})
+		l.problems = append(l.problems, document.Problem{Source: origin.Source, Key: k.Name, Value: text, Message: err.Error()})
 		return
 	}
 	l.set(setting{key: k, origin: origin, items: items})
@@ -54,7 +56,7 @@ func (l *loader) set(s setting) {
 	value, faults := s.key.decode(s.items)
 	for _, f := range faults {
 		l.bad[s.key.Name] = true
-		p := Problem{Source: s.origin.Source, Line: f.line, Column: f.column, Key: s.key.Name, Value: f.text, Message: f.message}
+		p := document.Problem{Source: s.origin.Source, Line: f.line, Column: f.column, Key: s.key.Name, Value: f.text, Message: f.message}
 		if f.name != "" {
 			p.Key += "." + f.name
 		}
@@ -72,7 +74,7 @@ func (l *loader) fault(name, format string, args ...any) {
 		return
 	}
 	origin := l.config.origins[name]
-	p := Problem{Source: origin.Source, Line: origin.Line, Column: origin.Column, Key: name, Message: fmt.Sprintf(format, args...)}
+	p := document.Problem{Source: origin.Source, Line: origin.Line, Column: origin.Column, Key: name, Message: fmt.Sprintf(format, args...)}
 	if k := byName[name]; origin.Source != "" && k.typ.Kind() != reflect.Slice && k.typ.Kind() != reflect.Map {
 		p.Value = formatScalar(k.in(l.config))
 	}

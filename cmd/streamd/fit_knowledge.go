@@ -13,6 +13,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/study"
 	"streamd/kernels/basis"
+	"streamd/kernels/rules"
 	"streamd/kernels/svm"
 )
 
@@ -46,7 +47,7 @@ func (c *fitCmd) alone() bool { return !c.Nu.auto && c.Nu.value == 0 }
 
 // knowledge is the rules of a fit.
 type knowledge struct {
-	rules   []config.Rule
+	rules   []rules.Rule
 	machine svm.Knowledge
 	anyMu   bool // μ is to be chosen
 	// sums says that the planes are those of model.Rules, as in a daemon, and refined by refine.
@@ -60,7 +61,7 @@ type knowledge struct {
 
 // know reads the rules, once the classes are known.
 func (c *fitCmd) know(ctx context.Context, f *fit) error {
-	rules, err := config.LoadRules(c.Knowledge)
+	rules, err := rules.Load(c.Knowledge)
 	if err != nil {
 		return err
 	}

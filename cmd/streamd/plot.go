@@ -10,7 +10,7 @@ import (
 
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/plot"
-	"streamd/config"
+	"streamd/kernels/rules"
 )
 
 // plotCmd draws the regions of a classifier.
@@ -81,7 +81,7 @@ func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
 
 // sets returns the sets of the rules.
 func (c *plotCmd) sets(ctx context.Context, by *model.Classifier) (sets []plot.Set, err error) {
-	rules, err := config.LoadRules(c.Knowledge)
+	rules, err := rules.Load(c.Knowledge)
 	if err != nil {
 		return nil, err
 	}

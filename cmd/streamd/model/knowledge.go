@@ -13,6 +13,7 @@ import (
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
 	"streamd/kernels"
+	"streamd/kernels/rules"
 	"streamd/kernels/svm"
 )
 
@@ -47,16 +48,16 @@ type Rules struct {
 
 // binding is the rules of a file for the features of the last rows.
 type binding struct {
-	file *config.Rules
+	file *rules.Rules
 
 	mutex sync.Mutex // guards the rest
 	of    []string
-	bound []config.Rule
+	bound []rules.Rule
 	err   error
 }
 
 // NewRules makes Rules with the weight μ of their slack.
-func NewRules(file *config.Rules, mu float64) *Rules {
+func NewRules(file *rules.Rules, mu float64) *Rules {
 	return &Rules{Mu: mu, binding: &binding{file: file}}
 }
 
@@ -174,7 +175,7 @@ func Alone(problem error, features []string, o incremental.Options) (*incrementa
 	return m, nil
 }
 
-func sets(rules []config.Rule) (sets []svm.Set) {
+func sets(rules []rules.Rule) (sets []svm.Set) {
 	for _, rule := range rules {
 		sets = append(sets, rule.Set)
 	}
@@ -182,7 +183,7 @@ func sets(rules []config.Rule) (sets []svm.Set) {
 }
 
 // bind returns the rules of the classes, for planes of some coordinates.
-func (r *Rules) bind(coordinates, classes []string) ([]config.Rule, error) {
+func (r *Rules) bind(coordinates, classes []string) ([]rules.Rule, error) {
 	features := coordinates
 	if r.in != nil {
 		features = r.features
@@ -195,7 +196,7 @@ func (r *Rules) bind(coordinates, classes []string) ([]config.Rule, error) {
 		// Binding takes a moment, which is bounded by the limits of a file.
 		b.bound, b.err = b.file.Bind(context.Background(), features, nil)
 	}
-	var known []config.Rule
+	var known []rules.Rule
 	for _, rule := range b.bound {
 		if slices.Contains(classes, rule.Class) {
 			known = append(known, rule)

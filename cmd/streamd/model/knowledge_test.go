@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"streamd/config"
 	"streamd/incremental"
 	"streamd/kernels"
+	"streamd/kernels/rules"
 )
 
-func rules(t *testing.T, text string) *Rules {
+func rulesOf(t *testing.T, text string) *Rules {
 	t.Helper()
-	file, err := config.ParseRules("rules.yaml", []byte(text))
+	file, err := rules.Parse("rules.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func rules(t *testing.T, text string) *Rules {
 
 // Without rows the rules make the model, for the features that there are, or those that they name.
 func TestRulesAlone(t *testing.T) {
-	r := rules(t, "rules: [{when: b >= 5, then: yes}, {when: b <= 0, then: no}, {name: third, when: a >= 1, then: maybe}]")
+	r := rulesOf(t, "rules: [{when: b >= 5, then: yes}, {when: b <= 0, then: no}, {name: third, when: a >= 1, then: maybe}]")
 	o := incremental.Options{Nu: 1, Solver: r}
 	for _, features := range [][]string{nil, {"z", "b", "a"}} {
 		m, err := Alone(incremental.ErrClasses, features, o)
@@ -58,7 +58,7 @@ func TestRulesAlone(t *testing.T) {
 	if m, err := Alone(other, nil, o); m != nil || !errors.Is(err, other) {
 		t.Errorf("%v, %v", m, err)
 	}
-	one := rules(t, "rules: [{when: b >= 5, then: yes}]")
+	one := rulesOf(t, "rules: [{when: b >= 5, then: yes}]")
 	if _, err := Alone(incremental.ErrClasses, nil, incremental.Options{Nu: 1, Solver: one}); !errors.Is(err, incremental.ErrClasses) {
 		t.Errorf("rules of one class: %v", err)
 	}
@@ -75,7 +75,7 @@ func TestRulesAlone(t *testing.T) {
 
 // A rule of a class without rows counts when the class has some.
 func TestRulesOfLiveClasses(t *testing.T) {
-	r := rules(t, "rules: [{when: a >= 5, then: yes}, {when: a <= -50, then: maybe}]")
+	r := rulesOf(t, "rules: [{when: a >= 5, then: yes}, {when: a <= -50, then: maybe}]")
 	plane := func(classes ...string) []float64 {
 		z, err := r.Plane(&incremental.Program{Class: "yes", Classes: classes, Features: []string{"a"}, Matrix: make([]float64, 3), Right: make([]float64, 2)}, 1)
 		if err != nil {

@@ -12,18 +12,18 @@ import (
 
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/plot"
-	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/decision"
 	"streamd/incremental/gram"
 	"streamd/incremental/parallel"
 	"streamd/kernels"
+	"streamd/kernels/rules"
 	"streamd/kernels/svm"
 )
 
 // ruleSets reads rules over the features of a set.
 func ruleSets(ctx context.Context, text string, s *set) ([]svm.Set, error) {
-	rules, err := config.ParseRules("rules.yaml", []byte(text))
+	rules, err := rules.Parse("rules.yaml", []byte(text))
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"streamd/config"
 	"streamd/incremental"
+	"streamd/kernels/rules/document"
 )
 
 // Rules of promoters that want two letters at one position are named, with the group of the
@@ -18,7 +18,7 @@ func TestPromoterRules(t *testing.T) {
 	s := &set{features: incremental.DefaultFeatures(228), classes: []string{"-1", "1"}}
 	text, names := promoterKnowledge(true, func(string) bool { return true })
 	_, err := ruleSets(context.Background(), text, s)
-	var all *config.Error
+	var all *document.Error
 	if !errors.As(err, &all) || len(names) != 64 {
 		t.Fatalf("%d rules: %v", len(names), err)
 	}

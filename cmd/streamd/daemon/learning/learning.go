@@ -15,6 +15,7 @@ import (
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/decision"
+	"streamd/kernels/rules"
 	"streamd/retire"
 )
 
@@ -35,7 +36,7 @@ func New(cfg *config.Config, values int, log zerolog.Logger) (l *Learner, err er
 	if err != nil || cfg.Model.Knowledge == "" {
 		return l, err
 	}
-	rules, err := config.LoadRules(cfg.Model.Knowledge)
+	rules, err := rules.Load(cfg.Model.Knowledge)
 	if err != nil {
 		return nil, fmt.Errorf("model.knowledge: %w", err)
 	}

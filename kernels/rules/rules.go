@@ -1,26 +1,5 @@
-package config
-
-import (
-	"cmp"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-	"slices"
-	"strconv"
-	"strings"
-
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/token"
-
-	"streamd/incremental"
-	"streamd/kernels/lp"
-	"streamd/kernels/svm"
-)
-
-// Rules are what is known of the classes beside the rows: each rule says that all rows that meet
-// its conditions belong to a class. Its set is polyhedral (Fung 2003, chapter 3). A file of
-// rules:
+// Package rules reads what is known of the classes beside the rows: each rule says that all rows
+// that meet its conditions belong to a class. Its set is polyhedral (Fung 2003, chapter 3). A file:
 //
 //	within: [0, 1]               # bounds of features that a rule does not name
 //	one-of:                      # of each group one feature is 1, and the others are 0
@@ -37,6 +16,28 @@ import (
 // Without within, nothing is said of features that a rule does not name. A comparison has sums of
 // features with factors on both sides, and <=, >= or =, since a set has its border. Names that
 // are not letters, digits, _ and dots are written in backquotes: `mean radius` >= 3.
+package rules
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+
+	"streamd/incremental"
+	"streamd/kernels/lp"
+	"streamd/kernels/rules/document"
+	"streamd/kernels/svm"
+)
+
+// Rules are those of a file.
 type Rules struct {
 	source string
 	digest [sha256.Size]byte // of the text
@@ -80,28 +81,28 @@ type Rule struct {
 	Texts []string
 }
 
-// LoadRules reads a file of rules. The error is an *Error.
-func LoadRules(file string) (*Rules, error) {
-	data, err := readBounded(file, maxFile)
+// Load reads a file of rules. The error is a *document.Error.
+func Load(file string) (*Rules, error) {
+	data, err := document.ReadFile(file, document.MaxFile)
 	if err != nil {
-		return nil, &Error{Problems: []Problem{{Source: file, Message: err.Error()}}}
+		return nil, &document.Error{Problems: []document.Problem{{Source: file, Message: err.Error()}}}
 	}
-	return ParseRules(file, data)
+	return Parse(file, data)
 }
 
-// ParseRules reads rules from a text. The error is an *Error.
-func ParseRules(source string, data []byte) (*Rules, error) {
-	r := &rulesReader{yamlReader: yamlReader{source: source}, rules: &Rules{source: source, digest: sha256.Sum256(data)}}
-	root := r.document(data)
-	if root == nil && r.problems == nil {
-		r.report(&token.Position{Line: 1, Column: 1}, "", "has no rules; want rules: and a list")
+// Parse reads rules from a text. The error is a *document.Error.
+func Parse(source string, data []byte) (*Rules, error) {
+	r := &rulesReader{Reader: document.Reader{Source: source}, rules: &Rules{source: source, digest: sha256.Sum256(data)}}
+	root := r.Root(data)
+	if root == nil && r.Problems == nil {
+		r.Report(&token.Position{Line: 1, Column: 1}, "", "has no rules; want rules: and a list")
 	}
 	if root != nil {
 		r.file(root)
 	}
-	if r.problems != nil {
-		slices.SortStableFunc(r.problems, inOrder)
-		return nil, &Error{Problems: r.problems}
+	if r.Problems != nil {
+		slices.SortStableFunc(r.Problems, document.Problem.Compare)
+		return nil, &document.Error{Problems: r.Problems}
 	}
 	return r.rules, nil
 }
@@ -111,7 +112,7 @@ func (r *Rules) Digest() string { return hex.EncodeToString(r.digest[:]) }
 
 // rulesReader reads the keys of a file of rules.
 type rulesReader struct {
-	yamlReader
+	document.Reader
 	rules *Rules
 }
 
@@ -119,7 +120,7 @@ type rulesReader struct {
 func (r *rulesReader) keys(prefix string, node ast.Node, names []string, visit func(name, key string, value ast.Node)) {
 	mapping, ok := node.(*ast.MappingNode)
 	if !ok {
-		r.report(start(node), strings.TrimSuffix(prefix, "."), "want keys and values: %s; found %s", oneOf(names), describe(node))
+		r.Report(document.Start(node), strings.TrimSuffix(prefix, "."), "want keys and values: %s; found %s", document.OneOf(names), document.Describe(node))
 		return
 	}
 	first := map[string]int{}
@@ -127,9 +128,9 @@ func (r *rulesReader) keys(prefix string, node ast.Node, names []string, visit f
 		name, at := entry.Key.GetToken().Value, entry.Key.GetToken().Position
 		switch line, twice := first[name]; {
 		case !slices.Contains(names, name):
-			r.report(at, prefix+shown(name), "unknown key; the keys are %s%s", oneOf(names), didYouMean(nearest(name, names)))
+			r.Report(at, prefix+document.Shown(name), "unknown key; the keys are %s%s", document.OneOf(names), document.DidYouMean(document.Nearest(name, names)))
 		case twice:
-			r.report(at, prefix+name, "given twice; first in line %d", line)
+			r.Report(at, prefix+name, "given twice; first in line %d", line)
 		default:
 			first[name] = at.Line
 			visit(name, prefix+name, entry.Value)
@@ -153,12 +154,12 @@ func (r *rulesReader) file(root ast.Node) {
 		}
 	})
 	if _, ok := root.(*ast.MappingNode); ok && !found {
-		r.report(start(root), "rules", "missing; want rules: and a list")
+		r.Report(document.Start(root), "rules", "missing; want rules: and a list")
 	}
 	seen := map[string]bool{}
 	for _, rule := range r.rules.rules {
 		if seen[rule.name] {
-			r.report(rule.at, rule.key+".name", "%s is the name of an earlier rule, too", quoted(rule.name))
+			r.Report(rule.at, rule.key+".name", "%s is the name of an earlier rule, too", document.Quoted(rule.name))
 		}
 		seen[rule.name] = true
 	}
@@ -169,9 +170,9 @@ func (r *rulesReader) list(key string, node ast.Node, most int) []ast.Node {
 	list, ok := node.(*ast.SequenceNode)
 	switch {
 	case !ok || len(list.Values) == 0:
-		r.report(start(node), key, "want a list; found %s", describe(node))
+		r.Report(document.Start(node), key, "want a list; found %s", document.Describe(node))
 	case len(list.Values) > most:
-		r.report(start(list.Values[most]), key, "more than %d elements", most)
+		r.Report(document.Start(list.Values[most]), key, "more than %d elements", most)
 	default:
 		return list.Values
 	}
@@ -182,7 +183,7 @@ func (r *rulesReader) list(key string, node ast.Node, most int) []ast.Node {
 func (r *rulesReader) text(key string, node ast.Node) (text string, ok bool) {
 	switch node := node.(type) {
 	case *ast.MappingNode, *ast.SequenceNode, *ast.NullNode:
-		r.report(start(node), key, "want a single value; found %s", describe(node))
+		r.Report(document.Start(node), key, "want a single value; found %s", document.Describe(node))
 		return "", false
 	case *ast.LiteralNode:
 		text = node.Value.Value
@@ -190,7 +191,7 @@ func (r *rulesReader) text(key string, node ast.Node) (text string, ok bool) {
 		text = node.GetToken().Value
 	}
 	if text == "" {
-		r.report(start(node), key, "is empty")
+		r.Report(document.Start(node), key, "is empty")
 	}
 	return text, text != ""
 }
@@ -202,7 +203,7 @@ func (r *rulesReader) number(key string, node ast.Node) (number float64, ok bool
 	}
 	number, err := strconv.ParseFloat(text, 64)
 	if err != nil || number-number != 0 {
-		r.report(start(node), key, "want a finite number; found %s", quoted(text))
+		r.Report(document.Start(node), key, "want a finite number; found %s", document.Quoted(text))
 		return 0, false
 	}
 	return number, true
@@ -211,7 +212,7 @@ func (r *rulesReader) number(key string, node ast.Node) (number float64, ok bool
 func (r *rulesReader) box(key string, node ast.Node) *box {
 	bounds := r.list(key, node, 2)
 	if len(bounds) == 1 {
-		r.report(start(node), key, "want two bounds, such as [0, 1]")
+		r.Report(document.Start(node), key, "want two bounds, such as [0, 1]")
 	}
 	if len(bounds) != 2 {
 		return nil
@@ -219,37 +220,37 @@ func (r *rulesReader) box(key string, node ast.Node) *box {
 	low, ok := r.number(key, bounds[0])
 	high, also := r.number(key, bounds[1])
 	if ok && also && low > high {
-		r.report(start(node), key, "the lower bound %v is above the upper bound %v", low, high)
+		r.Report(document.Start(node), key, "the lower bound %v is above the upper bound %v", low, high)
 	}
 	return &box{low, high}
 }
 
 func (r *rulesReader) groups(key string, node ast.Node) {
-	const mostMembers = maxTokens // the text is no longer
+	const mostMembers = document.MaxTokens // the text is no longer
 	member := map[string]int{}
 	for i, node := range r.list(key, node, mostMembers) {
 		key := fmt.Sprintf("%s[%d]", key, i+1)
-		g := group{at: start(node)}
+		g := group{at: document.Start(node)}
 		for _, node := range r.list(key, node, mostMembers) {
 			name, ok := r.text(key, node)
 			if !ok {
 				continue
 			}
 			if line, twice := member[name]; twice {
-				r.report(start(node), key, "the feature %s is in a group already, in line %d", quoted(name), line)
+				r.Report(document.Start(node), key, "the feature %s is in a group already, in line %d", document.Quoted(name), line)
 			}
-			member[name] = start(node).Line
+			member[name] = document.Start(node).Line
 			g.names = append(g.names, name)
 		}
 		if len(g.names) == 1 {
-			r.report(g.at, key, "want at least two features")
+			r.Report(g.at, key, "want at least two features")
 		}
 		r.rules.groups = append(r.rules.groups, g)
 	}
 }
 
 func (r *rulesReader) rule(key string, node ast.Node) {
-	rule := rule{at: start(node), key: key, name: fmt.Sprintf("rule %d", len(r.rules.rules)+1), weight: 1, within: r.rules.within}
+	rule := rule{at: document.Start(node), key: key, name: fmt.Sprintf("rule %d", len(r.rules.rules)+1), weight: 1, within: r.rules.within}
 	r.keys(key+".", node, []string{"name", "when", "then", "weight", "within"}, func(name, key string, value ast.Node) {
 		switch name {
 		case "name":
@@ -258,26 +259,26 @@ func (r *rulesReader) rule(key string, node ast.Node) {
 			}
 		case "when":
 			if text, ok := r.text(key, value); ok {
-				rule.whenAt = start(value)
+				rule.whenAt = document.Start(value)
 				var err error
 				if rule.when, err = parseWhen(text); err != nil {
-					r.report(rule.whenAt, key, "%s", err)
+					r.Report(rule.whenAt, key, "%s", err)
 				}
 			}
 		case "then":
 			if text, ok := r.text(key, value); ok {
-				rule.then, rule.thenAt = text, start(value)
+				rule.then, rule.thenAt = text, document.Start(value)
 				if x, err := strconv.ParseFloat(text, 64); err == nil && x-x == 0 {
 					rule.then = incremental.NumberLabel(x)
 				}
 				if err := incremental.CheckLabel(text); err != nil {
-					r.report(rule.thenAt, key, "%s", err)
+					r.Report(rule.thenAt, key, "%s", err)
 				}
 			}
 		case "weight":
 			if weight, ok := r.number(key, value); ok {
 				if rule.weight = weight; !(weight > 0) {
-					r.report(start(value), key, "want a number above 0; found %v", weight)
+					r.Report(document.Start(value), key, "want a number above 0; found %v", weight)
 				}
 			}
 		case "within":
@@ -294,8 +295,8 @@ func (r *rulesReader) rule(key string, node ast.Node) {
 // required reports a key of a rule that is not there.
 func (r *rulesReader) required(rule *rule, name string, at *token.Position) {
 	key := rule.key + "." + name
-	if at == nil && !slices.ContainsFunc(r.problems, func(p Problem) bool { return p.Key == key }) {
-		r.report(rule.at, key, "missing")
+	if at == nil && !slices.ContainsFunc(r.Problems, func(p document.Problem) bool { return p.Key == key }) {
+		r.Report(rule.at, key, "missing")
 	}
 }
 
@@ -327,7 +328,7 @@ func (r *Rules) Classes() []string {
 }
 
 // Bind returns the rules as sets over features. Classes are those of the rows; nil: they are not
-// known yet. The error is an *Error: it names unknown features and classes, and rules that no
+// known yet. The error is a *document.Error: it names unknown features and classes, and rules that no
 // row can satisfy with the conditions that contradict each other.
 func (r *Rules) Bind(ctx context.Context, features, classes []string) ([]Rule, error) {
 	b := binder{rules: r, features: features, number: make(map[string]int, len(features))}
@@ -349,7 +350,7 @@ func (r *Rules) Bind(ctx context.Context, features, classes []string) ([]Rule, e
 	for i := range r.rules {
 		rule := &r.rules[i]
 		if classes != nil && !slices.Contains(classes, rule.then) {
-			b.report(rule.thenAt, rule.key+".then", "no row has the class %s; the classes are %s%s", quoted(rule.then), listed(classes), didYouMean(nearest(rule.then, classes)))
+			b.report(rule.thenAt, rule.key+".then", "no row has the class %s; the classes are %s%s", document.Quoted(rule.then), listed(classes), document.DidYouMean(document.Nearest(rule.then, classes)))
 		}
 		if rule.within != nil {
 			if total += 2 * len(features); total > maxBounds {
@@ -359,7 +360,7 @@ func (r *Rules) Bind(ctx context.Context, features, classes []string) ([]Rule, e
 		}
 		bound = append(bound, b.rule(rule, oneOf))
 	}
-	if b.problems != nil {
+	if b.Problems != nil {
 		return nil, b.fail()
 	}
 	for i := range bound {
@@ -376,10 +377,10 @@ func (r *Rules) Bind(ctx context.Context, features, classes []string) ([]Rule, e
 					texts = append(texts, fmt.Sprintf("the group of line %d", r.groups[g].at.Line))
 				}
 			}
-			b.report(r.rules[i].whenAt, r.rules[i].key+".when", "no row can satisfy %s: %s contradict each other", quoted(bound[i].Name), strings.Join(texts, ", "))
+			b.report(r.rules[i].whenAt, r.rules[i].key+".when", "no row can satisfy %s: %s contradict each other", document.Quoted(bound[i].Name), strings.Join(texts, ", "))
 		}
 	}
-	if b.problems != nil {
+	if b.Problems != nil {
 		return nil, b.fail()
 	}
 	return bound, nil
@@ -389,23 +390,23 @@ type binder struct {
 	rules    *Rules
 	features []string
 	number   map[string]int
-	problems []Problem
+	Problems []document.Problem
 }
 
 func (b *binder) report(at *token.Position, key, format string, args ...any) {
-	b.problems = append(b.problems, Problem{Source: b.rules.source, Line: at.Line, Column: at.Column, Key: key, Message: fmt.Sprintf(format, args...)})
+	b.Problems = append(b.Problems, document.Problem{Source: b.rules.source, Line: at.Line, Column: at.Column, Key: key, Message: fmt.Sprintf(format, args...)})
 }
 
 func (b *binder) fail() error {
-	slices.SortStableFunc(b.problems, inOrder)
-	return &Error{Problems: b.problems}
+	slices.SortStableFunc(b.Problems, document.Problem.Compare)
+	return &document.Error{Problems: b.Problems}
 }
 
 func (b *binder) feature(at *token.Position, key, name string) (int, bool) {
 	j, ok := b.number[name]
 	if !ok {
 		const compared = 1000 // features; more take too long
-		b.report(at, key, "no feature has the name %s%s", quoted(name), didYouMean(nearest(name, b.features[:min(len(b.features), compared)])))
+		b.report(at, key, "no feature has the name %s%s", document.Quoted(name), document.DidYouMean(document.Nearest(name, b.features[:min(len(b.features), compared)])))
 	}
 	return j, ok
 }

@@ -1,4 +1,4 @@
-package config
+package document
 
 import (
 	"strconv"
@@ -6,9 +6,9 @@ import (
 	"unicode"
 )
 
-// nearest returns the candidates with the fewest edits from name, if these are few for its
+// Nearest returns the candidates with the fewest edits from name, if these are few for its
 // length.
-func nearest(name string, candidates []string) []string {
+func Nearest(name string, candidates []string) []string {
 	const longest = 64 // bytes; bounds the work for a hostile file
 	if len(name) > longest {
 		return nil
@@ -50,7 +50,8 @@ func edits(a, b string) int {
 	return row[len(b)]
 }
 
-func didYouMean(names []string) string {
+// DidYouMean asks for a few names, if there are some.
+func DidYouMean(names []string) string {
 	const most = 3 // more are no hint
 	if len(names) == 0 || len(names) > most {
 		return ""
@@ -58,13 +59,14 @@ func didYouMean(names []string) string {
 	return "; did you mean " + strings.Join(names, " or ") + "?"
 }
 
-func oneOf(choices []string) string {
+// OneOf lists two choices or more: a, b or c.
+func OneOf(choices []string) string {
 	last := len(choices) - 1
 	return strings.Join(choices[:last], ", ") + " or " + choices[last]
 }
 
-// quoted is the text between quotes, cut to a length that identifies it.
-func quoted(text string) string {
+// Quoted is the text between quotes, cut to a length that identifies it.
+func Quoted(text string) string {
 	const most = 80 // characters
 	if head := []rune(text); len(head) > most {
 		return strconv.Quote(string(head[:most])) + "..."
@@ -72,10 +74,10 @@ func quoted(text string) string {
 	return strconv.Quote(text)
 }
 
-// shown is the text itself unless it would break the line.
-func shown(text string) string {
+// Shown is the text itself unless it would break the line.
+func Shown(text string) string {
 	if len(text) > 256 || strings.ContainsFunc(text, unicode.IsControl) {
-		return quoted(text)
+		return Quoted(text)
 	}
 	return text
 }

@@ -1,4 +1,4 @@
-package config
+package rules
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"streamd/kernels/lp"
+	"streamd/kernels/rules/document"
 	"streamd/kernels/svm"
 )
 
@@ -29,7 +30,7 @@ var doctorsFeatures = []string{"lymph", "tumor", "age", "red", "green", "deep bl
 
 func bind(t *testing.T, text string, features, classes []string) ([]Rule, error) {
 	t.Helper()
-	r, err := ParseRules("rules.yaml", []byte(text))
+	r, err := Parse("rules.yaml", []byte(text))
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func TestBadRules(t *testing.T) {
 		{rule("x + y >= 3") + "    within: [0, 1]\n" + "  - when: x >= 1 and y >= 1 and x + y <= 1" + rest, `rules[2].when: no row can satisfy "rule 2": x >= 1, y >= 1, x + y <= 1 contradict`},
 	} {
 		_, err := bind(t, c.text, []string{"x", "y", "z", "lymph"}, []string{"a", "b"})
-		var all *Error
+		var all *document.Error
 		if !errors.As(err, &all) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s\ngave %v\nwant %s", c.text, err, c.want)
 		}
@@ -122,10 +123,10 @@ func TestBadRules(t *testing.T) {
 			t.Errorf("%s: %v has no place", c.text, err)
 		}
 	}
-	if _, err := LoadRules("testdata/no such file"); err == nil || !strings.Contains(err.Error(), "no such file: cannot open") {
+	if _, err := Load("testdata/no such file"); err == nil || !strings.Contains(err.Error(), "no such file: cannot open") {
 		t.Error(err)
 	}
-	if _, err := ParseRules("rules.yaml", []byte("rules:\n"+strings.Repeat("  - {when: x >= 1, then: a}\n", maxRules+1))); err == nil || !strings.Contains(err.Error(), "1002:") {
+	if _, err := Parse("rules.yaml", []byte("rules:\n"+strings.Repeat("  - {when: x >= 1, then: a}\n", maxRules+1))); err == nil || !strings.Contains(err.Error(), "1002:") {
 		t.Error(err)
 	}
 }
@@ -137,7 +138,7 @@ func FuzzRules(f *testing.F) {
 	f.Add([]byte("rules: [{when: -x + 2*y - 3 >= 1e-3*z and y = x, then: 1}]"))
 	f.Add([]byte("one-of: [[x, y]]\nrules: [{when: x >= 1 and y >= 1, then: a, within: [-1, 1]}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := ParseRules("rules.yaml", data)
+		r, err := Parse("rules.yaml", data)
 		if err != nil {
 			return
 		}
@@ -169,7 +170,7 @@ func FuzzRules(f *testing.F) {
 			return
 		}
 		bound, err := r.Bind(context.Background(), names, nil)
-		var all *Error
+		var all *document.Error
 		if err != nil && !errors.As(err, &all) && !errors.Is(err, lp.ErrNotConverged) {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package config
+package rules
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"streamd/kernels/rules/document"
 )
 
 // parseWhen reads the conditions of a rule:
@@ -78,7 +80,7 @@ func (p *whenParser) next() error {
 	case first == '`':
 		end := strings.IndexByte(p.rest[1:], '`')
 		if end < 1 {
-			return fmt.Errorf("after %s a name and a closing backquote are missing", quoted(p.rest))
+			return fmt.Errorf("after %s a name and a closing backquote are missing", document.Quoted(p.rest))
 		}
 		p.name = p.rest[1 : 1+end]
 		take(end+2, featureToken)
@@ -102,7 +104,7 @@ func (p *whenParser) next() error {
 	case strings.ContainsRune("=+-*", first):
 		take(size, signToken)
 	default:
-		return fmt.Errorf("%s begins with neither a number, a feature nor a sign; write names like `this one` in backquotes", quoted(p.rest))
+		return fmt.Errorf("%s begins with neither a number, a feature nor a sign; write names like `this one` in backquotes", document.Quoted(p.rest))
 	}
 	return nil
 }
@@ -140,7 +142,7 @@ func (p *whenParser) unexpected(want string) error {
 	if p.token == "" {
 		return fmt.Errorf("want %s; found the end", want)
 	}
-	return fmt.Errorf("want %s; found %s", want, quoted(p.token+p.rest))
+	return fmt.Errorf("want %s; found %s", want, document.Quoted(p.token+p.rest))
 }
 
 // comparison reads a comparison, or the two of low <= sum <= high.
@@ -221,7 +223,7 @@ func (p *whenParser) sum() (linear, error) {
 		case numberToken:
 			var err error
 			if value, err = strconv.ParseFloat(p.token, 64); err != nil {
-				return s, fmt.Errorf("%s is not a finite number", quoted(p.token))
+				return s, fmt.Errorf("%s is not a finite number", document.Quoted(p.token))
 			}
 		default:
 			return s, p.unexpected("a number or a feature")
@@ -263,7 +265,7 @@ func compare(left linear, relation string, right linear) (comparison, error) {
 	}
 	for _, term := range c.terms {
 		if math.Abs(term.factor) > math.MaxFloat64 {
-			return c, fmt.Errorf("the factor of %s is too large", quoted(term.feature))
+			return c, fmt.Errorf("the factor of %s is too large", document.Quoted(term.feature))
 		}
 	}
 	if math.Abs(c.bound) > math.MaxFloat64 {

@@ -328,8 +328,8 @@ func (r *Rules) Classes() []string {
 }
 
 // Bind returns the rules as sets over features. Classes are those of the rows; nil: they are not
-// known yet. The error is a *document.Error: it names unknown features and classes, and rules that no
-// row can satisfy with the conditions that contradict each other.
+// known yet. The error is a *document.Error: it names unknown features and classes, and rules
+// that no row can satisfy with the conditions that contradict each other.
 func (r *Rules) Bind(ctx context.Context, features, classes []string) ([]Rule, error) {
 	b := binder{rules: r, features: features, number: make(map[string]int, len(features))}
 	for j, name := range features {

@@ -17,9 +17,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// MaxTokens and maxDepth bound a document. The parser's time grows with the square of a mapping's length, and it recurses into nested
-// values. A configuration is far below these bounds, and a file at either bound takes a
-// fraction of a second.
+// MaxTokens and maxDepth bound a document. The parser's time grows with the square of a
+// mapping's length, and it recurses into nested values. A configuration is far below these bounds,
+// and a file at either bound takes a fraction of a second.
 const (
 	MaxTokens = 1 << 15
 	maxDepth  = 32

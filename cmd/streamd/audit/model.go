@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 
@@ -84,8 +85,8 @@ func (p *ModelReport) check(ctx context.Context, path string, served *Served) er
 	if saved.Learning == nil {
 		return errors.New("it has no settings of the model: no daemon has saved them")
 	}
-	a := &again{store: store, served: served, report: p}
 	settings, err := learning.Read(saved.Learning)
+	a := &again{store: store, served: served, report: p, processor: settings.Processor}
 	var missing error
 	if err == nil {
 		a.learner, missing, err = settings.Learner()
@@ -118,13 +119,14 @@ func (p *ModelReport) check(ctx context.Context, path string, served *Served) er
 
 // again makes a model again.
 type again struct {
-	store    *snapshot.Store
-	served   *Served
-	report   *ModelReport
-	learner  *learning.Learner
-	set      *live.Set
-	weighted *live.Weighted // nil without a half-life
-	partial  int            // blocks of which the sample has some rows only
+	store     *snapshot.Store
+	served    *Served
+	report    *ModelReport
+	learner   *learning.Learner
+	set       *live.Set
+	weighted  *live.Weighted // nil without a half-life
+	processor string         // of the daemon
+	partial   int            // blocks of which the sample has some rows only
 }
 
 // open restores the live set, and brings its sample and its weights up to date.
@@ -194,7 +196,7 @@ func (a *again) settings(s learning.Settings, receipts int64) error {
 	if err != nil {
 		return err
 	}
-	s.Features = a.set.Features().Names()
+	s.Features, s.Processor = a.set.Features().Names(), ""
 	if leaf.Settings != sha256.Sum256(s.Text()) {
 		a.report.unchecked("settings: they are those that the snapshot states, and receipt %d has the hash of others: they have changed since", receipts-1)
 		return nil
@@ -298,6 +300,8 @@ func (a *again) model(ctx context.Context, missing error) (made *model.Served, s
 		state("they are refined on the rows of the log")
 	case of == "":
 		a.report.unchecked("that no choice was made: the model says that no study had ended when it was served")
+	case a.processor != runtime.GOARCH:
+		state(fmt.Sprintf("they were made on %s, and this program runs on %s, where functions such as exp have other bits", a.processor, runtime.GOARCH))
 	case of != next.SumsDigest() && refined:
 		return nil, nil, fmt.Errorf("the model says that its planes were refined for the sums %s, and it is of the sums %s", of, next.SumsDigest())
 	case of != next.SumsDigest():

@@ -350,7 +350,7 @@ func (d *Daemon) restore(o Options) (err error) {
 	}
 	d.intake.CountRetired(retired)
 	d.saver.info.MadeAt = saved.SavedAt
-	d.saver.learning = d.learner.Settings(nil).Text()
+	d.saver.learning = d.learner.Saved()
 	d.saver.unsettled = len(saved.Entries) > 0 && !bytes.Equal(saved.Learning, d.saver.learning)
 	if d.saver.missed = saved.Missed; saved.Missed > 0 {
 		d.log.Warn().Str("file", path).Int64("missed", saved.Missed).Time("last", saved.LastRetired).Msg("the snapshot lacks retirements")

@@ -38,7 +38,7 @@ type saver struct {
 	info         httpapi.SnapshotInfo // of the last save
 	problem      error                // of the last save
 	missed       int64                // explicit retirements that the snapshot lacks
-	learning     []byte               // the learner's settings without the features
+	learning     []byte               // the learner's settings
 	unsettled    bool                 // the snapshot has other ones
 	begun, saved int64                // numbers of the last save that has begun, and of the last that succeeded, since the start
 

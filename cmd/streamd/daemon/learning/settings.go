@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/rs/zerolog"
 
@@ -13,7 +14,8 @@ import (
 )
 
 // Settings is everything that determines a model beside the live blocks. A receipt's leaf has the
-// SHA-256 of the text, and the snapshot has the text without the features, which it has anyway.
+// SHA-256 of the text. The snapshot has the text without the features, which it has anyway, and
+// with the processor.
 type Settings struct {
 	Algorithm int           `json:"algorithm"`
 	Topic     string        `json:"topic"`
@@ -27,6 +29,9 @@ type Settings struct {
 	Sample    config.Sample `json:"sample"`
 	Kernel    config.Kernel `json:"kernel"`
 	Values    int           `json:"held_out_values"` // most decision values of held-out rows, by limits.memory
+	// GOARCH of the program that made the model. Elsewhere functions such as exp have other bits,
+	// of which refinement and curves are made. Empty in a leaf.
+	Processor string `json:"processor,omitempty"`
 }
 
 // Settings are the settings of models in features.
@@ -37,6 +42,13 @@ func (l *Learner) Settings(features []string) Settings {
 		Blocks: c.Blocks, Format: c.Format, Retire: c.Retire, Drift: c.Drift,
 		Model: c.Model, Rules: l.Rules, Sample: c.Sample, Kernel: c.Kernel, Values: l.Values,
 	}
+}
+
+// Saved is the text for the snapshot.
+func (l *Learner) Saved() []byte {
+	s := l.Settings(nil)
+	s.Processor = runtime.GOARCH
+	return s.Text()
 }
 
 // Text is the text of the settings.

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"maps"
+	"math"
 	"net"
 	"net/url"
 	"regexp"
@@ -38,6 +39,26 @@ func (l *loader) check() {
 	if l.config.Snapshot.File == "" {
 		l.fault("snapshot.file", "want a file name; the state is not kept without one")
 	}
+}
+
+// Check checks some sections of a configuration that was not loaded, but saved by another program,
+// as Load checks them; of the other sections it takes the defaults. It reads no file. The error is
+// an *Error.
+func (c *Config) Check(sections ...string) error {
+	l := newLoader()
+	l.noTopic = true
+	for _, k := range table {
+		if section, _, _ := strings.Cut(k.Name, "."); slices.Contains(sections, section) {
+			l.set(setting{key: k, items: k.items(k.in(c))})
+		}
+	}
+	l.config.Model.Knowledge = ""
+	l.config.Limits.Features, l.config.Limits.Classes = math.MaxInt, math.MaxInt
+	l.check()
+	if len(l.problems) > 0 {
+		return &Error{l.problems, l.config.Log}
+	}
+	return nil
 }
 
 func (l *loader) checkHTTP() {

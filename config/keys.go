@@ -238,6 +238,23 @@ func (k *key) split(text string) ([]item, error) {
 	return items, nil
 }
 
+// items are those that decode makes a value of.
+func (k *key) items(v reflect.Value) (items []item) {
+	switch k.typ.Kind() {
+	case reflect.Slice:
+		for i := range v.Len() {
+			items = append(items, item{text: formatScalar(v.Index(i))})
+		}
+		return items
+	case reflect.Map:
+		for _, name := range v.MapKeys() {
+			items = append(items, item{name: formatScalar(name), text: formatScalar(v.MapIndex(name))})
+		}
+		return items
+	}
+	return []item{{text: formatScalar(v)}}
+}
+
 // fault is a problem of one item.
 type fault struct {
 	item

@@ -417,8 +417,8 @@ func TestServedModelThatCannotBeMadeAgain(t *testing.T) {
 	}
 }
 
-// A daemon that changes the sums of a block in a basis, and serves the model of these, is found: the
-// sample has the block's rows.
+// A daemon that changes the sums of a block in a basis, and serves the model of these, is found:
+// the sample has the block's rows.
 func TestForgedSumsOfABasis(t *testing.T) {
 	const blocks, forged = 10, 3
 	messages, all := weightedBlocks(t, blocks)

@@ -2,6 +2,7 @@ package learning
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,11 +71,14 @@ func Read(text []byte) (s Settings, err error) {
 	return s, err
 }
 
-// Learner makes models by the settings. missing says what they take that a text does not have. Then
-// the Learner can tell sums and weights, and no model.
+// Learner makes models by the settings, which it checks. missing says what they take that a text
+// does not have. Then the Learner can tell sums and weights, and no model.
 func (s Settings) Learner() (l *Learner, missing, err error) {
 	c := &config.Config{Spec: config.Spec{Blocks: s.Blocks, Format: s.Format, Model: s.Model, Sample: s.Sample, Kernel: s.Kernel}, Retire: s.Retire, Drift: s.Drift}
 	c.Kafka.Topic = s.Topic
+	if err := c.Check("blocks", "format", "retire", "drift", "model", "sample", "kernel"); err != nil || s.Values < 0 {
+		return nil, nil, fmt.Errorf("the settings of the model cannot be: %w", cmp.Or(err, errors.New("held_out_values is negative")))
+	}
 	if l, err = newLearner(c, s.Values, zerolog.Nop()); err != nil {
 		return nil, nil, err
 	}

@@ -41,10 +41,10 @@ func (l *loader) check() {
 	}
 }
 
-// Check checks some sections of a configuration that was not loaded, but saved by another program,
+// Recheck checks some sections of a configuration that was not loaded, but saved by another program,
 // as Load checks them; of the other sections it takes the defaults. It reads no file. The error is
 // an *Error.
-func (c *Config) Check(sections ...string) error {
+func (c *Config) Recheck(sections ...string) error {
 	l := newLoader()
 	l.noTopic = true
 	for _, k := range table {

@@ -76,7 +76,7 @@ func Read(text []byte) (s Settings, err error) {
 func (s Settings) Learner() (l *Learner, missing, err error) {
 	c := &config.Config{Spec: config.Spec{Blocks: s.Blocks, Format: s.Format, Model: s.Model, Sample: s.Sample, Kernel: s.Kernel}, Retire: s.Retire, Drift: s.Drift}
 	c.Kafka.Topic = s.Topic
-	if err := c.Check("blocks", "format", "retire", "drift", "model", "sample", "kernel"); err != nil || s.Values < 0 {
+	if err := c.Recheck("blocks", "format", "retire", "drift", "model", "sample", "kernel"); err != nil || s.Values < 0 {
 		return nil, nil, fmt.Errorf("the settings of the model cannot be: %w", cmp.Or(err, errors.New("held_out_values is negative")))
 	}
 	if l, err = newLearner(c, s.Values, zerolog.Nop()); err != nil {

@@ -104,7 +104,7 @@ func FuzzSettings(f *testing.F) {
 		l.Begin(set, nil)
 		l.OptionsIn(set, nil)
 		if c.Kernel.Function != config.KernelNone {
-			c.Kernel.Function.Kernel()
+			c.Kernel.Function.Kernel(3)
 			c.Kernel.Reduce.Reducer(c.Kernel.Basis)
 		}
 	})

@@ -41,9 +41,9 @@ func (l *loader) check() {
 	}
 }
 
-// Recheck checks some sections of a configuration that was not loaded, but saved by another program,
-// as Load checks them; of the other sections it takes the defaults. It reads no file. The error is
-// an *Error.
+// Recheck checks some sections of a configuration that was not loaded, but saved by another
+// program, as Load checks them; of the other sections it takes the defaults. It reads no file. The
+// error is an *Error.
 func (c *Config) Recheck(sections ...string) error {
 	l := newLoader()
 	l.noTopic = true

@@ -272,6 +272,13 @@ func (l *Ledger) Add(e Entry) (retired []Entry) {
 	return l.enforce()
 }
 
+// PutBack puts a block back that Retire has returned, and nothing else happens. The ledger has none of
+// that id.
+func (l *Ledger) PutBack(e Entry) { l.shelf(&e).insert(&e) }
+
+// Limited reports whether the policy retires blocks at all.
+func (l *Ledger) Limited() bool { return l.policy != (Policy{}) }
+
 // shelf is where a block belongs.
 func (l *Ledger) shelf(e *Entry) *shelf {
 	if e.Withdrawn {
@@ -383,8 +390,9 @@ func (l *Ledger) move(id string, from, to *shelf) bool {
 		return false
 	}
 	from.remove(e)
-	e.Withdrawn = to == l.withdrawn
-	to.insert(e)
+	moved := *e // a View may have e
+	moved.Withdrawn = to == l.withdrawn
+	to.insert(&moved)
 	return true
 }
 

@@ -78,6 +78,55 @@ func (l *Ledger) Select(s *Selection) iter.Seq[Entry] { return l.live.choose(s) 
 // SelectWithdrawn is Select among the withdrawn blocks.
 func (l *Ledger) SelectWithdrawn(s *Selection) iter.Seq[Entry] { return l.withdrawn.choose(s) }
 
+// View is the blocks of a ledger at one moment, live and withdrawn. It takes no time to make, since it
+// shares the ledger's trees until these change. Any goroutine may use it meanwhile, one at a time.
+type View struct{ live, withdrawn *shelf }
+
+// View is the blocks of now: those of these ids, or all if ids is nil.
+func (l *Ledger) View(ids []string) *View { return &View{l.live.view(ids), l.withdrawn.view(ids)} }
+
+func (s *shelf) view(ids []string) *shelf {
+	if ids == nil {
+		return &shelf{entries: s.entries.Copy(), places: s.places.Copy(), longest: s.longest}
+	}
+	v := newShelf()
+	for _, id := range ids {
+		if e, ok := s.byID[id]; ok {
+			v.byID[id] = e
+		}
+	}
+	return v
+}
+
+// Select is that of the ledger, of live and withdrawn blocks, each in ascending rank. The ids of s are
+// those of the view.
+func (v *View) Select(s *Selection) iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		for _, of := range []*shelf{v.live, v.withdrawn} {
+			for e := range of.choose(s) {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Has reports whether the view, which is one of ids, has a block of this id.
+func (v *View) Has(id string) bool { return v.live.byID[id] != nil || v.withdrawn.byID[id] != nil }
+
+// Meets returns a function that reports whether the selection chooses a block.
+func (s *Selection) Meets() func(*Entry) bool {
+	c, ids := criteriaOf(s), map[string]struct{}{}
+	for _, id := range s.IDs {
+		ids[id] = struct{}{}
+	}
+	return func(e *Entry) bool {
+		_, named := ids[e.ID]
+		return (s.IDs == nil || named) && c.meet(e)
+	}
+}
+
 // criteria are those of a selection, except its ids.
 type criteria struct {
 	headers  map[HeaderHash]struct{} // nil: any

@@ -336,7 +336,7 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 			return ctx.Err()
 		}
 		since := timing()
-		left, err := s.RetireTogether(ids[i : i+1])
+		left, err := s.RetireTogether(ids[i:i+1], nil)
 		if err != nil {
 			return err
 		}
@@ -397,7 +397,7 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 	var growth *receipt.Growth
 	var records []receipt.Record
 	for few := range slices.Chunk(together, receipt.MaxItems) {
-		left, err := s.RetireTogether(few)
+		left, err := s.RetireTogether(few, nil)
 		if err != nil {
 			return err
 		}

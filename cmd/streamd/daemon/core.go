@@ -38,6 +38,7 @@ type core struct {
 	delivered time.Time // when the last batch was applied
 	failure   error     // why the daemon is stopping
 	behind    bool      // blocks are left to be read for weighted sums
+	slicing   slicing
 }
 
 // fail ends the daemon with an error, without applying anything more.
@@ -53,6 +54,9 @@ func (c *core) fail(err error) {
 // next save. ok is false if the daemon has failed.
 func (c *core) flushRuns() (all, ok bool) {
 	all, err := c.intake.Flush(c.background)
+	if err == nil {
+		err = c.live.Settle() // the callers read the sums
+	}
 	if err != nil {
 		c.fail(err)
 	}

@@ -243,6 +243,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	c := &core{
 		cfg: cfg, log: o.Log,
 		jobs: newJobs(o.Log, httpapi.NewMetrics()), stopping: make(chan struct{}),
+		slicing: slicing{least: leastSlice, most: mostSlice},
 	}
 	limit, err := memory.Limit(cfg)
 	if err != nil {

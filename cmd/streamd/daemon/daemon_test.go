@@ -321,8 +321,8 @@ func (i *instance) retire(id string) httpapi.Receipt {
 }
 
 // retireOne retires a block in the place of the loop.
-func (d *Daemon) retireOne(id string) (httpapi.Retirement, error) {
-	return d.retire(httpapi.Selector{IDs: []string{id}}, false, access.Caller{})
+func (o *offline) retireOne(id string) (httpapi.Retirement, error) {
+	return o.retire(httpapi.Selector{IDs: []string{id}}, false, access.Caller{})
 }
 
 func planes(s *model.Served) string {
@@ -857,7 +857,7 @@ func TestRetireAnUnfinishedBlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	receipt, err := at.retireOne(incremental.Position{Topic: name, Offset: 0}.String())
+	receipt, err := (&offline{Daemon: at, t: t}).retireOne(incremental.Position{Topic: name, Offset: 0}.String())
 	if err != nil || receipt.Rows != 2 {
 		t.Fatalf("%+v, %v", receipt, err)
 	}

@@ -326,7 +326,7 @@ func TestBasisOfAFileWithoutBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := at.retireOne(incremental.Position{Topic: name}.String()); err != nil || at.live.InUse().Coordinates == nil {
+	if _, err := (&offline{Daemon: at, t: t}).retireOne(incremental.Position{Topic: name}.String()); err != nil || at.live.InUse().Coordinates == nil {
 		t.Fatalf("%v; basis %v", err, at.live.InUse().Coordinates)
 	}
 	at.serving.listener.Close()

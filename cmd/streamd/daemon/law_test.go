@@ -51,6 +51,8 @@ type offline struct {
 	follows int                   // records of the control topic that it has taken
 	asked   []retirement          // on request
 	heads   []*receipt.Checkpoint // of the log of receipts, after each of them
+
+	meanwhile func() // called before each slice; nil: nothing
 }
 
 // openOffline opens a daemon. If left is set, its workers leave all records to the loop.
@@ -89,6 +91,7 @@ func (o *offline) play(f, between func()) {
 		select {
 		case call := <-o.calls:
 			call()
+			o.sliceAll()
 			between()
 		case y := <-o.intake.Deliveries():
 			o.applied(o.intake.Apply(o.t.Context(), y))
@@ -140,11 +143,12 @@ func (o *offline) deliverBatch(b *kafka.Batch) {
 	if err := o.intake.Deliver(o.t.Context(), b); err != nil {
 		o.t.Fatal(err)
 	}
+	o.at[b.Partition] = max(o.at[b.Partition], b.Position.Next)
 	o.applied(o.intake.Apply(o.t.Context(), <-o.intake.Deliveries()))
+	o.sliceAll()
 	if o.failure != nil {
 		o.t.Fatal(o.failure)
 	}
-	o.at[b.Partition] = max(o.at[b.Partition], b.Position.Next)
 }
 
 // named returns the offsets that answers name.
@@ -171,6 +175,7 @@ type logHistory struct {
 	plain   [][]kafka.Record // the same rows with their fields in order and without signs of zero
 	others  bool             // some rows have other features, which are accepted while no block is live
 	control []control.Change // records of the control topic
+	sliced  bool             // blocks depart in slices, with arrivals in between
 	named   []retire.Entry   // blocks that its selections may name, and others
 }
 
@@ -182,7 +187,7 @@ var tenants = []string{"ann", "bob", "cid"}
 const lawEpoch = 1_700_000_000_000
 
 func newHistory(seed uint64) *logHistory {
-	h := &logHistory{r: rand.New(rand.NewPCG(26, seed))}
+	h := &logHistory{r: rand.New(rand.NewPCG(26, seed)), sliced: seed/2%2 == 1}
 	r := h.r
 	unit := []string{"message", "offsets", "time", "key"}[seed%4]
 	h.flags = map[string]string{
@@ -480,6 +485,8 @@ func (h *logHistory) read(o *offline, partition, most int) {
 			next = rest[len(records)].Offset // the batch includes the gap
 		}
 	}
+	o.meanwhile = h.arrivals(o, []int{partition})
+	defer func() { o.meanwhile = nil }()
 	o.deliver(partition, records, max(next, 0))
 }
 
@@ -518,14 +525,19 @@ func (h *logHistory) run(t *testing.T) {
 			group[i] = h.crash(t, o)
 			o = group[i]
 		case k < 18:
-			h.retire(t, o)
+			if h.sliced && r.IntN(2) == 0 {
+				h.retireAmid(t, o, owned(owner, i))
+			} else {
+				h.retire(t, o)
+			}
 		case k < 19:
 			h.rebalance(group, owner)
 		case k < 21:
 			h.say()
 		case k < 23:
+			o.meanwhile = h.arrivals(o, owned(owner, i))
 			o.follow(h.control[o.follows : o.follows+r.IntN(len(h.control)-o.follows+1)])
-			if r.IntN(2) == 0 {
+			if o.meanwhile = nil; r.IntN(2) == 0 {
 				o.giveBack()
 			}
 		case k < 24:

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -20,54 +21,86 @@ func (d *Daemon) loop(ctx context.Context) error {
 	defer tick.Stop()
 	solve := time.NewTimer(0)
 	defer solve.Stop()
+	d.live.DepartAtOnce(departAtOnce)
+	began := time.Now() // of the turn
 	for {
-		order, more, again, stopping := d.intake.Deliveries(), (<-chan struct{})(nil), (<-chan struct{})(nil), (<-chan struct{})(nil)
+		if d.slices() {
+			d.turn(began)
+			for d.slices() {
+				if err := d.slice(ctx); err != nil {
+					return err
+				}
+			}
+			began = time.Now()
+		}
+		d.rest()
+		d.turn(began)
+		if wait, waits := d.publisher.dueIn(time.Now()); waits {
+			solve.Reset(wait)
+		} else {
+			solve.Stop()
+		}
+		order, more, again, stopping, calls := d.intake.Deliveries(), (<-chan struct{})(nil), (<-chan struct{})(nil), (<-chan struct{})(nil), d.calls
 		if d.behind {
 			again = always
 		}
-		waiting, _ := d.intake.Waiting()
+		next, _ := d.intake.Waiting()
 		switch {
 		case d.failure == nil && d.saver.isFull():
 			order = nil // take no more deliveries
 			if d.saver.problem != nil {
 				stopping = d.stopping // a stop does not wait for the disk
 			}
-		case waiting != nil:
+		case next != nil:
 			order, more = nil, always
+		case d.slicing.held != nil:
+			next = d.slicing.held
+			order, more = nil, always
+		}
+		if d.live.Departing() > 0 {
+			calls = nil // the daemon has failed, and nobody sees what was half done
 		}
 		select {
 		case <-more:
-			d.applied(d.intake.Continue(ctx))
-			d.publisher.note(waiting)
-			d.intake.Release(waiting)
+			began = time.Now()
+			if next == d.slicing.held {
+				d.slicing.held = nil
+			}
+			d.applyNext(ctx, next)
 		case y, ok := <-order:
 			if !ok {
 				return d.finish()
 			}
-			d.applied(d.intake.Apply(ctx, y))
-			d.publisher.note(y)
-			d.intake.Release(y)
+			began = time.Now()
+			d.applyNext(ctx, y)
 		case <-stopping:
+			began = time.Now()
 			if err := d.finish(); d.saver.problem != nil {
 				return err
 			}
-		case call := <-d.calls:
+		case call := <-calls:
+			began = time.Now()
 			call()
 		case <-ctx.Done():
 			return context.Cause(ctx) // pending deliveries are read again
 		case <-tick.C:
+			began = time.Now()
 		case <-solve.C:
+			began = time.Now()
 		case <-again:
-		}
-		d.intake.FreeFeatures()
-		d.whenDue(time.Now())
-		d.updateStatus()
-		if wait, waits := d.publisher.dueIn(time.Now()); waits {
-			solve.Reset(wait)
-		} else {
-			solve.Stop()
+			began = time.Now()
 		}
 	}
+}
+
+// rest does what is due between two deliveries.
+func (d *Daemon) rest() {
+	if d.live.Departing() > 0 {
+		return // the daemon has failed
+	}
+	d.intake.FreeFeatures()
+	d.whenDue(time.Now())
+	d.updateStatus()
 }
 
 // whenDue has each part begin the work that is due.
@@ -127,6 +160,10 @@ func (d *Daemon) finish() error {
 		if d.saver.save(); d.saver.problem != nil {
 			return fmt.Errorf("the last changes are not saved and will be read again: %w", d.saver.problem)
 		}
+	}
+	if errors.Is(d.failure, errAbandoned) {
+		d.log.Warn().Msg(errAbandoned.Error())
+		return nil
 	}
 	return d.failure
 }

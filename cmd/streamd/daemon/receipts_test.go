@@ -852,7 +852,7 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 	if _, err := o.retire(both, false, access.Caller{}); err == nil || !strings.Contains(err.Error(), "receipts [2 3] of ") {
 		t.Errorf("the same request again: %v", err)
 	}
-	o.retireThen(both, false, access.Caller{}, func(_ httpapi.Retirement, err error) {
+	o.retireInLoop(both, false, access.Caller{}, func(_ httpapi.Retirement, err error) {
 		if !errors.Is(err, httpapi.ErrNotLive) && !errors.Is(err, httpapi.ErrNoneChosen) || strings.Contains(err.Error(), "receipts") {
 			t.Errorf("the loop looks for the earlier request: %v", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -12,147 +13,384 @@ import (
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/control"
 	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
+	"streamd/incremental"
 	"streamd/retire"
 	"streamd/retire/receipt"
 )
 
 var errRetiredUnsaved = fmt.Errorf("it is retired, but that could not be saved yet; the next snapshot will have it, and with receipts, the same request then names them: %w", httpapi.ErrUnavailable)
 
-// Retire implements httpapi.Service.
+// Retire implements httpapi.Service. A request goes through the loop twice. First the loop says which
+// blocks there are, and later it takes out those that were chosen and are still there. In between it
+// does other things.
 func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (httpapi.Retirement, error) {
+	r, err := d.retireBlocks(ctx, s, dryRun)
+	if !dryRun {
+		err = d.withEarlier(ctx, err, &s)
+	}
+	if id, one := s.Single(); err != nil && one {
+		return r, fmt.Errorf("retire block %s: %w", id, err)
+	} else if err != nil {
+		return r, fmt.Errorf("retire blocks: %w", err)
+	}
+	return r, nil
+}
+
+// retireBlocks is Retire. The caller completes an error by withEarlier.
+func (d *Daemon) retireBlocks(ctx context.Context, s httpapi.Selector, dryRun bool) (none httpapi.Retirement, err error) {
+	q, err := inLoop(ctx, d.jobs, func() (*request, error) { return d.ask(s, dryRun, access.CallerOf(ctx)) })
+	if err != nil {
+		return none, err
+	}
+	q.choose()
+	for few := range slices.Chunk(q.chosen, mostSlice) {
+		if !dryRun || q.r.InBasis {
+			break
+		}
+		if q.r.InBasis, err = inLoop(ctx, d.jobs, func() (bool, error) { return d.anyInBasis(few), nil }); err != nil {
+			return none, err
+		}
+	}
 	type answer struct {
 		retirement httpapi.Retirement
 		err        error
 	}
 	done := make(chan answer, 1)
 	if err := d.call(ctx, func() error {
-		d.retireThen(s, dryRun, access.CallerOf(ctx), func(r httpapi.Retirement, err error) { done <- answer{r, err} })
+		d.retireThen(q, func(r httpapi.Retirement, err error) { done <- answer{r, err} })
 		return nil
 	}); err != nil {
-		return httpapi.Retirement{}, err
+		return none, err
 	}
-	var a answer
 	select {
-	case a = <-done:
+	case a := <-done:
+		return a.retirement, a.err
 	case <-ctx.Done(): // the blocks are retired, and the save continues
-		return httpapi.Retirement{}, context.Cause(ctx)
+		return none, context.Cause(ctx)
 	case <-d.loopDone:
 		select {
-		case a = <-done:
+		case a := <-done:
+			return a.retirement, a.err
 		default:
-			return httpapi.Retirement{}, d.ended()
+			return none, d.ended()
 		}
 	}
-	if !dryRun {
-		a.err = d.withEarlier(ctx, a.err, &s)
-	}
-	if id, one := s.Single(); a.err != nil && one {
-		return a.retirement, fmt.Errorf("retire block %s: %w", id, a.err)
-	} else if a.err != nil {
-		return a.retirement, fmt.Errorf("retire blocks: %w", a.err)
-	}
-	return a.retirement, nil
 }
 
-// retireThen retires the blocks that s chooses: live, archived or withdrawn. It calls answer in the
-// loop when they are saved, in one transaction, or that has failed. Meanwhile the loop goes on. The
-// log names the caller. A dry run only says which blocks these are. The caller completes an error
-// by withEarlier.
-func (d *Daemon) retireThen(s httpapi.Selector, dryRun bool, by access.Caller, answer func(httpapi.Retirement, error)) {
-	r, left, err := d.takeOut(s, dryRun, by)
-	if err != nil || dryRun {
-		answer(r, err)
-		return
-	}
-	d.saver.saveThen(func() {
-		err := d.saver.problem
-		d.logRetirement(&r, by) // the caller may have disconnected before the answer
-		if err != nil {
-			answer(httpapi.Retirement{}, errRetiredUnsaved)
-			return
-		}
-		d.watching.events.Add(retirementEvent("on request", httpapi.RetirementEvent{
-			Blocks: r.Blocks, Rows: r.Rows, Archived: r.Archived, DigestBefore: r.DigestBefore, DigestAfter: r.DigestAfter,
-		}))
-		now := time.Now().UTC()
-		if until := d.retention.until(r.Latest); !until.IsZero() {
-			r.LogUntil = &until
-		}
-		r.RetiredAt, r.Remains = &now, d.remains(r.InBasis, r.Latest)
-		d.receipts.name(&r, left, &s)
-		answer(r, nil)
-	})
+func (d *Daemon) anyInBasis(blocks []retire.Entry) bool {
+	return slices.ContainsFunc(blocks, func(e retire.Entry) bool { return d.live.InBasis(e.ID) })
 }
 
-// takeOut takes the blocks that s chooses out of their sets, unless in a dry run, and describes
-// them. They are not saved yet. A withdrawn one loses its place, so that no record of the control
-// topic gives it back.
-func (d *Daemon) takeOut(s httpapi.Selector, dryRun bool, by access.Caller) (r httpapi.Retirement, left []*pendingReceipt, err error) {
-	var none httpapi.Retirement
+// request is a request to retire blocks.
+type request struct {
+	selector  httpapi.Selector
+	selection *retire.Selection
+	by        access.Caller
+	places    live.Places
+	chosen    []retire.Entry        // by ascending rank
+	newest    map[int]*retire.Entry // of chosen, the last one of each partition
+	r         httpapi.Retirement
+	last      retire.Entry          // the described block of the highest rank
+	spans     map[int]*retire.Range // of the described blocks, by partition
+}
+
+// ask begins a request: it is about the blocks of now.
+func (d *Daemon) ask(s httpapi.Selector, dryRun bool, by access.Caller) (*request, error) {
 	if d.failure != nil {
-		return none, nil, errStopping
+		return nil, errStopping
 	}
 	if err := d.ofOwnTopic(s.Positions); err != nil {
-		return none, nil, err
+		return nil, err
 	}
 	if err := d.flushAll(); err != nil { // so that the digests include everything read so far
-		return none, nil, err
+		return nil, err
 	}
 	chosen, err := control.SelectionOf(s, d.cfg.Retire.Header)
 	if err != nil {
-		return none, nil, err
+		return nil, err
 	}
-	r, ids := d.choose(chosen)
-	if !dryRun {
-		ended, err := d.intake.EndBlocks(d.background, func(id string) bool { return slices.Contains(ids, id) })
-		if err != nil {
-			d.fail(err)
-			return none, nil, err
+	q := &request{selector: s, selection: chosen, by: by, places: d.live.Places(chosen.IDs), newest: map[int]*retire.Entry{}, spans: map[int]*retire.Range{}}
+	if q.r.DryRun = dryRun; dryRun {
+		q.r.Offsets, q.r.DigestBefore = d.intake.Applied(), d.live.Digest()
+	}
+	return q, nil
+}
+
+// choose finds the blocks: live ones, archived ones, and those that the control topic has withdrawn.
+// It does not need the loop. In a dry run it describes them.
+func (q *request) choose() {
+	absent := map[string]struct{}{} // an id may be given twice
+	for _, id := range q.selection.IDs {
+		if q.places.Has(id) {
+			continue
 		}
-		if ended { // a block whose log has changed may be another one now
-			r, ids = d.choose(chosen)
+		if _, again := absent[id]; !again && len(q.r.NotLiveIDs) < listedNames {
+			q.r.NotLiveIDs = append(q.r.NotLiveIDs, id)
+		}
+		absent[id] = struct{}{}
+	}
+	q.r.NotLive = len(absent)
+	if q.selection.Headers != nil {
+		q.r.NoHeader = q.places.NoHeader(q.selection)
+	}
+	q.chosen, q.places = q.places.Select(q.selection), nil
+	for i := range q.chosen {
+		e := &q.chosen[i]
+		if q.r.DryRun {
+			q.describe(e)
+		}
+		if last := q.newest[e.Position.Partition]; last == nil || last.Position.Offset < e.Position.Offset {
+			q.newest[e.Position.Partition] = e
 		}
 	}
-	if len(ids) == 0 {
-		return none, nil, d.noneLive(s, chosen.IDs, r.NoHeader, dryRun)
+}
+
+// mayGrow reports whether a chosen block of this id may still be growing.
+func (q *request) mayGrow(id string) bool {
+	for _, e := range q.newest {
+		if e.ID == id {
+			return true
+		}
 	}
-	r.Offsets, r.DigestBefore = d.intake.Applied(), d.live.Digest()
-	r.InBasis = slices.ContainsFunc(ids, d.live.InBasis)
-	if r.DryRun = dryRun; dryRun {
-		return r, nil, nil
+	return false
+}
+
+// describe adds a block to the description.
+func (q *request) describe(e *retire.Entry) {
+	r := &q.r
+	if r.Rows += e.Rows; e.Withdrawn {
+		r.Withdrawn++
+	} else if e.Archived {
+		r.Archived++
 	}
+	if r.Blocks == 0 || e.Rank().Compare(q.last.Rank()) > 0 {
+		q.last = *e
+	}
+	r.Blocks++
+	p := e.Position
+	span := q.spans[p.Partition]
+	if span == nil {
+		span = &retire.Range{Topic: p.Topic, Partition: p.Partition, First: p.Offset, Last: e.Last}
+		q.spans[p.Partition] = span
+	}
+	span.First, span.Last = min(span.First, p.Offset), max(span.Last, e.Last)
+}
+
+// described is the description of the blocks. first are the first ones.
+func (q *request) described(first []retire.Entry) httpapi.Retirement {
+	for _, e := range first[:min(len(first), listedNames)] {
+		q.r.First = append(q.r.First, blockInfo(e))
+	}
+	if len(q.r.First) > 0 {
+		q.r.Earliest, q.r.Latest = q.r.First[0].Time, retire.NearestTime(q.last.Time).UTC()
+	}
+	for _, partition := range slices.Sorted(maps.Keys(q.spans)) {
+		q.r.Positions = append(q.r.Positions, *q.spans[partition])
+	}
+	return q.r
+}
+
+// retireThen retires the blocks that a request has chosen and that are still there: live, archived or
+// withdrawn. It calls answer in the loop when they are saved, in one transaction, or that has failed.
+// Meanwhile the loop goes on. The log names the caller. A dry run only says which blocks these are.
+func (d *Daemon) retireThen(q *request, answer func(httpapi.Retirement, error)) {
+	var none httpapi.Retirement
+	if d.failure != nil {
+		answer(none, errStopping)
+		return
+	}
+	if len(q.chosen) == 0 {
+		answer(none, d.noneLive(q))
+		return
+	}
+	if q.r.DryRun {
+		answer(q.described(q.chosen), nil)
+		return
+	}
+	t := &takingOut{Daemon: d, request: q}
+	var err error
+	if t.ended, err = d.intake.EndBlocks(d.background, q.mayGrow); err == nil { // later records begin other blocks
+		err = d.live.Settle()
+	}
+	if err != nil {
+		d.fail(err)
+		answer(none, err)
+		return
+	}
+	if t.ended {
+		t.meets = q.selection.Meets()
+	}
+	q.r.Offsets, q.r.DigestBefore = d.intake.Applied(), d.live.Digest()
 	if d.live.Controlled() {
 		d.receipts.addDepartures()
 	}
-	archived, live, err := d.live.RetireOthers(ids)
-	if err != nil {
-		d.fail(err)
-		return none, nil, err
-	}
-	for i := range archived {
-		left = append(left, d.receipts.addAsked(&archived[i], by, &s))
-	}
-	for few := range slices.Chunk(live, receipt.MaxItems) {
-		departure, err := d.live.RetireTogether(few)
+	d.inSlices(&slicedWork{slice: t.slice, arrives: t.arrives, end: func(err error) {
 		if err != nil {
-			d.fail(err) // nothing is saved any more, so a restart has all of them
-			return none, nil, err
+			answer(none, err)
+			return
 		}
-		if departure != nil {
-			left = append(left, d.receipts.addAsked(departure, by, &s))
+		r := t.done()
+		if r.Blocks == 0 {
+			answer(none, d.noneLive(q))
+			return
+		}
+		d.saver.saveThen(func() { d.retired(q, r, t.left, answer) })
+	}})
+}
+
+// retired answers a request whose blocks the saver has tried to save.
+func (d *Daemon) retired(q *request, r httpapi.Retirement, left []*pendingReceipt, answer func(httpapi.Retirement, error)) {
+	err := d.saver.problem
+	d.logRetirement(&r, q.by) // the caller may have disconnected before the answer
+	if err != nil {
+		answer(httpapi.Retirement{}, errRetiredUnsaved)
+		return
+	}
+	d.watching.events.Add(retirementEvent("on request", httpapi.RetirementEvent{
+		Blocks: r.Blocks, Rows: r.Rows, Archived: r.Archived, DigestBefore: r.DigestBefore, DigestAfter: r.DigestAfter,
+	}))
+	now := time.Now().UTC()
+	if until := d.retention.until(r.Latest); !until.IsZero() {
+		r.LogUntil = &until
+	}
+	r.RetiredAt, r.Remains = &now, d.remains(r.InBasis, r.Latest)
+	d.receipts.name(&r, left, &q.selector)
+	answer(r, nil)
+}
+
+// takingOut takes the blocks of a request out of their sets, in slices. They are not saved. A withdrawn
+// one loses its place, so that no record of the control topic gives it back.
+//
+// First all blocks leave the ledger. Then the live ones leave the sums, each slice with a receipt of
+// its own. A block that is replaced before its slice has not left by the request.
+type takingOut struct {
+	*Daemon
+	*request
+	ended  bool                     // blocks that were growing
+	meets  func(*retire.Entry) bool // a block that has ended may be another one than was chosen
+	next   int                      // of chosen
+	detach bool                     // the first pass is complete
+	live   int                      // number of blocks that have left the sums
+	beside *incremental.State       // sums without blocks that have come meanwhile; nil: none has
+	first  []retire.Entry           // of those that have left
+	left   []*pendingReceipt
+}
+
+func (t *takingOut) slice(n int) (more bool, err error) {
+	few := t.chosen[t.next:min(t.next+min(n, receipt.MaxItems), len(t.chosen))]
+	t.next += len(few)
+	if !t.detach {
+		err = t.takePlaces(few)
+		if t.next == len(t.chosen) {
+			t.detach, t.next = true, 0
+		}
+		return true, err
+	}
+	err = t.takeSums(few)
+	return t.next < len(t.chosen), err
+}
+
+// takePlaces takes blocks out of the ledger, and archived and withdrawn ones out of everything.
+func (t *takingOut) takePlaces(few []retire.Entry) error {
+	var live, others []string
+	for i := range few {
+		e, is := t.Daemon.live.Find(few[i].ID)
+		switch {
+		case !is || e.Position != few[i].Position || t.ended && !t.meets(&e): // it has gone, or is another one
+		case e.Withdrawn || e.Archived:
+			t.leaves(&e)
+			others = append(others, e.ID)
+		default:
+			live = append(live, e.ID)
 		}
 	}
-	r.DigestAfter = d.live.Digest()
-	d.intake.CountRetired(len(live))
+	t.Daemon.live.Detach(live)
+	leaves, _, err := t.Daemon.live.RetireOthers(others)
+	for i := range leaves {
+		t.left = append(t.left, t.receipts.addAsked(&leaves[i], t.by, &t.selector))
+	}
+	return err
+}
+
+// takeSums takes detached blocks out of the sums.
+func (t *takingOut) takeSums(few []retire.Entry) error {
+	var ids []string
+	for i := range few {
+		if e, is := t.Daemon.live.Detached(few[i].ID); is && e.Position == few[i].Position {
+			t.leaves(&e)
+			ids = append(ids, e.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	departure, err := t.Daemon.live.RetireTogether(ids, t.beside)
+	if departure != nil {
+		t.left = append(t.left, t.receipts.addAsked(departure, t.by, &t.selector))
+	}
+	t.live += len(ids)
+	return err
+}
+
+// leaves describes a block that leaves now.
+func (t *takingOut) leaves(e *retire.Entry) {
+	t.describe(e)
+	t.r.InBasis = t.r.InBasis || t.Daemon.live.InBasis(e.ID)
+	t.first = append(t.first, *e)
+	if len(t.first) >= 2*listedNames {
+		t.first = firstOf(t.first)
+	}
+}
+
+// firstOf is the first blocks by rank, as many as an answer lists.
+func firstOf(blocks []retire.Entry) []retire.Entry {
+	slices.SortFunc(blocks, func(a, b retire.Entry) int { return a.Rank().Compare(b.Rank()) })
+	return blocks[:min(len(blocks), listedNames)]
+}
+
+// arrives reports whether blocks may come between two slices. Before the first one comes the sums are
+// copied, since the answer has the digest of those without it.
+func (t *takingOut) arrives() bool {
+	switch limited := t.Daemon.live.Limited(); {
+	case limited && !t.detach: // the policy goes by the ledger without the blocks
+		return false
+	case t.receipts.key != nil && (limited || t.ended || t.cfg.Retire.Topic != ""):
+		// A replay has the blocks of each receipt leave at its offsets. There the policy, the open
+		// blocks and the control topic must find what they have found here.
+		return false
+	}
+	if t.beside == nil {
+		sums := t.Daemon.live.InUse().Total()
+		if t.Daemon.live.Price()+float64(sums.Bytes()) > t.memory.Room() {
+			return false
+		}
+		t.beside = sums.Clone()
+	}
+	return true
+}
+
+// done is the description of the blocks, all of which have left.
+func (t *takingOut) done() httpapi.Retirement {
+	d := t.Daemon
+	t.r.DigestAfter = d.live.Digest()
+	if t.beside != nil {
+		t.r.DigestAfter = live.DigestOf(t.beside)
+	}
+	r := t.described(firstOf(t.first))
+	if r.Blocks == 0 {
+		return r
+	}
+	d.intake.CountRetired(t.live)
 	d.studying.blocksChanged()
 	d.windows.clear()
 	d.publisher.sayStale()
-	if len(left) > len(archived) { // live blocks have receipts, which name a model without them
+	if t.live > 0 && len(t.left) > 0 { // live blocks have receipts, which name a model without them
 		d.publisher.solveNow()
 	}
-	return r, left, nil
+	return r
 }
 
 // flushAll makes the rows of all open runs live, and saves whenever they have no room
@@ -174,55 +412,6 @@ func (d *Daemon) flushAll() error {
 
 // listedNames bounds the blocks, and the ids, that a retirement lists.
 const listedNames = 100
-
-// choose finds the blocks that are chosen, by ascending rank, and describes them: live ones,
-// archived ones, and those that the control topic has withdrawn.
-func (d *Daemon) choose(by *retire.Selection) (r httpapi.Retirement, ids []string) {
-	absent := map[string]struct{}{} // an id may be given twice
-	for _, id := range by.IDs {
-		if _, is := d.live.Find(id); is {
-			continue
-		}
-		if _, again := absent[id]; !again && len(r.NotLiveIDs) < listedNames {
-			r.NotLiveIDs = append(r.NotLiveIDs, id)
-		}
-		absent[id] = struct{}{}
-	}
-	r.NotLive = len(absent)
-	if by.Headers != nil {
-		r.NoHeader = d.live.NoHeader(by)
-	}
-	spans := map[int]*retire.Range{} // of the partitions
-	for _, e := range d.live.SelectPlaces(by) {
-		if len(ids) < listedNames {
-			r.First = append(r.First, blockInfo(e))
-		}
-		ids = append(ids, e.ID)
-		if e.Withdrawn {
-			r.Withdrawn++
-		} else if e.Archived {
-			r.Archived++
-		}
-		r.Rows += e.Rows
-		r.Latest = retire.NearestTime(e.Time).UTC()
-		p := e.Position
-		span := spans[p.Partition]
-		if span == nil {
-			span = &retire.Range{Topic: p.Topic, Partition: p.Partition, First: p.Offset, Last: e.Last}
-			spans[p.Partition] = span
-		}
-		span.First, span.Last = min(span.First, p.Offset), max(span.Last, e.Last)
-	}
-	if len(ids) > 0 {
-		r.Earliest = r.First[0].Time
-	}
-	for _, span := range spans {
-		r.Positions = append(r.Positions, *span)
-	}
-	slices.SortFunc(r.Positions, func(a, b retire.Range) int { return a.Partition - b.Partition })
-	r.Blocks = len(ids)
-	return r, ids
-}
 
 // noneError says that a request has chosen no block.
 type noneError struct {
@@ -257,12 +446,12 @@ func (d *Daemon) withEarlier(ctx context.Context, err error, s *httpapi.Selector
 	return none
 }
 
-// noneLive is the error for a selector that chooses no block. Before an answer says
-// so, the blocks that have gone are saved: a crash could make them live again. names are the
-// ids of blocks that it names, and noHeader is Retirement.NoHeader. It is a *noneError, unless the
-// save fails.
-func (d *Daemon) noneLive(s httpapi.Selector, names []string, noHeader int, dryRun bool) error {
-	if !dryRun && (names == nil && d.live.HasGone() || slices.ContainsFunc(names, d.live.IsGone)) {
+// noneLive is the error for a request that chooses no block. Before an answer says so, the blocks
+// that have gone are saved: a crash could make them live again. It is a *noneError, unless the save
+// fails.
+func (d *Daemon) noneLive(q *request) error {
+	s, names, noHeader := q.selector, q.selection.IDs, q.r.NoHeader
+	if !q.r.DryRun && (names == nil && d.live.HasGone() || slices.ContainsFunc(names, d.live.IsGone)) {
 		if d.saver.save(); d.saver.problem != nil {
 			if names == nil {
 				return fmt.Errorf("none is live, but those that have gone could not all be saved yet; the next snapshot will have it: %w", httpapi.ErrUnavailable)

@@ -98,16 +98,30 @@ func randomSelector(r *rand.Rand, flags map[string]string, blocks []retire.Entry
 }
 
 // retire retires blocks in the place of the loop, and waits until they are saved.
-func (d *Daemon) retire(s httpapi.Selector, dryRun bool, by access.Caller) (r httpapi.Retirement, err error) {
+func (o *offline) retire(s httpapi.Selector, dryRun bool, by access.Caller) (r httpapi.Retirement, err error) {
+	o.t.Helper()
 	answered := false
-	d.retireThen(s, dryRun, by, func(done httpapi.Retirement, failed error) { r, err, answered = done, failed, true })
-	if d.saver.await(); !answered {
-		d.saver.save()
+	o.retireInLoop(s, dryRun, by, func(done httpapi.Retirement, failed error) { r, err, answered = done, failed, true })
+	o.sliceAll()
+	if o.saver.await(); !answered {
+		o.saver.save()
 	}
 	if !dryRun {
-		err = d.withEarlier(context.Background(), err, &s)
+		err = o.withEarlier(context.Background(), err, &s)
 	}
 	return r, err
+}
+
+// retireInLoop is what a request has the loop do.
+func (d *Daemon) retireInLoop(s httpapi.Selector, dryRun bool, by access.Caller, answer func(httpapi.Retirement, error)) {
+	q, err := d.ask(s, dryRun, by)
+	if err != nil {
+		answer(httpapi.Retirement{}, err)
+		return
+	}
+	q.choose()
+	q.r.InBasis = dryRun && d.anyInBasis(q.chosen)
+	d.retireThen(q, answer)
 }
 
 // retire retires blocks by a random selector, after a dry run, withdrawn ones included. The digest
@@ -141,8 +155,10 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 	if !slices.Equal(o.live.Page(retire.Lowest, math.MaxInt), before) || o.live.Digest() != digest || o.live.Horizon() != horizon {
 		t.Fatalf("the dry run of %s has changed something", text)
 	}
+	slicing := o.slicing
+	o.slicing.least, o.slicing.most = leastSlice, mostSlice // one receipt
 	done, err := o.retire(s, false, access.Caller{})
-	if err != nil {
+	if o.slicing.least, o.slicing.most = slicing.least, slicing.most; err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
 	var first []string
@@ -220,7 +236,7 @@ func TestLoopGoesOnWhileARetirementIsSaved(t *testing.T) {
 	ids := o.ids()
 	var answered []string
 	retire := func(id string) {
-		o.retireThen(httpapi.Selector{IDs: []string{id}}, false, access.Caller{}, func(r httpapi.Retirement, err error) {
+		o.retireInLoop(httpapi.Selector{IDs: []string{id}}, false, access.Caller{}, func(r httpapi.Retirement, err error) {
 			if err != nil || r.Blocks != 1 || r.RetiredAt == nil {
 				t.Errorf("%s: %+v, %v", id, r, err)
 			}

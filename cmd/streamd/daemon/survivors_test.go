@@ -63,6 +63,10 @@ func (h *logHistory) open(t *testing.T, flags map[string]string, left bool) *off
 func (h *logHistory) begin(t *testing.T, flags map[string]string, left bool) *offline {
 	t.Helper()
 	o := openOffline(t, flags, left)
+	if h.sliced {
+		o.live.DepartAtOnce(0)
+		o.slicing.least, o.slicing.most = 1, 1
+	}
 	o.archive = archive.Over(pastLog{h}, archive.Settings{
 		Config: o.cfg, Log: zerolog.Nop(), Budget: o.memory, Decoding: o.decoding, Target: o.live.Target, StillLive: o.stillLive,
 	})
@@ -78,6 +82,7 @@ func (o *offline) catchUp() {
 	if err := o.withdrawing.catchUp(); err != nil {
 		o.t.Fatal(err)
 	}
+	o.sliceAll()
 }
 
 // restart closes the file without a save and opens it again. The daemon reads the control topic

@@ -161,12 +161,21 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 	})
 }
 
-// withdrew tells that blocks were withdrawn. before is the digest before that.
+// withdrew tells that blocks were withdrawn, once they have left the sums. before is the digest before
+// that.
 func (w *withdrawing) withdrew(gone live.Withdrawal, before string) {
-	all := gone.Blocks + gone.Archived
-	if all == 0 {
+	if gone.Blocks+gone.Archived == 0 {
 		return
 	}
+	w.whenSettled(func(err error) {
+		if err == nil {
+			w.tell(gone, before)
+		}
+	})
+}
+
+func (w *withdrawing) tell(gone live.Withdrawal, before string) {
+	all := gone.Blocks + gone.Archived
 	w.windows.clear()
 	if gone.Archived > 0 {
 		w.log.Info().Int("blocks", gone.Archived).Msg("the control topic has retired archived blocks")

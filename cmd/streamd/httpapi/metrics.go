@@ -24,6 +24,7 @@ type Metrics struct {
 	RefineSeconds    prometheus.Histogram
 	ReduceSeconds    prometheus.Histogram
 	SnapshotSeconds  prometheus.Histogram
+	TurnSeconds      prometheus.Histogram
 	RecordsAhead     prometheus.Counter
 	BlocksRefused    prometheus.Counter
 	ArchiveDropped   prometheus.Counter
@@ -48,6 +49,9 @@ func NewMetrics() *Metrics {
 		RefineSeconds:   prometheus.NewHistogram(histogram("refine_seconds", "Time to refine the hyperplanes on rows.", 1e-3, 11)), // to 17 min
 		ReduceSeconds:   prometheus.NewHistogram(histogram("reduce_seconds", "Time to choose the basis of a kernel.", 1e-2, 9)),    // to 11 min
 		SnapshotSeconds: prometheus.NewHistogram(histogram("snapshot_seconds", "Time to save a snapshot.", 1e-3, 9)),               // to 65 s
+		TurnSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "streamd_loop_turn_seconds",
+			Help:    "Time of a turn of the loop that owns the live set: records and requests wait for it. Of many blocks that are retired together each slice is a turn.",
+			Buckets: []float64{1e-4, 1e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.5, 2.5}}),
 		RecordsAhead: prometheus.NewCounter(prometheus.CounterOpts{Name: "streamd_records_ahead_total",
 			Help: "Records since the start whose event time was beyond retire.max_future after their partition's clock, and was cut to that."}),
 		BlocksRefused: prometheus.NewCounter(prometheus.CounterOpts{Name: "streamd_blocks_refused_total",
@@ -61,7 +65,7 @@ func NewMetrics() *Metrics {
 			[]string{"route", "code"}),
 		registry: prometheus.NewRegistry(),
 	}
-	m.registry.MustRegister(m.SolveSeconds, m.FreshnessSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.RecordsAhead, m.BlocksRefused, m.ArchiveDropped, m.JobFailures, m.requests,
+	m.registry.MustRegister(m.SolveSeconds, m.FreshnessSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.TurnSeconds, m.RecordsAhead, m.BlocksRefused, m.ArchiveDropped, m.JobFailures, m.requests,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

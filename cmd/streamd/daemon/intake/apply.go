@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/incremental/exact"
 	"streamd/ingest/kafka"
 	"streamd/retire"
 )
@@ -127,6 +128,9 @@ func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (
 		in.grantRoom()
 		return wants, nil
 	}
+	if in.Live.Departing() > 0 && z.bad == nil && !in.isAdmitted(p, t, &z) {
+		return max(wants, 1), nil // there may be room for it without the blocks that depart
+	}
 	t.results[i] = result{}
 	if z.inHand > 0 {
 		in.inHand.Add(-z.inHand)
@@ -145,6 +149,24 @@ func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (
 		p.clock.Add(r.Time)
 	}
 	return 0, nil
+}
+
+// isAdmitted reports whether the rows of a record may become live.
+func (in *Intake) isAdmitted(p *partition, t *task, z *result) bool {
+	switch {
+	case !Gathers(in.Config.Blocks):
+		return z.Summary == nil || in.Live.Admits(candidate(z)) == nil
+	case z.i == z.j:
+		return true
+	case p.open != nil: // it may end before them, and then they would need less
+		return in.admitsRows(&p.open.rows, p.open.window, t.rows, z) == nil
+	}
+	return in.admitsRows(&p.spare, exact.Window{}, t.rows, z) == nil
+}
+
+// candidate is the block of a record's result.
+func candidate(z *result) live.Candidate {
+	return live.Candidate{Labels: z.Summary.Classes(), Features: z.Summary.Features(), Window: z.Summary.Window(), Kept: z.Kept}
 }
 
 // isCurrent reports whether a result is for the features and the coordinates in use.
@@ -199,7 +221,7 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 		in.countApplied(&in.accounts.counts.Tombstones)
 		return in.retireFormer(z.id)
 	}
-	if z.bad = in.Live.Admits(live.Candidate{Labels: z.Summary.Classes(), Features: z.Summary.Features(), Window: z.Summary.Window(), Kept: z.Kept}); z.bad != nil {
+	if z.bad = in.Live.Admits(candidate(&z)); z.bad != nil {
 		in.countRejected(&in.accounts.counts, t.partition, r, z)
 		if err := in.reject(t.partition, r, z.id, z.bad); err != nil {
 			return err

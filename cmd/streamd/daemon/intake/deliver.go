@@ -21,6 +21,9 @@ type Delivery struct {
 // Came is the time when the batch came from the log; zero without one.
 func (y *Delivery) Came() time.Time { return y.came }
 
+// IsCall reports whether it is a function, and not a batch.
+func (y *Delivery) IsCall() bool { return y.call != nil }
+
 // task is consecutive records of a batch, processed by one worker.
 type task struct {
 	partition int

@@ -70,8 +70,9 @@ func (l *Set) ledgers() []*retire.Ledger {
 	return []*retire.Ledger{l.ledger, l.archive}
 }
 
-// entries is the number of blocks in the ledgers.
+// entries is the number of blocks in the ledgers, and of those that depart.
 func (l *Set) entries() (n int) {
+	n = l.Departing()
 	for _, in := range l.ledgers() {
 		n += in.Len() + in.Withdrawn()
 	}
@@ -106,12 +107,27 @@ func (l *Set) inArchive(id string) (e retire.Entry, ok bool) {
 	return l.archive.Find(id)
 }
 
-// letGo removes the rest of a block that the policy has removed from the ledger, and archives
-// it if there is an archive.
-func (l *Set) letGo(e retire.Entry) error {
-	if l.archive == nil {
-		return l.removed(e)
+// letGo removes the rest of a block that the policy has removed from the ledger, one of so many,
+// and archives it if there is an archive.
+func (l *Set) letGo(e *retire.Entry, together int) error {
+	if err := l.settle(e.ID); err != nil {
+		return err
 	}
+	switch {
+	case l.archive != nil && e.Withdrawn:
+		return l.putAway(e)
+	case e.Withdrawn:
+		l.dropWithdrawn(e.ID)
+		return nil
+	case l.archive != nil:
+		return l.depart(e, toArchive, together)
+	}
+	return l.depart(e, toNowhere, together)
+}
+
+// putAway archives a block that has left the ledger.
+func (l *Set) putAway(of *retire.Entry) error {
+	e := *of
 	s := l.features.put[e.ID] // nil: it is withdrawn, or the file has it
 	if _, due := l.due[e.ID]; e.Withdrawn {
 		if l.dropWithdrawn(e.ID); due {
@@ -272,26 +288,38 @@ func (l *Set) selectArchived(s *retire.Selection) []retire.Entry {
 	return slices.Collect(l.archive.Select(s))
 }
 
-// SelectPlaces lists all blocks that s chooses, withdrawn ones included, by ascending rank.
-func (l *Set) SelectPlaces(s *retire.Selection) []retire.Entry {
-	chosen := l.SelectPast(s)
+// Places are the blocks of a moment, withdrawn and archived ones included. Any goroutine may use them
+// while the set changes, one at a time.
+type Places []*retire.View
+
+// Places are the blocks of now: of these ids, or all if ids is nil.
+func (l *Set) Places(ids []string) (p Places) {
 	for _, in := range l.ledgers() {
-		chosen = slices.AppendSeq(chosen, in.SelectWithdrawn(s))
+		p = append(p, in.View(ids))
+	}
+	return p
+}
+
+// Has reports whether there is a block of this id. The places are those of ids.
+func (p Places) Has(id string) bool {
+	return slices.ContainsFunc(p, func(in *retire.View) bool { return in.Has(id) })
+}
+
+// Select lists the blocks that s chooses, by ascending rank. Its ids are those of the places.
+func (p Places) Select(s *retire.Selection) (chosen []retire.Entry) {
+	for _, in := range p {
+		chosen = slices.AppendSeq(chosen, in.Select(s))
 	}
 	slices.SortStableFunc(chosen, func(a, b retire.Entry) int { return a.Rank().Compare(b.Rank()) })
 	return chosen
 }
 
-// NoHeader counts the blocks, withdrawn ones included, that s would choose if it had no headers,
-// and that have none.
-func (l *Set) NoHeader(s *retire.Selection) (n int) {
+// NoHeader counts the blocks that s would choose if it had no headers, and that have none.
+func (p Places) NoHeader(s *retire.Selection) (n int) {
 	without := *s
 	without.Headers = []retire.HeaderHash{{}}
-	for _, in := range l.ledgers() {
+	for _, in := range p {
 		for range in.Select(&without) {
-			n++
-		}
-		for range in.SelectWithdrawn(&without) {
 			n++
 		}
 	}

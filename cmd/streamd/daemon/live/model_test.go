@@ -647,7 +647,7 @@ func TestLiveSetBesideLists(t *testing.T) {
 					leaf.Add(e.Rows, e.Time)
 					items = append(items, m.item(id))
 				}
-				d, err := l.RetireTogether(few)
+				d, err := l.RetireTogether(few, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -800,11 +800,11 @@ func (m *naive) check(t *testing.T, seed uint64, l *Set, cfg *config.Config, r *
 	isNewest, isAny := l.Newest()
 	from, to, ok := l.Span(above)
 	if got := ids(l.Everything()); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(ids(everything)))) || l.HasPlaces() != (len(got) > 0) ||
-		!slices.Equal(ids(l.SelectPast(some)), ids(selected)) || !slices.Equal(ids(l.SelectPlaces(some)), ids(places)) || l.NoHeader(some) != bare ||
+		!slices.Equal(ids(l.SelectPast(some)), ids(selected)) || !slices.Equal(ids(l.Places(nil).Select(some)), ids(places)) || l.Places(nil).NoHeader(some) != bare ||
 		ok != found || from.ID != first.ID || to.ID != last.ID || l.Withdrawn() != withdrawn || l.Archived() != archived || l.Overflowed() != 0 ||
 		!slices.Equal(ids(l.ArchivedBlocks(above, 3)), ids(page)) || isAny != any || isNewest.ID != newest.ID || l.Horizon() != m.ledger.Horizon() || l.Blocks() != m.ledger.Len() {
 		t.Fatalf("seed %d: the set has %v, chooses %v and %v (%d without a header), spans %s to %s, %t; want %v, %v, %v (%d), %s to %s, %t", seed,
-			got, ids(l.SelectPast(some)), ids(l.SelectPlaces(some)), l.NoHeader(some), from.ID, to.ID, ok, ids(everything), ids(selected), ids(places), bare, first.ID, last.ID, found)
+			got, ids(l.SelectPast(some)), ids(l.Places(nil).Select(some)), l.Places(nil).NoHeader(some), from.ID, to.ID, ok, ids(everything), ids(selected), ids(places), bare, first.ID, last.ID, found)
 	}
 	var live []string
 	l.IDs(func(id string) bool { live = append(live, id); return true })

@@ -53,8 +53,8 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 	if err := l.restoreArchive(saved, cfg.Retire.Archive, kept, log); err != nil {
 		return nil, 0, err
 	}
-	for _, e := range out {
-		if err := l.letGo(e); err != nil {
+	for i := range out {
+		if err := l.letGo(&out[i], 1); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -95,6 +95,7 @@ func New(store *snapshot.Store, cfg *config.Config, budget *memory.Budget) *Set 
 		features:   newSpace(nil, nil, cfg.Model.Folds, nil),
 		due:        map[string]struct{}{},
 		fading:     fading{half: HalfLife(cfg)},
+		departing:  departing{most: math.MaxInt, blocks: map[string]*leaver{}},
 		unsaved: unsaved{
 			put: map[string]snapshot.Block{}, parts: map[string]*sample.Part{}, gone: map[string]struct{}{},
 			withdrawn: map[string]retire.Entry{}, archived: map[string]snapshot.Archived{}, rekeyed: map[string]receipt.Hash{},

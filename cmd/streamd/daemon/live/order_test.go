@@ -90,7 +90,7 @@ func TestFeaturesInAnotherOrder(t *testing.T) {
 			}
 		}
 		if !c.alive {
-			if d, err := l.RetireTogether([]string{"2"}); d != nil || err != nil {
+			if d, err := l.RetireTogether([]string{"2"}, nil); d != nil || err != nil {
 				t.Fatal(d, err)
 			}
 			k, err := z.Keep(t.Context(), block(2, names), l.Target())
@@ -304,7 +304,7 @@ func TestReceiptsNameTheBasis(t *testing.T) {
 			l.TakeDepartures()
 			save(t, l, store)
 			few := strings.Fields(ids)
-			d, err := l.RetireTogether(few)
+			d, err := l.RetireTogether(few, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

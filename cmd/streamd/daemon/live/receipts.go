@@ -462,39 +462,3 @@ func (l *Set) listed(kind receipt.Kind, all map[receipt.Item]move) (leaves []Dep
 	}
 	return leaves
 }
-
-// RetireTogether retires live blocks on request, and returns the contents of their receipt. Without
-// receipts it returns nil.
-func (l *Set) RetireTogether(ids []string) (*Departure, error) {
-	all := func() error {
-		for _, id := range ids {
-			if err := l.retire(id); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	r := &l.receipts
-	if r.key == nil {
-		return nil, all()
-	}
-	d := &Departure{Leaf: receipt.Leaf{Kind: receipt.Retired, Before: l.Side()}}
-	since := r.tree.Mark()
-	var items []receipt.Item
-	var keys []receipt.Hash
-	for _, id := range ids {
-		e, _ := l.ledger.Get(id)
-		d.Add(e.Rows, e.Time)
-		d.Based = d.Based || l.based(id)
-		i, _ := r.tree.Get(r.keyOf(&e))
-		items, keys = append(items, i), append(keys, i.Key)
-		l.note(ownReceipt, &e)
-	}
-	slices.SortFunc(items, func(a, b receipt.Item) int { return bytes.Compare(a.Key[:], b.Key[:]) })
-	if err := all(); err != nil {
-		return nil, err
-	}
-	d.Items, d.Change, d.After, d.Moves = receipt.ListHash(items), r.tree.Prove(since, keys), l.Side(), r.moves
-	r.tree.Unmark()
-	return d, nil
-}

@@ -6,6 +6,7 @@
 //	sums.go      exact sums, apart by fold
 //	bases.go     one basis is in use, and the next one is being built
 //	archive.go   blocks that the policy has let go keep their summaries, for the past
+//	departing.go many blocks leave the sums a few at a time
 //	withdrawn.go selections of the control topic withdraw blocks, and give them back
 //	sources.go   the blocks that a basis was chosen from
 //	fading.go    the sums of the blocks, weighted by a half-life
@@ -77,6 +78,8 @@ type Set struct {
 	unsaved
 	past   past
 	fading fading
+	departing
+	beside *incremental.State // see RetireTogether
 	target atomic.Pointer[Target]
 }
 
@@ -155,8 +158,11 @@ func (l *Set) Features() *Space { return l.features }
 // InUse is the space that planes are solved from.
 func (l *Set) InUse() *Space { return l.inUse }
 
-// Digest is the digest of the sums that planes are solved from, in hex.
-func (l *Set) Digest() string { return l.inUse.Digest() }
+// Digest is the digest of the sums that planes are solved from, in hex. No block departs.
+func (l *Set) Digest() string {
+	l.mustBeSettled()
+	return l.inUse.Digest()
+}
 
 // Target names the spaces that workers put blocks into from now on.
 func (l *Set) Target() *Target { return l.target.Load() }
@@ -278,6 +284,9 @@ func (l *Set) Price() float64 {
 // same id. A block of zero weight counts as absent. k must cover the space in use (see
 // Covers). If it does not cover the next space, that space lacks the block.
 func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
+	if err := l.settle(e.ID); err != nil {
+		return o, err
+	}
 	e.Withdrawn = l.withdrawals.Choose(&e)
 	grown := false // a live block
 	former, ok := l.Find(e.ID)
@@ -295,7 +304,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 			l.receipts.grow(&former, &e)
 		}
 		if grown && e.Withdrawn {
-			if err := l.withdraw(former); err != nil {
+			if err := l.withdraw(former, 1); err != nil {
 				return o, err
 			}
 		}
@@ -314,11 +323,13 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		l.include(e, k)
 		o.Added = true
 	}
-	for _, out := range l.ledger.Add(e) {
+	gone := l.ledger.Add(e)
+	for i := range gone {
+		out := &gone[i]
 		if !out.Withdrawn && (out.ID != e.ID || grown) {
-			l.note(receipt.Expired, &out)
+			l.note(receipt.Expired, out)
 		}
-		if err := l.letGo(out); err != nil {
+		if err := l.letGo(out, len(gone)); err != nil {
 			return o, err
 		}
 		if !out.Withdrawn {
@@ -391,6 +402,9 @@ func (l *Set) Covers(k *Kept) bool { return k.in(l.inUse.Coordinates) != nil }
 // Retire retires a block, live, withdrawn or archived, permanently, because its log says so. Its
 // rows must not stay anywhere.
 func (l *Set) Retire(id string) error {
+	if err := l.settle(id); err != nil {
+		return err
+	}
 	if e, live := l.ledger.Get(id); live {
 		l.note(receipt.Deleted, &e)
 	} else if e, archived := l.inArchive(id); archived && !e.Withdrawn {
@@ -427,6 +441,9 @@ func (l *Set) Lose(id string) error {
 
 // Remove removes a block, live, withdrawn or archived, that is replaced.
 func (l *Set) Remove(id string) error {
+	if err := l.settle(id); err != nil {
+		return err
+	}
 	if _, ok := l.inArchive(id); ok {
 		e, _ := l.archive.Remove(id)
 		return l.dropArchived(&e)
@@ -475,6 +492,9 @@ func (l *Set) takeOut(e *retire.Entry, archived bool) error {
 		}
 		if p == l.fading.of {
 			l.fading.remove(id, s)
+		}
+		if p == l.inUse && l.beside != nil {
+			l.beside.Remove(s)
 		}
 		p.remove(id, s, digest)
 	}

@@ -156,8 +156,9 @@ func (l *Set) estimate() (block, state int) {
 }
 
 // Change is everything that must be saved. Blocks and parts stay unsaved until Saved is
-// called. The sums count as saved unless NotSaved is called.
+// called. The sums count as saved unless NotSaved is called. No block departs.
 func (l *Set) Change() snapshot.Change {
+	l.mustBeSettled()
 	c := snapshot.Change{
 		Retired: l.retired, Withdrawn: l.withdrew, StaleBases: l.staleBases, Horizon: l.ledger.Horizon(),
 		Put: make([]snapshot.Block, 0, len(l.put)), Delete: make([]string, 0, len(l.gone)),

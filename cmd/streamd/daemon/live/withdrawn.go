@@ -25,8 +25,9 @@ func (l *Set) Withdraw(name string, s *retire.Selection) (w Withdrawal, err erro
 		return w, nil
 	}
 	if s != nil {
-		for _, e := range l.SelectPast(s) {
-			if err := l.withdrawPast(e, &w); err != nil {
+		chosen := l.SelectPast(s)
+		for _, e := range chosen {
+			if err := l.withdrawPast(e, len(chosen), &w); err != nil {
 				return w, err
 			}
 		}
@@ -63,8 +64,8 @@ func (w *Withdrawal) Add(more Withdrawal) {
 	w.ArchivedRows += more.ArchivedRows
 }
 
-// withdrawPast withdraws a live or an archived block, and counts it.
-func (l *Set) withdrawPast(e retire.Entry, w *Withdrawal) error {
+// withdrawPast withdraws a live or an archived block, one of so many, and counts it.
+func (l *Set) withdrawPast(e retire.Entry, together int, w *Withdrawal) error {
 	if e.Archived {
 		w.Archived++
 		w.ArchivedRows += e.Rows
@@ -72,21 +73,17 @@ func (l *Set) withdrawPast(e retire.Entry, w *Withdrawal) error {
 	}
 	w.Blocks++
 	w.Rows += e.Rows
-	return l.withdraw(e)
+	return l.withdraw(e, together)
 }
 
-// withdraw withdraws a live block. Its rows must not stay anywhere.
-func (l *Set) withdraw(e retire.Entry) error {
+// withdraw withdraws a live block, one of so many. Its rows must not stay anywhere.
+func (l *Set) withdraw(e retire.Entry, together int) error {
 	l.ledger.Withdraw(e.ID)
 	l.withdrew++
 	l.note(receipt.Withdrawn, &e)
 	l.leaveRemains()
 	l.forget(e.ID, SourceRetired)
-	if err := l.takeOut(&e, false); err != nil {
-		return err
-	}
-	l.putWithdrawn(e)
-	return nil
+	return l.depart(&e, toWithdrawn, together)
 }
 
 // FollowWithdrawals has blocks follow the selections from now on. It is called when all selections
@@ -112,7 +109,7 @@ func (l *Set) FollowWithdrawals() (w Withdrawal, err error) {
 		}
 	}
 	for _, e := range chosen {
-		if err := l.withdrawPast(e, &w); err != nil {
+		if err := l.withdrawPast(e, len(chosen), &w); err != nil {
 			return w, err
 		}
 	}

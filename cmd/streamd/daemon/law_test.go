@@ -90,7 +90,9 @@ func (o *offline) play(f, between func()) {
 	for {
 		select {
 		case call := <-o.calls:
+			began := time.Now()
 			call()
+			o.turn(began)
 			o.sliceAll()
 			between()
 		case y := <-o.intake.Deliveries():

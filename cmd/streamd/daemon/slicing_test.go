@@ -2,8 +2,14 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"streamd/ingest/kafka"
 	"testing"
+	"time"
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
@@ -103,4 +109,111 @@ func (h *logHistory) retireAmid(t *testing.T, o *offline, partitions []int) {
 		t.Fatalf("%d blocks are retired: %v, want %v", done.Blocks, ids, want)
 	}
 	o.asked = append(o.asked, retirement{Retirement: done, ids: ids, follows: o.follows})
+}
+
+// While many blocks leave by one request the loop is never held for long, by the slices or by their
+// save.
+func TestLoopIsNotHeldByARetirement(t *testing.T) {
+	blocks := 20_000
+	if n, err := strconv.Atoi(os.Getenv("STREAMD_BLOCKS")); err == nil {
+		blocks = n
+	}
+	for _, receipts := range []bool{false, true} {
+		t.Run(fmt.Sprint("receipts ", receipts), func(t *testing.T) {
+			flags := map[string]string{"blocks.unit": "message", "model.folds": "10", "sample.rows": "10000", "snapshot.file": filepath.Join(t.TempDir(), "a.db")}
+			if receipts {
+				flags["receipts.key_file"] = filepath.Join(t.TempDir(), "key")
+			}
+			o := openOffline(t, offlineFlags(t, flags), false)
+			defer func() { o.store.Close() }()
+			for at := 0; at < blocks; at += 1000 {
+				var records []kafka.Record
+				for i := range int64(1000) {
+					records = append(records, after(int64(at)+i, time.Duration(int64(at)+i)*time.Millisecond))
+				}
+				o.deliver(0, records, int64(at+1000))
+				if o.live.Unsaved() > 2000 {
+					o.saver.save()
+				}
+			}
+			o.saver.save()
+			some := func(last int, dryRun bool) (done httpapi.Retirement, took time.Duration) {
+				var err error
+				began := time.Now()
+				first := retire.Range{Topic: "t", Last: int64(last - 1)}
+				o.play(func() { done, err = o.Retire(t.Context(), httpapi.Selector{Positions: []retire.Range{first}}, dryRun) }, func() {})
+				if took = time.Since(began); err != nil || done.Blocks != last {
+					t.Fatalf("%d blocks of %d are retired: %v", done.Blocks, last, err)
+				}
+				return done, took
+			}
+			_, took := some(blocks, true)
+			t.Logf("a dry run took %v, its longest turn %v", took, o.slicing.longest)
+			done, took := some(blocks*9/10, false)
+			t.Logf("%d blocks took %v, with %d receipts; the longest turn %v", done.Blocks, took, len(done.Receipts), o.slicing.longest)
+			if most := max(100*time.Millisecond, took/5); o.slicing.longest > most {
+				t.Errorf("the loop was held for %v of %v", o.slicing.longest, took)
+			}
+		})
+	}
+}
+
+// Until the last slice nobody is answered and nothing is saved. A stop that comes before leaves some
+// time for the rest. If that does not suffice, the file is as it was before the request.
+func TestStopBetweenSlices(t *testing.T) {
+	const blocks = 60
+	for name, abandoned := range map[string]bool{"in time": false, "too late": true} {
+		t.Run(name, func(t *testing.T) {
+			o := openOffline(t, offlineFlags(t, map[string]string{
+				"blocks.unit": "message", "receipts.key_file": filepath.Join(t.TempDir(), "key"),
+			}), false)
+			defer func() { o.store.Close() }()
+			var records []kafka.Record
+			for i := range int64(blocks + 10) {
+				records = append(records, after(i, 0))
+			}
+			o.deliver(0, records[:blocks], blocks)
+			o.saver.save()
+			before, saves, next := o.live.Digest(), o.saver.begun, int64(blocks)
+			o.slicing.least, o.slicing.most = 1, 1
+			var failed error
+			slices, answered := 0, false
+			o.meanwhile = func() {
+				if slices++; slices > 1 && (answered || o.saver.begun != saves) {
+					t.Fatal("it is saved, or answered, before the last slice")
+				}
+				if slices < 90 {
+					return
+				}
+				if next < int64(len(records)) {
+					if err := o.intake.Deliver(t.Context(), batches(0, records[next:next+1], next+1)[0]); err != nil {
+						t.Fatal(err)
+					}
+					next++
+				}
+				if slices == 100 {
+					close(o.stopping)
+					if abandoned {
+						o.slicing.until = time.Now().Add(-1)
+					}
+				}
+			}
+			o.retireInLoop(httpapi.Selector{}, false, access.Caller{}, func(_ httpapi.Retirement, err error) { failed, answered = err, true })
+			o.sliceAll()
+			if err := o.finish(); err != nil {
+				t.Fatal(err)
+			}
+			if !answered || slices < 100 || errors.Is(failed, httpapi.ErrUnavailable) != abandoned {
+				t.Fatalf("answered %t, after %d slices: %v", answered, slices, failed)
+			}
+			o.saver.await()
+			o = o.crash(false)
+			if abandoned && (o.live.Digest() != before || o.live.Blocks() != blocks) {
+				t.Errorf("%d blocks are live of %d, with the digest %s, and %s before", o.live.Blocks(), blocks, o.live.Digest(), before)
+			}
+			if arrived := int(next) - blocks; !abandoned && o.live.Blocks() != arrived {
+				t.Errorf("%d blocks are live, and %d have arrived", o.live.Blocks(), arrived)
+			}
+		})
+	}
 }

@@ -261,7 +261,7 @@ type Retirement struct {
 	Remains      []string       `json:"remains,omitempty"`            // other places that may still have the rows, for people to read; absent from a dry run
 	LogUntil     *time.Time     `json:"log_until,omitempty"`          // time by which the topic drops the latest record, by retention.ms, segment.ms and its event time; absent if unknown or none
 	ModelWithout string         `json:"model_without,omitempty"`      // fingerprint of the first model that was served without them; absent if that is served later, or receipts are off
-	Receipts     []int64        `json:"receipts,omitempty"`           // leaves of the log of receipts, one for each 4,096 live blocks and for each 4,096 archived ones; absent where receipts are off
+	Receipts     []int64        `json:"receipts,omitempty"`           // leaves of the log of receipts, several where the blocks are many; absent where receipts are off
 	Request      string         `json:"request,omitempty"`            // text that the receipts have a hash of as the request
 	RequestSalt  string         `json:"request_salt,omitempty"`       // salt of that hash, in hex
 	Settings     string         `json:"settings,omitempty"`           // text whose SHA-256 the receipts have as the settings: number of the algorithm, features and options

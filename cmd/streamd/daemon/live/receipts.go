@@ -375,6 +375,9 @@ func (l *Set) excluded() map[receipt.Item]move {
 func (r *receipts) provable() (last map[receipt.Item]move, passing [receipt.Kinds]int64) {
 	last, passing = map[receipt.Item]move{}, r.again
 	for i, m := range r.moved {
+		if m.kind == ownReceipt { // there may be many, and no receipt of a save counts them
+			continue
+		}
 		in, was := r.tree.GetIn(r.kept, i.Key)
 		out, is := r.tree.Get(i.Key)
 		if m.kind == receipt.Restored {

@@ -272,8 +272,8 @@ func (l *Ledger) Add(e Entry) (retired []Entry) {
 	return l.enforce()
 }
 
-// PutBack puts a block back that Retire has returned, and nothing else happens. The ledger has none of
-// that id.
+// PutBack puts a block back that Retire has returned, and nothing else happens. The ledger has none
+// of that id.
 func (l *Ledger) PutBack(e Entry) { l.shelf(&e).insert(&e) }
 
 // Limited reports whether the policy retires blocks at all.

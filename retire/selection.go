@@ -78,8 +78,9 @@ func (l *Ledger) Select(s *Selection) iter.Seq[Entry] { return l.live.choose(s) 
 // SelectWithdrawn is Select among the withdrawn blocks.
 func (l *Ledger) SelectWithdrawn(s *Selection) iter.Seq[Entry] { return l.withdrawn.choose(s) }
 
-// View is the blocks of a ledger at one moment, live and withdrawn. It takes no time to make, since it
-// shares the ledger's trees until these change. Any goroutine may use it meanwhile, one at a time.
+// View is the blocks of a ledger at one moment, live and withdrawn. It takes no time to make, since
+// it shares the ledger's trees until these change. Any goroutine may use it meanwhile, one at a
+// time.
 type View struct{ live, withdrawn *shelf }
 
 // View is the blocks of now: those of these ids, or all if ids is nil.
@@ -98,8 +99,8 @@ func (s *shelf) view(ids []string) *shelf {
 	return v
 }
 
-// Select is that of the ledger, of live and withdrawn blocks, each in ascending rank. The ids of s are
-// those of the view.
+// Select is that of the ledger, of live and withdrawn blocks, each in ascending rank. The ids of s
+// are those of the view.
 func (v *View) Select(s *Selection) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		for _, of := range []*shelf{v.live, v.withdrawn} {

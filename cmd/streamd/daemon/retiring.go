@@ -23,9 +23,9 @@ import (
 
 var errRetiredUnsaved = fmt.Errorf("it is retired, but that could not be saved yet; the next snapshot will have it, and with receipts, the same request then names them: %w", httpapi.ErrUnavailable)
 
-// Retire implements httpapi.Service. A request goes through the loop twice. First the loop says which
-// blocks there are, and later it takes out those that were chosen and are still there. In between it
-// does other things.
+// Retire implements httpapi.Service. A request goes through the loop twice. First the loop says
+// which blocks there are, and later it takes out those that were chosen and are still there. In
+// between it does other things.
 func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (httpapi.Retirement, error) {
 	r, err := d.retireBlocks(ctx, s, dryRun)
 	if !dryRun {
@@ -119,8 +119,8 @@ func (d *Daemon) ask(s httpapi.Selector, dryRun bool, by access.Caller) (*reques
 	return q, nil
 }
 
-// choose finds the blocks: live ones, archived ones, and those that the control topic has withdrawn.
-// It does not need the loop. In a dry run it describes them.
+// choose finds the blocks: live ones, archived ones, and those that the control topic has
+// withdrawn. It does not need the loop. In a dry run it describes them.
 func (q *request) choose() {
 	absent := map[string]struct{}{} // an id may be given twice
 	for _, id := range q.selection.IDs {
@@ -193,9 +193,10 @@ func (q *request) described(first []retire.Entry) httpapi.Retirement {
 	return q.r
 }
 
-// retireThen retires the blocks that a request has chosen and that are still there: live, archived or
-// withdrawn. It calls answer in the loop when they are saved, in one transaction, or that has failed.
-// Meanwhile the loop goes on. The log names the caller. A dry run only says which blocks these are.
+// retireThen retires the blocks that a request has chosen and that are still there: live, archived
+// or withdrawn. It calls answer in the loop when they are saved, in one transaction, or that has
+// failed. Meanwhile the loop goes on. The log names the caller. A dry run only says which blocks
+// these are.
 func (d *Daemon) retireThen(q *request, answer func(httpapi.Retirement, error)) {
 	var none httpapi.Retirement
 	if d.failure != nil {
@@ -261,11 +262,11 @@ func (d *Daemon) retired(q *request, r httpapi.Retirement, left []*pendingReceip
 	answer(r, nil)
 }
 
-// takingOut takes the blocks of a request out of their sets, in slices. They are not saved. A withdrawn
-// one loses its place, so that no record of the control topic gives it back.
+// takingOut takes the blocks of a request out of their sets, in slices. They are not saved. A
+// withdrawn one loses its place, so that no record of the control topic gives it back.
 //
-// First all blocks leave the ledger. Then the live ones leave the sums, each slice with a receipt of
-// its own. A block that is replaced before its slice has not left by the request.
+// First all blocks leave the ledger. Then the live ones leave the sums, each slice with a receipt
+// of its own. A block that is replaced before its slice has not left by the request.
 type takingOut struct {
 	*Daemon
 	*request
@@ -351,8 +352,8 @@ func firstOf(blocks []retire.Entry) []retire.Entry {
 	return blocks[:min(len(blocks), listedNames)]
 }
 
-// arrives reports whether blocks may come between two slices. Before the first one comes the sums are
-// copied, since the answer has the digest of those without it.
+// arrives reports whether blocks may come between two slices. Before the first one comes the sums
+// are copied, since the answer has the digest of those without it.
 func (t *takingOut) arrives() bool {
 	switch limited := t.Daemon.live.Limited(); {
 	case limited && !t.detach: // the policy goes by the ledger without the blocks

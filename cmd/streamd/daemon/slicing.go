@@ -11,8 +11,9 @@ import (
 
 // Many blocks may depart at once: a request chooses them, or the control topic, or the policy lets
 // them go. The loop takes them out in slices, and applies deliveries between two slices. It does
-// nothing else before the last one: it does not save or solve, and takes no calls. So all who ask, and
-// the file, see the live set before or after. If the process ends in between, the file is as it was.
+// nothing else before the last one: it does not save or solve, and takes no calls. So all who ask,
+// and the file, see the live set before or after. If the process ends in between, the file is as it
+// was.
 //
 // What is left is that of the live set without the blocks, since the ledger lacks them from the
 // beginning (see the package live).
@@ -60,8 +61,8 @@ func (c *core) slices() bool {
 	return c.failure == nil && (c.slicing.work != nil || c.live.Departing() > 0)
 }
 
-// inSlices does the first slices of work, for about as long as a slice takes. The loop does the rest. No
-// other work is under way.
+// inSlices does the first slices of work, for about as long as a slice takes. The loop does the
+// rest. No other work is under way.
 func (c *core) inSlices(w *slicedWork) {
 	s := &c.slicing
 	s.work = w
@@ -147,6 +148,7 @@ func (d *Daemon) slice(ctx context.Context) error {
 			break // there is no room for its next block yet
 		}
 	}
+	d.afterSlices() // a delivery may have failed
 	return nil
 }
 

@@ -50,8 +50,8 @@ func owned(owner []int, i int) (partitions []int) {
 	return partitions
 }
 
-// arrivals returns a function that delivers the next records of some partition, now and then. It is nil
-// where blocks do not depart in slices.
+// arrivals returns a function that delivers the next records of some partition, now and then. It is
+// nil where blocks do not depart in slices.
 func (h *logHistory) arrivals(o *offline, partitions []int) func() {
 	if !h.sliced {
 		return nil
@@ -158,8 +158,8 @@ func TestLoopIsNotHeldByARetirement(t *testing.T) {
 	}
 }
 
-// Until the last slice nobody is answered and nothing is saved. A stop that comes before leaves some
-// time for the rest. If that does not suffice, the file is as it was before the request.
+// Until the last slice nobody is answered and nothing is saved. A stop that comes before leaves
+// some time for the rest. If that does not suffice, the file is as it was before the request.
 func TestStopBetweenSlices(t *testing.T) {
 	const blocks = 60
 	for name, abandoned := range map[string]bool{"in time": false, "too late": true} {

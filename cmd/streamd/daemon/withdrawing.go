@@ -161,8 +161,8 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 	})
 }
 
-// withdrew tells that blocks were withdrawn, once they have left the sums. before is the digest before
-// that.
+// withdrew tells that blocks were withdrawn, once they have left the sums. before is the digest
+// before that.
 func (w *withdrawing) withdrew(gone live.Withdrawal, before string) {
 	if gone.Blocks+gone.Archived == 0 {
 		return

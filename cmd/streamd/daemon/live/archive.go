@@ -288,8 +288,8 @@ func (l *Set) selectArchived(s *retire.Selection) []retire.Entry {
 	return slices.Collect(l.archive.Select(s))
 }
 
-// Places are the blocks of a moment, withdrawn and archived ones included. Any goroutine may use them
-// while the set changes, one at a time.
+// Places are the blocks of a moment, withdrawn and archived ones included. Any goroutine may use
+// them while the set changes, one at a time.
 type Places []*retire.View
 
 // Places are the blocks of now: of these ids, or all if ids is nil.

@@ -11,10 +11,10 @@ import (
 )
 
 // A block departs in two steps. First it leaves the ledger, so that the policy and all who arrive
-// go by the blocks that stay. Then it leaves the sums, the sample and the tree of receipts, for which
-// its summary is read. That takes most of the time, and the order does not matter there. So where
-// many blocks depart together, the second step waits for calls of Depart and RetireTogether, and
-// blocks may be added between these.
+// go by the blocks that stay. Then it leaves the sums, the sample and the tree of receipts, for
+// which its summary is read. That takes most of the time, and the order does not matter there. So
+// where many blocks depart together, the second step waits for calls of Depart and RetireTogether,
+// and blocks may be added between these.
 //
 // Until Departing is 0 the sums are those of no live set. Nothing may be read off them or saved.
 
@@ -130,7 +130,8 @@ func (l *Set) settle(id string) error {
 	return l.finish(&x.entry, x.goes)
 }
 
-// Detach has live blocks leave the ledger on request, and RetireTogether takes them out of the rest.
+// Detach has live blocks leave the ledger on request, and RetireTogether takes them out of the
+// rest.
 func (l *Set) Detach(ids []string) {
 	for _, id := range ids {
 		e, ok := l.ledger.Retire(id)

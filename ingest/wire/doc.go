@@ -149,8 +149,8 @@
 //   - arrow-go reads the schema of each message anew, copies bodies and allocates for
 //     each column, so that small blocks take ten times as long. It trusts metadata: a
 //     stream of 536 bytes with a field that is its own child, or with 2³¹ children,
-//     ends the process, and no recover prevents it. It reads Parquet, which is for files
-//     alone: panics of its own on corrupt pages are made errors.
+//     ends the process, and no recover prevents it. Nor does it read Parquet: see the
+//     package parquet.
 //
 // # Refused payloads
 //

@@ -136,7 +136,7 @@ func (r *Reader) start() error {
 		if _, err := r.file.ReadAt(raw, 0); err != nil || !IsParquet(raw) {
 			return errors.New("the file is compressed Parquet, of which no part can be read alone: decompress it first")
 		}
-		rows, err := r.d.newParquetStream(countingFile{r.file, &r.read}, r.rowsPerBlock)
+		rows, err := r.d.newParquetStream(countingFile{r.file, &r.read}, r.size, r.rowsPerBlock)
 		if err != nil {
 			return err
 		}
@@ -345,7 +345,7 @@ func (d *Decoder) DecodeFile(text []byte) (Table, error) {
 func (d *Decoder) streamOf(text []byte) (io.Reader, error) {
 	switch {
 	case IsParquet(text):
-		return d.newParquetStream(bytes.NewReader(text), math.MaxInt)
+		return d.newParquetStream(bytes.NewReader(text), int64(len(text)), math.MaxInt)
 	case bytes.HasPrefix(text, []byte(arrowFileMagic)):
 		return arrowFileStream(bytes.NewReader(text), int64(len(text)), d.opts.Limits)
 	}

@@ -11,15 +11,14 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
 	"github.com/apache/arrow-go/v18/arrow/decimal256"
 	"github.com/apache/arrow-go/v18/arrow/float16"
-	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/file"
-	"github.com/apache/arrow-go/v18/parquet/schema"
+
+	"streamd/ingest/wire/parquet"
 )
 
-// leaf reads a leaf of the schema, one column chunk after the other.
+// leaf reads a leaf of the schema, one row group after the other.
 type leaf interface {
-	begin(chunk file.ColumnChunkReader, levels int64) error
-	// take appends so many rows of the chunk to a column, and takes their bytes off a
+	begin(group int) error
+	// take appends so many rows of the row group to a column, and takes their bytes off a
 	// budget.
 	take(rows int, to array.Builder, budget *int) error
 }
@@ -27,7 +26,7 @@ type leaf interface {
 // noLeaf is a column that is not read.
 type noLeaf struct{}
 
-func (noLeaf) begin(file.ColumnChunkReader, int64) error { return nil }
+func (noLeaf) begin(int) error { return nil }
 
 func (noLeaf) take(rows int, to array.Builder, _ *int) error {
 	to.AppendNulls(rows)
@@ -42,37 +41,26 @@ type levels struct {
 }
 
 // typedLeaf is a leaf of a physical type.
-type typedLeaf[T any] struct {
+type typedLeaf[T parquet.Value] struct {
 	levels
-	chunk  typedChunk[T]
-	left   int64 // levels of the chunk that have not been read
+	reader *parquet.Reader[T]
 	append func(to array.Builder, x T) (bytes int, err error)
 
-	values                   []T
 	definitions, repetitions []int16
 	at, end                  int // the levels that are left
+	present                  int // values of these that have not been read
+	values                   []T
 	used, read               int // of the values
 }
 
-// typedChunk is a column chunk's reader.
-type typedChunk[T any] interface {
-	file.ColumnChunkReader
-	ReadBatchInPage(n int64, values []T, definitions, repetitions []int16) (levels int64, read int, err error)
-}
-
-func (l *typedLeaf[T]) begin(chunk file.ColumnChunkReader, levels int64) error {
+func (l *typedLeaf[T]) begin(group int) error {
 	if l.at < l.end {
 		return errors.New("a row group has more values than rows")
 	}
-	typed, ok := chunk.(typedChunk[T])
-	if !ok {
-		return errors.New("a column chunk has another type than the schema")
-	}
-	l.chunk, l.left = typed, levels
-	return nil
+	return l.reader.Begin(group)
 }
 
-// more reads on where no level is left. It is false at the end of the chunk.
+// more reads on where no level is left. It is false at the end of the row group.
 func (l *typedLeaf[T]) more() (bool, error) {
 	if l.at < l.end {
 		return true, nil
@@ -81,40 +69,16 @@ func (l *typedLeaf[T]) more() (bool, error) {
 	if l.values == nil {
 		l.values, l.definitions, l.repetitions = make([]T, most), make([]int16, most), make([]int16, most)
 	}
-	if more, err := l.moreInChunk(); !more {
+	n, present, err := l.reader.Levels(l.definitions, l.repetitions)
+	if n == 0 || err != nil {
 		return false, err
 	}
-	// Levels that the column does not have are not written.
-	n, read, err := l.chunk.ReadBatchInPage(most, l.values, l.definitions, l.repetitions)
-	switch {
-	case err != nil:
-		return false, err
-	case n == 0:
-		// The library's own loops over pages would ask for ever.
-		return false, errors.New("a page has fewer values than it says")
-	}
-	l.at, l.end, l.used, l.read = 0, int(n), 0, read
-	l.left -= n
+	l.at, l.end, l.present, l.used, l.read = 0, n, present, 0, 0
 	return true, nil
 }
 
-// moreInChunk goes on to the next page with values. The library reports an empty page like the
-// end of the chunk, so that the number of levels in the footer tells them apart.
-func (l *typedLeaf[T]) moreInChunk() (bool, error) {
-	const mostEmpty = 1 << 12 // pages one behind the other
-	for range mostEmpty {
-		if l.chunk.HasNext() {
-			return true, nil
-		}
-		if err := l.chunk.Err(); err != nil || l.left <= 0 {
-			return false, err
-		}
-	}
-	return false, nil
-}
-
 // next appends the element of the next level.
-func (l *typedLeaf[T]) next(to array.Builder, budget *int) error {
+func (l *typedLeaf[T]) next(to array.Builder, budget *int) (err error) {
 	isValue := l.value == 0 || l.definitions[l.at] == l.value
 	l.at++
 	if !isValue {
@@ -122,7 +86,11 @@ func (l *typedLeaf[T]) next(to array.Builder, budget *int) error {
 		return nil
 	}
 	if l.used == l.read {
-		return errors.New("a page has fewer values than its levels say")
+		if l.read, err = l.reader.Values(l.values[:l.present]); err != nil {
+			return err
+		}
+		l.present -= l.read
+		l.used = 0
 	}
 	n, err := l.append(to, l.values[l.used])
 	l.used++
@@ -168,24 +136,22 @@ func (l *typedLeaf[T]) take(rows int, to array.Builder, budget *int) error {
 	return nil
 }
 
-// newLeaf makes the reader of leaf i of a schema, and the type of its top-level column.
-func newLeaf(root *schema.Schema, i int, durations map[string]arrow.TimeUnit) (leaf, arrow.DataType) {
-	column := root.Column(i)
-	at := levels{value: column.MaxDefinitionLevel()}
-	if path := column.ColumnPath(); column.MaxRepetitionLevel() > 0 || len(path) > 1 {
-		top := root.Root().Field(root.Root().FieldIndexByName(path[0]))
-		_, annotated := top.LogicalType().(schema.ListLogicalType)
-		if column.MaxRepetitionLevel() != 1 || len(path) > 3 || len(path) > 1 && !annotated {
+// newLeaf makes the reader of leaf i of a file, and the type of its top-level column.
+func newLeaf(in *parquet.File, i int, durations map[string]arrow.TimeUnit) (leaf, arrow.DataType) {
+	column := in.Leaves[i]
+	at := levels{value: column.Definitions}
+	if len(column.Path) > 1 || column.Repetitions > 0 {
+		if column.Repetitions != 1 || len(column.Path) > 3 || len(column.Path) > 1 && !column.InList {
 			return noLeaf{}, arrow.StructOf()
 		}
 		at.element = at.value
-		if column.SchemaNode().RepetitionType() == parquet.Repetitions.Optional {
+		if column.Optional {
 			at.element--
 		}
 		at.isList, at.list = true, at.element-1
 	}
-	l, typ := typedLeafOf(column, at)
-	if unit, ok := durations[column.ColumnPath()[0]]; ok && !at.isList && typ.ID() == arrow.INT64 {
+	l, typ := typedLeafOf(in, i, at)
+	if unit, ok := durations[column.Path[0]]; ok && !at.isList && typ.ID() == arrow.INT64 {
 		typ = &arrow.DurationType{Unit: unit}
 	}
 	if _, none := l.(noLeaf); !none && at.isList {
@@ -194,67 +160,67 @@ func newLeaf(root *schema.Schema, i int, durations map[string]arrow.TimeUnit) (l
 	return l, typ
 }
 
-// typedLeafOf makes the reader of a column by its physical and logical type. Types that
+// typedLeafOf makes the reader of leaf i by its physical and logical type. Types that
 // have no values come as nulls of a type that the decoder refuses.
-func typedLeafOf(column *schema.Column, at levels) (leaf, arrow.DataType) {
-	switch column.PhysicalType() {
-	case parquet.Types.Boolean:
-		return &typedLeaf[bool]{levels: at, append: func(to array.Builder, x bool) (int, error) {
+func typedLeafOf(in *parquet.File, i int, at levels) (leaf, arrow.DataType) {
+	switch in.Leaves[i].Type {
+	case parquet.Boolean:
+		return typed(in, i, at, func(to array.Builder, x bool) (int, error) {
 			to.(*array.BooleanBuilder).Append(x)
 			return 1, nil
-		}}, arrow.FixedWidthTypes.Boolean
-	case parquet.Types.Int32:
-		return integers[int32](column.LogicalType(), at, arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Uint32)
-	case parquet.Types.Int64:
-		return integers[int64](column.LogicalType(), at, arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Uint64)
-	case parquet.Types.Int96: // the time stamps of Impala and of old Spark
+		}), arrow.FixedWidthTypes.Boolean
+	case parquet.Int32:
+		return integers[int32](in, i, at, arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Uint32)
+	case parquet.Int64:
+		return integers[int64](in, i, at, arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Uint64)
+	case parquet.Int96: // the time stamps of Impala and of old Spark
 		var scratch []byte
-		return &typedLeaf[parquet.Int96]{levels: at, append: func(to array.Builder, x parquet.Int96) (int, error) {
+		return typed(in, i, at, func(to array.Builder, x [12]byte) (int, error) {
 			scratch = appendInt96(scratch[:0], x)
 			to.(*array.StringBuilder).BinaryBuilder.Append(scratch)
 			return 8 + len(scratch), nil
-		}}, arrow.BinaryTypes.String
-	case parquet.Types.Float:
-		return &typedLeaf[float32]{levels: at, append: func(to array.Builder, x float32) (int, error) {
+		}), arrow.BinaryTypes.String
+	case parquet.Float:
+		return typed(in, i, at, func(to array.Builder, x float32) (int, error) {
 			to.(*array.Float32Builder).Append(x)
 			return 4, nil
-		}}, arrow.PrimitiveTypes.Float32
-	case parquet.Types.Double:
-		return &typedLeaf[float64]{levels: at, append: func(to array.Builder, x float64) (int, error) {
+		}), arrow.PrimitiveTypes.Float32
+	case parquet.Double:
+		return typed(in, i, at, func(to array.Builder, x float64) (int, error) {
 			to.(*array.Float64Builder).Append(x)
 			return 8, nil
-		}}, arrow.PrimitiveTypes.Float64
-	case parquet.Types.ByteArray:
-		return bytesOf[parquet.ByteArray](column.LogicalType(), at)
-	case parquet.Types.FixedLenByteArray:
-		return bytesOf[parquet.FixedLenByteArray](column.LogicalType(), at)
+		}), arrow.PrimitiveTypes.Float64
 	}
-	return noLeaf{}, arrow.BinaryTypes.Binary
+	return texts(in, i, at)
+}
+
+// typed makes the reader of leaf i, which appends its values so.
+func typed[T parquet.Value](in *parquet.File, i int, at levels, append func(array.Builder, T) (int, error)) *typedLeaf[T] {
+	return &typedLeaf[T]{levels: at, reader: parquet.NewReader[T](in, i), append: append}
 }
 
 // integers makes the reader of a column of integers, of the type for those with or without
 // a sign.
-func integers[T int32 | int64](logical schema.LogicalType, at levels, signed, unsigned arrow.DataType) (leaf, arrow.DataType) {
+func integers[T int32 | int64](in *parquet.File, i int, at levels, signed, unsigned arrow.DataType) (leaf, arrow.DataType) {
 	typ := signed
-	l := &typedLeaf[T]{levels: at}
-	switch logical := logical.(type) {
-	case schema.IntLogicalType:
-		if !logical.IsSigned() {
+	switch logical := in.Leaves[i].Logical; logical.Kind {
+	case parquet.Integer:
+		if !logical.Signed {
 			typ = unsigned
 		}
-	case schema.DateLogicalType:
+	case parquet.Date:
 		typ = arrow.FixedWidthTypes.Date32
-	case schema.TimestampLogicalType:
-		units := map[schema.TimeUnitType]arrow.TimeUnit{
-			schema.TimeUnitMillis: arrow.Millisecond, schema.TimeUnitMicros: arrow.Microsecond, schema.TimeUnitNanos: arrow.Nanosecond,
-		}
-		typ = &arrow.TimestampType{Unit: units[logical.TimeUnit()]}
-	case schema.DecimalLogicalType:
-		typ = &arrow.Decimal128Type{Precision: logical.Precision(), Scale: logical.Scale()}
-	case schema.TimeLogicalType:
+	case parquet.Timestamp:
+		units := map[int]arrow.TimeUnit{3: arrow.Millisecond, 6: arrow.Microsecond, 9: arrow.Nanosecond}
+		typ = &arrow.TimestampType{Unit: units[logical.Unit]}
+	case parquet.Decimal:
+		typ = &arrow.Decimal128Type{Precision: int32(logical.Precision), Scale: int32(logical.Scale)}
+	case parquet.Time:
 		return noLeaf{}, arrow.FixedWidthTypes.Time64us
+	case parquet.Other:
+		return noLeaf{}, arrow.StructOf()
 	}
-	l.append = func(to array.Builder, x T) (int, error) {
+	return typed(in, i, at, func(to array.Builder, x T) (int, error) {
 		switch to := to.(type) {
 		case *array.Int32Builder:
 			to.Append(int32(x))
@@ -274,14 +240,13 @@ func integers[T int32 | int64](logical schema.LogicalType, at levels, signed, un
 			to.Append(decimal128.FromI64(int64(x)))
 		}
 		return 8, nil
-	}
-	return l, typ
+	}), typ
 }
 
 // appendInt96 appends the text of a time stamp of a day, by its Julian number, and nanoseconds. No
 // type of Arrow has both its range and its precision. What is in no year that has four digits is a
 // text that is no time.
-func appendInt96(dst []byte, x parquet.Int96) []byte {
+func appendInt96(dst []byte, x [12]byte) []byte {
 	const day1970 = 2440588
 	nanos, day := int64(binary.LittleEndian.Uint64(x[:8])), int64(int32(binary.LittleEndian.Uint32(x[8:])))
 	t := instantOf(nanos, 1e9)
@@ -292,23 +257,23 @@ func appendInt96(dst []byte, x parquet.Int96) []byte {
 	return fmt.Appendf(dst, "%d ns behind the Julian day %d", nanos, day)
 }
 
-// bytesOf makes the reader of a column of byte strings. Those without a logical type are texts
+// texts makes the reader of a column of byte arrays. Those without a logical type are texts
 // more often than not: old writers do not say which are.
-func bytesOf[T ~[]byte](logical schema.LogicalType, at levels) (leaf, arrow.DataType) {
+func texts(in *parquet.File, i int, at levels) (leaf, arrow.DataType) {
 	var typ arrow.DataType
-	switch logical := logical.(type) {
-	case schema.StringLogicalType, schema.EnumLogicalType, schema.JSONLogicalType:
+	switch logical := in.Leaves[i].Logical; logical.Kind {
+	case parquet.Text:
 		typ = arrow.BinaryTypes.String
-	case schema.DecimalLogicalType:
-		typ = &arrow.Decimal256Type{Precision: logical.Precision(), Scale: logical.Scale()}
-	case schema.Float16LogicalType:
+	case parquet.Decimal:
+		typ = &arrow.Decimal256Type{Precision: int32(logical.Precision), Scale: int32(logical.Scale)}
+	case parquet.Float16:
 		typ = arrow.FixedWidthTypes.Float16
-	case schema.NoLogicalType, nil:
+	case parquet.None:
 		typ = arrow.BinaryTypes.Binary
 	default:
 		return noLeaf{}, arrow.StructOf()
 	}
-	return &typedLeaf[T]{levels: at, append: func(to array.Builder, x T) (int, error) {
+	return typed(in, i, at, func(to array.Builder, x []byte) (int, error) {
 		switch to := to.(type) {
 		case *array.StringBuilder:
 			to.BinaryBuilder.Append(x)
@@ -320,7 +285,7 @@ func bytesOf[T ~[]byte](logical schema.LogicalType, at levels) (leaf, arrow.Data
 			to.Append(float16.FromBits(uint16(x[0]) | uint16(x[1])<<8))
 		}
 		return 8 + len(x), nil
-	}}, typ
+	}), typ
 }
 
 // bigEndian is an integer in two's complement.

@@ -280,7 +280,11 @@ func texts(in *parquet.File, i int, at levels) (leaf, arrow.DataType) {
 		case *array.BinaryBuilder:
 			to.Append(x)
 		case *array.Decimal256Builder:
-			to.Append(decimal256.FromBigInt(bigEndian(x)))
+			n := bigEndian(x)
+			if n.BitLen() > 255 {
+				return 0, errors.New("a decimal has more than 76 digits")
+			}
+			to.Append(decimal256.FromBigInt(n))
 		case *array.Float16Builder:
 			to.Append(float16.FromBits(uint16(x[0]) | uint16(x[1])<<8))
 		}

@@ -27,10 +27,10 @@ const (
 	codecLZ4Raw
 )
 
-// decompress fills dst. Nothing may stand for the compressed form of nothing, as in pages of
-// nulls alone in the second version.
+// decompress fills dst. Anything may stand for the compressed form of nothing: pages of nulls alone
+// in the second version may have no bytes there.
 func decompress(codec int, dst, src []byte) (err error) {
-	if len(dst) == 0 && len(src) == 0 {
+	if len(dst) == 0 {
 		return nil
 	}
 	n := -1

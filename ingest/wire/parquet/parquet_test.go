@@ -88,7 +88,10 @@ func write(t *testing.T, of table, groups int, properties ...writer.WriterProper
 	rows := len(of.bits)
 	for g := range groups {
 		from, to := g*rows/groups, (g+1)*rows/groups
-		group := w.AppendRowGroup()
+		group, err := w.AppendRowGroupChecked()
+		if err != nil {
+			t.Fatal(err)
+		}
 		for range fields {
 			column, err := group.NextColumn()
 			if err == nil {

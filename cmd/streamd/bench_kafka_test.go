@@ -221,8 +221,8 @@ func TestBenchPeersMissing(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if ran != 2 || missing != 13 {
-		t.Errorf("%d results of streamd, want files and kafka; %d missing, want 13", ran, missing)
+	if ran != 2 || missing != 14 {
+		t.Errorf("%d results of streamd, want files and kafka; %d missing, want 14", ran, missing)
 	}
 }
 
@@ -236,8 +236,8 @@ func TestBenchMissingPython(t *testing.T) {
 	}{
 		{[]string{"peers", "--rows", "10", "--test-rows", "10"}, 2, 0, []string{
 			"numpy loop", "oneDAL incremental covariance", "oneDAL incremental ridge", "oneDAL incremental linear regression",
-			"DuckDB, sums of products", "polars, sums of products", "scikit-learn SGDClassifier", "LIBLINEAR -s 2 -B 1",
-			"Vowpal Wabbit", "CapyMOA HoeffdingTree", "River LogisticRegression", "River LogisticRegression, small batches",
+			"DuckDB, sums of products", "polars, sums of products", "Spark WeightedLeastSquares", "scikit-learn SGDClassifier",
+			"LIBLINEAR -s 2 -B 1", "Vowpal Wabbit", "CapyMOA HoeffdingTree", "River LogisticRegression", "River LogisticRegression, small batches",
 			"confluent-kafka, numpy loop",
 		}},
 		{[]string{"forget", "--blocks", "10"}, 4, 6, []string{
@@ -285,7 +285,7 @@ func TestBenchPeers(t *testing.T) {
 	}
 	var got kafkaResults
 	reported(t, &got, "bench", "peers", "--json", "--rows", "50000", "--test-rows", "20000", "--rounds", "1", "--python", python, "--budget", "5m")
-	if len(got.Results) != 15 {
+	if len(got.Results) != 16 {
 		t.Fatalf("%d results", len(got.Results))
 	}
 	for _, r := range got.Results {

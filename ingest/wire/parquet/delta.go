@@ -2,8 +2,8 @@ package parquet
 
 import "errors"
 
-// deltas reads DELTA_BINARY_PACKED: a first number and differences, in blocks of miniblocks that have
-// a width of bits each.
+// deltas reads DELTA_BINARY_PACKED: a first number and differences, in blocks of miniblocks that
+// have a width of bits each.
 type deltas struct {
 	b      []byte
 	minis  int // miniblocks of a block

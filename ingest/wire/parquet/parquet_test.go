@@ -232,8 +232,8 @@ func ways() (all [][]writer.WriterProperty) {
 	return all
 }
 
-// What another program has written is read as it was, whatever the versions of the pages, the codecs
-// and the encodings, and however many values are asked for at once.
+// What another program has written is read as it was, whatever the versions of the pages, the
+// codecs and the encodings, and however many values are asked for at once.
 func TestValuesAreThoseWritten(t *testing.T) {
 	r := rand.New(rand.NewPCG(81, 1))
 	for i, properties := range ways() {

@@ -3,6 +3,7 @@ package kafka
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,10 +66,11 @@ func newBatch(partition int, names *interner) *Batch {
 	return b
 }
 
-// NewBatch makes a batch of records that are in memory. It takes the slice over.
+// NewBatch makes a batch of records that are in memory. It takes the slice over, and nothing behind
+// its end: a released batch is filled again, and another one may have what follows in the array.
 func NewBatch(partition int, records []Record, position Saved) *Batch {
 	b := newBatch(partition, new(interner))
-	b.Records, b.Position = records, position
+	b.Records, b.Position = slices.Clip(records), position
 	return b
 }
 

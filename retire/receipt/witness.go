@@ -66,8 +66,7 @@ func (w *Witness) Verify(text, signature []byte) bool {
 }
 
 // cosignedMessage is the message that a witness signs: the text of a checkpoint, and a time in
-// seconds since
-// 1970.
+// seconds since 1970.
 func cosignedMessage(text []byte, at uint64) []byte {
 	return append(fmt.Appendf(nil, "cosignature/v1\ntime %d\n", at), text...)
 }

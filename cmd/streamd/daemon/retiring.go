@@ -46,13 +46,16 @@ func (d *Daemon) retireBlocks(ctx context.Context, s httpapi.Selector, dryRun bo
 		return none, err
 	}
 	q.choose()
-	for few := range slices.Chunk(q.chosen, mostSlice) {
-		if !dryRun || q.r.InBasis {
-			break
+	if dryRun {
+		for few := range slices.Chunk(q.chosen, mostSlice) {
+			q.r.InBasis, err = inLoop(ctx, d.jobs, func() (bool, error) { return d.anyInBasis(few), nil })
+			if q.r.InBasis || err != nil {
+				break
+			}
 		}
-		if q.r.InBasis, err = inLoop(ctx, d.jobs, func() (bool, error) { return d.anyInBasis(few), nil }); err != nil {
-			return none, err
-		}
+	}
+	if err != nil {
+		return none, err
 	}
 	type answer struct {
 		retirement httpapi.Retirement

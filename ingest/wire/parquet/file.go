@@ -95,7 +95,7 @@ type chunk struct {
 	codec  int
 	values int64 // with nulls
 	from   int64 // the position of its first page
-	fault  string
+	fault  error // why it cannot be read; nil: it can
 }
 
 const magic = "PAR1"
@@ -388,11 +388,11 @@ func readChunk(t *thrift) chunk {
 	}
 	switch {
 	case encrypted:
-		c.fault = ErrEncrypted.Error()
+		c.fault = ErrEncrypted
 	case elsewhere:
-		c.fault = "the values are in another file"
+		c.fault = errors.New("the values are in another file")
 	case c.from < 0 || c.values < 0 || c.codec < 0:
-		c.fault = "the footer does not say where the values are"
+		c.fault = errors.New("the footer does not say where the values are")
 	}
 	return c
 }

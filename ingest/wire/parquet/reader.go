@@ -41,10 +41,8 @@ func (r *Reader[T]) Begin(group int) error {
 		return nil // and there may be no page
 	}
 	switch {
-	case r.chunk.fault == ErrEncrypted.Error():
-		return ErrEncrypted
-	case r.chunk.fault != "":
-		return errors.New(r.chunk.fault)
+	case r.chunk.fault != nil:
+		return r.chunk.fault
 	case r.chunk.typ != r.leaf.Type:
 		return errors.New("a column chunk has another type than the schema")
 	case r.at >= r.file.size:

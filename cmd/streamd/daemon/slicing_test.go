@@ -158,6 +158,47 @@ func TestLoopIsNotHeldByARetirement(t *testing.T) {
 	}
 }
 
+// A key's tombstone, or an unusable value, that comes while the key's block departs is why the block
+// goes, and not the request.
+func TestLatestValuesBetweenSlices(t *testing.T) {
+	const blocks, key = 20, 10
+	for last, value := range map[string]string{"a tombstone": "", "a bad value": "bad"} {
+		t.Run(last, func(t *testing.T) {
+			flags := map[string]string{"blocks.unit": "key", "receipts.key_file": filepath.Join(t.TempDir(), "key"), "dead_letters.policy": "skip"}
+			h := &logHistory{log: make([][]kafka.Record, 1), flags: offlineFlags(t, flags)}
+			o := h.open(t, h.flags, false)
+			for i := range int64(blocks + 1) {
+				r := after(i, 0)
+				if r.Key = fmt.Append(nil, i); i == blocks {
+					r.Key, r.Value = fmt.Append(nil, key), []byte(value)
+				}
+				h.log[0] = append(h.log[0], r)
+			}
+			o.deliver(0, between(h.log[0], 0, blocks), blocks)
+			o.saver.save()
+			o.slicing.least, o.slicing.most = 1, 1
+			o.meanwhile = func() {
+				if o.live.Departing() < blocks-1 || o.at[0] > blocks {
+					return
+				}
+				if err := o.intake.Deliver(t.Context(), batches(0, between(h.log[0], blocks, blocks+1), blocks+1)[0]); err != nil {
+					t.Fatal(err)
+				}
+				o.at[0]++
+			}
+			done, err := o.retire(httpapi.Selector{Positions: []retire.Range{{Topic: "t", Last: blocks - 2}}}, false, access.Caller{})
+			if err != nil || done.Blocks != blocks-2 {
+				t.Errorf("%d blocks are retired, want %d: %v", done.Blocks, blocks-2, err)
+			}
+			o.saver.save()
+			if err := o.store.Close(); err != nil {
+				t.Fatal(err)
+			}
+			h.checkReplay(t, o)
+		})
+	}
+}
+
 // Until the last slice nobody is answered and nothing is saved. A stop that comes before leaves
 // some time for the rest. If that does not suffice, the file is as it was before the request.
 func TestStopBetweenSlices(t *testing.T) {

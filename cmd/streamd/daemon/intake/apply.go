@@ -250,9 +250,9 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 // retireFormer retires the block of that id, live, withdrawn or archived, if any. The key's value
 // was deleted, or the new value cannot be used.
 func (in *Intake) retireFormer(id string) error {
-	e, ok := in.Live.Find(id)
-	if !ok {
-		return nil
+	e, ok, err := in.Live.Former(id)
+	if !ok || err != nil {
+		return err
 	}
 	if !e.Withdrawn && !e.Archived {
 		in.accounts.counts.BlocksRetired++

@@ -200,7 +200,11 @@ func (in *Intake) flushRun(ctx context.Context, p *partition) error {
 	}
 	defer p.settle()
 	o := p.open
-	if former, is := in.Live.Find(p.unfinished); is {
+	former, is, err := in.Live.Former(p.unfinished)
+	if err != nil {
+		return err
+	}
+	if is {
 		if o != nil && !former.Archived { // the archived block would come back if there is room again
 			o.grown = true // the new rows replace the block, because the log may have changed
 		}
@@ -354,6 +358,9 @@ func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) error
 // retirePartition retires the blocks of a log that no longer exists. Blocks of the new log
 // would get the same ids.
 func (in *Intake) retirePartition(number int) error {
+	if err := in.Live.Recall(number); err != nil {
+		return err
+	}
 	n := 0
 	for _, e := range in.Live.Everything() {
 		if e.Position.Partition != number {

@@ -79,10 +79,14 @@ func kindOf(err error) string {
 // is kept until sendLetters. The error is final.
 func (in *Intake) reject(partition int, r *kafka.Record, id string, why error) error {
 	former := ""
-	if e, ok := in.Live.Find(id); ok && in.Config.Blocks.Unit == config.UnitKey {
-		former = fmt.Sprintf("; the former block %s is retired, since this value would have replaced it", id)
-		if e.Withdrawn {
+	if in.Config.Blocks.Unit == config.UnitKey {
+		switch e, ok, err := in.Live.Former(id); {
+		case err != nil:
+			return err
+		case ok && e.Withdrawn:
 			former = fmt.Sprintf("; the former block %s, which the control topic has retired, cannot come back, since this value would have replaced it", id)
+		case ok:
+			former = fmt.Sprintf("; the former block %s is retired, since this value would have replaced it", id)
 		}
 	}
 	return in.own.refuse(partition, kafka.Letter{Record: r}, fmt.Sprintf("record %s", positionOf(in.Config, partition, r)), former, why)

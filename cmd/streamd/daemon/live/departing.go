@@ -115,6 +115,29 @@ func (l *Set) Settle() error {
 	return err
 }
 
+// Former finds the block whose id a record has, be it live, withdrawn or archived. A departing one
+// departs before, and one that a request would take out is live again: the record decides.
+func (l *Set) Former(id string) (e retire.Entry, ok bool, err error) {
+	if err := l.settle(id); err != nil {
+		return e, false, err
+	}
+	e, ok = l.Find(id)
+	return e, ok, nil
+}
+
+// Recall does to the departing blocks of a partition what Former does to one.
+func (l *Set) Recall(partition int) error {
+	for id, x := range l.departing.blocks {
+		if x.entry.Position.Partition != partition {
+			continue
+		}
+		if err := l.settle(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // settle takes a departing block out of the sums, if there is one of that id. It is called before
 // anything else happens to such a block. One that a request would take out is live again.
 func (l *Set) settle(id string) error {

@@ -106,7 +106,7 @@ func (l *Set) Blocks() int { return l.ledger.Len() }
 // Get finds a live block.
 func (l *Set) Get(id string) (retire.Entry, bool) { return l.ledger.Get(id) }
 
-// Find finds a block, be it live, withdrawn or archived.
+// Find finds a block, be it live, withdrawn or archived, but not a departing one (see Former).
 func (l *Set) Find(id string) (retire.Entry, bool) {
 	if e, ok := l.ledger.Find(id); ok {
 		return e, true
@@ -284,12 +284,12 @@ func (l *Set) Price() float64 {
 // same id. A block of zero weight counts as absent. k must cover the space in use (see
 // Covers). If it does not cover the next space, that space lacks the block.
 func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
-	if err := l.settle(e.ID); err != nil {
+	former, ok, err := l.Former(e.ID)
+	if err != nil {
 		return o, err
 	}
 	e.Withdrawn = l.withdrawals.Choose(&e)
 	grown := false // a live block
-	former, ok := l.Find(e.ID)
 	l.receipts.keep(&e, &former)
 	if ok {
 		o.Replaced = !former.Withdrawn && !former.Archived

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -214,7 +215,8 @@ func printAnswer(w io.Writer, body []byte) error {
 
 // modelCmd shows the served model, or that of a window.
 type modelCmd struct {
-	Wait time.Duration `default:"0s" help:"Time to wait for a model when there is none yet, or for a daemon that starts, at most 1m."`
+	Wait     time.Duration `default:"0s" help:"Time to wait for a model when there is none yet, or for a daemon that starts, at most 1m."`
+	Receipts int           `placeholder:"N" help:"Only show a model that has the changes of the first N receipts, 1 + the number of a receipt: it is without the blocks that these have taken out. With --wait also wait for it."`
 	windowFlags
 	daemonFlags
 	jsonFlag
@@ -225,8 +227,11 @@ func (c *modelCmd) Validate() error {
 	if c.Wait < 0 || c.Wait > httpapi.MaxWait {
 		return fmt.Errorf("--wait %v: must be 0 to %v", c.Wait, httpapi.MaxWait)
 	}
-	if c.Wait > 0 && c.chosen() {
-		return errors.New("--wait is for the served model: leave it out with --from, --to and --positions")
+	if (c.Wait > 0 || c.Receipts != 0) && c.chosen() {
+		return errors.New("--wait and --receipts are for the served model: leave them out with --from, --to and --positions")
+	}
+	if c.Receipts < 0 {
+		return fmt.Errorf("--receipts %d: must be 1 or more", c.Receipts)
 	}
 	return c.check()
 }
@@ -235,6 +240,9 @@ func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
 	query, timeout := c.query(), answerTimeout+c.Wait
 	if c.chosen() {
 		timeout += httpapi.MaxWait
+	}
+	if c.Receipts > 0 {
+		query.Set("receipts", strconv.Itoa(c.Receipts))
 	}
 	for end := time.Now().Add(c.Wait); ; {
 		left := max(0, time.Until(end).Round(time.Millisecond))
@@ -266,6 +274,9 @@ func (t *table) model(m *httpapi.ModelAnswer) {
 		return
 	}
 	t.row("model", m.Fingerprint)
+	if m.Receipts > 0 {
+		t.row("receipts", fmt.Sprintf("has the changes of the first %d", m.Receipts))
+	}
 	if !m.MadeAt.IsZero() {
 		t.row("made", m.MadeAt.Local().Format(time.DateTime))
 	}

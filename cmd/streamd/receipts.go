@@ -64,9 +64,6 @@ type receiptReport struct {
 	RootAfter  string            `json:"live_root_after"`
 	Settings   string            `json:"settings"`
 	Request    string            `json:"request"`
-	Model      string            `json:"model"`         // fingerprint of the one served before
-	Without    string            `json:"model_without"` // of the first one served without the blocks; "": a later leaf names it
-	Leaves     int64             `json:"leaves,omitempty"`
 	Scope      map[string]string `json:"scope"`
 	Absent     bool              `json:"absent"`              // it proves that the blocks were live before and are absent after
 	Restored   bool              `json:"restored"`            // it proves that the blocks were absent before and are live after
@@ -118,21 +115,21 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, s *surroundings) error {
 		return err
 	}
 	report.Named = slices.Sorted(maps.Keys(named))
+	model, heads, err := c.openModel(public)
+	if err != nil {
+		return fmt.Errorf("--model %s: %w", c.Model, err)
+	}
 	if c.Snapshot != "" {
 		key, err := readPrivate(c.PrivateKey, public)
 		if err != nil {
 			return err
 		}
-		var model *receipt.Leaf
-		if report.Snapshot, model, err = audit.Snapshot(c.Snapshot, r, public, key, named); err != nil {
+		if report.Snapshot, err = audit.Snapshot(c.Snapshot, r, public, key, named, heads...); err != nil {
 			return err
 		}
-		if report.Without == "" && model != nil && r.Leaf.Kind.Modelled() {
-			report.Without = fingerprint(model.Without)
-		}
 	}
-	if c.Model != "" {
-		if report.Served, err = c.served(ctx, report); err != nil {
+	if model != nil {
+		if report.Served, err = c.served(ctx, model, r.Index); err != nil {
 			return fmt.Errorf("--model %s: %w", c.Model, err)
 		}
 	}
@@ -167,9 +164,9 @@ func receiptReportOf(r *receipt.Receipt) *receiptReport {
 		Earliest: l.Earliest, Latest: l.Latest, Durable: l.Durable, Principal: l.Principal, Build: l.Build, Topic: l.Topic, Offsets: map[uint32]int64{},
 		Before: hex.EncodeToString(l.Before.Digest[:]), After: hex.EncodeToString(l.After.Digest[:]),
 		RootBefore: hex.EncodeToString(l.Before.Root[:]), RootAfter: hex.EncodeToString(l.After.Root[:]),
-		Settings: hex.EncodeToString(l.Settings[:]), Request: hex.EncodeToString(l.Request[:]), Model: fingerprint(l.Model),
+		Settings: hex.EncodeToString(l.Settings[:]), Request: hex.EncodeToString(l.Request[:]),
 		Scope: l.Scope.Names(), Absent: len(r.Items) > 0 && l.Kind != receipt.Restored && !l.Kind.Listed(), Restored: len(r.Items) > 0 && l.Kind == receipt.Restored,
-		Passing: l.Passing, Lacking: l.Lacking, Without: fingerprint(l.Without), Leaves: l.Leaves, Others: len(r.Others),
+		Passing: l.Passing, Lacking: l.Lacking, Others: len(r.Others),
 	}
 	if !l.LogUntil.IsZero() {
 		report.LogUntil = &l.LogUntil
@@ -257,8 +254,6 @@ func (r *receiptReport) showStated(t *table) {
 	switch r.Kind {
 	case receipt.Begun:
 		t.row("begun", "the log, with the key of the items that its name is bound to")
-	case receipt.Served:
-		t.row("served", fmt.Sprintf("a model without the blocks of those receipts before number %d that name none", r.Leaves))
 	default:
 		t.row(r.Kind.String(), fmt.Sprintf("%s in %s of topic %s", counted(r.Rows, "row"), counted(r.Blocks, "block"), r.Topic))
 	}
@@ -269,27 +264,16 @@ func (r *receiptReport) showStated(t *table) {
 	if r.Principal != "" {
 		t.row("by", r.Principal)
 	}
-	if r.Kind != receipt.Served {
-		t.row("digest before", r.Before)
-		t.row("digest after", r.After)
-		var next []string
-		for _, partition := range slices.Sorted(maps.Keys(r.Offsets)) {
-			next = append(next, fmt.Sprintf("%d/%d", partition, r.Offsets[partition]))
-		}
-		if more := len(next) - listedOffsets; more > 0 {
-			next = append(next[:listedOffsets], fmt.Sprintf("and %d more (--json)", more))
-		}
-		t.row("offsets", "before "+strings.Join(next, ", ")+", by partition")
+	t.row("digest before", r.Before)
+	t.row("digest after", r.After)
+	var next []string
+	for _, partition := range slices.Sorted(maps.Keys(r.Offsets)) {
+		next = append(next, fmt.Sprintf("%d/%d", partition, r.Offsets[partition]))
 	}
-	if r.Model != "" {
-		t.row("model before", r.Model)
+	if more := len(next) - listedOffsets; more > 0 {
+		next = append(next[:listedOffsets], fmt.Sprintf("and %d more (--json)", more))
 	}
-	switch {
-	case r.Without != "":
-		t.row("model after", r.Without+", the first that was served")
-	case r.Kind.Modelled():
-		t.row("model after", "was not served yet; a later receipt of kind served names it (--snapshot finds it)")
-	}
+	t.row("offsets", "before "+strings.Join(next, ", ")+", by partition")
 	r.showScope(t)
 	t.row("settings", r.Settings)
 	t.row("build", r.Build)
@@ -350,14 +334,6 @@ func (c *receiptsVerifyCmd) cosigned(r *receipt.Receipt) (found []cosignature, e
 		}
 	}
 	return nil, fmt.Errorf("%d of the %d witnesses that it takes have cosigned the log; %s not, or not yet: get the proof again later", len(found), quorum, strings.Join(missing, ", "))
-}
-
-// fingerprint is the text of a model's fingerprint; "" for none.
-func fingerprint(f [16]byte) string {
-	if f == [16]byte{} {
-		return ""
-	}
-	return hex.EncodeToString(f[:])
 }
 
 // readPublic reads the public key of a log.

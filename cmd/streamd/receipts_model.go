@@ -8,45 +8,61 @@ import (
 
 	"streamd/cmd/streamd/audit"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/retire/receipt"
 )
 
 // servedReport is what --model shows.
 type servedReport struct {
 	*audit.ModelReport
-	First bool `json:"first_without"` // the receipt names it as the first model that was served without the blocks
+	Receipts int64 `json:"receipts"` // leaves of the log whose changes it has, by the owner's signature; 0: it does not say so
+	Includes bool  `json:"includes"` // the receipt is one of them
 }
 
-// served checks the model of --model with the snapshot.
-func (c *receiptsVerifyCmd) served(ctx context.Context, r *receiptReport) (*servedReport, error) {
+// openModel reads the model of --model, and the head of the log that it names under the owner's
+// signature, if it names one.
+func (c *receiptsVerifyCmd) openModel(public string) (a *httpapi.ModelAnswer, heads []*receipt.Checkpoint, err error) {
+	if c.Model == "" {
+		return nil, nil, nil
+	}
 	text, err := os.ReadFile(c.Model)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var a httpapi.ModelAnswer
-	if err := json.Unmarshal(text, &a); err != nil {
-		return nil, fmt.Errorf("it is no answer of GET /v1/model: %w", err)
+	a = new(httpapi.ModelAnswer)
+	if err := json.Unmarshal(text, a); err != nil {
+		return nil, nil, fmt.Errorf("it is no answer of GET /v1/model: %w", err)
 	}
-	if _, err := a.Classifier(); err != nil {
-		return nil, err
+	if _, err := a.Classifier(); err != nil || a.Signed == "" && a.Receipts == 0 {
+		return a, nil, err
 	}
-	checked, err := audit.Model(ctx, c.Snapshot, &audit.Served{
+	head, err := receipt.OpenModel([]byte(a.Signed), public, a.Fingerprint)
+	if err == nil && head.Size != a.Receipts {
+		err = fmt.Errorf("it says that it has the changes of %d receipts, and its signature is under %d", a.Receipts, head.Size)
+	}
+	return a, []*receipt.Checkpoint{head}, err
+}
+
+// served makes a model again from the snapshot, beside a receipt of that number.
+func (c *receiptsVerifyCmd) served(ctx context.Context, a *httpapi.ModelAnswer, receipt int64) (*servedReport, error) {
+	made, err := audit.Model(ctx, c.Snapshot, &audit.Served{
 		Identity: a.Identity(), Fingerprint: a.Fingerprint, Basis: a.Basis, Sample: a.Sample, Tuning: a.Tuning,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &servedReport{checked, r.Without == checked.Fingerprint}, nil
+	return &servedReport{made, a.Receipts, receipt < a.Receipts}, err
 }
 
 func (r *servedReport) rows(t *table) {
 	if r == nil {
 		return
 	}
-	of := "the receipt names another one, or none yet, as the first without the blocks"
-	if r.First {
-		of = "the receipt names it as the first that was served without the blocks"
+	t.row("served model", r.Fingerprint)
+	switch {
+	case r.Includes:
+		t.row("  signed", fmt.Sprintf("it has the changes of the first %d receipts, and of this one: it is without the blocks that these have taken out, unless they came again", r.Receipts))
+	case r.Receipts > 0:
+		t.row("  signed", fmt.Sprintf("it has the changes of the first %d receipts, and this one came later", r.Receipts))
+	default:
+		t.row("  not signed", "it names no receipts: the daemon had none")
 	}
-	t.row("served model", r.Fingerprint+": "+of)
 	for _, s := range r.Proved {
 		t.row("  proved", s)
 	}

@@ -63,8 +63,11 @@
 //
 // The owner cannot take that back: a later checkpoint without the leaf is not consistent with
 // the earlier one (Audit). A receipt cannot prove that the owner has no copy. Its scope says
-// what the owner vouches for. So does the fingerprint of the first model that was served without
-// the blocks. If there was none before the save, a later leaf, of kind Served, has it.
+// what the owner vouches for.
+//
+// A served model names the number of leaves whose changes its state has, under the owner's
+// signature (Key.SignModel). Those of all leaves below it have been made: blocks that these have
+// taken out are not in the model, unless they came again.
 //
 // Hashes of the log are those of RFC 6962. Those of the tree are SHA-256 over
 //

@@ -14,8 +14,7 @@ import (
 	"streamd/incremental/decode"
 )
 
-// Kind says why blocks have left the live set or the archive, or come back, or that a model lacks
-// them.
+// Kind says why blocks have left the live set or the archive, or come back.
 type Kind byte
 
 const (
@@ -26,7 +25,6 @@ const (
 	Lost                      // the log does not return it as it was
 	Withdrawn                 // by a record of the control topic
 	Restored                  // a withdrawn block is live again
-	Served                    // a model is served without the blocks of earlier leaves
 	Purged                    // archived blocks have lost their summaries, or withdrawn ones their places
 	Returned                  // withdrawn blocks are archived again
 	Excluded                  // blocks are withdrawn that no live set of a leaf has
@@ -36,7 +34,7 @@ const (
 
 var kinds = [Kinds]string{
 	Retired: "retired", Deleted: "deleted", Expired: "expired", Replaced: "replaced", Lost: "lost", Withdrawn: "withdrawn", Restored: "restored",
-	Served: "served", Purged: "purged", Returned: "returned", Excluded: "excluded", Begun: "begun",
+	Purged: "purged", Returned: "returned", Excluded: "excluded", Begun: "begun",
 }
 
 func (k Kind) known() bool { return k >= Retired && k < Kinds }
@@ -44,10 +42,6 @@ func (k Kind) known() bool { return k >= Retired && k < Kinds }
 // Listed reports whether the blocks are not live. Leaves of such a kind have a list of them in
 // place of the proof of a change.
 func (k Kind) Listed() bool { return k == Purged || k == Returned || k == Excluded }
-
-// Modelled reports whether a leaf of the kind names the first model without the blocks: served
-// models had them.
-func (k Kind) Modelled() bool { return !k.Listed() && k != Begun }
 
 // String is the name.
 func (k Kind) String() string {
@@ -141,23 +135,15 @@ type Leaf struct {
 	// the other kinds they are those of the last save, or of a request since then, and of the next
 	// one. Other blocks may have come and gone between the two.
 	Before, After Side
-	Items         Hash     // ListHash of the blocks, by key
-	Settings      Hash     // of topic, features, options and algorithm
-	Request       Hash     // HMAC-SHA256 of the request under its salt; zero without one
-	Model         [16]byte // fingerprint of the model that was served before Without, or last
-	// Without is the fingerprint of the first model that was served without the blocks
-	// (Restored: with them) and those of the other leaves of the save. It is zero if
-	// there was none before the save. Then the next leaf of kind Served whose Leaves are more
-	// than the number of this one has it. It is also zero for listed kinds: no served model has
-	// these blocks.
-	Without   [16]byte
-	Leaves    int64 // of kind Served: Without is that of the leaves before this number that have none yet
-	VRF       Hash  // of kind Begun: the public key of the function that makes the keys of items
-	Scope     Scope
-	Principal string // name of who asked; "" if nobody did, but a topic or the policy
-	Build     string // version of streamd
-	Topic     string
-	Offsets   []Next // of the cut, by partition; the first MaxOffsets of them
+	Items         Hash // ListHash of the blocks, by key
+	Settings      Hash // of topic, features, options and algorithm
+	Request       Hash // HMAC-SHA256 of the request under its salt; zero without one
+	VRF           Hash // of kind Begun: the public key of the function that makes the keys of items
+	Scope         Scope
+	Principal     string // name of who asked; "" if nobody did, but a topic or the policy
+	Build         string // version of streamd
+	Topic         string
+	Offsets       []Next // of the cut, by partition; the first MaxOffsets of them
 }
 
 // Proved reports whether a proof belongs to the leaf: that of a change of the live set, or of
@@ -214,8 +200,6 @@ func ListHash(items []Item) Hash {
 //	      unknown is the year 1
 //	  32  before: digest, root; after: digest, root: each 32
 //	  32  hash of the items, settings, request: each 32
-//	  16  fingerprints of the model before and of the first one without the blocks: each 16
-//	      leaves, only of kind served
 //	  32  public key of the function of the items' keys, only of kind begun
 //	  10  scope, a byte for each place
 //	      principal, build, topic: each its length and the bytes
@@ -234,10 +218,6 @@ func (l *Leaf) AppendBinary(b []byte) []byte {
 	}
 	for _, h := range l.hashes() {
 		b = append(b, h[:]...)
-	}
-	b = append(append(b, l.Model[:]...), l.Without[:]...)
-	if l.Kind == Served {
-		b = binary.AppendUvarint(b, uint64(l.Leaves))
 	}
 	if l.Kind == Begun {
 		b = append(b, l.VRF[:]...)
@@ -307,13 +287,7 @@ func decodeLeaf(b []byte, hashes func(*Leaf) []*Hash) (l *Leaf, at int, err erro
 	for _, h := range hashes(l) {
 		copy(h[:], r.Take(len(h)))
 	}
-	copy(l.Model[:], r.Take(len(l.Model)))
-	copy(l.Without[:], r.Take(len(l.Without)))
-	switch l.Kind {
-	case Served:
-		l.Leaves = natural(r.Uvarint())
-		r.Bad = r.Bad || l.Blocks != 0
-	case Begun:
+	if l.Kind == Begun {
 		copy(l.VRF[:], r.Take(len(l.VRF)))
 		r.Bad = r.Bad || l.Blocks != 0 || l.Before != l.After
 	}

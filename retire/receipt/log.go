@@ -40,15 +40,16 @@ func (r *Record) Open() (*Leaf, []Item, error) {
 
 // Growth is the records that a log gains, with the hashes and the checkpoint.
 type Growth struct {
-	Size       int64    // number of leaves before
-	Records    []Record // of the further leaves
-	Hashes     []Hash   // stored from index tlog.StoredHashIndex(0, Size) on
-	Checkpoint []byte   // signed, of the log with them
+	Size       int64     // number of leaves before
+	Records    []Record  // of the further leaves
+	Hashes     []Hash    // stored from index tlog.StoredHashIndex(0, Size) on
+	Root       tlog.Hash // of the log with them
+	Checkpoint []byte    // signed, likewise
 }
 
 // Grow adds records to a log of that many leaves, whose hashes are read.
-func (k *Key) Grow(size int64, hashes tlog.HashReader, records []Record) (*Growth, error) {
-	g := &Growth{Size: size, Records: records}
+func (k *Key) Grow(size int64, hashes tlog.HashReader, records []Record) (g *Growth, err error) {
+	g = &Growth{Size: size, Records: records}
 	first := tlog.StoredHashIndex(0, size)
 	all := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
 		found := make([]tlog.Hash, len(indexes))
@@ -85,17 +86,39 @@ func (k *Key) Grow(size int64, hashes tlog.HashReader, records []Record) (*Growt
 		}
 	}
 	size += int64(len(records))
-	root, err := tlog.TreeHash(size, all)
-	if err != nil {
+	if g.Root, err = tlog.TreeHash(size, all); err != nil {
 		return nil, err
 	}
-	g.Checkpoint, err = k.Sign(size, root)
+	g.Checkpoint, err = k.Sign(size, g.Root)
 	return g, err
 }
 
 // Sign signs the checkpoint of a log of that many leaves.
 func (k *Key) Sign(size int64, root tlog.Hash) ([]byte, error) {
 	return note.Sign(&note.Note{Text: (&Checkpoint{k.Name(), size, root, k.VRF()}).text()}, k.signer)
+}
+
+// SignModel signs that the state of a served model has the changes of the first size leaves of the
+// log: a checkpoint with one more line, model, a space, and the model's fingerprint in hex.
+func (k *Key) SignModel(size int64, root tlog.Hash, fingerprint string) ([]byte, error) {
+	c := Checkpoint{k.Name(), size, root, k.VRF()}
+	return note.Sign(&note.Note{Text: c.text() + modelLine + fingerprint + "\n"}, k.signer)
+}
+
+// modelLine begins the line of the fingerprint.
+const modelLine = "model "
+
+// OpenModel checks what SignModel has signed, and returns the checkpoint without its last line.
+func OpenModel(signed []byte, public, fingerprint string) (*Checkpoint, error) {
+	text, err := openNote(signed, public)
+	if err != nil {
+		return nil, err
+	}
+	head, of, ok := strings.Cut(text, "\n"+modelLine)
+	if !ok || of != fingerprint+"\n" {
+		return nil, fmt.Errorf("the note is not about the model %s", fingerprint)
+	}
+	return openText(head+"\n", public)
 }
 
 // Prove makes the proof of a leaf of a log, for Check. Its checkpoint is that of the log which ends
@@ -138,25 +161,40 @@ func (c *Checkpoint) text() string {
 // OpenCheckpoint checks the signature of a checkpoint under a public key, and that the log's name
 // is bound to the function that it names.
 func OpenCheckpoint(signed []byte, public string) (*Checkpoint, error) {
+	text, err := openNote(signed, public)
+	if err != nil {
+		return nil, err
+	}
+	return openText(text, public)
+}
+
+// openNote checks the signatures of a checkpoint under a public key, and returns the text.
+func openNote(signed []byte, public string) (string, error) {
 	verifier, err := parsePublic(public)
 	if err != nil {
-		return nil, fmt.Errorf("the public key: %w", err)
+		return "", fmt.Errorf("the public key: %w", err)
 	}
 	if err := checkSignatures(signed); err != nil {
-		return nil, fmt.Errorf("the checkpoint: %w", err)
+		return "", fmt.Errorf("the checkpoint: %w", err)
 	}
 	n, err := note.Open(signed, note.VerifierList(verifier))
 	if other := (*note.UnverifiedNoteError)(nil); errors.As(err, &other) {
-		return nil, fmt.Errorf("the checkpoint: it is signed by %s, and the public key is that of %s", other.Note.UnverifiedSigs[0].Name, verifier.Name())
+		return "", fmt.Errorf("the checkpoint: it is signed by %s, and the public key is that of %s", other.Note.UnverifiedSigs[0].Name, verifier.Name())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the checkpoint: %w", err)
+		return "", fmt.Errorf("the checkpoint: %w", err)
 	}
-	c, err := readCheckpoint(n.Text)
+	return n.Text, nil
+}
+
+// openText reads the text of a checkpoint, and checks its names.
+func openText(text, public string) (*Checkpoint, error) {
+	name, _, _ := strings.Cut(public, "+")
+	c, err := readCheckpoint(text)
 	switch {
 	case err != nil:
-	case c.Origin != verifier.Name():
-		err = fmt.Errorf("it is not that of the log %s", verifier.Name())
+	case c.Origin != name:
+		err = fmt.Errorf("it is not that of the log %s", name)
 	case !strings.HasSuffix(c.Origin, "/"+vrfName(c.VRF)):
 		err = errors.New("it names another key of the items than the name of the log is bound to: the owner has changed it")
 	}
@@ -347,7 +385,7 @@ func Check(proof []byte, public string) (*Receipt, error) {
 // checkBegun is checkPlace of an encoded leaf. Leaves after the first one need not be of a known
 // version.
 func checkBegun(leaf []byte, index int64, c *Checkpoint) error {
-	l := &Leaf{Kind: Served}
+	l := &Leaf{}
 	if index == 0 {
 		var err error
 		if l, err = DecodeLeaf(leaf); err != nil {

@@ -326,7 +326,6 @@ func testLeaf(kind Kind, items []Item) Leaf {
 		Kind: kind, Blocks: n, Rows: 200 * n,
 		Earliest: time.UnixMilli(1e12).UTC(), Latest: time.UnixMilli(2e12).UTC(), Durable: time.UnixMilli(17e11).UTC(), LogUntil: time.UnixMilli(21e11).UTC(),
 		Items: ListHash(items), Settings: sha256.Sum256([]byte("settings")), Request: sha256.Sum256([]byte("request")),
-		Model: [16]byte{1, 2}, Without: [16]byte{3, 4},
 		Scope:     Scope{State: Done, Folds: Done, Sample: Done, Pages: Pending, Models: NotOurs, Log: NotOurs, Copies: NotOurs},
 		Principal: "auditor", Build: "0.5", Topic: "orders", Offsets: []Next{{0, 1841}},
 	}
@@ -377,7 +376,7 @@ func everyKind(tree *Tree, k *Key, n int) (records []Record) {
 	of := map[Kind][]int{Deleted: {1, 2, 3}, Expired: {4, 5, 6}, Replaced: {7, 8, 9}, Lost: {10, 11, 12}, Withdrawn: {13, 14, 15}, Restored: {n + 1, n + 2, n + 3}}
 	items := map[Kind][]Item{}
 	since, root := tree.Keep(), tree.Root()
-	for kind := Deleted; kind < Served; kind++ {
+	for kind := Deleted; kind < Purged; kind++ {
 		for _, i := range of[kind] {
 			if kind == Restored {
 				tree.Put(k.Item(id(i), Hash{}, sha256.Sum256([]byte(id(i)))))
@@ -408,20 +407,18 @@ func everyKind(tree *Tree, k *Key, n int) (records []Record) {
 			}
 			items[kind] = append(items[kind], Item{Key: k.ItemKey(id(n + 6))})
 			slices.SortFunc(items[kind], Item.Compare)
-			l.Blocks, l.Rows, l.Passing, l.Items, l.Before, l.Without = 3, 600, 0, ListHash(items[kind]), l.After, [16]byte{}
+			l.Blocks, l.Rows, l.Passing, l.Items, l.Before = 3, 600, 0, ListHash(items[kind]), l.After
 			r.Change = AppendItems(nil, items[kind])
 		case Returned:
 			items[kind] = slices.DeleteFunc(slices.Clone(items[Purged]), Item.Withdrawn)
-			l.Blocks, l.Rows, l.Passing, l.Items, l.Before, l.Without = 2, 400, 0, ListHash(items[kind]), l.After, [16]byte{}
+			l.Blocks, l.Rows, l.Passing, l.Items, l.Before = 2, 400, 0, ListHash(items[kind]), l.After
 			l.Scope[Sample], l.Lacking = Partial, 300
 			r.Change = AppendItems(nil, items[kind])
 		case Excluded:
 			items[kind] = []Item{{Key: k.ItemKey(id(n + 6))}}
-			l.Blocks, l.Rows, l.Passing, l.Items, l.Before, l.Without = 1, 200, 0, ListHash(items[kind]), l.After, [16]byte{}
+			l.Blocks, l.Rows, l.Passing, l.Items, l.Before = 1, 200, 0, ListHash(items[kind]), l.After
 			l.Scope = Scope{Log: NotOurs}
 			r.Change = AppendItems(nil, items[kind])
-		case Served:
-			l = Leaf{Kind: Served, Leaves: 5, Without: [16]byte{5}, Durable: l.Durable, Topic: l.Topic}
 		default:
 			var keys []Hash
 			for _, i := range items[kind] {
@@ -588,9 +585,6 @@ func TestReceiptsOfEveryKind(t *testing.T) {
 		if l.Kind != Deleted+Kind(i) || !bytes.Equal(l.AppendBinary(nil), record.Leaf) || len(r.Others) != others[l.Kind] {
 			t.Errorf("receipt %d says %+v %+v", i, r, l)
 		}
-		if l.Kind == Served {
-			continue
-		}
 		for n := range blocks + 7 {
 			id := blockID(n)
 			want := n > 3*i && n <= 3*i+3
@@ -614,7 +608,7 @@ func TestReceiptsOfEveryKind(t *testing.T) {
 			}
 		}
 		for kind := Retired; kind < Kinds; kind++ {
-			if kind == Served || kind == Begun {
+			if kind == Begun {
 				continue // they have no blocks
 			}
 			other := *l
@@ -706,7 +700,7 @@ func TestEveryBitOfAReceiptCounts(t *testing.T) {
 	m := someLog(t, 3)
 	m.add(t, everyKind(filled(m.key, 20), m.key, 20)...)
 	proofs := map[string][]byte{}
-	for i, kind := range map[int]Kind{0: Begun, 2: Retired, 4: Deleted, 9: Restored, 10: Served, 11: Purged, 12: Returned} { // kinds between are like Deleted
+	for i, kind := range map[int]Kind{0: Begun, 2: Retired, 4: Deleted, 9: Restored, 10: Purged, 11: Returned} { // kinds between are like Deleted
 		if l, err := DecodeLeaf(m.records[i].Leaf); err != nil || l.Kind != kind {
 			t.Fatalf("leaf %d is %+v, %v", i, l, err)
 		}
@@ -1288,6 +1282,55 @@ func TestTilesOfALog(t *testing.T) {
 	for _, path := range []string{"", "0", "0/00", "data/000", "8/000", "8/000.p/1", "7/000", "7/000.p/127", "7/000.p/128", "63/000", "-1/000", "0/000.p/0", "0/000.p/256", "x/000"} {
 		if _, ok := ParseTile(path, math.MaxInt64); ok != (path == "7/000.p/127") {
 			t.Errorf("the tile %q: %v", path, ok)
+		}
+	}
+}
+
+// What is signed of a served model is about that model and that log alone. It is no checkpoint,
+// and a checkpoint is not about a model.
+func TestSignedModels(t *testing.T) {
+	const fingerprint = "00112233445566778899aabbccddeeff"
+	m := someLog(t, 3)
+	size := int64(len(m.records))
+	root, err := tlog.TreeHash(size, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := m.key.SignModel(size, root, fingerprint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, err := OpenModel(signed, m.key.Public(), fingerprint)
+	if err != nil || head.Size != size || head.Root != root || head.VRF != m.key.VRF() {
+		t.Errorf("%+v, %v", head, err)
+	}
+	if _, err := OpenModel(signed, m.key.Public(), fingerprint[:31]+"0"); err == nil {
+		t.Error("it passes for another model")
+	}
+	if _, err := OpenModel(signed, keyOf(t, 8).Public(), fingerprint); err == nil {
+		t.Error("it passes under another key")
+	}
+	if _, err := OpenCheckpoint(signed, m.key.Public()); err == nil {
+		t.Error("it passes for a checkpoint")
+	}
+	checkpoint, err := m.key.Sign(size, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []string{fingerprint, ""} {
+		if _, err := OpenModel(checkpoint, m.key.Public(), of); err == nil {
+			t.Errorf("a checkpoint passes for the model %q", of)
+		}
+	}
+	for i := range signed {
+		bad := bytes.Clone(signed)
+		for bit := range 8 {
+			if bad[i] = signed[i] ^ 1<<bit; bad[i] == signed[i] {
+				continue
+			}
+			if _, err := OpenModel(bad, m.key.Public(), fingerprint); err == nil {
+				t.Fatalf("bit %d of byte %d (%q) can be changed", bit, i, signed[i])
+			}
 		}
 	}
 }

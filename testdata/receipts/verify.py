@@ -168,7 +168,7 @@ def check_inclusion(leaf, index, size, path, root):
 
 
 # --- the leaf
-KINDS = " retired deleted expired replaced lost withdrawn restored served purged returned excluded begun".split(" ")
+KINDS = " retired deleted expired replaced lost withdrawn restored purged returned excluded begun".split(" ")
 PLACES = ["state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive"]
 STATUS = ["none", "done", "pending", "not_ours", "kept", "partial"]
 TIMES = ["earliest_ms", "latest_ms", "durable_ms", "log_until_ms"]  # unknown: year 1
@@ -205,21 +205,20 @@ def read_leaf(raw, proof):
     steps = [r.varint(True) for _ in TIMES]
     leaf.update(zip(TIMES, itertools.accumulate(steps)))
     need(all(abs(ms) <= 2**50 for ms in [*steps, *itertools.accumulate(steps)]), "a time beyond all")
-    at, listed = len(raw) - len(r.raw), kind in (9, 10, 11)  # blocks that are not live
+    at, listed = len(raw) - len(r.raw), kind in (8, 9, 10)  # blocks that are not live
     proved = kind == 1 or listed or leaf["blocks"] > 0
     change = read_change(proof, leaf) if proved and not listed else {}
     leaf.update((name, change.get(name) or r.take(32).hex()) for name in HASHES)
     whole = raw[:at] + bytes.fromhex("".join(leaf[name] for name in HASHES)) + r.raw
     need(proved or not proof, "a leaf without blocks has a proof")
     unchanged = all(leaf[x + "_before"] == leaf[x + "_after"] for x in ("digest", "root"))
-    need(kind < 9 or unchanged, "the live set changes")
+    need(kind < 8 or unchanged, "the live set changes")
     items = [proof[at:at + 64] for at in range(0, len(proof), 64)] if listed else []
     same = len(proof) == 64 * leaf["blocks"] and 0 < len(items) <= 4096 and sha256(proof).hex() == leaf["items"]
     need(same or not listed, "the list is of other blocks")
     need(items == sorted(set(items)), "the blocks of the list do not ascend")
-    leaf.update((name, r.take(16).hex()) for name in ["model", "model_without"])
-    if kind in (8, 12):  # served, begun
-        leaf["leaves" if kind == 8 else "vrf"] = r.varint() if kind == 8 else r.take(32).hex()
+    if kind == 11:  # begun
+        leaf["vrf"] = r.take(32).hex()
         need(leaf["blocks"] == 0, "a leaf of this kind has no blocks")
     leaf["scope"] = {place: STATUS[status] for place, status in zip(PLACES, r.take(len(PLACES)))}
     partial = [place for place, status in leaf["scope"].items() if status == "partial"]

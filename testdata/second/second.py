@@ -377,7 +377,7 @@ def tree_root(items):
     return sha256(b"\1" + bytes([bit]) + tree_root(sides[0]) + tree_root(sides[1])).digest()
 
 
-KINDS = "retired deleted expired replaced lost withdrawn restored served purged returned excluded begun".split()
+KINDS = "retired deleted expired replaced lost withdrawn restored purged returned excluded begun".split()
 PLACES = "state folds sample spaces pages dead_letters models log copies archive".split()
 STATUSES = "none done pending not_ours kept partial".split()
 
@@ -390,10 +390,8 @@ def leaf(l):
         step, former = l[name] - former, l[name]
         out += uvarint(2 * step if step >= 0 else -2 * step - 1)
     hashes = [l[side][name] for side in ("before", "after") for name in ("digest", "root")]
-    hashes += [l[name] for name in ("items", "settings", "request", "model", "without")]
+    hashes += [l[name] for name in ("items", "settings", "request")]
     out += b"".join(map(bytes.fromhex, hashes))
-    if l["kind"] == "served":
-        out += uvarint(l["leaves"])
     if l["kind"] == "begun":
         out += bytes.fromhex(l["vrf"])
     out += bytes(STATUSES.index(l["scope"][place]) for place in PLACES)

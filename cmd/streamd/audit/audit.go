@@ -44,16 +44,16 @@ type Report struct {
 }
 
 // Snapshot checks a receipt with the arithmetic of a snapshot file. key is the private key,
-// or nil, and named has the keys of the items of named blocks. It also returns the leaf that names
-// the model without the blocks of the receipt, if the receipt does not.
-func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, named map[string]receipt.Hash) (*Report, *receipt.Leaf, error) {
+// or nil, and named has the keys of the items of named blocks. further are other checkpoints of the
+// log.
+func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, named map[string]receipt.Hash, further ...*receipt.Checkpoint) (*Report, error) {
 	store, saved, err := snapshot.OpenReadOnly(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer store.Close()
 	report := &Report{File: path, Blocks: len(saved.Entries), Leaves: saved.Log.Size, Last: -1}
-	log, err := report.audit(store, saved, r, public)
+	log, err := report.audit(store, saved, r, public, append(further, r.Checkpoint))
 	if err == nil {
 		err = report.add(store, saved, r, log, key, named)
 	}
@@ -61,26 +61,26 @@ func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, 
 		_, err = checkParts(store, func(string, *incremental.Block) error { return nil })
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return report, log.named, nil
+	return report, nil
 }
 
 // findings are what a log has.
 type findings struct {
-	last     *receipt.Leaf         // of blocks that have left or come back; nil: there is none
-	named    *receipt.Leaf         // names the model without the blocks of the receipt; nil: there is none
+	last     *receipt.Leaf         // nil: there is none
 	restored map[receipt.Hash]bool // keys of the items of blocks that came back after the receipt
 }
 
-// audit checks that the log in a file is one with that of a receipt, and each of its leaves.
-func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *receipt.Receipt, public string) (*findings, error) {
+// audit checks that the log in a file goes on those of checkpoints, and each of its leaves.
+func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *receipt.Receipt, public string, checkpoints []*receipt.Checkpoint) (*findings, error) {
+	slices.SortFunc(checkpoints, func(a, b *receipt.Checkpoint) int { return cmp.Compare(a.Size, b.Size) })
 	has := fmt.Sprintf("its log has %d receipts", saved.Log.Size)
 	if saved.Log.Size == 1 {
 		has = "its log has 1 receipt"
 	}
-	if saved.Log.Size < r.Checkpoint.Size {
-		return nil, fmt.Errorf("%s, and the checkpoint of the receipt is one of %d: take a later copy of the snapshot", has, r.Checkpoint.Size)
+	if most := checkpoints[len(checkpoints)-1].Size; saved.Log.Size < most {
+		return nil, fmt.Errorf("%s, and the checkpoint to compare with is one of %d: take a later copy of the snapshot", has, most)
 	}
 	head, err := receipt.OpenCheckpoint(saved.Log.Checkpoint, public)
 	if err != nil {
@@ -103,7 +103,7 @@ func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *recei
 			}
 		}
 	}
-	if err := receipt.Audit(leaves, r.Checkpoint, head); err != nil {
+	if err := receipt.Audit(leaves, append(checkpoints, head)...); err != nil {
 		return nil, errors.Join(failed, err)
 	}
 	return found, nil
@@ -116,14 +116,10 @@ func (p *Report) leaf(store *snapshot.Store, i, receipted int64, found *findings
 		return nil, err
 	}
 	l, items, err := record.Open()
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case l.Kind != receipt.Served:
-		p.Last, found.last = i, l
-	case found.named == nil && i > receipted && l.Leaves > receipted:
-		found.named = l
 	}
+	p.Last, found.last = i, l
 	if l.Kind == receipt.Restored && i > receipted {
 		for _, item := range items {
 			found.restored[item.Key] = true

@@ -89,9 +89,6 @@ type (
 		Items     string            `json:"items"`
 		Settings  string            `json:"settings"`
 		Request   string            `json:"request"`
-		Model     string            `json:"model"`
-		Without   string            `json:"without"`
-		Leaves    int64             `json:"leaves"`
 		VRF       string            `json:"vrf"`
 		Scope     map[string]string `json:"scope"`
 		Principal string            `json:"principal"`
@@ -523,19 +520,13 @@ func TestSecondLeaves(t *testing.T) {
 		if r.IntN(2) == 0 {
 			l.Scope[receipt.Sample], l.Lacking = receipt.Partial, 1+natural()/2
 		}
-		copy(l.Model[:], l.Before.Root[:])
-		copy(l.Without[:], l.After.Root[:])
-		switch l.Kind {
-		case receipt.Served:
-			l.Blocks, l.Leaves = 0, natural()
-		case receipt.Begun:
+		if l.Kind == receipt.Begun {
 			l.Blocks, l.VRF, l.After = 0, randomHash(r), l.Before
 		}
 		asked := secondLeaf{
 			Kind: l.Kind, Blocks: l.Blocks, Rows: l.Rows, Passing: l.Passing, Lacking: l.Lacking, Earliest: l.Earliest.UnixMilli(), Latest: l.Latest.UnixMilli(), Durable: l.Durable.UnixMilli(), LogUntil: l.LogUntil.UnixMilli(),
 			Before: secondSide{text(l.Before.Digest), text(l.Before.Root)}, After: secondSide{text(l.After.Digest), text(l.After.Root)},
-			Items: text(l.Items), Settings: text(l.Settings), Request: text(l.Request), Model: hex.EncodeToString(l.Model[:]), Without: hex.EncodeToString(l.Without[:]),
-			Leaves: l.Leaves, VRF: text(l.VRF), Scope: l.Scope.Names(), Principal: l.Principal, Build: l.Build, Topic: l.Topic, Offsets: [][2]int64{},
+			Items: text(l.Items), Settings: text(l.Settings), Request: text(l.Request), VRF: text(l.VRF), Scope: l.Scope.Names(), Principal: l.Principal, Build: l.Build, Topic: l.Topic, Offsets: [][2]int64{},
 		}
 		for p := range r.IntN(4) {
 			o := receipt.Next{Partition: uint32(3 * p), Offset: natural()}

@@ -82,7 +82,7 @@ func TestSnapshotThatKeepsARetiredBlock(t *testing.T) {
 			d.await("six blocks", func() bool { return d.live.Blocks() == 6 })
 			d.stop()
 		}
-		report, _, err := audit.Snapshot(honest, r, key.Public(), nil, nil)
+		report, err := audit.Snapshot(honest, r, key.Public(), nil, nil)
 		if err != nil || !report.Proved || report.Since != since || report.Blocks != 5+since {
 			t.Errorf("%d blocks later: %+v, %v", since, report, err)
 		}
@@ -101,7 +101,7 @@ func TestSnapshotThatKeepsARetiredBlock(t *testing.T) {
 			{nil, named, "the block " + id + " of the receipt is live in it"},
 			{key, nil, "the block " + id + " of the receipt is live in it"},
 		} {
-			report, _, err := audit.Snapshot(dishonest, r, key.Public(), c.key, c.named)
+			report, err := audit.Snapshot(dishonest, r, key.Public(), c.key, c.named)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%d blocks later: %+v, %v, want %s", since, report, err, c.want)
 			}
@@ -231,7 +231,7 @@ func TestBlockThatStays(t *testing.T) {
 			if unit == "key" && c.key == nil && c.named == nil {
 				continue // nobody knows the id
 			}
-			if report, _, err := audit.Snapshot(d.cfg.Snapshot.File, r, key.Public(), c.key, c.named); err == nil || !strings.Contains(err.Error(), want) {
+			if report, err := audit.Snapshot(d.cfg.Snapshot.File, r, key.Public(), c.key, c.named); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %+v, %v, want %s", id, report, err, want)
 			}
 		}
@@ -356,7 +356,7 @@ func TestBlockThatStaysInTheSample(t *testing.T) {
 			if name == "its own id" {
 				restorePart(t, file, before, "key:k0")
 			}
-			report, _, err := audit.Snapshot(file, r, d.receipts.key.Public(), nil, nil)
+			report, err := audit.Snapshot(file, r, d.receipts.key.Public(), nil, nil)
 			if want == "" {
 				if err != nil || !report.Proved {
 					t.Errorf("%+v, %v", report, err)
@@ -381,7 +381,7 @@ func TestDishonestLog(t *testing.T) {
 		t.Errorf("the first leaf: %v", err)
 	}
 	d.store.Close()
-	if _, _, err := audit.Snapshot(d.cfg.Snapshot.File, r, public, nil, nil); err == nil || !strings.Contains(err.Error(), "the owner has changed it") {
+	if _, err := audit.Snapshot(d.cfg.Snapshot.File, r, public, nil, nil); err == nil || !strings.Contains(err.Error(), "the owner has changed it") {
 		t.Errorf("the snapshot: %v", err)
 	}
 	if o, err := newDaemon(Options{Config: load(t, d.offline.flags), Log: zerolog.Nop()}); err != nil {
@@ -402,7 +402,7 @@ func TestDishonestLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.store.Close()
-	if _, _, err := audit.Snapshot(flags["snapshot.file"], r, forked.receipts.key.Public(), nil, nil); err == nil || !strings.Contains(err.Error(), "are not those of the checkpoint") {
+	if _, err := audit.Snapshot(flags["snapshot.file"], r, forked.receipts.key.Public(), nil, nil); err == nil || !strings.Contains(err.Error(), "are not those of the checkpoint") {
 		t.Errorf("a forked log: %v", err)
 	}
 }

@@ -125,6 +125,9 @@ func (p *publisher) solve(now time.Time) {
 		// The same sums have the same planes. The position in the log is new.
 		again := *last
 		again.Blocks, again.Offsets, again.MadeAt, again.Basis, again.Moves, again.Save = next.Blocks, next.Offsets, next.MadeAt, next.Basis, next.Moves, next.Save
+		if p.study != nil {
+			again.Moves = p.study.movesOf(next)
+		}
 		p.publish(&again, p.study)
 		return
 	}
@@ -155,31 +158,6 @@ func (p *publisher) solve(now time.Time) {
 			}
 		}
 	}, func(error) { p.solving, p.changed, p.solvedOnce = nil, true, false })
-}
-
-// awaitedSolve is how long a retirement on request waits for a solve.
-const awaitedSolve = time.Second
-
-// solveNow solves and serves the planes of the current sums, unless these come from a study or
-// take too long, so that the receipt of a retirement can name them.
-func (p *publisher) solveNow() {
-	late := time.After(awaitedSolve)
-	awaited := func() bool {
-		if p.solving == nil {
-			return true
-		}
-		select {
-		case <-p.solving.done:
-			p.solving.await()
-			return true
-		case <-late:
-			return false
-		}
-	}
-	if awaited() { // a solve under way may have older sums
-		p.solve(time.Now())
-		awaited()
-	}
 }
 
 // awaitsStudies reports whether all served planes come from studies: refined planes do, once
@@ -215,16 +193,14 @@ func (p *publisher) publish(next *model.Served, by *studyJob) {
 		stale.Stale = true
 		next.Basis = &stale
 	}
-	next.Durable = p.isDurable(next)
-	if last.served.Same(next) {
-		p.receipts.serves(last.served, last.served, next.Moves)
-		return
-	}
 	if next.Fingerprint == "" {
 		next.Fingerprint = next.Identity().Fingerprint()
 	}
-	p.replace(next, p.live.Target().Features)
-	p.receipts.serves(last.served, next, next.Moves)
+	next.Durable = p.isDurable(next)
+	p.receipts.stamp(next)
+	if !last.served.Same(next) {
+		p.replace(next, p.live.Target().Features)
+	}
 }
 
 // replace serves next, and tells those who wait for it.
@@ -239,11 +215,12 @@ func (p *publisher) isDurable(s *model.Served) bool {
 	return s.Save <= p.saver.saved || !p.saver.hasUnsaved()
 }
 
-// saved serves the same model as durable, if it has become so.
+// saved serves the same model as durable, or with further receipts, if it has become so.
 func (p *publisher) saved() {
-	if last := p.published.Load(); !last.served.Durable && p.isDurable(last.served) {
-		again := *last.served
-		again.Durable = true
+	last := p.published.Load()
+	again := *last.served
+	again.Durable = again.Durable || p.isDurable(&again)
+	if p.receipts.stamp(&again); !again.Same(last.served) {
 		p.replace(&again, last.fixed)
 	}
 }
@@ -264,12 +241,22 @@ func (p *publisher) optionsNow(in *live.Coordinates) incremental.Options {
 	return p.learner.OptionsIn(p.live, in)
 }
 
+// movesOf is the moves of a served value that takes over what a study has chosen: the rows of then
+// have decided about it. Reports decide about nothing.
+func (s *studyJob) movesOf(next *model.Served) int64 {
+	if from := s.Served; (s.Tunes() || from.Calibration != nil || from.Rule != nil) && !from.SameSums(next) {
+		return min(next.Moves, from.Moves)
+	}
+	return next.Moves
+}
+
 // adopt gives solved planes the results of the last study, which apply to planes like them.
 func adopt(next *model.Served, s *studyJob) {
 	if s == nil || next.Model == nil {
 		return
 	}
 	from := s.Served
+	next.Moves = s.movesOf(next)
 	next.Sample = from.Sample
 	next.Tuning, next.Absent.Tuning = from.Tuning, from.Absent.Tuning
 	next.Absent.Refinement = from.Absent.Refinement

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -52,16 +53,14 @@ type receipts struct {
 	growing int              // of pending, the leaves in growth
 	head    snapshot.LogHead // of the log that the file has, and witnesses have not been shown; Size 0: none
 
-	models  []servedModel     // since the last save that was begun
-	unnamed []unnamedLeaves   // of the log
-	named   []*pendingReceipt // leaves that name models for those of the log
+	saved []savedLog // states of the log, by ascending moves
 }
 
-// unnamedLeaves are leaves that name no model without their blocks: those before a number that no
-// other leaf has named it for.
-type unnamedLeaves struct {
-	leaves int64
-	moves  int64 // live.Moves of the last of them
+// savedLog is the log as a save left it.
+type savedLog struct {
+	moves int64 // live.Moves by the last of its leaves
+	size  int64
+	root  tlog.Hash
 }
 
 // pendingReceipt is a receipt that is not saved yet.
@@ -69,12 +68,6 @@ type pendingReceipt struct {
 	live.Departure
 	index    int64  // of its leaf, once it is saved
 	settings []byte // text that the leaf has a hash of; nil: it is of a save, and nobody asks for it
-}
-
-// servedModel is the first model that was served of those that lack the blocks of so many moves.
-type servedModel struct {
-	moves               int64 // live.Moves of the sums that it was solved from
-	former, fingerprint [16]byte
 }
 
 // open reads the key, or makes it, and checks that the log continues the one that was saved last.
@@ -101,9 +94,11 @@ func (r *receipts) open(store *snapshot.Store, saved *snapshot.Contents) (err er
 		r.log.Warn().Str("file", path).Msg("others than its owner can read or change the key of the receipts: chmod 600 it")
 	}
 	if saved.Log.Size > 0 {
-		if _, err := receipt.OpenCheckpoint(saved.Log.Checkpoint, key.Public()); err != nil {
+		head, err := receipt.OpenCheckpoint(saved.Log.Checkpoint, key.Public())
+		if err != nil {
 			return fmt.Errorf("receipts.key_file: %s is not the key of the receipts in the snapshot: %w", path, err)
 		}
+		r.saved = []savedLog{{0, head.Size, head.Root}} // the restored state has all changes
 	}
 	if err := store.CheckLog(key.Public()); err != nil {
 		return err
@@ -117,7 +112,7 @@ func (r *receipts) open(store *snapshot.Store, saved *snapshot.Contents) (err er
 		}
 	}
 	r.key = key
-	return r.findUnnamed(saved.Log.Size)
+	return nil
 }
 
 // begins checks that the first leaf of a log names the key of its items.
@@ -169,38 +164,6 @@ func (r *receipts) unlock() error {
 	return f.Close()
 }
 
-// findUnnamed finds out whether the log has leaves that name no model without their blocks. A
-// model that lacks the blocks of a leaf lacks those of earlier saves, too, so the leaves that
-// name it for these are at the latest in the save of that leaf. Blocks that are not live are in no
-// served model, so theirs name none.
-func (r *receipts) findUnnamed(size int64) error {
-	named := int64(0)  // number of leaves that later ones have named a model for
-	var save time.Time // with a leaf that names its own model
-	for i := size - 1; i >= named; i-- {
-		text, err := r.store.Leaf(i)
-		if err != nil {
-			return err
-		}
-		leaf, err := receipt.DecodeLeaf(text)
-		if err != nil {
-			return fmt.Errorf("receipt %d: %w", i, err)
-		}
-		switch {
-		case !save.IsZero() && !save.Equal(leaf.Durable):
-			return nil
-		case leaf.Kind == receipt.Served:
-			named = max(named, leaf.Leaves)
-		case !leaf.Kind.Modelled():
-		case leaf.Without == [16]byte{}:
-			r.unnamed = []unnamedLeaves{{leaves: size}}
-			return nil
-		default:
-			save = leaf.Durable
-		}
-	}
-	return nil
-}
-
 // add adds what blocks leave that have left at this moment.
 func (r *receipts) add(left *live.Departure, principal string) *pendingReceipt {
 	p := &pendingReceipt{Departure: *left}
@@ -234,9 +197,6 @@ func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, requ
 	}
 	for _, p := range left {
 		answer.Receipts = append(answer.Receipts, p.index)
-		if p.Without != [16]byte{} {
-			answer.ModelWithout = hex.EncodeToString(p.Without[:])
-		}
 	}
 	answer.Request = requestText(request)
 	salt := r.key.Salt(answer.Request)
@@ -319,21 +279,13 @@ func (r *receipts) complete(l *live.Departure) (settings []byte) {
 	return settings
 }
 
-// fingerprintOf is the fingerprint of a served value.
-func fingerprintOf(served *model.Served) (f [16]byte) {
-	if b, err := hex.DecodeString(served.Fingerprint); err != nil || copy(f[:], b) != len(b) {
-		panic("daemon: a fingerprint is not 16 bytes in hex: " + served.Fingerprint)
-	}
-	return f
-}
-
 // scope has the places that a save clears of the blocks that leave, and those that it does not
 // clear. Pages and bases are the daemon's own: a compaction clears the pages, and another reduction
 // the basis. Both come on request, and without one for blocks whose rows must not stay. based says
 // that the points of a basis may have rows of the blocks.
 func (r *receipts) scope(kind receipt.Kind, based bool) (s receipt.Scope) {
 	switch kind {
-	case receipt.Restored, receipt.Returned, receipt.Served, receipt.Begun:
+	case receipt.Restored, receipt.Returned, receipt.Begun:
 		return s
 	case receipt.Excluded: // it says of no place that they have left it
 		s[receipt.Log] = receipt.NotOurs
@@ -376,47 +328,31 @@ func (r *receipts) scope(kind receipt.Kind, based bool) (s receipt.Scope) {
 	return s
 }
 
-// serves notes that now is served, after former. It lacks the blocks of so many moves.
-func (r *receipts) serves(former, now *model.Served, moves int64) {
-	if r.key == nil {
-		return
-	}
-	if latest := len(r.models) - 1; latest < 0 || r.models[latest].moves < moves {
-		r.models = append(r.models, servedModel{moves, fingerprintOf(former), fingerprintOf(now)})
-	}
-	r.nameSaved()
-}
+// mostSaved bounds the states of the log that are kept for studies under way.
+const mostSaved = 256
 
-// nameSaved makes leaves that name the first models without the blocks of saved ones.
-func (r *receipts) nameSaved() {
-	for ; len(r.unnamed) > 0; r.unnamed = r.unnamed[1:] {
-		u := r.unnamed[0]
-		p := &pendingReceipt{Departure: live.Departure{Leaf: receipt.Leaf{Kind: receipt.Served, Leaves: u.leaves}, Moves: u.moves}}
-		if r.nameModel(p); p.Without == [16]byte{} {
-			return
-		}
-		if last := len(r.named) - 1; last >= 0 && r.named[last].Without == p.Without {
-			r.named[last].Leaves = p.Leaves
-			continue
-		}
-		r.complete(&p.Departure)
-		r.named = append(r.named, p)
+// keepSaved notes the state of the log after a save, whose last leaf is of so many moves.
+func (r *receipts) keepSaved(moves, size int64, root tlog.Hash) {
+	if n := len(r.saved); n > 0 {
+		moves = max(moves, r.saved[n-1].moves)
+	}
+	if r.saved = append(r.saved, savedLog{moves, size, root}); len(r.saved) > mostSaved {
+		r.saved = slices.Delete(r.saved, 1, 2) // models between the two name fewer leaves
 	}
 }
 
-// nameModel names the first model that was served without the blocks of a leaf, if there is one
-// by now, and the one before it.
-func (r *receipts) nameModel(p *pendingReceipt) {
-	if p.Without != [16]byte{} || !p.Kind.Modelled() {
+// stamp has a served value name the leaves of the log whose changes its state has.
+func (r *receipts) stamp(s *model.Served) {
+	i, _ := slices.BinarySearchFunc(r.saved, s.Moves+1, func(l savedLog, moves int64) int { return cmp.Compare(l.moves, moves) })
+	if i == 0 {
+		s.Receipts, s.Signed = 0, nil
 		return
 	}
-	p.Model = fingerprintOf(r.publisher.published.Load().served)
-	for _, m := range r.models {
-		if m.moves >= p.Moves {
-			p.Model, p.Without = m.former, m.fingerprint
-			return
-		}
-	}
+	of, key, fingerprint := r.saved[i-1], r.key, s.Fingerprint
+	s.Receipts, s.Signed = of.size, sync.OnceValues(func() (string, error) {
+		signed, err := key.SignModel(of.size, of.root, fingerprint)
+		return string(signed), err
+	})
 }
 
 // addDepartures adds the leaves of the blocks that have left or come back since the last ones.
@@ -433,7 +369,7 @@ func (r *receipts) grow(now time.Time) (*receipt.Growth, error) {
 		return nil, nil
 	}
 	r.addDepartures()
-	if len(r.pending)+len(r.named) == 0 {
+	if len(r.pending) == 0 {
 		return nil, nil
 	}
 	head, err := r.store.LogHead()
@@ -441,18 +377,15 @@ func (r *receipts) grow(now time.Time) (*receipt.Growth, error) {
 		return nil, err
 	}
 	if r.growth != nil && bytes.Equal(head.Checkpoint, r.growth.Checkpoint) { // the save that failed is on the disk
-		if r.end(); len(r.pending)+len(r.named) == 0 {
+		if r.end(); len(r.pending) == 0 {
 			return nil, nil
 		}
 	}
-	r.pending, r.named = append(r.named, r.pending...), nil
 	var records []receipt.Record
 	for _, p := range r.pending {
 		p.Durable = now
-		r.nameModel(p)
 		records = append(records, receipt.Record{Leaf: p.AppendBinary(nil), Change: p.Change})
 	}
-	r.models = nil // later leaves are of later moves
 	r.growth, err = r.key.Grow(head.Size, r.store, records)
 	r.growing = len(records)
 	return r.growth, err
@@ -472,20 +405,14 @@ func (r *receipts) end() {
 	if r.growth == nil {
 		return
 	}
-	var unnamed unnamedLeaves
+	moves := int64(0)
 	for i, p := range r.pending[:r.growing] {
-		p.index = r.growth.Size + int64(i)
-		if p.Without == [16]byte{} && p.Kind.Modelled() {
-			unnamed = unnamedLeaves{p.index + 1, max(unnamed.moves, p.Moves)}
-		}
-	}
-	if unnamed.leaves > 0 {
-		r.unnamed = append(r.unnamed, unnamed)
+		p.index, moves = r.growth.Size+int64(i), max(moves, p.Moves)
 	}
 	r.tell(r.growth.Size, r.pending[:r.growing])
 	r.head = snapshot.LogHead{Size: r.growth.Size + int64(r.growing), Checkpoint: r.growth.Checkpoint}
+	r.keepSaved(moves, r.head.Size, r.growth.Root)
 	r.pending, r.growth = r.pending[r.growing:], nil
-	r.nameSaved()
 }
 
 // tell tells of receipts that the file has now. first is the number of the first one.
@@ -496,19 +423,15 @@ func (r *receipts) tell(first int64, saved []*pendingReceipt) {
 		text = fmt.Sprintf("receipts %d to %d were saved", first, e.Size-1)
 	}
 	for _, p := range saved {
-		if p.Kind != receipt.Served && p.Kind != receipt.Begun {
+		if p.Kind != receipt.Begun {
 			e.Blocks[p.Kind.String()] += p.Blocks + p.Passing
 		}
 	}
 	for i, kind := range slices.Sorted(maps.Keys(e.Blocks)) {
 		text += fmt.Sprintf("%s %s: %d", [2]string{"; blocks", ","}[min(i, 1)], kind, e.Blocks[kind])
 	}
-	switch {
-	case len(e.Blocks) > 0:
-	case first == 0 && len(saved) == 1:
+	if len(e.Blocks) == 0 {
 		text += ", which begins the log"
-	default:
-		text += ", with the first model that was served without the blocks of earlier ones"
 	}
 	r.events.Add(httpapi.Event{Type: httpapi.EventReceipt, Text: text, Receipts: e})
 }

@@ -370,7 +370,7 @@ func TestKillWhileRetiring(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if leaf.Kind == receipt.Served || leaf.Kind == receipt.Begun {
+			if leaf.Kind == receipt.Begun {
 				continue
 			}
 			for id := range blocks {
@@ -631,144 +631,107 @@ func TestKillWhileBlocksLeave(t *testing.T) {
 	}
 }
 
-// The log names the first model that was served without the blocks of a leaf: the leaf does if
-// it was served before the save, else a later one, also after a kill in between.
-func TestFirstModelWithoutBlocks(t *testing.T) {
-	folder := t.TempDir()
-	o := openOffline(t, offlineFlags(t, withReceipts(folder, nil)), false)
-	defer func() { o.store.Close() }()
-	var next int64
-	say := func(key, value string) {
-		t.Helper()
-		r := kafka.Record{Offset: next, Key: []byte(key), Time: time.UnixMilli(lawEpoch + next).UTC()}
-		if value != "" {
-			r.Value = []byte(value)
-		}
-		next++
-		o.deliver(0, []kafka.Record{r}, next)
-	}
-	row := func(i int) string { return fmt.Sprintf(`{"label":%d,"x1":%d,"x2":%d,"v":1}`, i%2, i, i*i) }
-	for i := range 8 {
-		say(fmt.Sprint("k", i), row(i))
-	}
-	first := o.solved().Fingerprint
-	o.saver.save()
-	type want struct {
-		kind           receipt.Kind
-		blocks, leaves int64
-		model, without string
-	}
-	wanted := []want{{kind: receipt.Begun}}
-	check := func() {
-		t.Helper()
-		head, err := o.store.LogHead()
-		if err != nil || head.Size != int64(len(wanted)) {
-			t.Fatalf("the log has %d leaves, %v, want %d", head.Size, err, len(wanted))
-		}
-		for i, w := range wanted {
-			r, err := o.store.Receipt(int64(i))
-			if err != nil {
-				t.Fatal(err)
+// A served model names the leaves whose changes it has, under the key of the log: those that are
+// saved, and that its sums, and what has been chosen for it, are not older than.
+func TestModelsNameTheirReceipts(t *testing.T) {
+	for _, calibrated := range []bool{false, true} {
+		t.Run(fmt.Sprint("calibrated ", calibrated), func(t *testing.T) {
+			flags := withReceipts(t.TempDir(), nil)
+			if calibrated {
+				maps.Copy(flags, map[string]string{"model.calibration": "platt", "model.folds": "3", "sample.rows": "100"})
 			}
-			l, err := receipt.DecodeLeaf(r.Leaf)
-			if err != nil {
-				t.Fatal(err)
+			o := openOffline(t, offlineFlags(t, flags), false)
+			defer func() { o.store.Close() }()
+			var next int64
+			say := func(key, value string) {
+				t.Helper()
+				r := kafka.Record{Offset: next, Key: []byte(key), Time: time.UnixMilli(lawEpoch + next).UTC()}
+				if value != "" {
+					r.Value = []byte(value)
+				}
+				next++
+				o.deliver(0, []kafka.Record{r}, next)
 			}
-			without := ""
-			if l.Without != [16]byte{} {
-				without = hex.EncodeToString(l.Without[:])
-			}
-			if l.Kind != w.kind || l.Blocks != w.blocks || l.Leaves != w.leaves || w.model != "" && hex.EncodeToString(l.Model[:]) != w.model || without != w.without {
-				t.Errorf("leaf %d is %v of %d blocks, %d leaves, models %x and %x; want %+v", i, l.Kind, l.Blocks, l.Leaves, l.Model, l.Without, w)
-			}
-		}
-		past, _, _ := o.Events("")
-		past = slices.DeleteFunc(past, func(e httpapi.Event) bool { return e.Type != httpapi.EventReceipt })
-		for i, e := range past {
-			blocks := map[string]int64{}
-			for _, w := range wanted[e.Receipts.First:e.Receipts.Size] {
-				if w.blocks > 0 {
-					blocks[w.kind.String()] += w.blocks
+			row := func(i int) string { return fmt.Sprintf(`{"label":%d,"x1":%d,"x2":%d,"v":1}`, i%2, i, i*i) }
+			names := func(want int64, when string) {
+				t.Helper()
+				served := o.publisher.published.Load().served
+				if served.Receipts != want || (served.Signed != nil) != (want > 0) {
+					t.Fatalf("%s the model has the changes of %d receipts, want %d", when, served.Receipts, want)
+				}
+				if want == 0 {
+					return
+				}
+				text, err := served.Signed()
+				if err != nil {
+					t.Fatal(err)
+				}
+				head, err := receipt.OpenModel([]byte(text), o.receipts.key.Public(), served.Fingerprint)
+				if err != nil || head.Size != want {
+					t.Errorf("%s the signature is under %+v, %v", when, head, err)
 				}
 			}
-			next := head.Size
-			if i+1 < len(past) {
-				next = past[i+1].Receipts.First
+			for i := range 12 {
+				say(fmt.Sprint("k", i), row(i))
 			}
-			if !maps.Equal(e.Receipts.Blocks, blocks) || e.Receipts.Size != next || len(blocks) > 0 && !strings.Contains(e.Text, fmt.Sprint(wanted[e.Receipts.First].kind)) {
-				t.Errorf("event %+v: %+v, want blocks %v up to leaf %d", e, e.Receipts, blocks, next)
+			o.solved()
+			names(0, "before the first save")
+			o.saver.save()
+			names(1, "after the first save")
+
+			say("k0", "")
+			o.solved()
+			names(1, "before its receipt is saved")
+			say("k12", row(12))
+			o.saver.save()
+			names(2, "after a save")
+
+			done, err := o.retire(httpapi.Selector{IDs: []string{"key:k1"}}, false, access.Caller{})
+			if err != nil || !slices.Equal(done.Receipts, []int64{2}) {
+				t.Fatalf("%+v, %v", done, err)
 			}
-			if served := strings.Contains(e.Text, "with the first model"); served != (len(blocks) == 0 && e.Receipts.First > 0) {
-				t.Errorf("blocks %v: %s", blocks, e.Text)
+			names(2, "of the sums before the request")
+			o.solved()
+			names(3, "of the sums after it")
+
+			say("k2", "")
+			o.saver.save()
+			say("k3", row(4))
+			o.saver.save()
+			names(3, "before a solve")
+			o = o.crash(false)
+			names(0, "after a restart, before a solve")
+			o.solved()
+			names(5, "after a restart")
+
+			say("k4", "")
+			o.publisher.solve(time.Now())
+			say("k5", "")
+			o.publisher.solving.await()
+			o.saver.save()
+			names(5, "of sums between two departures of one save")
+			o.solved()
+			names(6, "after both")
+
+			// What a study has chosen by rows that have left is taken over until the next one.
+			o.study()
+			if _, err := o.retire(httpapi.Selector{IDs: []string{"key:k6"}}, false, access.Caller{}); err != nil {
+				t.Fatal(err)
 			}
-		}
-		if len(past) == 0 {
-			t.Error("no event tells of receipts")
-		}
+			o.solved()
+			late := int64(7)
+			if calibrated {
+				late = 6
+			}
+			names(late, "before the next study")
+			o.study()
+			names(7, "after it")
+		})
 	}
-
-	// A model is served between the departure and the save.
-	say("k0", "")
-	second := o.solved().Fingerprint
-	say("k8", row(8))
-	o.solved()
-	o.saver.save()
-	wanted = append(wanted, want{receipt.Deleted, 1, 0, first, second})
-	check()
-
-	// On request the model is made at once.
-	before := o.publisher.published.Load().served.Fingerprint
-	done, err := o.retire(httpapi.Selector{IDs: []string{"key:k1"}}, false, access.Caller{})
-	served := o.publisher.published.Load().served
-	if err != nil || done.ModelWithout != served.Fingerprint || served.Fingerprint == before || served.Blocks != 7 {
-		t.Fatalf("%+v, %v; served is %s of %d blocks after %s", done, err, served.Fingerprint, served.Blocks, before)
-	}
-	wanted = append(wanted, want{receipt.Retired, 1, 0, before, done.ModelWithout})
-	check()
-
-	// None is served before two saves, and then the daemon is killed.
-	before = served.Fingerprint
-	say("k2", "")
-	o.saver.save()
-	say("k3", row(4))
-	o.saver.save()
-	wanted = append(wanted, want{receipt.Deleted, 1, 0, before, ""}, want{receipt.Replaced, 1, 0, before, ""})
-	check()
-	o = o.crash(false)
-	after := o.solved().Fingerprint
-	if !o.saver.hasUnsaved() {
-		t.Error("the first model is not saved")
-	}
-	o = o.crash(false) // the one that was served is not in the log
-	if again := o.solved().Fingerprint; again != after {
-		t.Errorf("the same model has the fingerprint %s, and %s after a restart", after, again)
-	}
-	o.saver.save()
-	wanted = append(wanted, want{receipt.Served, 0, 5, "", after})
-	check()
-
-	// Nothing is left to name.
-	o = o.crash(false)
-	o.solved()
-	if o.saver.hasUnsaved() {
-		t.Error("something is unsaved")
-	}
-
-	// A model of older sums, which is served after a departure, is not the one.
-	say("k4", "")
-	o.publisher.solve(time.Now())
-	say("k5", "")
-	o.publisher.solving.await()
-	of4 := o.publisher.published.Load().served.Fingerprint
-	o.saver.save()
-	of5 := o.solved().Fingerprint
-	o.saver.save()
-	wanted = append(wanted, want{receipt.Deleted, 2, 0, of4, ""}, want{receipt.Served, 0, 7, of4, of5})
-	check()
 }
 
 // Archived blocks that are retired on request, by the log or by the control topic have receipts,
-// whose items are those of the receipts of their expiry. They need no model without them.
+// whose items are those of the receipts of their expiry.
 func TestReceiptsOfArchivedBlocks(t *testing.T) {
 	folder := t.TempDir()
 	o := openOffline(t, offlineFlags(t, withReceipts(folder, map[string]string{"blocks.unit": "message", "retire.keep": "blocks", "retire.blocks": "4", "retire.archive": "true"})), false)
@@ -829,7 +792,7 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 				t.Errorf("the archived block of %v is not the one that expired", ids)
 			}
 		}
-		if l.Principal != by || (by == "") != (l.Request == receipt.Hash{}) || l.Without != [16]byte{} || l.Before != l.After || l.Scope[receipt.Archive] != receipt.Done {
+		if l.Principal != by || (by == "") != (l.Request == receipt.Hash{}) || l.Before != l.After || l.Scope[receipt.Archive] != receipt.Done {
 			t.Errorf("the leaf is %+v", l)
 		}
 	}
@@ -837,7 +800,7 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 	// A request for a live and an archived block.
 	both := httpapi.Selector{IDs: []string{"t/0/0", "t/0/5"}}
 	done, err := o.retire(both, false, access.Caller{})
-	if err != nil || done.Archived != 1 || !slices.Equal(done.Receipts, []int64{2, 3}) || done.ModelWithout == "" {
+	if err != nil || done.Archived != 1 || !slices.Equal(done.Receipts, []int64{2, 3}) {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	some := news(receipt.Purged, receipt.Retired)
@@ -858,22 +821,18 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 		}
 	})
 
-	// Archived blocks alone change no model, and none is awaited.
+	// Archived blocks alone change no model.
 	o = o.crash(false)
 	before := o.solved().Fingerprint
-	if done, err = o.retire(httpapi.Selector{IDs: []string{"t/0/1"}}, false, access.Caller{}); err != nil || len(done.Receipts) != 1 || done.ModelWithout != "" || done.DigestBefore != done.DigestAfter {
+	if done, err = o.retire(httpapi.Selector{IDs: []string{"t/0/1"}}, false, access.Caller{}); err != nil || len(done.Receipts) != 1 || done.DigestBefore != done.DigestAfter {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	purged(news(receipt.Purged)[0], "anonymous", "t/0/1")
 	if after := o.publisher.published.Load().served.Fingerprint; after != before {
 		t.Error("another model is served")
 	}
-	for range 2 {
-		unnamed := len(o.receipts.unnamed) // before a model is served
-		if o.solved(); unnamed > 0 || o.saver.hasUnsaved() {
-			t.Error("a model without archived blocks is awaited")
-		}
-		o = o.crash(false)
+	if o.solved(); o.saver.hasUnsaved() {
+		t.Error("something is unsaved")
 	}
 
 	// Departures by the log and by the control topic are in the next save.
@@ -935,7 +894,7 @@ func TestReceiptsOfReturnedBlocks(t *testing.T) {
 				t.Fatal(err)
 			}
 			r, err := receipt.Check(proof, o.receipts.key.Public())
-			if err != nil || r.Leaf.Kind != kind || r.Leaf.Before != r.Leaf.After || r.Leaf.Without != [16]byte{} {
+			if err != nil || r.Leaf.Kind != kind || r.Leaf.Before != r.Leaf.After {
 				t.Fatalf("receipt %d is %+v, %v, want one of kind %v", leaves, r, err, kind)
 			}
 			file := filepath.Join(t.TempDir(), "a.tlog-proof")
@@ -987,13 +946,13 @@ func TestScopeOfTheArchive(t *testing.T) {
 		for kind := receipt.Retired; kind < receipt.Kinds; kind++ {
 			want := receipt.None
 			switch {
-			case !archive || kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Excluded || kind == receipt.Served || kind == receipt.Begun:
+			case !archive || kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Excluded || kind == receipt.Begun:
 			case kind == receipt.Expired:
 				want = receipt.Kept
 			default:
 				want = receipt.Done
 			}
-			if state := r.scope(kind, false)[receipt.State]; (state == receipt.Done) == (kind.Listed() || kind == receipt.Restored || kind == receipt.Served || kind == receipt.Begun) {
+			if state := r.scope(kind, false)[receipt.State]; (state == receipt.Done) == (kind.Listed() || kind == receipt.Restored || kind == receipt.Begun) {
 				t.Errorf("%v: the state has status %d", kind, state)
 			}
 			if got := r.scope(kind, true)[receipt.Archive]; got != want {
@@ -1028,7 +987,6 @@ func TestScopeOfPagesAndBases(t *testing.T) {
 		{0, config.Kernel{Function: config.KernelNone}, receipt.Retired, receipt.Kept, receipt.None},
 		{time.Hour, gaussian, receipt.Restored, receipt.None, receipt.None},
 		{time.Hour, gaussian, receipt.Returned, receipt.None, receipt.None},
-		{time.Hour, gaussian, receipt.Served, receipt.None, receipt.None},
 	} {
 		r := receipts{core: &core{cfg: &config.Config{Snapshot: config.Snapshot{Scrub: c.scrub}, Spec: config.Spec{Kernel: c.kernel}}}}
 		want := c.spaces

@@ -391,9 +391,6 @@ func (t *takingOut) done() httpapi.Retirement {
 	d.studying.blocksChanged()
 	d.windows.clear()
 	d.publisher.sayStale()
-	if t.live > 0 && len(t.left) > 0 { // live blocks have receipts, which name a model without them
-		d.publisher.solveNow()
-	}
 	return r
 }
 

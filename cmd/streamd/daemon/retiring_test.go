@@ -171,7 +171,7 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 	}
 	predicted := done
 	predicted.DryRun, predicted.DigestAfter, predicted.RetiredAt, predicted.Remains = true, "", nil, nil
-	predicted.Receipts, predicted.ModelWithout, predicted.Request, predicted.RequestSalt, predicted.Settings, predicted.First = nil, "", "", "", "", slices.Clone(done.First)
+	predicted.Receipts, predicted.Request, predicted.RequestSalt, predicted.Settings, predicted.First = nil, "", "", "", slices.Clone(done.First)
 	for i := range predicted.First {
 		predicted.First[i].Proof = ""
 	}

@@ -78,7 +78,7 @@ func newSaver(c *core, now time.Time) *saver {
 
 // hasUnsaved reports whether anything may not be saved.
 func (s *saver) hasUnsaved() bool {
-	return s.state == storing || s.live.HasUnsaved() || s.intake.Moved() || s.control.moved || s.watching.risen || s.unsettled || len(s.receipts.named) > 0
+	return s.state == storing || s.live.HasUnsaved() || s.intake.Moved() || s.control.moved || s.watching.risen || s.unsettled
 }
 
 // hasRoom reports whether a block of that size may join the blocks that wait for a save.

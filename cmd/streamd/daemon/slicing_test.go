@@ -158,8 +158,8 @@ func TestLoopIsNotHeldByARetirement(t *testing.T) {
 	}
 }
 
-// A key's tombstone, or an unusable value, that comes while the key's block departs is why the block
-// goes, and not the request.
+// A key's tombstone, or an unusable value, that comes while the key's block departs is why the
+// block goes, and not the request.
 func TestLatestValuesBetweenSlices(t *testing.T) {
 	const blocks, key = 20, 10
 	for last, value := range map[string]string{"a tombstone": "", "a bad value": "bad"} {

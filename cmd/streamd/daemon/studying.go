@@ -250,7 +250,7 @@ func (y *studying) endStudy(s *studyJob) {
 	switch {
 	case s.Served.SameSums(last) && last.MadeAt.After(s.Served.MadeAt):
 		// The same rows. The position in the log is new.
-		s.Served.MadeAt, s.Served.Offsets, s.Served.Moves = last.MadeAt, last.Offsets, last.Moves
+		s.Served.MadeAt, s.Served.Offsets, s.Served.Moves = last.MadeAt, last.Offsets, max(last.Moves, s.Served.Moves)
 	case s.Refined && last.MadeAt.After(s.Served.MadeAt):
 		// Its rows are outdated, and another study of the current rows is due.
 		y.state = due

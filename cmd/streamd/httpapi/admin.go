@@ -67,7 +67,7 @@ func (s *Server) retire(w http.ResponseWriter, r *http.Request) error {
 	answer := Receipt{
 		Block: done.First[0], Offsets: listed(done.Offsets), DigestBefore: done.DigestBefore, DigestAfter: done.DigestAfter,
 		InBasis: done.InBasis, RetiredAt: *done.RetiredAt, LogUntil: done.LogUntil, Remains: listed(done.Remains),
-		ModelWithout: done.ModelWithout, Request: done.Request, RequestSalt: done.RequestSalt, Settings: done.Settings,
+		Request: done.Request, RequestSalt: done.RequestSalt, Settings: done.Settings,
 	}
 	if len(done.Receipts) > 0 {
 		answer.Receipt = &done.Receipts[0]

@@ -25,6 +25,13 @@ type ModelAnswer struct {
 	// is served before that. After a crash in between their records are read from the log again,
 	// and make the same model. Absent from the model of a window.
 	Durable *bool `json:"durable,omitempty"`
+	// Number of leaves of the log of receipts whose changes the model has: it is without the blocks
+	// that receipts below this number have taken out, unless they came again. Absent where receipts
+	// are off, and from the model of a window.
+	Receipts int64 `json:"receipts,omitempty"`
+	// The owner's signature under that number: a checkpoint of the log with one more line, model, a
+	// space and the fingerprint.
+	Signed string `json:"signed,omitempty"`
 	// Two classes have one plane, that of the second. Otherwise each class has one, in
 	// the order of classes.
 	Planes []model.PlaneJSON `json:"planes"`
@@ -66,7 +73,7 @@ type ModelAnswer struct {
 }
 
 // modelAnswer renders s, which must have a model, and shares the model's memory.
-func modelAnswer(s *model.Served) ModelAnswer {
+func modelAnswer(s *model.Served) (ModelAnswer, error) {
 	m, i := s.Model.WithoutMissing(), s.Identity()
 	a := ModelAnswer{
 		Fingerprint: s.Fingerprint,
@@ -96,10 +103,17 @@ func modelAnswer(s *model.Served) ModelAnswer {
 	if s.Window == nil {
 		a.Durable = &s.Durable
 	}
+	if s.Signed != nil {
+		var err error
+		if a.Signed, err = s.Signed(); err != nil {
+			return a, fmt.Errorf("sign model %s: %w", s.Fingerprint, err)
+		}
+		a.Receipts = s.Receipts
+	}
 	if b := s.Basis; b != nil {
 		a.Basis, a.BasisID, a.BasisStale = model.NewBasisJSON(b.Map, b.Regulariser), b.ID, b.Stale
 	}
-	return a
+	return a, nil
 }
 
 // Identity has the parts of the answer that the fingerprint is made of.
@@ -169,7 +183,11 @@ func (s *Server) render(served *model.Served) (*rendering, error) {
 	if last := s.rendered.Load(); last != nil && last.of == served { // another poll was first
 		return last.rendering, nil
 	}
-	body, err := json.Marshal(modelAnswer(served))
+	answer, err := modelAnswer(served)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(answer)
 	if err != nil {
 		return nil, fmt.Errorf("encode model %s: %w", served.Fingerprint, err)
 	}
@@ -183,17 +201,26 @@ var modelWait = &parameter[time.Duration]{
 	meaning: "How long to wait for a model that If-None-Match does not name. More than 1m counts as 1m.",
 }
 
+var modelReceipts = &parameter[int]{
+	name: "receipts", kind: wholeNumber,
+	meaning: "Number of the first receipts whose changes the model must have: 1 + the number of a receipt. With `wait`, the answer comes once it has them; a model without them is not answered.",
+}
+
 func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	if asks(r, windowQuery) {
 		return s.windowModel(w, r)
 	}
 	known := parseTags(r.Header.Values("If-None-Match"))
-	served, err := s.await(w, r, known, min(modelWait.of(r), MaxWait))
+	least := int64(modelReceipts.of(r))
+	served, err := s.await(w, r, known, least, min(modelWait.of(r), MaxWait))
 	if err != nil {
 		return err
 	}
 	if served.Model == nil {
 		return s.noModel(served)
+	}
+	if served.Receipts < least {
+		return fail(CodeUnavailable, "the model has the changes of %d receipts, and not yet of %d", served.Receipts, least)
 	}
 	if hasModel(w, r, served.Fingerprint) {
 		return nil
@@ -206,11 +233,14 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// await returns once a model is served that known does not name, or the wait is over. A
-// poll that begins without a model waits for one. If the model goes away, the wait ends.
-func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, wait time.Duration) (*model.Served, error) {
+// await returns once a model is served that known does not name and that has the changes of so
+// many receipts, or the wait is over. A poll that begins without a model waits for one. If the
+// model goes away, the wait ends.
+func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, receipts int64, wait time.Duration) (*model.Served, error) {
 	served, replaced := s.service.Served()
-	news := func() bool { return served.Model != nil && !known.has(served.Fingerprint) }
+	news := func() bool {
+		return served.Model != nil && !known.has(served.Fingerprint) && served.Receipts >= receipts
+	}
 	if wait == 0 {
 		return served, nil
 	}

@@ -50,7 +50,7 @@ var routes = []route{
 		summary: "The served model",
 		notes: "The ETag is the model's fingerprint: of its sums, settings and planes, without times and offsets. So it is weak, and alike for daemons that serve the same model. With `wait`, the answer comes once there is a model that If-None-Match does not name, or once the model goes away. At the end of the wait it is 304. " +
 			"Numbers have the fewest digits that read back to the same float64.\n\n" + windowNotes,
-		query: append([]described{modelWait}, windowQuery...), tagged: true,
+		query: append([]described{modelWait, modelReceipts}, windowQuery...), tagged: true,
 		replies: []reply{{200, "The model.", ModelAnswer{}, ""}},
 		codes:   []Code{CodeNotFound, CodeNoModel, CodeUnavailable},
 	},

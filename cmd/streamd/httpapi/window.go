@@ -127,8 +127,10 @@ func (s *Server) solveWindow(w http.ResponseWriter, r *http.Request, wait time.D
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := r.URL.Query()[modelWait.name]; ok {
-		return nil, fail(CodeBadRequest, "wait does not go with a window: its model does not change by itself")
+	for _, name := range []string{modelWait.name, modelReceipts.name} {
+		if _, ok := r.URL.Query()[name]; ok {
+			return nil, fail(CodeBadRequest, "%s does not go with a window: its model does not change by itself", name)
+		}
 	}
 	served, err := withWindows(s, w, r, wait, func(ctx context.Context) (*model.Served, error) {
 		return s.service.Window(ctx, window, windowNu.of(r))
@@ -172,7 +174,11 @@ func (s *Server) windowModel(w http.ResponseWriter, r *http.Request) error {
 	if hasModel(w, r, served.Fingerprint) {
 		return nil
 	}
-	body, err := json.Marshal(modelAnswer(served))
+	answer, err := modelAnswer(served)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(answer)
 	if err != nil {
 		return fmt.Errorf("encode model %s: %w", served.Fingerprint, err)
 	}

@@ -53,9 +53,14 @@ type Served struct {
 	Digest     string    // of the summed state: SHA-256, hex
 	Offsets    []Offset  // of the state, by topic and partition
 	MadeAt     time.Time // when the planes were made
-	Moves      int64     // how often a block had left the live set, or come back, since the start; 0 without receipts
+	Moves      int64     // how often a block had left the live set, or come back, since the start, by the oldest of its parts; 0 without receipts
 	Save       int64     // number of the save since the start that has the state, at the latest
 	Durable    bool      // a restart would have the state, or a later one
+
+	// Receipts is the number of leaves of the log of receipts whose changes the state has, and
+	// Signed that statement under the log's key. 0 and nil: there is no log.
+	Receipts int64
+	Signed   func() (string, error)
 
 	// Forgetting is the weights of the rows. Nil: all weigh 1, apart from weights of their own.
 	Forgetting *Forgetting
@@ -212,5 +217,5 @@ func (a *Served) Same(b *Served) bool {
 	return a.SameSums(b) && a.Model == b.Model && a.Problem == b.Problem &&
 		(a.Basis != nil && a.Basis.Stale) == (b.Basis != nil && b.Basis.Stale) &&
 		a.Tuning == b.Tuning && a.Rule == b.Rule && a.Refinement == b.Refinement && a.Quality == b.Quality && a.Absent == b.Absent &&
-		a.Blocks == b.Blocks && a.Durable == b.Durable && slices.Equal(a.Offsets, b.Offsets)
+		a.Blocks == b.Blocks && a.Durable == b.Durable && a.Receipts == b.Receipts && slices.Equal(a.Offsets, b.Offsets)
 }

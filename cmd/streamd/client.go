@@ -13,13 +13,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -371,19 +369,13 @@ func (t *table) decision(d *model.DecisionJSON, planes []model.PlaneJSON) {
 	}
 }
 
-// blocksCmd lists and retires live blocks.
 type blocksCmd struct {
-	List   blocksListCmd   `cmd:"" help:"List the live or the archived blocks."`
-	Retire blocksRetireCmd `cmd:"" help:"Take a block out of the model, as if it had never been in, and print the receipt. For several blocks at once, see streamd retire."`
-}
-
-type blocksListCmd struct {
 	Archived bool `help:"List the blocks that retire.archive keeps for windows of the past, in place of the live ones."`
 	daemonFlags
 	jsonFlag
 }
 
-func (c *blocksListCmd) Run(ctx context.Context, s *surroundings) error {
+func (c *blocksCmd) Run(ctx context.Context, s *surroundings) error {
 	daemon, err := c.client(s)
 	if err != nil {
 		return err
@@ -413,44 +405,4 @@ func (c *blocksListCmd) Run(ctx context.Context, s *surroundings) error {
 		t.row(b.ID, fmt.Sprint(b.Rows), utc(b.Time), key)
 	}
 	return t.flush()
-}
-
-type blocksRetireCmd struct {
-	Block string `arg:"" help:"The block's id, as listed, or its key."`
-	daemonFlags
-	jsonFlag
-}
-
-// positionID matches the id of a block that is named by the position of its first record.
-var positionID = regexp.MustCompile(`^[A-Za-z0-9._-]+/[0-9]+/[0-9]+$`)
-
-// id is the id of the block. A text that has the form of an id is one, so that a listed id
-// always names its own block. Any other text is a key.
-func (c *blocksRetireCmd) id() string {
-	if strings.HasPrefix(c.Block, intake.KeyPrefix) || positionID.MatchString(c.Block) {
-		return c.Block
-	}
-	return intake.KeyPrefix + url.PathEscape(c.Block)
-}
-
-func (c *blocksRetireCmd) Run(ctx context.Context, s *surroundings) error {
-	q := question{c.daemonFlags, c.jsonFlag, http.MethodDelete, "/v1/blocks/" + url.PathEscape(c.id()), adminTimeout}
-	err := show(ctx, s, q, func(t *table, receipt *httpapi.Receipt) {
-		t.row("retired", receipt.Block.ID)
-		t.row("rows", fmt.Sprint(receipt.Block.Rows))
-		if receipt.Block.Archived {
-			t.row("archived", "it was not live, so the state stays as it is")
-		}
-		t.receipt(receipt.RetiredAt, receipt.DigestBefore, receipt.DigestAfter, receipt.Remains, receipt.InBasis)
-		if receipt.Receipt != nil {
-			t.leaf(*receipt.Receipt)
-			if receipt.Block.Proof != "" {
-				t.row("proof", receipt.Block.Proof)
-			}
-		}
-	})
-	if known, ok := errors.AsType[*httpapi.ErrorDetail](err); ok && known.Code == httpapi.CodeNotFound && c.id() != c.Block {
-		return fmt.Errorf("%w: %q is not the id of a block, and no live block has it for a key; streamd blocks list shows ids and keys", err, c.Block)
-	}
-	return err
 }

@@ -50,11 +50,9 @@ streamd tuning --json`,
 streamd quality --json`,
 	"labels": `streamd labels --count 20
 streamd labels rows.csv --count 20 --unlabelled-text ?`,
-	"blocks list": `streamd blocks list
-streamd blocks list --archived --json`,
-	"blocks retire": `streamd blocks retire orders/0/17
-streamd blocks retire carol`,
-	"retire": `streamd retire --key carol
+	"blocks": `streamd blocks
+streamd blocks --archived --json`,
+	"retire": `streamd retire carol orders/0/17
 streamd retire --from 2026-01-02T00:00:00Z --to 2026-01-03T00:00:00Z --dry-run`,
 	"control list": `streamd control list
 streamd control list --brokers 127.0.0.1:9092 --topic retirements --json`,

@@ -27,8 +27,8 @@ type grammar struct {
 	Tuning     tuningCmd     `cmd:"" help:"Show how a running daemon chose nu."`
 	Quality    qualityCmd    `cmd:"" help:"Show how often a running daemon is right, and how far its probabilities hold."`
 	Labels     labelsCmd     `cmd:"" help:"Show which rows of a running daemon, or of a file, should be labelled next."`
-	Blocks     blocksCmd     `cmd:"" help:"List and retire the live blocks of a running daemon."`
-	Retire     retireCmd     `cmd:"" help:"Take the blocks of some ids, keys, headers, positions or event times out of the model of a running daemon."`
+	Blocks     blocksCmd     `cmd:"" help:"List the live or the archived blocks of a running daemon."`
+	Retire     retireCmd     `cmd:"" help:"Take blocks out of the model of a running daemon, by their ids, keys, headers, positions or event times."`
 	Control    controlCmd    `cmd:"" help:"List, put in force and take back the selectors of the control topic: their blocks stay retired in every instance."`
 	Receipts   receiptsCmd   `cmd:"" help:"Get receipts of retirements, and check them."`
 	Snapshot   snapshotCmd   `cmd:"" help:"Inspect and verify snapshot files; make a running daemon save one."`

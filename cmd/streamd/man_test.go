@@ -30,11 +30,12 @@ func TestManPages(t *testing.T) {
 		t.Errorf("only %d pages", len(pages))
 	}
 	for page, want := range map[string][]string{
-		"streamd":               {`\fBrun\fR`, `\fBblocks\fR`, `\fB\-\-version\fR`},
-		"streamd-blocks":        {`\fBretire\fR`},
-		"streamd-blocks-retire": {`\fIblock\fR`, `\fB\-\-token\-file\fR=\fIFILE\fR`, `\fBstreamd\-blocks\fR(1)`},
-		"streamd-run":           {`\fB\-\-kafka.topic\fR=\fIstring\fR`, ".SS snapshot", `\fB\-c, \-\-config\fR=\fIFILE\fR`},
-		"streamd-replay-file":   {`\fBstreamd replay file\fR <file> [flags]`},
+		"streamd":                {`\fBrun\fR`, `\fBblocks\fR`, `\fB\-\-version\fR`},
+		"streamd-control":        {`\fBretire\fR`},
+		"streamd-control-retire": {`\fIname\fR`, `\fBstreamd\-control\fR(1)`},
+		"streamd-retire":         {`\fIblock\fR`, `\fB\-\-token\-file\fR=\fIFILE\fR`},
+		"streamd-run":            {`\fB\-\-kafka.topic\fR=\fIstring\fR`, ".SS snapshot", `\fB\-c, \-\-config\fR=\fIFILE\fR`},
+		"streamd-replay-file":    {`\fBstreamd replay file\fR <file> [flags]`},
 	} {
 		text := read(page)
 		for _, part := range want {

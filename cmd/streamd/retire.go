@@ -8,10 +8,13 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
+	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/wire"
 	"streamd/retire"
@@ -19,7 +22,7 @@ import (
 
 // selectorFlags choose blocks.
 type selectorFlags struct {
-	IDs       string         `name:"ids" placeholder:"FILE" help:"File with the ids of blocks, one in a line, as streamd blocks list shows them. - is standard input."`
+	IDs       string         `name:"ids" placeholder:"FILE" help:"File with the ids of blocks, one in a line, as streamd blocks shows them. - is standard input."`
 	Key       []string       `sep:"none" placeholder:"KEY" help:"Key of a block, where keys name blocks. May be given many times."`
 	Header    []string       `sep:"none" placeholder:"VALUE" help:"Only blocks whose record has this value of the header that retire.header names. May be given many times: one value is enough."`
 	Positions []retire.Range `sep:"none" placeholder:"TOPIC/PARTITION/FIRST-LAST" help:"Only blocks with an offset of this range between their first and last record, both ends included. May be given many times: one range is enough."`
@@ -27,8 +30,9 @@ type selectorFlags struct {
 	To        *time.Time     `placeholder:"TIME" help:"Only blocks of an event time before this."`
 }
 
-// retireCmd retires the blocks that its flags choose.
+// retireCmd retires the blocks that its arguments and flags choose.
 type retireCmd struct {
+	Blocks []string `arg:"" optional:"" name:"block" help:"Ids of blocks, as streamd blocks shows them, or their keys."`
 	selectorFlags
 	DryRun bool `help:"Change nothing, and show which blocks would be retired."`
 	daemonFlags
@@ -37,15 +41,19 @@ type retireCmd struct {
 
 // Help is called by kong.
 func (c *retireCmd) Help() string {
-	return "A block is chosen if all that is given applies to it: --ids and --key name blocks, and --header, --positions, --from and --to narrow the choice. " +
-		"Without names it is among all blocks: live, archived, and withdrawn by the control topic. All chosen blocks are retired together, or none. To retire one block by its id or its key, use streamd blocks retire."
+	return "A block is chosen if all that is given applies to it: arguments, --ids and --key name blocks, and --header, --positions, --from and --to narrow the choice. " +
+		"Without names it is among all blocks: live, archived, and withdrawn by the control topic. All chosen blocks are retired together, or none. " +
+		"An argument of the form TOPIC/PARTITION/OFFSET, or that begins with key:, is an id, and any other one is a key."
 }
+
+// errNoChoice says that no flag chooses blocks.
+var errNoChoice = errors.New("nothing says which blocks: give --ids, --key, --header, --positions, --from or --to")
 
 // check says why the flags choose nothing.
 func (f *selectorFlags) check() error {
 	switch {
 	case f.IDs == "" && f.Key == nil && f.Header == nil && f.Positions == nil && f.From == nil && f.To == nil:
-		return errors.New("nothing says which blocks: give --ids, --key, --header, --positions, --from or --to")
+		return errNoChoice
 	case f.From != nil && f.To != nil && !f.From.Before(*f.To):
 		return fmt.Errorf("--from %s is not before --to %s", f.From.Format(time.RFC3339Nano), f.To.Format(time.RFC3339Nano))
 	}
@@ -66,12 +74,39 @@ func (f *selectorFlags) selector(s *surroundings) (*httpapi.Selector, error) {
 }
 
 // Validate implements kong's interface.
-func (c *retireCmd) Validate() error { return c.check() }
+func (c *retireCmd) Validate() error {
+	switch err := c.check(); {
+	case errors.Is(err, errNoChoice) && c.Blocks != nil:
+		return nil
+	case errors.Is(err, errNoChoice):
+		return errors.New("nothing says which blocks: give their ids or keys, --ids, --key, --header, --positions, --from or --to")
+	default:
+		return err
+	}
+}
+
+// positionID matches the id of a block that is named by the position of its first record.
+var positionID = regexp.MustCompile(`^[A-Za-z0-9._-]+/[0-9]+/[0-9]+$`)
+
+// idOf is the id of a block by an argument. A text that has the form of an id is one, so that a
+// listed id always names its own block. Any other text is a key.
+func idOf(block string) string {
+	if strings.HasPrefix(block, intake.KeyPrefix) || positionID.MatchString(block) {
+		return block
+	}
+	return intake.KeyPrefix + url.PathEscape(block)
+}
 
 func (c *retireCmd) Run(ctx context.Context, s *surroundings) error {
 	chosen, err := c.selector(s)
 	if err != nil {
 		return err
+	}
+	keys := false
+	for _, block := range c.Blocks {
+		id := idOf(block)
+		keys = keys || id != block
+		chosen.IDs = append(chosen.IDs, id)
 	}
 	body, err := json.Marshal(chosen)
 	if err != nil {
@@ -85,7 +120,11 @@ func (c *retireCmd) Run(ctx context.Context, s *surroundings) error {
 		path += "?dry_run=true"
 	}
 	q := question{c.daemonFlags, c.jsonFlag, http.MethodPost, path, adminTimeout}
-	return showSent(ctx, s, q, payload{wire.JSON.ContentType(), body}, (*table).retirement)
+	err = showSent(ctx, s, q, payload{wire.JSON.ContentType(), body}, (*table).retirement)
+	if known, ok := errors.AsType[*httpapi.ErrorDetail](err); ok && known.Code == httpapi.CodeNotFound && keys {
+		return fmt.Errorf("%w: what is not the id of a block was taken for a key; streamd blocks shows ids and keys", err)
+	}
+	return err
 }
 
 // readIDs reads ids, one a line. Blank lines and a byte order mark are passed over.
@@ -95,7 +134,7 @@ func readIDs(path string, stdin io.Reader) (ids []string, err error) {
 		file, err := os.Open(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil, errors.New("no such file; it has ids, one in a line; to retire one block by its id use streamd blocks retire")
+			return nil, errors.New("no such file; it has ids, one in a line; to retire one block by its id give that without --ids")
 		case err != nil:
 			return nil, errors.Unwrap(err) // the caller names the file
 		}

@@ -73,6 +73,9 @@ const (
 
 var placeNames = [places]string{"state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive"}
 
+// String is the name.
+func (p Place) String() string { return placeNames[p] }
+
 // Status says whether something has left a place.
 type Status byte
 

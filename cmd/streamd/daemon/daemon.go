@@ -33,6 +33,8 @@
 //	windows.go     the models of windows of the live blocks
 //	service.go     the calls of HTTP
 //	retiring.go    blocks are retired on request
+//	slicing.go     many blocks leave in slices, between deliveries
+//	places.go      where rows of blocks can be, and when blocks leave there
 //	control/       the control topic, which retires blocks as long as it says so
 //	withdrawing.go the loop follows it
 //	watchdog.go    a stop that hangs ends, too
@@ -45,6 +47,23 @@
 //
 // Everything in flight is bounded, and all of it together by limits.memory (package
 // memory). The loop stops applying records while the disk is full or slow.
+//
+// # The path of a retirement
+//
+//	ask ─────> choose ─────> takePlaces ──> takeSums ──> save ──────> retired ──> scrub
+//	loop       caller        loop, in slices             its job      loop        a job, later
+//
+// A request (retiring.go) is about the blocks of the moment at which the loop takes it: ask ends
+// the open ones. The caller's goroutine chooses among them. Then the blocks leave, in slices
+// between which deliveries are applied: first the ledger, so that no policy and no record counts
+// them any more, then, each slice with a leaf of the log, the sums, folds, sample, spaces, weights,
+// timeline and tree. One save has all slices and all leaves. After it the caller is answered, and
+// the next solve and study make a model without the blocks, which names the leaves
+// (receipts.stamp). The file's free pages lose the rows by a compaction, and a basis that has
+// points of theirs is chosen again. A tombstone, the control topic and the policy come in by
+// other ways (intake, withdrawing.go, the ledger), and take the same steps in package live: note
+// what leaves, take it out of everything, and give the save the contents of its leaves. places.go
+// has all places, and what an answer and a leaf say of each.
 //
 // # Exactly once
 //

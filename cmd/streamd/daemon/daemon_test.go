@@ -310,10 +310,10 @@ func (i *instance) askWithin(ctx context.Context, method, path string) (int, str
 	return res.StatusCode, string(body), err
 }
 
-func (i *instance) retire(id string) httpapi.Receipt {
+func (i *instance) retire(id string) httpapi.Retirement {
 	i.t.Helper()
 	status, body := i.ask(http.MethodDelete, "/v1/blocks/"+url.PathEscape(id))
-	var r httpapi.Receipt
+	var r httpapi.Retirement
 	if err := json.Unmarshal([]byte(body), &r); err != nil || status != http.StatusOK {
 		i.t.Fatalf("retire %s: %d: %s (%v)", id, status, body, err)
 	}
@@ -420,7 +420,7 @@ func TestModelIsAFunctionOfTheSetOfBlocks(t *testing.T) {
 			for _, id := range gone {
 				before, _ := d.Served()
 				receipt := d.retire(id)
-				if receipt.Block.ID != id || receipt.DigestBefore == receipt.DigestAfter {
+				if receipt.First[0].ID != id || receipt.DigestBefore == receipt.DigestAfter {
 					t.Fatalf("receipt %+v after %s", receipt, before.Digest)
 				}
 			}
@@ -706,7 +706,7 @@ func TestKeysAreATable(t *testing.T) {
 		t.Errorf("%d blocks with digest %s, want %s", served.Blocks, served.Digest, live.DigestOf(want))
 	}
 	receipt := d.retire("key:ann%2F1")
-	if string(receipt.Block.Key) != "ann/1" || receipt.Block.Rows != 1 || receipt.DigestBefore != served.Digest {
+	if string(receipt.First[0].Key) != "ann/1" || receipt.First[0].Rows != 1 || receipt.DigestBefore != served.Digest {
 		t.Errorf("receipt %+v", receipt)
 	}
 	d.stop()
@@ -827,7 +827,7 @@ func TestRetireAGrowingBlock(t *testing.T) {
 	d := start(t, name, file, flags)
 	produce(t, name, message{value: jsonRow(1, 1, 2)}, message{value: jsonRow(0, 3, 2)})
 	d.waitForOffsets(2)
-	if r := d.retire(incremental.Position{Topic: name, Offset: 0}.String()); r.Block.Rows != 2 {
+	if r := d.retire(incremental.Position{Topic: name, Offset: 0}.String()); r.First[0].Rows != 2 {
 		t.Errorf("receipt %+v", r)
 	}
 	produce(t, name, message{value: jsonRow(1, 7, 7)}, message{value: jsonRow(0, 8, 9)})

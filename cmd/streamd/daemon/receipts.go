@@ -24,7 +24,6 @@ import (
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
-	"streamd/config"
 	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
@@ -266,7 +265,7 @@ func (r *receipts) earlier(ctx context.Context, request *httpapi.Selector, names
 // complete fills in the fields that all leaves have. It returns the text of the settings.
 func (r *receipts) complete(l *live.Departure) (settings []byte) {
 	settings = r.learner.Settings(r.live.Features().Names()).Text()
-	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, sha256.Sum256(settings), r.scope(l.Kind, l.Based)
+	l.Build, l.Topic, l.Settings, l.Scope = r.version, r.cfg.Kafka.Topic, sha256.Sum256(settings), r.scope(&leaving{l.Kind, l.Based, l.Latest})
 	if n := r.live.Lacking(); l.Scope[receipt.Sample] == receipt.Done && n > 0 {
 		l.Scope[receipt.Sample], l.Lacking = receipt.Partial, int64(n)
 	}
@@ -277,55 +276,6 @@ func (r *receipts) complete(l *live.Departure) (settings []byte) {
 		l.Offsets = append(l.Offsets, receipt.Next{Partition: uint32(o.Partition), Offset: o.Next})
 	}
 	return settings
-}
-
-// scope has the places that a save clears of the blocks that leave, and those that it does not
-// clear. Pages and bases are the daemon's own: a compaction clears the pages, and another reduction
-// the basis. Both come on request, and without one for blocks whose rows must not stay. based says
-// that the points of a basis may have rows of the blocks.
-func (r *receipts) scope(kind receipt.Kind, based bool) (s receipt.Scope) {
-	switch kind {
-	case receipt.Restored, receipt.Returned, receipt.Begun:
-		return s
-	case receipt.Excluded: // it says of no place that they have left it
-		s[receipt.Log] = receipt.NotOurs
-		return s
-	}
-	mustNotStay := kind == receipt.Retired || kind == receipt.Deleted || kind == receipt.Withdrawn
-	s[receipt.Pages] = receipt.Kept
-	if (mustNotStay || kind == receipt.Purged) && r.cfg.Snapshot.Scrub > 0 {
-		s[receipt.Pages] = receipt.Pending
-	}
-	if kind != receipt.Purged { // blocks that are not live are in none of these
-		s[receipt.State] = receipt.Done
-		if r.cfg.Model.Folds > 0 {
-			s[receipt.Folds] = receipt.Done
-		}
-		if r.cfg.Sample.Rows > 0 {
-			s[receipt.Sample] = receipt.Done
-		}
-	}
-	switch {
-	case r.cfg.Kernel.Function == config.KernelNone:
-	case !based:
-		s[receipt.Spaces] = receipt.Done
-	default:
-		s[receipt.Spaces] = receipt.Kept // the points of a basis may be rows
-		stale := mustNotStay || kind == receipt.Purged || kind == receipt.Replaced
-		if k := &r.cfg.Kernel; k.Interval > 0 || stale && k.OnRetire == config.OnRetireReduce {
-			s[receipt.Spaces] = receipt.Pending
-		}
-	}
-	if r.cfg.Retire.Archive {
-		if s[receipt.Archive] = receipt.Done; kind == receipt.Expired {
-			s[receipt.Archive] = receipt.Kept // the summary goes there
-		}
-	}
-	if r.cfg.DeadLetters.Policy == config.DeadLettersQueue {
-		s[receipt.DeadLetters] = receipt.NotOurs
-	}
-	s[receipt.Models], s[receipt.Log], s[receipt.Copies] = receipt.NotOurs, receipt.NotOurs, receipt.NotOurs
-	return s
 }
 
 // mostSaved bounds the states of the log that are kept for studies under way.

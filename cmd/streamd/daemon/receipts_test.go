@@ -175,7 +175,7 @@ func TestLogOfReceipts(t *testing.T) {
 		t.Fatalf("the checkpoint of an empty log: %d %s", status, body)
 	}
 	first := d.retire(ids[0])
-	if first.Receipt == nil || *first.Receipt != 1 {
+	if len(first.Receipts) != 1 || first.Receipts[0] != 1 {
 		t.Fatalf("the answer is %+v", first)
 	}
 	public := publicKey(t, folder)
@@ -188,7 +188,7 @@ func TestLogOfReceipts(t *testing.T) {
 	d = start(t, topic, file, flags)
 	d.await("four blocks", func() bool { return d.live.Blocks() == 4 })
 	last := d.retire(slices.Sorted(d.live.IDs)[0])
-	if last.Receipt == nil {
+	if len(last.Receipts) != 1 {
 		t.Fatalf("the answer is %+v", last)
 	}
 	_, text := d.ask(http.MethodGet, "/v1/receipts/checkpoint")
@@ -237,12 +237,12 @@ func TestLogOfReceipts(t *testing.T) {
 			t.Fatal(err)
 		}
 		args := []string{path, receipt.PublicFile(flags["receipts.key_file"])}
-		if i == *first.Receipt {
-			args = append(args, "--block", first.Block.ID+"="+first.Block.Proof)
+		if i == first.Receipts[0] {
+			args = append(args, "--block", first.First[0].ID+"="+first.First[0].Proof)
 		}
 		independent(t, true, args...)
-		if i == *first.Receipt {
-			independent(t, false, append(args[:2:2], "--block", last.Block.ID+"="+last.Block.Proof)...)
+		if i == first.Receipts[0] {
+			independent(t, false, append(args[:2:2], "--block", last.First[0].ID+"="+last.First[0].Proof)...)
 			for at := range proof {
 				if at%251 == 0 && proof[at] != '\n' { // a sample: every bit is tried in Go
 					bad := []byte(proof)
@@ -319,16 +319,16 @@ func TestKillWhileRetiring(t *testing.T) {
 				if err != nil {
 					return
 				}
-				var answer httpapi.Receipt
+				var answer httpapi.Retirement
 				err = json.NewDecoder(res.Body).Decode(&answer)
 				res.Body.Close()
 				if res.StatusCode == http.StatusNotFound { // it went before the kill that lost the answer
 					continue
 				}
-				if err != nil || res.StatusCode != http.StatusOK || answer.Receipt == nil {
+				if err != nil || res.StatusCode != http.StatusOK || len(answer.Receipts) != 1 {
 					return
 				}
-				answered[id] = *answer.Receipt
+				answered[id] = answer.Receipts[0]
 			}
 		}()
 		for range 1 + r.IntN(200) {
@@ -952,10 +952,10 @@ func TestScopeOfTheArchive(t *testing.T) {
 			default:
 				want = receipt.Done
 			}
-			if state := r.scope(kind, false)[receipt.State]; (state == receipt.Done) == (kind.Listed() || kind == receipt.Restored || kind == receipt.Begun) {
+			if state := r.scope(&leaving{kind: kind, based: false})[receipt.State]; (state == receipt.Done) == (kind.Listed() || kind == receipt.Restored || kind == receipt.Begun) {
 				t.Errorf("%v: the state has status %d", kind, state)
 			}
-			if got := r.scope(kind, true)[receipt.Archive]; got != want {
+			if got := r.scope(&leaving{kind: kind, based: true})[receipt.Archive]; got != want {
 				t.Errorf("archive %v, %v: status %d, want %d", archive, kind, got, want)
 			}
 		}
@@ -993,10 +993,10 @@ func TestScopeOfPagesAndBases(t *testing.T) {
 		if want != receipt.None {
 			want = receipt.Done
 		}
-		if got := r.scope(c.kind, false)[receipt.Spaces]; got != want {
+		if got := r.scope(&leaving{kind: c.kind, based: false})[receipt.Spaces]; got != want {
 			t.Errorf("%v, outside of a basis: %d, want %d", c.kind, got, want)
 		}
-		s := r.scope(c.kind, true)
+		s := r.scope(&leaving{kind: c.kind, based: true})
 		if s[receipt.Pages] != c.pages || s[receipt.Spaces] != c.spaces {
 			t.Errorf("%v, scrub %v, %+v: pages %d and spaces %d, want %d and %d", c.kind, c.scrub, c.kernel, s[receipt.Pages], s[receipt.Spaces], c.pages, c.spaces)
 		}
@@ -1024,7 +1024,7 @@ func TestScopeOfTheBasis(t *testing.T) {
 		want receipt.Status
 	}{{"key:late", receipt.Done}, {"key:planted", receipt.Pending}} {
 		answer := d.retire(c.id)
-		_, proof := d.ask(http.MethodGet, fmt.Sprintf("/v1/receipts/proof/%d", *answer.Receipt))
+		_, proof := d.ask(http.MethodGet, fmt.Sprintf("/v1/receipts/proof/%d", answer.Receipts[0]))
 		r, err := receipt.Check([]byte(proof), publicKey(t, folder))
 		if err != nil {
 			t.Fatal(err)
@@ -1217,5 +1217,49 @@ func TestKeysOfEarlierBlocks(t *testing.T) {
 	o.unkeyed(saved.Entries)
 	if report, err := snapshot.Verify(t.Context(), o.cfg.Snapshot.File, nil); err != nil || !report.OK {
 		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// The documentation has the places that the receipts have, and answers name those that the rows may
+// still be in.
+func TestPlacesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../config/receipts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all receipt.Scope
+	var table strings.Builder
+	for _, p := range places {
+		all[p.Place]++
+		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", p.Place, p.what, p.leaves)
+	}
+	for place, n := range all {
+		if n != 1 {
+			t.Errorf("%d lines are about %s", n, receipt.Place(place))
+		}
+	}
+	if !strings.Contains(string(text), "|---|---|---|\n"+table.String()+"\n") {
+		t.Errorf("config/receipts.md has another table than\n%s", table.String())
+	}
+	c := &core{cfg: &config.Config{}}
+	r := receipts{core: c, retention: &retention{core: c}}
+	r.cfg.Retire.Archive, r.cfg.Model.Folds, r.cfg.Sample.Rows, r.cfg.Kernel.Function = true, 10, 100, "linear"
+	r.cfg.DeadLetters = config.DeadLetters{Policy: config.DeadLettersQueue, Topic: "letters"}
+	for kind := receipt.Retired; kind < receipt.Kinds; kind++ {
+		for _, based := range []bool{false, true} {
+			l := &leaving{kind: kind, based: based}
+			left := 0
+			for _, status := range r.scope(l) {
+				if status != receipt.None && status != receipt.Done {
+					left++
+				}
+			}
+			if kind == receipt.Expired {
+				left-- // the archive, which no answer is about
+			}
+			if texts := r.remains(l); len(texts) != left {
+				t.Errorf("%v, %t: %d places are left, and the answer has %q", kind, based, left, texts)
+			}
+		}
 	}
 }

@@ -81,7 +81,7 @@ func TestReplay(t *testing.T) {
 			ids := slices.Sorted(d.live.IDs)
 			var gone []string
 			for _, id := range []string{ids[0], ids[len(ids)-1]} {
-				gone = append(gone, d.retire(id).Block.ID)
+				gone = append(gone, d.retire(id).First[0].ID)
 			}
 			d.stop()
 			produce(t, name, messages[33:]...) // beyond the cut

@@ -260,7 +260,10 @@ func (d *Daemon) retired(q *request, r httpapi.Retirement, left []*pendingReceip
 	if until := d.retention.until(r.Latest); !until.IsZero() {
 		r.LogUntil = &until
 	}
-	r.RetiredAt, r.Remains = &now, d.remains(r.InBasis, r.Latest)
+	r.RetiredAt, r.Remains = &now, d.receipts.remains(&leaving{receipt.Retired, r.InBasis, r.Latest})
+	if d.refeaturing != nil {
+		r.Remains = append(r.Remains, fmt.Sprintf("free pages of %s, until the change of features is complete", d.refeaturing.path))
+	}
 	d.receipts.name(&r, left, &q.selector)
 	answer(r, nil)
 }
@@ -501,28 +504,4 @@ func (d *Daemon) logRetirement(r *httpapi.Retirement, by access.Caller) {
 	}
 	line.Int64("rows", r.Rows).Str("state_digest_before", r.DigestBefore).Str("state_digest_after", r.DigestAfter).
 		Msg(what + " retired" + unsaved)
-}
-
-// remains says where the rows of a block that is being retired can still be, for the
-// receipt.
-func (d *Daemon) remains(inBasis bool, latest time.Time) []string {
-	remains := []string{d.retention.says(latest)}
-	if inBasis {
-		remains = append(remains, "the points of a basis, until a later one is in use (/v1/epoch)")
-	}
-	if d.cfg.DeadLetters.Policy == config.DeadLettersQueue {
-		remains = append(remains, fmt.Sprintf("dead letters in topic %s, if records of the block were refused", d.cfg.DeadLetters.Topic))
-	}
-	if d.refeaturing != nil {
-		remains = append(remains, fmt.Sprintf("free pages of %s, until the change of features is complete", d.refeaturing.path))
-	}
-	until := "until it is compacted on request (snapshot.scrub is 0)"
-	if scrub := d.cfg.Snapshot.Scrub; scrub > 0 {
-		until = "until it is compacted, within " + config.FormatDuration(scrub)
-	}
-	return append(remains,
-		"free pages of the snapshot file, "+until,
-		"copies and backups of the snapshot file, and blocks of the disk that it had before",
-		"models, bases and predictions that were handed out before",
-	)
 }

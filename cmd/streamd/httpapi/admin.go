@@ -64,15 +64,12 @@ func (s *Server) retire(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer := Receipt{
-		Block: done.First[0], Offsets: listed(done.Offsets), DigestBefore: done.DigestBefore, DigestAfter: done.DigestAfter,
-		InBasis: done.InBasis, RetiredAt: *done.RetiredAt, LogUntil: done.LogUntil, Remains: listed(done.Remains),
-		Request: done.Request, RequestSalt: done.RequestSalt, Settings: done.Settings,
-	}
-	if len(done.Receipts) > 0 {
-		answer.Receipt = &done.Receipts[0]
-	}
-	return answerJSON(w, answer)
+	return answerRetirement(w, done)
+}
+
+func answerRetirement(w http.ResponseWriter, done Retirement) error {
+	done.Positions, done.First, done.NotLiveIDs, done.Offsets = listed(done.Positions), listed(done.First), listed(done.NotLiveIDs), listed(done.Offsets)
+	return answerJSON(w, done)
 }
 
 // retireChosen retires the blocks that the body chooses.
@@ -105,8 +102,7 @@ func (s *Server) retireChosen(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	done.Positions, done.First, done.NotLiveIDs, done.Offsets = listed(done.Positions), listed(done.First), listed(done.NotLiveIDs), listed(done.Offsets)
-	return answerJSON(w, done)
+	return answerRetirement(w, done)
 }
 
 // selectorTypes are the content types of a selector: JSON, also under the type that curl

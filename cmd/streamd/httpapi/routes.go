@@ -186,7 +186,7 @@ var routes = []route{
 		summary:  "Retire a block",
 		notes:    "With the answer, the block is out of the state durably. The model follows.",
 		wildcard: "The block's id, as `GET /v1/blocks` gives it. It may be written as it is, slashes included, or percent-encoded; a ?, # or % in it must be encoded.",
-		replies:  []reply{{200, "The receipt.", Receipt{}, ""}},
+		replies:  []reply{{200, "The receipt.", Retirement{}, ""}},
 		codes:    []Code{CodeNotFound, CodeUnavailable},
 	},
 	{

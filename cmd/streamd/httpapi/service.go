@@ -266,23 +266,6 @@ type Retirement struct {
 	Settings     string         `json:"settings,omitempty"`           // text whose SHA-256 the receipts have as the settings: number of the algorithm, features and options
 }
 
-// Receipt proves the retirement of one block: adding the block to the state of the later digest
-// gives the state of the earlier one.
-type Receipt struct {
-	Block        BlockInfo      `json:"block"`                  // retired block
-	Offsets      []model.Offset `json:"offsets"`                // offsets of both states: they have the records below, and none beyond
-	DigestBefore string         `json:"state_digest_before"`    // digest of the state with the block
-	DigestAfter  string         `json:"state_digest_after"`     // digest of the state without it
-	InBasis      bool           `json:"in_basis"`               // whether the block is a source of the basis in use or of the next one: its numbers may be among the points until a later basis is in use (see /v1/epoch)
-	RetiredAt    time.Time      `json:"retired_at"`             // time when the retirement was durable
-	Remains      []string       `json:"remains"`                // other places that may still have the rows, for people to read
-	LogUntil     *time.Time     `json:"log_until,omitempty"`    // time by which the topic drops the record, by retention.ms, segment.ms and its event time; absent if unknown or none
-	Receipt      *int64         `json:"receipt,omitempty"`      // leaf of the log of receipts; absent where receipts are off
-	Request      string         `json:"request,omitempty"`      // text that the receipt has a hash of as the request
-	RequestSalt  string         `json:"request_salt,omitempty"` // salt of that hash, in hex
-	Settings     string         `json:"settings,omitempty"`     // text whose SHA-256 the receipt has as the settings: number of the algorithm, features and options
-}
-
 // SnapshotInfo describes a saved state.
 type SnapshotInfo struct {
 	MadeAt  time.Time      `json:"made_at"`      // time when saving began

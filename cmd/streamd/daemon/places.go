@@ -1,0 +1,164 @@
+package daemon
+
+import (
+	"fmt"
+	"time"
+
+	"streamd/config"
+	"streamd/retire/receipt"
+)
+
+// leaving is blocks that leave together.
+type leaving struct {
+	kind   receipt.Kind
+	based  bool      // the points of a basis may have rows of theirs
+	latest time.Time // the latest event time of them
+}
+
+// live reports whether they have been live.
+func (l *leaving) live() bool { return l.kind != receipt.Purged }
+
+// mustNotStay reports whether somebody wants them gone: a request, the log, or the control topic.
+func (l *leaving) mustNotStay() bool {
+	switch l.kind {
+	case receipt.Retired, receipt.Deleted, receipt.Withdrawn, receipt.Purged:
+		return true
+	}
+	return false
+}
+
+// places are all places that rows of blocks, or numbers made from them, can be in. What leaves at
+// once leaves with the save that has the leaf.
+//
+// status says what a leaf vouches for, and says what an answer tells of a place that the rows may
+// still be in. what and leaves are for the documentation.
+var places = [...]struct {
+	receipt.Place
+	what, leaves string
+	status       func(*receipts, *leaving) receipt.Status
+	says         func(*receipts, *leaving) string
+}{
+	{
+		receipt.State, "the exact sums", "at once",
+		func(_ *receipts, l *leaving) receipt.Status { return doneIf(l.live()) }, nil,
+	},
+	{
+		receipt.Folds, "the sums by fold (`model.folds`)", "at once",
+		func(r *receipts, l *leaving) receipt.Status { return doneIf(l.live() && r.cfg.Model.Folds > 0) }, nil,
+	},
+	{
+		receipt.Sample, "the row sample (`sample.rows`)", "at once",
+		func(r *receipts, l *leaving) receipt.Status { return doneIf(l.live() && r.cfg.Sample.Rows > 0) }, nil,
+	},
+	{
+		receipt.Archive, "summaries of blocks that `retire.keep` has let go (`retire.archive`)", "at once; those that expire go there, and are kept until a request",
+		func(r *receipts, l *leaving) receipt.Status {
+			if r.cfg.Retire.Archive && l.kind == receipt.Expired {
+				return receipt.Kept
+			}
+			return doneIf(r.cfg.Retire.Archive)
+		}, nil,
+	},
+	{
+		receipt.Log, "the topic", "not ours: by its retention or compaction (`log_until`)", notOurs,
+		func(r *receipts, l *leaving) string { return r.retention.says(l.latest) },
+	},
+	{
+		receipt.Spaces, "sums in the coordinates of bases, and the points of these, which may be rows",
+		"at once, but for points: with the next basis, which `kernel.on_retire` and `kernel.interval` ask for, or `POST /v1/reduce`",
+		func(r *receipts, l *leaving) receipt.Status {
+			k := &r.cfg.Kernel
+			stale := l.mustNotStay() || l.kind == receipt.Replaced
+			switch {
+			case k.Function == config.KernelNone:
+				return receipt.None
+			case !l.based:
+				return receipt.Done
+			case k.Interval > 0 || stale && k.OnRetire == config.OnRetireReduce:
+				return receipt.Pending
+			}
+			return receipt.Kept
+		},
+		func(*receipts, *leaving) string {
+			return "the points of a basis, until a later one is in use (/v1/epoch)"
+		},
+	},
+	{
+		receipt.DeadLetters, "the topic of dead letters, if records of the blocks were refused", "not ours: by its retention",
+		func(r *receipts, l *leaving) receipt.Status {
+			if r.cfg.DeadLetters.Policy != config.DeadLettersQueue {
+				return receipt.None
+			}
+			return receipt.NotOurs
+		},
+		func(r *receipts, _ *leaving) string {
+			return fmt.Sprintf("dead letters in topic %s, if records of the block were refused", r.cfg.DeadLetters.Topic)
+		},
+	},
+	{
+		receipt.Pages, "free pages of the snapshot file",
+		"by a compaction: within `snapshot.scrub` if the blocks must not stay, else on request (`POST /v1/snapshot?compact=true`)",
+		func(r *receipts, l *leaving) receipt.Status {
+			if l.mustNotStay() && r.cfg.Snapshot.Scrub > 0 {
+				return receipt.Pending
+			}
+			return receipt.Kept
+		},
+		func(r *receipts, _ *leaving) string {
+			until := "until it is compacted on request (snapshot.scrub is 0)"
+			if scrub := r.cfg.Snapshot.Scrub; scrub > 0 {
+				until = "until it is compacted, within " + config.FormatDuration(scrub)
+			}
+			return "free pages of the snapshot file, " + until
+		},
+	},
+	{
+		receipt.Copies, "copies of the snapshot file, and blocks of the disk that it had before", "not ours", notOurs,
+		func(*receipts, *leaving) string {
+			return "copies and backups of the snapshot file, and blocks of the disk that it had before"
+		},
+	},
+	{
+		receipt.Models, "models and predictions that were handed out", "not ours", notOurs,
+		func(*receipts, *leaving) string {
+			return "models, bases and predictions that were handed out before"
+		},
+	},
+}
+
+func notOurs(*receipts, *leaving) receipt.Status { return receipt.NotOurs }
+
+// doneIf is the status of a place that blocks leave at once, if it has had them.
+func doneIf(has bool) receipt.Status {
+	if has {
+		return receipt.Done
+	}
+	return receipt.None
+}
+
+// scope has what a leaf says of each place.
+func (r *receipts) scope(l *leaving) (s receipt.Scope) {
+	switch l.kind {
+	case receipt.Restored, receipt.Returned, receipt.Begun: // nothing leaves
+		return s
+	}
+	for i := range places {
+		p := &places[i]
+		if l.kind == receipt.Excluded && p.Place != receipt.Log { // they have not been in the others
+			continue
+		}
+		s[p.Place] = p.status(r, l)
+	}
+	return s
+}
+
+// remains has what an answer says of the places that rows of the blocks may still be in.
+func (r *receipts) remains(l *leaving) (texts []string) {
+	s := r.scope(l)
+	for i := range places {
+		if p := &places[i]; p.says != nil && s[p.Place] != receipt.None && s[p.Place] != receipt.Done {
+			texts = append(texts, p.says(r, l))
+		}
+	}
+	return texts
+}

@@ -293,6 +293,7 @@ func (t *takingOut) slice(n int) (more bool, err error) {
 		err = t.takePlaces(few)
 		if t.next == len(t.chosen) {
 			t.detach, t.next = true, 0
+			t.slicing.n = 0 // the sums take longer, how long is not known yet
 		}
 		return true, err
 	}

@@ -39,7 +39,7 @@ var errAbandoned = fmt.Errorf("the daemon stops while blocks are being taken out
 type slicing struct {
 	work    *slicedWork
 	settled []func(error) // called when no block departs any more, or the daemon has failed
-	n       int           // blocks of the next slice; 0: that is the first one
+	n       int           // blocks of the next slice; 0: that is the first one of its kind
 	least   int           // see leastSlice
 	most    int           // see mostSlice
 

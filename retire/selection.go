@@ -69,6 +69,15 @@ type Selection struct {
 	To      time.Time    // its event time is before this; zero: any
 }
 
+// CheckTimes refuses an end that is not after the beginning: no event time lies between them. Nil is
+// none.
+func CheckTimes(from, to *time.Time) error {
+	if from == nil || to == nil || from.Before(*to) {
+		return nil
+	}
+	return fmt.Errorf("from %s is not before to %s: no event time lies between them", from.Format(time.RFC3339Nano), to.Format(time.RFC3339Nano))
+}
+
 // Select yields the chosen live blocks in ascending rank. The ledger must not change
 // meanwhile. With ids it takes O(ids log ids). With ranges it takes O(log live blocks) for each of
 // them, and the time to sort their blocks. Else it takes O(log live blocks) and the blocks between

@@ -51,13 +51,10 @@ var errNoChoice = errors.New("nothing says which blocks: give --ids, --key, --he
 
 // check says why the flags choose nothing.
 func (f *selectorFlags) check() error {
-	switch {
-	case f.IDs == "" && f.Key == nil && f.Header == nil && f.Positions == nil && f.From == nil && f.To == nil:
+	if f.IDs == "" && f.Key == nil && f.Header == nil && f.Positions == nil && f.From == nil && f.To == nil {
 		return errNoChoice
-	case f.From != nil && f.To != nil && !f.From.Before(*f.To):
-		return fmt.Errorf("--from %s is not before --to %s", f.From.Format(time.RFC3339Nano), f.To.Format(time.RFC3339Nano))
 	}
-	return nil
+	return retire.CheckTimes(f.From, f.To)
 }
 
 // selector reads the file of ids.

@@ -48,10 +48,7 @@ func (f *windowFlags) check() error {
 }
 
 func (f *windowFlags) checkTimes() error {
-	if f.From != nil && f.To != nil && !f.From.Before(*f.To) {
-		return fmt.Errorf("--from %s is not before --to %s", f.From.Format(time.RFC3339Nano), f.To.Format(time.RFC3339Nano))
-	}
-	return nil
+	return retire.CheckTimes(f.From, f.To)
 }
 
 // query is the parameters of a call that takes a window.

@@ -172,8 +172,9 @@ func ParseSelector(content []byte) (s Selector, err error) {
 		return bad("one of its ids, keys, headers or positions is empty")
 	case s.To != nil && s.To.IsZero(): // of a program that has no time; a retire.Selection would take it for none
 		return bad("to is 0001-01-01T00:00:00Z: no event time is before it")
-	case s.From != nil && s.To != nil && !s.From.Before(*s.To):
-		return bad("from is not before to: no event time lies between them")
+	}
+	if err := retire.CheckTimes(s.From, s.To); err != nil {
+		return bad("%v", err)
 	}
 	return s, nil
 }

@@ -111,12 +111,11 @@ func momentOf(r *http.Request, p *parameter[time.Time]) *time.Time {
 
 // checkWindow refuses a window that chooses nothing.
 func checkWindow(w model.Window) error {
-	times := w.From != nil || w.To != nil
-	switch {
-	case !times && w.Positions == nil:
+	if w.From == nil && w.To == nil && w.Positions == nil {
 		return fail(CodeBadRequest, "nu goes with a window: say which by from, to or positions")
-	case w.From != nil && w.To != nil && !w.From.Before(*w.To):
-		return fail(CodeBadRequest, "from is not before to: no event time lies between them")
+	}
+	if err := retire.CheckTimes(w.From, w.To); err != nil {
+		return fail(CodeBadRequest, "%v", err)
 	}
 	return nil
 }

@@ -69,8 +69,8 @@ type Selection struct {
 	To      time.Time    // its event time is before this; zero: any
 }
 
-// CheckTimes refuses an end that is not after the beginning: no event time lies between them. Nil is
-// none.
+// CheckTimes refuses an end that is not after the beginning: no event time lies between them. Nil
+// is none.
 func CheckTimes(from, to *time.Time) error {
 	if from == nil || to == nil || from.Before(*to) {
 		return nil

@@ -9,11 +9,11 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/daemon/passes"
 	"streamd/config"
 	"streamd/snapshot"
 )
@@ -26,7 +26,7 @@ type core struct {
 	learner *learning.Learner
 	memory  *memory.Budget
 	store   *snapshot.Store
-	archive *archive.Archive
+	topic   *passes.Log // its records can be read again
 
 	*jobs
 	stopping chan struct{} // closed: nothing more is read

@@ -12,7 +12,7 @@
 //	intake/        a record becomes a block, and a block a part of the live set
 //	live/          the ledger, the exact sums of every space, the row sample
 //	memory/        limits.memory is divided, and the live set is priced
-//	archive/       live blocks come from the log again
+//	passes/        live blocks come from the log again
 //	core.go        state that the parts of the loop share
 //	jobs.go        work beside the loop, its failures, and the way into the loop
 //	loop.go        one goroutine does one thing after the other
@@ -64,6 +64,21 @@
 // other ways (intake, withdrawing.go, the ledger), and take the same steps in package live: note
 // what leaves, take it out of everything, and give the save the contents of its leaves. places.go
 // has all places, and what an answer and a leaf say of each.
+//
+// # Words
+//
+//	block        rows that come, and leave, together
+//	live set     the blocks that the model is made of
+//	features     the columns of a row
+//	basis        points Z, which give a row the coordinates K(x, Z)
+//	coordinates  what the columns of a space are: the features, or those of a basis
+//	space        the sums of the live blocks in some coordinates
+//	target       the spaces that workers make summaries for
+//	reduction    the choice of a basis
+//	rebuild      the way of the live blocks into the space of a new basis
+//	epoch        the time of the space in use
+//	archive      summaries of blocks that the policy has let go
+//	pass         live blocks are read from the log again
 //
 // # Exactly once
 //
@@ -117,12 +132,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"streamd/cmd/streamd/access"
-	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/events"
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/daemon/passes"
 	"streamd/cmd/streamd/daemon/problems"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
@@ -229,7 +244,7 @@ func New(o Options) (d *Daemon, err error) {
 	if err := d.receipts.lock(); err != nil {
 		return nil, err
 	}
-	if d.archive, err = d.newArchive(); err != nil {
+	if d.topic, err = d.openTopic(); err != nil {
 		return nil, err
 	}
 	d.updateStatus()
@@ -543,7 +558,7 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	if cause := context.Cause(consuming); err == nil && ctx.Err() == nil && cause != nil {
 		err = cause
 	}
-	d.archive.Close() // the loop has ended the passes
+	d.topic.Close() // the loop has ended the passes
 	close(d.saver.commits)
 	<-committing
 	stopRecording()
@@ -585,13 +600,13 @@ func (d *Daemon) succeed(ctx, applying context.Context) (*Daemon, error) {
 	return New(o)
 }
 
-// newArchive makes an archive, which the caller closes.
-func (d *Daemon) newArchive() (*archive.Archive, error) {
+// openTopic opens the log for passes. The caller closes it.
+func (d *Daemon) openTopic() (*passes.Log, error) {
 	cluster, err := Cluster(d.cfg.Kafka, d.log)
 	if err != nil {
 		return nil, err
 	}
-	return archive.New(archive.Settings{
+	return passes.New(passes.Settings{
 		Config: d.cfg, Log: d.log, Budget: d.memory, Cluster: cluster, Fetching: bounded(d.memory, Fetching(d.cfg.Kafka), d.memory.Reread),
 		Decoding: d.decoding, Target: d.live.Target, StillLive: d.stillLive,
 	})

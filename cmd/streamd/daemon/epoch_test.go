@@ -121,7 +121,7 @@ func (i *instance) reduced() *model.Served {
 
 // holdReading keeps blocks from being read again until it is released.
 func (i *instance) holdReading() (release func()) {
-	return i.archive.Hold()
+	return i.topic.Hold()
 }
 
 // comparable is everything that must be equal for equal live sets and bases.
@@ -453,7 +453,7 @@ func (i *instance) checkEpoch() {
 	}
 	var z live.Keeper
 	held := make(chan struct{}, 1)
-	p, err := passOver(i.t.Context(), i.archive, blocks, true, func(e retire.Entry, b *incremental.Block) error {
+	p, err := passOver(i.t.Context(), i.topic, blocks, true, func(e retire.Entry, b *incremental.Block) error {
 		held <- struct{}{}
 		defer func() { <-held }()
 		was, err := blocks.Summary(e.ID)

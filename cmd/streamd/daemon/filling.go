@@ -6,8 +6,8 @@ import (
 	"maps"
 	"time"
 
-	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/passes"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/incremental/sample"
@@ -85,7 +85,7 @@ func (f *filling) condition() *httpapi.Problem {
 // read reads blocks again and has the loop offer their parts.
 func (f *filling) read(ctx context.Context, blocks *live.Blocks) (end func()) {
 	f.log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again for the row sample")
-	unread, err := readAgain(ctx, f.archive, f.live, f.call, blocks, true, offersAtOnce, func(w *archive.Worker, b *incremental.Block, s *incremental.Summary) (*sample.Part, error) {
+	unread, err := readAgain(ctx, f.topic, f.live, f.call, blocks, true, offersAtOnce, func(w *passes.Worker, b *incremental.Block, s *incremental.Summary) (*sample.Part, error) {
 		return w.Keeper.Part(b, s, f.live.Target()), nil
 	}, func(e retire.Entry, p *sample.Part) error {
 		f.live.Offer(e.ID, p)

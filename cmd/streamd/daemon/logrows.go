@@ -7,15 +7,15 @@ import (
 	"slices"
 	"sync"
 
-	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/passes"
 	"streamd/incremental"
 	"streamd/retire"
 )
 
 // logRows are the rows of live blocks that have a label. Every pass reads them from the log.
 type logRows struct {
-	log     *archive.Archive
+	log     *passes.Log
 	blocks  *live.Blocks       // after the first pass, the blocks that it visited
 	weights map[string]float64 // of the blocks; nil: all weigh 1
 	in      *live.Coordinates
@@ -33,7 +33,7 @@ var errMoved = errors.New("the log no longer returns blocks that it returned a m
 func (r *logRows) Pass(ctx context.Context, visit func(*incremental.Block) error) error {
 	var mu sync.Mutex
 	shown := map[string]bool{}
-	unread, err := r.log.Pass(ctx, r.blocks, r.passes == 0, func(w *archive.Worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
+	unread, err := r.log.Pass(ctx, r.blocks, r.passes == 0, func(w *passes.Worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
 		in, err := w.Keeper.Block(ctx, weighted(b.Labelled(), r.weights, e.ID), r.in)
 		if err != nil {
 			return err

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/passes"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -198,7 +198,7 @@ type summarised struct {
 func (r *rebuilding) readInto(ctx context.Context, next *live.Space, blocks *live.Blocks) (unread []live.Unread, err error) {
 	r.log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again for the coordinates of a new basis")
 	c := next.Coordinates
-	return readAgain(ctx, r.archive, r.live, r.call, blocks, true, blocksAtOnce(c), func(w *archive.Worker, b *incremental.Block, s *incremental.Summary) (summarised, error) {
+	return readAgain(ctx, r.topic, r.live, r.call, blocks, true, blocksAtOnce(c), func(w *passes.Worker, b *incremental.Block, s *incremental.Summary) (summarised, error) {
 		in, err := w.Keeper.Summary(ctx, b, c)
 		return summarised{in, s.LabelledDigest()}, err
 	}, func(e retire.Entry, z summarised) error { return r.take(next, e, z) })

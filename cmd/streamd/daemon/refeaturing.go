@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/daemon/passes"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -42,8 +42,8 @@ type refeaturing struct {
 	was, to []string
 	next    *live.Set
 	file    *snapshot.Store
-	path    string           // of the second file
-	reader  *archive.Archive // decodes to the wanted features
+	path    string      // of the second file
+	reader  *passes.Log // decodes to the wanted features
 
 	reading *job                   // the pass under way, or nil
 	again   time.Time              // when to look for blocks to read again
@@ -142,7 +142,7 @@ func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err err
 	if err != nil {
 		return nil, errors.Join(err, r.file.Close())
 	}
-	r.reader, err = archive.New(archive.Settings{
+	r.reader, err = passes.New(passes.Settings{
 		Config: &cfg, Log: d.log, Budget: d.memory, Cluster: cluster, Fetching: bounded(d.memory, Fetching(cfg.Kafka), d.memory.Reread),
 		Decoding: decoding, Target: r.next.Target, Was: was, StillLive: d.stillLive,
 	})
@@ -211,10 +211,10 @@ func (r *refeaturing) compare() (lacking []retire.Entry, err error) {
 
 // read makes a pass and adds the blocks to the second set.
 func (r *refeaturing) read(ctx context.Context, in enter, blocks *live.Blocks) (unread []live.Unread, err error) {
-	defer r.archive.Hold()() // the memory suffices for one pass at a time
+	defer r.topic.Hold()() // the memory suffices for one pass at a time
 	target := r.next.Target()
 	atOnce := min(max(takenAtOnce/(8*gram.PackedLen(len(*target.Features))), 1), offersAtOnce)
-	return readAgain(ctx, r.reader, r.live, in, blocks, true, atOnce, func(w *archive.Worker, b *incremental.Block, _ *incremental.Summary) (live.Kept, error) {
+	return readAgain(ctx, r.reader, r.live, in, blocks, true, atOnce, func(w *passes.Worker, b *incremental.Block, _ *incremental.Summary) (live.Kept, error) {
 		if r.full.Load() {
 			if err := r.save(ctx, in); err != nil {
 				return live.Kept{}, err

@@ -4,8 +4,8 @@ import (
 	"context"
 	"sync"
 
-	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/passes"
 	"streamd/incremental"
 	"streamd/retire"
 )
@@ -17,8 +17,8 @@ type enter func(context.Context, func() error) error
 // withdrawn blocks have none. Workers call of on each block. Inside of in, take is
 // called on the results, atOnce at a time, where the block is unchanged in the set. A block is
 // unread if of returns an error. An error of take ends the pass.
-func readAgain[T any](ctx context.Context, log *archive.Archive, set *live.Set, in enter, blocks *live.Blocks, verify bool, atOnce int,
-	of func(*archive.Worker, *incremental.Block, *incremental.Summary) (T, error), take func(retire.Entry, T) error,
+func readAgain[T any](ctx context.Context, log *passes.Log, set *live.Set, in enter, blocks *live.Blocks, verify bool, atOnce int,
+	of func(*passes.Worker, *incremental.Block, *incremental.Summary) (T, error), take func(retire.Entry, T) error,
 ) (unread []live.Unread, err error) {
 	type made struct {
 		entry retire.Entry
@@ -47,7 +47,7 @@ func readAgain[T any](ctx context.Context, log *archive.Archive, set *live.Set, 
 			return nil
 		})
 	}
-	lost, err := log.Pass(ctx, blocks, verify, func(w *archive.Worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error {
+	lost, err := log.Pass(ctx, blocks, verify, func(w *passes.Worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error {
 		z, err := of(w, b, s)
 		mu.Lock()
 		if err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"golang.org/x/sync/errgroup"
 
-	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/passes"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
@@ -41,9 +41,9 @@ func (d *Daemon) liveNow(ctx context.Context) (*live.Blocks, error) {
 }
 
 // rereader returns an archive, which the caller closes, and the live blocks.
-func (i *instance) rereader(ctx context.Context) (*archive.Archive, *live.Blocks) {
+func (i *instance) rereader(ctx context.Context) (*passes.Log, *live.Blocks) {
 	i.t.Helper()
-	r, err := i.newArchive()
+	r, err := i.openTopic()
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -62,9 +62,9 @@ type passed struct {
 	unread        []live.Unread
 }
 
-func passOver(ctx context.Context, r *archive.Archive, live *live.Blocks, verify bool, visit func(retire.Entry, *incremental.Block) error) (passed, error) {
+func passOver(ctx context.Context, r *passes.Log, live *live.Blocks, verify bool, visit func(retire.Entry, *incremental.Block) error) (passed, error) {
 	var visited atomic.Int64
-	unread, err := r.Pass(ctx, live, verify, func(_ *archive.Worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
+	unread, err := r.Pass(ctx, live, verify, func(_ *passes.Worker, e retire.Entry, b *incremental.Block, _ *incremental.Summary) error {
 		visited.Add(1)
 		return visit(e, b)
 	})
@@ -440,7 +440,7 @@ func TestRereadWhileABlockGrows(t *testing.T) {
 	if _, err := d.Snapshot(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	r, err := d.newArchive()
+	r, err := d.openTopic()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -532,10 +532,10 @@ func TestRereadIsHeldBackByItsVisits(t *testing.T) {
 	}
 	// Passes run one after another, so together they use no more workers.
 	most.Store(0)
-	var passes errgroup.Group
+	var all errgroup.Group
 	for range 3 {
-		passes.Go(func() error {
-			_, err := r.Pass(t.Context(), live, false, func(*archive.Worker, retire.Entry, *incremental.Block, *incremental.Summary) error {
+		all.Go(func() error {
+			_, err := r.Pass(t.Context(), live, false, func(*passes.Worker, retire.Entry, *incremental.Block, *incremental.Summary) error {
 				most.Store(max(most.Load(), inside.Add(1)))
 				defer inside.Add(-1)
 				return nil
@@ -543,15 +543,15 @@ func TestRereadIsHeldBackByItsVisits(t *testing.T) {
 			return err
 		})
 	}
-	if err := passes.Wait(); err != nil || most.Load() > 2 {
+	if err := all.Wait(); err != nil || most.Load() > 2 {
 		t.Errorf("%v; %d visits at the same time", err, most.Load())
 	}
 	refused := errors.New("refused")
-	if _, err := r.Pass(t.Context(), live, false, func(*archive.Worker, retire.Entry, *incremental.Block, *incremental.Summary) error { return refused }); !errors.Is(err, refused) || !strings.Contains(err.Error(), name+"/") {
+	if _, err := r.Pass(t.Context(), live, false, func(*passes.Worker, retire.Entry, *incremental.Block, *incremental.Summary) error { return refused }); !errors.Is(err, refused) || !strings.Contains(err.Error(), name+"/") {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	if _, err := r.Pass(ctx, live, false, func(*archive.Worker, retire.Entry, *incremental.Block, *incremental.Summary) error {
+	if _, err := r.Pass(ctx, live, false, func(*passes.Worker, retire.Entry, *incremental.Block, *incremental.Summary) error {
 		cancel(refused)
 		return nil
 	}); !errors.Is(err, refused) {
@@ -620,7 +620,7 @@ func BenchmarkReread(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r, err := d.newArchive()
+	r, err := d.openTopic()
 	if err != nil {
 		b.Fatal(err)
 	}

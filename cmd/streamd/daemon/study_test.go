@@ -348,7 +348,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 		t.Fatalf("no refinement: %s", d.problems())
 	}
 
-	release := d.archive.Hold()
+	release := d.topic.Hold()
 	if status, body := d.post("0s"); status != http.StatusAccepted {
 		t.Fatalf("%d %s", status, body)
 	}
@@ -377,7 +377,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 		t.Errorf("after a retirement: %+v", third.Refinement)
 	}
 
-	d.archive.Hold()
+	d.topic.Hold()
 	produce(t, name, messages[20:]...)
 	d.waitForOffsetsRead(30)
 	if status, _ := d.post("0s"); status != http.StatusAccepted {

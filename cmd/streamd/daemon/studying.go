@@ -198,7 +198,7 @@ func (y *studying) observe(s *studyJob) {
 
 // logRows are the rows of the live blocks, with the weights of the blocks if they have any.
 func (y *studying) logRows(in *live.Coordinates) *logRows {
-	rows := &logRows{log: y.archive, in: in}
+	rows := &logRows{log: y.topic, in: in}
 	entries := y.live.Page(retire.Lowest, math.MaxInt)
 	if y.learner.Fades() {
 		rows.weights = map[string]float64{}

@@ -19,9 +19,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"streamd/cmd/streamd/audit"
-	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/control"
 	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/passes"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
@@ -67,7 +67,7 @@ func (h *logHistory) begin(t *testing.T, flags map[string]string, left bool) *of
 		o.live.DepartAtOnce(0)
 		o.slicing.least, o.slicing.most = 1, 1
 	}
-	o.archive = archive.Over(pastLog{h}, archive.Settings{
+	o.topic = passes.Over(pastLog{h}, passes.Settings{
 		Config: o.cfg, Log: zerolog.Nop(), Budget: o.memory, Decoding: o.decoding, Target: o.live.Target, StillLive: o.stillLive,
 	})
 	if reader := o.withdrawing.reader; reader != nil {

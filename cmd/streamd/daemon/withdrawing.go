@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"streamd/cmd/streamd/daemon/archive"
 	"streamd/cmd/streamd/daemon/control"
 	"streamd/cmd/streamd/daemon/events"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/passes"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
@@ -283,7 +283,7 @@ func (w *withdrawing) read(ctx context.Context, blocks *live.Blocks) (end func()
 	if names := w.live.Target().Features; names != nil {
 		atOnce = min(max(takenAtOnce/(8*gram.PackedLen(len(*names))), 1), offersAtOnce)
 	}
-	unread, err := readAgain(ctx, w.archive, w.live, w.call, blocks, false, atOnce, func(z *archive.Worker, b *incremental.Block, _ *incremental.Summary) (live.Kept, error) {
+	unread, err := readAgain(ctx, w.topic, w.live, w.call, blocks, false, atOnce, func(z *passes.Worker, b *incremental.Block, _ *incremental.Summary) (live.Kept, error) {
 		return z.Keeper.Keep(ctx, b, w.live.Target())
 	}, func(e retire.Entry, k live.Kept) error {
 		if w.failure != nil {

@@ -1,5 +1,5 @@
-// Package archive reads live blocks from the log again for work that needs rows: the log is the
-// archive, and only summaries are stored. It runs beside the loop and the consumer with its own
+// Package passes reads live blocks from the log again for work that needs rows: only the log has
+// them, and the daemon stores summaries. It runs beside the loop and the consumer with its own
 // connection. It changes no positions, counts or dead letters. Passes run one after another.
 //
 // # The same rows
@@ -24,7 +24,7 @@
 // than their share of the processors. Memory is bounded: up to fetchedBuffers fetches, or one
 // larger record batch, for each of fetchedPartitions partitions; gathered rows until their
 // block is complete; blocks while they are compared; and whatever visit allocates.
-package archive
+package passes
 
 import (
 	"cmp"
@@ -50,7 +50,7 @@ import (
 	"streamd/retire"
 )
 
-// Settings are the rooms and functions that an archive works with.
+// Settings are the rooms and functions that passes work with.
 type Settings struct {
 	Config   *config.Config
 	Log      zerolog.Logger
@@ -76,8 +76,8 @@ type Reader interface {
 	Close()
 }
 
-// Archive reads live blocks from the log again.
-type Archive struct {
+// Log reads live blocks from the log again.
+type Log struct {
 	Settings
 	log     Reader
 	workers int
@@ -93,8 +93,8 @@ const (
 	fetchedBuffers    = 3 // one is decoded, one waits, one is fetched
 )
 
-// New makes an archive of the log on the cluster, which the caller closes. It does not connect.
-func New(s Settings) (*Archive, error) {
+// New makes the log of a cluster, which the caller closes. It does not connect.
+func New(s Settings) (*Log, error) {
 	fetching := s.Fetching
 	fetching.BufferBytes = fetchedBuffers * int64(fetching.FetchBytes)
 	log, err := kafka.NewRangeReader(kafka.RangeConfig{
@@ -106,26 +106,26 @@ func New(s Settings) (*Archive, error) {
 	return Over(log, s), nil
 }
 
-// Over makes an archive of the log that r reads.
-func Over(r Reader, s Settings) *Archive {
-	return &Archive{
+// Over makes the log that r reads.
+func Over(r Reader, s Settings) *Log {
+	return &Log{
 		Settings: s, log: r, workers: max(1, s.Config.Workers/2), turn: make(chan struct{}, 1),
 		room: semaphore.NewWeighted(live.UnsavedMemory),
 	}
 }
 
 // Close ends the connection. No pass may be under way.
-func (a *Archive) Close() { a.log.Close() }
+func (a *Log) Close() { a.log.Close() }
 
 // Hold waits for the pass under way, and keeps others from beginning until release is
 // called.
-func (a *Archive) Hold() (release func()) {
+func (a *Log) Hold() (release func()) {
 	a.turn <- struct{}{}
 	return func() { <-a.turn }
 }
 
 // Stats are those of the connection.
-func (a *Archive) Stats() kafka.RangeStats { return a.log.Stats() }
+func (a *Log) Stats() kafka.RangeStats { return a.log.Stats() }
 
 // Worker decodes and summarises blocks that are read again. It belongs to one goroutine
 // at a time.
@@ -136,7 +136,7 @@ type Worker struct {
 
 // worker makes a worker for features. numbers limits the bytes of a decoded block; 0
 // means as many as the configuration allows.
-func (a *Archive) worker(features *[]string, numbers int) (*Worker, error) {
+func (a *Log) worker(features *[]string, numbers int) (*Worker, error) {
 	d, err := intake.NewDecoder(a.Decoding, features, numbers)
 	return &Worker{Decoder: d}, err
 }
@@ -158,7 +158,7 @@ type Visit func(w *Worker, e retire.Entry, b *incremental.Block, s *incremental.
 // is no error. Unread blocks are listed by position. The pass ends with an error of
 // visit, with an error of the log that is not worth a retry, or with ctx. Trouble with
 // brokers is retried until ctx ends.
-func (a *Archive) Pass(ctx context.Context, blocks *live.Blocks, verify bool, visit Visit) (unread []live.Unread, err error) {
+func (a *Log) Pass(ctx context.Context, blocks *live.Blocks, verify bool, visit Visit) (unread []live.Unread, err error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	select {
@@ -178,7 +178,7 @@ func (a *Archive) Pass(ctx context.Context, blocks *live.Blocks, verify bool, vi
 		}
 	}
 	p := &pass{
-		Archive: a, ctx: ctx, blocks: blocks, verify: verify, visit: visit, fail: fail, work: make(chan func(*Worker)),
+		Log: a, ctx: ctx, blocks: blocks, verify: verify, visit: visit, fail: fail, work: make(chan func(*Worker)),
 		features: fixed, common: commonFeatures(a.Was, *fixed), rows: semaphore.NewWeighted(max(1, a.Budget.Gathered)),
 	}
 	lanes := map[int]*lane{}
@@ -235,7 +235,7 @@ var errPanicked = errors.New("a worker has panicked")
 
 // pass is a pass under way.
 type pass struct {
-	*Archive
+	*Log
 	ctx      context.Context // of the whole pass; the contexts of deliveries end with their partition
 	blocks   *live.Blocks
 	verify   bool
@@ -472,7 +472,7 @@ func (p *pass) block(w *Worker, record *kafka.Record, e retire.Entry) {
 
 // decoded calls do with the block of a record. A block too large for the workers is decoded
 // while no other such block is.
-func (a *Archive) decoded(w *Worker, record *kafka.Record, do func(*Worker, *incremental.Block) error) error {
+func (a *Log) decoded(w *Worker, record *kafka.Record, do func(*Worker, *incremental.Block) error) error {
 	b, err := w.Decode(record)
 	if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Memory {
 		a.large.Lock()

@@ -197,13 +197,11 @@ func (t *table) retirement(r *httpapi.Retirement) {
 	}
 	t.receipt(*r.RetiredAt, r.DigestBefore, r.DigestAfter, r.Remains, r.InBasis)
 	for _, leaf := range r.Receipts {
-		t.leaf(leaf)
+		t.row("receipt", fmt.Sprintf("%d (streamd receipts get %d -o %d.tlog-proof)", leaf, leaf, leaf))
 	}
-}
-
-// leaf says how to get a receipt.
-func (t *table) leaf(leaf int64) {
-	t.row("receipt", fmt.Sprintf("%d (streamd receipts get %d -o %d.tlog-proof)", leaf, leaf, leaf))
+	if n := len(r.Receipts); n > 0 {
+		t.row("model", fmt.Sprintf("the first without them: streamd model --receipts %d --wait 1m", r.Receipts[n-1]+1))
+	}
 }
 
 // receipt prints the proof of a retirement.

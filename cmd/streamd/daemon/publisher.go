@@ -241,13 +241,24 @@ func (p *publisher) optionsNow(in *live.Coordinates) incremental.Options {
 	return p.learner.OptionsIn(p.live, in)
 }
 
-// movesOf is the moves of a served value that takes over what a study has chosen: the rows of then
-// have decided about it. Reports decide about nothing.
+// decides reports whether solved planes take something over that a study has chosen by its rows,
+// and not only reports.
+func (s *studyJob) decides() bool {
+	return s.Served.Tuning != nil || s.Served.Calibration != nil || s.Served.Rule != nil
+}
+
+// movesOf is the moves of a served value that takes over what a study has chosen.
 func (s *studyJob) movesOf(next *model.Served) int64 {
-	if from := s.Served; (s.Tunes() || from.Calibration != nil || from.Rule != nil) && !from.SameSums(next) {
-		return min(next.Moves, from.Moves)
+	if s.decides() && !s.Served.SameSums(next) {
+		return min(next.Moves, s.Served.Moves)
 	}
 	return next.Moves
+}
+
+// lacksReceipts reports whether the log has leaves whose changes the served model does not have.
+func (p *publisher) lacksReceipts() bool {
+	n := len(p.receipts.saved)
+	return n > 0 && p.published.Load().served.Receipts < p.receipts.saved[n-1].size
 }
 
 // adopt gives solved planes the results of the last study, which apply to planes like them.

@@ -724,6 +724,13 @@ func TestModelsNameTheirReceipts(t *testing.T) {
 				late = 6
 			}
 			names(late, "before the next study")
+			y, due := o.studying, o.studying.ended.Add(StudyPause(0, max(o.publisher.study.took, o.studying.copyTook)))
+			for at, want := range map[time.Time]bool{due: calibrated, due.Add(-1): false} {
+				y.moved = at // rows come
+				if got := y.isDue(o.publisher.study, 1000, 0, at); got != want {
+					t.Errorf("%v after the last study another one is due: %t", at.Sub(y.ended), got)
+				}
+			}
 			o.study()
 			names(7, "after it")
 		})

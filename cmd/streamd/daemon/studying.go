@@ -48,6 +48,7 @@ type studying struct {
 	copyTook  time.Duration
 	churn     int64 // the live set's churn at the last look
 	moved     time.Time
+	chosen    bool                // since the last study began blocks have left, or come back, because somebody chose them
 	asked     chan<- refineAnswer // the caller of POST /v1/refine, or nil
 	named     map[string]bool     // features that were named as identifiers
 }
@@ -67,9 +68,10 @@ const (
 	outdated                   // a study is under way, and another is due after it
 )
 
-// blocksChanged asks for planes and a study of other live blocks, when some have left or come back.
+// blocksChanged asks for planes and a study of other live blocks, when some that somebody has
+// chosen have left or come back.
 func (y *studying) blocksChanged() {
-	y.publisher.changed = true
+	y.publisher.changed, y.chosen = true, true
 	if y.learner.Refines() {
 		y.want()
 	}
@@ -123,9 +125,10 @@ const longestStill = time.Second
 // rows, and lacking the number of blocks whose rows the sample lacks. A study is due when
 // the live set has changed and then paused for share times as long as the last study took, or for
 // longestStill and as long as it took. Without a pause it is due after refine_interval. Where
-// planes are not refined, that needs a change of a tenth of the rows, too. Without a change it is
-// due once the sample has rows that the last study lacked, or may succeed where that failed
-// (retry).
+// planes are not refined, that needs a change of a tenth of the rows, too, or a receipt that the
+// served model does not name. Where the last study has decided about the served model, and blocks
+// have been retired since, it is due after its share of the time. Without a change it is due once
+// the sample has rows that the last study lacked, or may succeed where that failed (retry).
 func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time) bool {
 	if !memory.Studies(y.cfg) {
 		return false
@@ -138,12 +141,14 @@ func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time)
 		last = &studyJob{Study: &learning.Study{Served: &model.Served{}}, churn: -1}
 	}
 	still := now.Sub(y.moved) >= max(quiet, min(share*last.took, longestStill), last.took, share*y.copyTook)
-	enough := last.Refined || changedPart*(y.churn-last.churn) >= last.Served.Rows
+	enough := last.Refined || changedPart*(y.churn-last.churn) >= last.Served.Rows || last.decides() && y.publisher.lacksReceipts()
 	switch {
 	case last.churn == y.churn && !(last.Lacking > 0 && lacking == 0):
 		return still && last.retry() && since >= m.RefineInterval
 	case still:
 		return true
+	case y.chosen && last.decides():
+		return since >= StudyPause(0, max(last.took, y.copyTook))
 	}
 	return enough && since >= StudyPause(m.RefineInterval, max(last.took, y.copyTook))
 }
@@ -172,7 +177,7 @@ func (y *studying) beginStudy(now time.Time) {
 		s.Rows = s.log
 	}
 	y.copyTook = time.Since(now)
-	y.now, y.state, y.asked, y.publisher.studying = s, running, nil, true
+	y.now, y.state, y.asked, y.chosen, y.publisher.studying = s, running, nil, false, true
 	y.running = y.begin(taskStudy, false, func(ctx context.Context) func() {
 		s.Make(ctx)
 		s.Drop() // the rest is kept until the next study

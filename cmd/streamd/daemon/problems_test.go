@@ -257,6 +257,21 @@ func TestWhyThereIsNoModel(t *testing.T) {
 	d.stop()
 }
 
+// A study that finds no planes says why in the words of a solve.
+func TestWhyAStudyHasNoModel(t *testing.T) {
+	o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "message", "sample.rows": "100"}), false)
+	defer func() { o.store.Close() }()
+	o.deliver(0, []kafka.Record{after(1, 0)}, 2)
+	const want = `all rows with a label are of the class "1"`
+	if got := o.solved().Problem; got != want {
+		t.Errorf("a solve says %q", got)
+	}
+	o.study()
+	if got := o.publisher.published.Load().served; got.Problem != want || o.publisher.study == nil {
+		t.Errorf("after a study it is %q", got.Problem)
+	}
+}
+
 // Records that are gone before they are read are counted, and a problem until somebody has seen
 // it, also after a restart.
 func TestGapsAreTold(t *testing.T) {

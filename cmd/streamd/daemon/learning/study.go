@@ -119,7 +119,7 @@ func (s *Study) Make(ctx context.Context) {
 			out.Knowledge = model.NewKnowledge(ctx, out.Model)
 			return
 		}
-		out.Problem = err.Error()
+		out.Problem = NoPlanes(err, out.Rows, s.Sums.Whole.Labels())
 		const none = "there is no model"
 		out.Absent = model.Absent{Tuning: none, Refinement: none, Calibration: none, Decision: none, Quality: none, Hat: none}
 		out.Tuning = nil

@@ -11,6 +11,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
+	"streamd/retire"
 )
 
 // historyCmd shows figures over time.
@@ -45,9 +46,7 @@ func (s *stretch) UnmarshalText(text []byte) error {
 }
 
 // Validate implements kong's interface.
-func (c *windowsCmd) Validate() error {
-	return (&windowFlags{From: c.From, To: c.To, Nu: c.Nu}).checkTimes()
-}
+func (c *windowsCmd) Validate() error { return retire.CheckTimes(c.From, c.To) }
 
 func (c *windowsCmd) Run(ctx context.Context, s *surroundings) error {
 	q := (&windowFlags{From: c.From, To: c.To, Nu: c.Nu}).query()

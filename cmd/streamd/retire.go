@@ -46,13 +46,15 @@ func (c *retireCmd) Help() string {
 		"An argument of the form TOPIC/PARTITION/OFFSET, or that begins with key:, is an id, and any other one is a key."
 }
 
-// errNoChoice says that no flag chooses blocks.
-var errNoChoice = errors.New("nothing says which blocks: give --ids, --key, --header, --positions, --from or --to")
+// empty reports whether no flag says which blocks.
+func (f *selectorFlags) empty() bool {
+	return f.IDs == "" && f.Key == nil && f.Header == nil && f.Positions == nil && f.From == nil && f.To == nil
+}
 
 // check says why the flags choose nothing.
 func (f *selectorFlags) check() error {
-	if f.IDs == "" && f.Key == nil && f.Header == nil && f.Positions == nil && f.From == nil && f.To == nil {
-		return errNoChoice
+	if f.empty() {
+		return errors.New("nothing says which blocks: give --ids, --key, --header, --positions, --from or --to")
 	}
 	return retire.CheckTimes(f.From, f.To)
 }
@@ -72,14 +74,10 @@ func (f *selectorFlags) selector(s *surroundings) (*httpapi.Selector, error) {
 
 // Validate implements kong's interface.
 func (c *retireCmd) Validate() error {
-	switch err := c.check(); {
-	case errors.Is(err, errNoChoice) && c.Blocks != nil:
-		return nil
-	case errors.Is(err, errNoChoice):
+	if c.Blocks == nil && c.empty() {
 		return errors.New("nothing says which blocks: give their ids or keys, --ids, --key, --header, --positions, --from or --to")
-	default:
-		return err
 	}
+	return retire.CheckTimes(c.From, c.To)
 }
 
 // positionID matches the id of a block that is named by the position of its first record.
@@ -195,24 +193,19 @@ func (t *table) retirement(r *httpapi.Retirement) {
 		t.row("digest", r.DigestBefore)
 		return
 	}
-	t.receipt(*r.RetiredAt, r.DigestBefore, r.DigestAfter, r.Remains, r.InBasis)
+	t.row("at", r.RetiredAt.Local().Format(time.DateTime))
+	t.row("digest before", r.DigestBefore)
+	t.row("digest after", r.DigestAfter)
+	for _, place := range r.Remains {
+		t.row("may remain in", place)
+	}
+	if r.InBasis {
+		t.row("basis", "a basis was chosen from these rows: their numbers may be among the points until a later one is in use (streamd epoch)")
+	}
 	for _, leaf := range r.Receipts {
 		t.row("receipt", fmt.Sprintf("%d (streamd receipts get %d -o %d.tlog-proof)", leaf, leaf, leaf))
 	}
 	if n := len(r.Receipts); n > 0 {
 		t.row("model", fmt.Sprintf("the first without them: streamd model --receipts %d --wait 1m", r.Receipts[n-1]+1))
-	}
-}
-
-// receipt prints the proof of a retirement.
-func (t *table) receipt(at time.Time, before, after string, remains []string, inBasis bool) {
-	t.row("at", at.Local().Format(time.DateTime))
-	t.row("digest before", before)
-	t.row("digest after", after)
-	for _, place := range remains {
-		t.row("may remain in", place)
-	}
-	if inBasis {
-		t.row("basis", "a basis was chosen from these rows: their numbers may be among the points until a later one is in use (streamd epoch)")
 	}
 }

@@ -44,10 +44,6 @@ func (f *windowFlags) check() error {
 	if f.Nu > 0 && !f.chosen() {
 		return errors.New("--nu goes with --from, --to or --positions")
 	}
-	return f.checkTimes()
-}
-
-func (f *windowFlags) checkTimes() error {
 	return retire.CheckTimes(f.From, f.To)
 }
 

@@ -302,7 +302,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	d.retention = &retention{core: c}
 	d.receipts = w.receipts
 	d.receipts.retention = d.retention
-	d.receipts.publisher, d.receipts.version = p, o.Version
+	d.receipts.version = o.Version
 	d.watching = w.watching
 	d.watching.publisher, d.watching.events, d.watching.assigned = p, o.events, d.assigned
 	if d.watching.events == nil {

@@ -255,12 +255,6 @@ func (s *studyJob) movesOf(next *model.Served) int64 {
 	return next.Moves
 }
 
-// lacksReceipts reports whether the log has leaves whose changes the served model does not have.
-func (p *publisher) lacksReceipts() bool {
-	n := len(p.receipts.saved)
-	return n > 0 && p.published.Load().served.Receipts < p.receipts.saved[n-1].size
-}
-
 // adopt gives solved planes the results of the last study, which apply to planes like them.
 func adopt(next *model.Served, s *studyJob) {
 	if s == nil || next.Model == nil {

@@ -38,7 +38,6 @@ import (
 // Methods belong to the loop, but for earlier.
 type receipts struct {
 	*core
-	publisher  *publisher
 	witnessing *witnessing
 	retention  *retention
 	events     *events.Log
@@ -303,6 +302,12 @@ func (r *receipts) stamp(s *model.Served) {
 		signed, err := key.SignModel(of.size, of.root, fingerprint)
 		return string(signed), err
 	})
+}
+
+// lacks reports whether the log has leaves whose changes a served model does not have.
+func (r *receipts) lacks(s *model.Served) bool {
+	n := len(r.saved)
+	return n > 0 && s.Receipts < r.saved[n-1].size
 }
 
 // addDepartures adds the leaves of the blocks that have left or come back since the last ones.

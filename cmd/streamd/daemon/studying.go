@@ -141,7 +141,7 @@ func (y *studying) isDue(last *studyJob, rows int64, lacking int, now time.Time)
 		last = &studyJob{Study: &learning.Study{Served: &model.Served{}}, churn: -1}
 	}
 	still := now.Sub(y.moved) >= max(quiet, min(share*last.took, longestStill), last.took, share*y.copyTook)
-	enough := last.Refined || changedPart*(y.churn-last.churn) >= last.Served.Rows || last.decides() && y.publisher.lacksReceipts()
+	enough := last.Refined || changedPart*(y.churn-last.churn) >= last.Served.Rows || last.decides() && y.publisher.receipts.lacks(y.publisher.published.Load().served)
 	switch {
 	case last.churn == y.churn && !(last.Lacking > 0 && lacking == 0):
 		return still && last.retry() && since >= m.RefineInterval

@@ -37,7 +37,7 @@ async function retire(form) {
     dialog.querySelector(".at-time").textContent = time(receipt.retired_at);
     dialog.querySelector(".before").textContent = receipt.state_digest_before;
     dialog.querySelector(".after").textContent = receipt.state_digest_after;
-    dialog.querySelector(".remains").replaceChildren(...(receipt.remains ?? []).map((text) => {
+    dialog.querySelector(".remains").replaceChildren(...receipt.remains.map((text) => {
       const item = document.createElement("li");
       item.textContent = text;
       return item;

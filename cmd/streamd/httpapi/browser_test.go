@@ -477,6 +477,9 @@ func TestRetireInBrowser(t *testing.T) {
 		if got := w.text("dialog .receipt"); !strings.Contains(got, "before d1 state digest after d2") {
 			t.Errorf("the receipt says %s", got)
 		}
+		if got := w.text("dialog .remains"); got != "copies of the snapshot file" {
+			t.Errorf("the receipt says that these remain: %s", got)
+		}
 		w.check("receipt")
 		w.picture("receipt")
 		w.click("dialog .receipt .close")

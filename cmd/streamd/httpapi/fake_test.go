@@ -357,6 +357,7 @@ func (f *fake) Retire(_ context.Context, s Selector, dryRun bool) (Retirement, e
 	}
 	if !dryRun {
 		r.DigestAfter, r.RetiredAt = "d2", &testTime
+		r.Remains = []string{"copies of the snapshot file"}
 	}
 	return r, nil
 }

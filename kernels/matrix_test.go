@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"streamd/incremental/gram"
@@ -83,10 +84,85 @@ func TestMatrixIsTheMapOfItsRows(t *testing.T) {
 	}
 }
 
+// Rows of few numbers that are not 0 are kept without the others, and have the bits of all.
+func TestMatrixOfSparseRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 9))
+	for _, size := range [][2]int{{1, 200}, {7, 300}, {256, 260}, {257, 200}, {600, 300}} {
+		m, n := size[0], size[1]
+		full, few := make([]gram.Column, n), make([]gram.Column, n)
+		for j := range full {
+			x := make([]float64, m)
+			var at []int32
+			var numbers []float64
+			for i := range x {
+				if r.IntN(30) == 0 && i%5 != 1 { // some rows are all 0
+					x[i] = r.NormFloat64()
+					at, numbers = append(at, int32(i)), append(numbers, x[i])
+				}
+			}
+			full[j], few[j] = gram.ColumnOf(x), gram.SparseColumn(m, at, numbers)
+			if j%100 == 50 {
+				few[j] = full[j]
+			}
+		}
+		if Sparse(full) || !Sparse(few) {
+			t.Fatalf("%d×%d: dense columns are sparse, or sparse ones dense", m, n)
+		}
+		w := make([]float64, m)
+		for i := range w {
+			if i%3 > 0 {
+				w[i] = r.NormFloat64()
+			}
+		}
+		for _, k := range []Kernel{Linear(), must(Gaussian(0.3)), must(Polynomial(0.5, 1, 3)), must(Sigmoid(0.5, -0.1))} {
+			for _, workers := range []int{1, 3} {
+				of, err := NewMatrix(k, full, workers)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, err := NewMatrix(k, few, workers)
+				if err != nil {
+					t.Fatal(err)
+				}
+				same := func(what string, got, want []float64) {
+					t.Helper()
+					for i := range want {
+						if len(got) != len(want) || math.Float64bits(got[i]) != math.Float64bits(want[i]) {
+							t.Fatalf("%d×%d, %v: %s has %v at %d, not %v", m, n, k, what, got[i], i, want[i])
+						}
+					}
+				}
+				for i := range m {
+					same("a row", a.Row(nil, i), of.Row(nil, i))
+					same("a point", a.Point(i), of.Point(i))
+				}
+				same("the diagonal", a.Diagonal(), of.Diagonal())
+				got, err := a.Times(t.Context(), w)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, err := of.Times(t.Context(), w)
+				if err != nil {
+					t.Fatal(err)
+				}
+				same("a product", got, want)
+			}
+		}
+	}
+}
+
 func TestMatrixRefuses(t *testing.T) {
 	for _, x := range []float64{math.NaN(), math.Inf(1), 1e160} {
 		if _, err := NewMatrix(Linear(), []gram.Column{gram.ColumnOf([]float64{0, x})}, 1); err == nil {
 			t.Errorf("%v is not refused", x)
+		}
+		few := make([]gram.Column, 20)
+		for j := range few {
+			few[j] = gram.SparseColumn(3, nil, nil)
+		}
+		few[7] = gram.SparseColumn(3, []int32{2}, []float64{x})
+		if _, err := NewMatrix(Linear(), few, 1); err == nil || !strings.Contains(err.Error(), "row 2") || x-x != 0 && !strings.Contains(err.Error(), "feature 7") {
+			t.Errorf("%v in a sparse row: %v", x, err)
 		}
 	}
 	a, err := NewMatrix(Linear(), []gram.Column{gram.ColumnOf([]float64{1, 2})}, 1)

@@ -29,6 +29,17 @@ type byRows struct {
 	done    atomic.Int64    // fits
 }
 
+// withoutZeros says whether the machine keeps zeros of the rows out of memory.
+func (b *byRows) withoutZeros() bool {
+	switch b.machine.(type) {
+	case svm.NewtonLP, svm.Sparse:
+		return true
+	case svm.Hinge: // by the kernel matrix of the rows
+		return b.wide() && !b.scaled && kernels.Sparse(b.rows.Columns)
+	}
+	return false
+}
+
 // mostFull is the most rows of a full kernel. Its time grows with their square, and with ν auto
 // ten classes and ten folds of so many rows take half a gigabyte.
 const mostFull = 50_000
@@ -139,9 +150,8 @@ func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
 	} else {
 		full.machine = svm.Squared{}
 	}
-	_, sparse := full.machine.(svm.NewtonLP)
-	if n := int64(len(f.rows.Columns)) * int64(f.rows.Rows()); n > mostDense && !sparse {
-		return fmt.Errorf("learn from %s: %d rows of %d features do not fit into %d GiB; --refine nlp keeps zeros of LIBSVM files out of memory", from, f.rows.Rows(), len(f.rows.Columns), mostDense*8>>30)
+	if n := int64(len(f.rows.Columns)) * int64(f.rows.Rows()); n > mostDense && !full.withoutZeros() {
+		return fmt.Errorf("learn from %s: %d rows of %d features do not fit into %d GiB; --refine nlp and sparse keep zeros out of memory, and so does hinge where one number in %d is not 0, without --standardise", from, f.rows.Rows(), len(f.rows.Columns), mostDense*8>>30, kernels.SparseShare)
 	}
 	nus := []float64{f.options.Nu}
 	if c.Nu.auto {

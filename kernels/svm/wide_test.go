@@ -26,7 +26,7 @@ func wideRows(m, n int, sparse bool) *Rows {
 		var at []int32
 		var numbers []float64
 		for i := range x {
-			if j < 10 || r.IntN(5) == 0 {
+			if j < 10 || r.IntN(20) == 0 {
 				if x[i] = r.NormFloat64(); j < 10 {
 					x[i] += 0.7 * rows.D[i]
 				}

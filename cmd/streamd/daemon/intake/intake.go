@@ -52,6 +52,7 @@
 package intake
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
@@ -67,6 +68,11 @@ import (
 	"streamd/ingest/wire"
 )
 
+// Letters writes dead letters of a partition's records, as kafka.DeadLetters does.
+type Letters interface {
+	Write(ctx context.Context, partition int, letters []kafka.Letter) error
+}
+
 // Settings are the rooms and functions that an intake works with.
 type Settings struct {
 	Config   *config.Config
@@ -75,7 +81,7 @@ type Settings struct {
 	Live     *live.Set
 	Budget   *memory.Budget
 	Decoding wire.Options
-	Letters  *kafka.DeadLetters // nil unless dead_letters.policy is queue
+	Letters  Letters // used where dead_letters.policy is dlq
 
 	Served  func(features *[]string) *model.Served // the served model, or an empty one if its features differ
 	HasRoom func(bytes int64) bool                 // reports whether so many bytes may wait for a save

@@ -124,6 +124,9 @@ func TestRejectionsInTheLog(t *testing.T) {
 	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "the last 1010 records since 22:13 UTC were refused and sent to the dead letters: too large") || !strings.Contains(log.String(), `"more":1009`) || !strings.Contains(log.String(), `"level":"warn"`) {
 		t.Errorf("then the log says %s", &log)
 	}
+	if !r.row.Since.Equal(now) || !r.row.Last.Equal(now.Add(time.Second)) {
+		t.Errorf("refused from %v to %v", r.row.Since, r.row.Last)
+	}
 	log.Reset()
 	r.row.InARow = 0 // a good one
 	for i := range 5 {
@@ -134,7 +137,18 @@ func TestRejectionsInTheLog(t *testing.T) {
 	if text := log.String(); !strings.Contains(text, `"message":"and 4 more sent to the dead letters"`) {
 		t.Errorf("between good ones the log says %s", text)
 	}
-	if got := r.byKind; got[kindOther] != 1000 || got[kindBatch] != 15 || len(got) != 2 {
+	log.Reset()
+	for i := range 4 { // the first has a line, and a good one comes behind it
+		r.note(to, policy, now.Add(6*refusalPause+time.Duration(i)), "orders/0/9", 1, unusablef(kindBatch, "too large"))
+		if i == 0 {
+			r.row.InARow = 0
+		}
+	}
+	r.tell(to, policy, now.Add(8*refusalPause))
+	if text := log.String(); !strings.Contains(text, `"message":"and 3 more sent to the dead letters"`) {
+		t.Errorf("after a good one the log says %s", text)
+	}
+	if got := r.byKind; got[kindOther] != 1000 || got[kindBatch] != 19 || len(got) != 2 {
 		t.Errorf("counted %v", got)
 	}
 }
@@ -204,6 +218,23 @@ func TestWorkersStopWhereThereIsNoRoom(t *testing.T) {
 	}
 	if left := in.inHand.Load(); in.Live.Blocks() != records || left != 0 {
 		t.Errorf("%d blocks are live, and %d bytes are pending when all is applied", in.Live.Blocks(), left)
+	}
+}
+
+// Rows that are gathered take eight bytes a number, with a weight and a code for each row, beside
+// their payload.
+func TestGatheredRowsNeedRoom(t *testing.T) {
+	in := idle(t, map[string]string{"blocks.unit": "offsets", "blocks.offsets": "100"})
+	b := &incremental.Block{Classes: []string{"a"}, Codes: make([]int32, 10), Columns: []gram.Column{gram.ColumnOf(make([]float64, 10)), gram.ColumnOf(make([]float64, 10))}}
+	const want, payload = 8 * 10 * 4, 100
+	for _, room := range []int64{want - payload, want - payload - 1} {
+		in.room.Store(room)
+		var z result
+		err := newWorker(in.pool).takeRoom(b, &z, payload)
+		if enough := room == want-payload; enough != (err == nil) || enough && (z.inHand != want-payload || in.inHand.Load() != room) {
+			t.Errorf("of %d bytes %d are taken: %v", room, z.inHand, err)
+		}
+		in.inHand.Store(0)
 	}
 }
 

@@ -356,6 +356,11 @@ func TestKindsOfReasons(t *testing.T) {
 	}
 }
 
+// failing writes no dead letter.
+type failing struct{ err error }
+
+func (f failing) Write(context.Context, int, []kafka.Letter) error { return f.err }
+
 // After a record that stops the intake nothing is applied, of its batch or of later ones.
 func TestNothingIsAppliedAfterAFailure(t *testing.T) {
 	in := idle(t, map[string]string{"dead_letters.policy": "stop"})
@@ -380,8 +385,33 @@ func TestNothingIsAppliedAfterAFailure(t *testing.T) {
 	if at := in.Applied(); in.Live.Blocks() != 1 || len(at) != 0 && at[0].Next > 1 {
 		t.Errorf("%d blocks are live, at %v", in.Live.Blocks(), at)
 	}
+	in = idle(t, map[string]string{"dead_letters.policy": "dlq"})
+	lost := errors.New("no broker")
+	in.Letters = failing{lost}
+	if err := deliver(2, kafka.Record{Offset: 0, Value: []byte("bad")}, good(1)); !errors.Is(err, lost) {
+		t.Errorf("a dead letter that cannot be written: %v", err)
+	}
+	if err := deliver(4, good(2), kafka.Record{Offset: 3, Value: []byte("bad")}); err != nil || in.Live.Blocks() != 1 || len(in.Applied()) != 0 {
+		t.Errorf("after that %d blocks are live, at %v: %v", in.Live.Blocks(), in.Applied(), err)
+	}
 	in = idle(t, nil)
-	in.Fail()
+	gaveUp := func(why ...error) error {
+		y := newDelivery(kafka.NewBatch(0, []kafka.Record{good(0)}, kafka.Saved{Next: 1}))
+		y.tasks = nil
+		for _, w := range why {
+			x := &task{done: make(chan struct{}), fatal: w}
+			close(x.done)
+			y.tasks = append(y.tasks, x)
+		}
+		return in.Apply(t.Context(), y)
+	}
+	first, second := errors.New("first"), errors.New("second")
+	if err := gaveUp(nil, first, second, nil); err != first {
+		t.Errorf("of the workers' reasons %v is told", err)
+	}
+	if err := gaveUp(second); err != nil {
+		t.Errorf("after a failure the reason %v is told", err)
+	}
 	if err := deliver(1, good(0)); err != nil || in.Live.Blocks() != 0 || len(in.Applied()) != 0 {
 		t.Errorf("%d blocks are live after a failure, at %v: %v", in.Live.Blocks(), in.Applied(), err)
 	}

@@ -344,20 +344,24 @@ func TestRetiredDuringCompaction(t *testing.T) {
 	failed := errors.New("no room")
 	for _, c := range []struct {
 		name    string
-		unsaved int       // retirements when it begins
+		unsaved unsaved   // what has left when it begins
 		before  time.Time // time of the oldest retirement that is not compacted, before
 		during  time.Time // time of a retirement during the compaction
 		err     error
 		want    time.Time
 	}{
-		{"none", 0, now, time.Time{}, nil, time.Time{}},
-		{"during", 0, now, now.Add(time.Hour), nil, now.Add(time.Hour)},
-		{"unsaved", 1, now.Add(-time.Second), time.Time{}, nil, now},
-		{"failed", 0, now.Add(-time.Second), now.Add(time.Hour), failed, now.Add(-time.Second)},
-		{"asked for without any", 0, time.Time{}, time.Time{}, nil, time.Time{}},
-		{"asked for, failed", 0, time.Time{}, now.Add(time.Hour), failed, now.Add(time.Hour)},
+		{"none", unsaved{}, now, time.Time{}, nil, time.Time{}},
+		{"during", unsaved{}, now, now.Add(time.Hour), nil, now.Add(time.Hour)},
+		{"unsaved", unsaved{retired: 1}, now.Add(-time.Second), time.Time{}, nil, now},
+		{"unsaved, of the control topic", unsaved{withdrew: 1}, now.Add(-time.Second), time.Time{}, nil, now},
+		{"an unsaved basis", unsaved{staleBases: 1}, now.Add(-time.Second), time.Time{}, nil, now},
+		{"all of them", unsaved{retired: 1, withdrew: 1, staleBases: 2}, now.Add(-time.Second), time.Time{}, nil, now},
+		{"failed", unsaved{}, now.Add(-time.Second), now.Add(time.Hour), failed, now.Add(-time.Second)},
+		{"asked for without any", unsaved{}, time.Time{}, time.Time{}, nil, time.Time{}},
+		{"asked for, failed", unsaved{}, time.Time{}, now.Add(time.Hour), failed, now.Add(time.Hour)},
 	} {
-		l := &Set{unsaved: unsaved{retired: c.unsaved, uncompacted: c.before}}
+		l := &Set{unsaved: c.unsaved}
+		l.uncompacted = c.before
 		l.Compacting(now)
 		if !c.during.IsZero() && l.uncompacted.IsZero() {
 			l.uncompacted = c.during

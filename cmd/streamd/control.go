@@ -13,9 +13,9 @@ import (
 
 	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/daemon/control"
-	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/ingest/kafka"
+	"streamd/retire"
 )
 
 // controlCmd reads and writes the control topic.
@@ -94,11 +94,11 @@ type controlReport struct {
 }
 
 type controlSelector struct {
-	Name      string            `json:"name"`
-	Partition int               `json:"partition"`
-	Offset    int64             `json:"offset"`
-	Time      time.Time         `json:"time"` // of the record
-	Retire    *httpapi.Selector `json:"retire"`
+	Name      string           `json:"name"`
+	Partition int              `json:"partition"`
+	Offset    int64            `json:"offset"`
+	Time      time.Time        `json:"time"` // of the record
+	Retire    *retire.Selector `json:"retire"`
 }
 
 // badControl is a record that cannot be read: the latest one of its name, or one without a name.
@@ -174,11 +174,11 @@ func (c *controlName) check() error {
 
 // writtenReport is the report of retire and restore.
 type writtenReport struct {
-	Topic      string            `json:"topic"`
-	Name       string            `json:"name"`
-	Partitions []int             `json:"partitions"`       // that the record was written to
-	Retire     *httpapi.Selector `json:"retire,omitempty"` // in force now; absent: none
-	Before     *httpapi.Selector `json:"before,omitempty"` // in force before
+	Topic      string           `json:"topic"`
+	Name       string           `json:"name"`
+	Partitions []int            `json:"partitions"`       // that the record was written to
+	Retire     *retire.Selector `json:"retire,omitempty"` // in force now; absent: none
+	Before     *retire.Selector `json:"before,omitempty"` // in force before
 }
 
 type controlRetireCmd struct {
@@ -234,7 +234,7 @@ func (f *controlFlags) put(ctx context.Context, s *surroundings, topic *controlT
 	}
 	for _, part := range []struct {
 		does string
-		of   *httpapi.Selector
+		of   *retire.Selector
 	}{{"retires", report.Retire}, {before, report.Before}} {
 		if part.of == nil {
 			continue

@@ -8,13 +8,11 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"regexp"
 	"strings"
 	"time"
 
-	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/wire"
 	"streamd/retire"
@@ -60,8 +58,8 @@ func (f *selectorFlags) check() error {
 }
 
 // selector reads the file of ids.
-func (f *selectorFlags) selector(s *surroundings) (*httpapi.Selector, error) {
-	chosen := &httpapi.Selector{Keys: f.Key, Headers: f.Header, Positions: f.Positions, From: f.From, To: f.To}
+func (f *selectorFlags) selector(s *surroundings) (*retire.Selector, error) {
+	chosen := &retire.Selector{Keys: f.Key, Headers: f.Header, Positions: f.Positions, From: f.From, To: f.To}
 	if f.IDs != "" {
 		ids, err := readIDs(f.IDs, s.stdin)
 		if err != nil {
@@ -86,10 +84,10 @@ var positionID = regexp.MustCompile(`^[A-Za-z0-9._-]+/[0-9]+/[0-9]+$`)
 // idOf is the id of a block by an argument. A text that has the form of an id is one, so that a
 // listed id always names its own block. Any other text is a key.
 func idOf(block string) string {
-	if strings.HasPrefix(block, intake.KeyPrefix) || positionID.MatchString(block) {
+	if strings.HasPrefix(block, retire.KeyPrefix) || positionID.MatchString(block) {
 		return block
 	}
-	return intake.KeyPrefix + url.PathEscape(block)
+	return retire.KeyID(block)
 }
 
 func (c *retireCmd) Run(ctx context.Context, s *surroundings) error {

@@ -112,7 +112,7 @@ func (a *archived) retire(t *testing.T) {
 		if len(ids) == 0 {
 			continue
 		}
-		if _, err := x.retire(httpapi.Selector{IDs: ids}, false, access.Caller{}); err != nil {
+		if _, err := x.retire(retire.Selector{IDs: ids}, false, access.Caller{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -235,7 +235,7 @@ func TestNothingIsLeftOfAnArchivedBlock(t *testing.T) {
 	to := plantedTime.Add(time.Second)
 	planted := model.Window{From: &plantedTime, To: &to}
 	for how, leaves := range map[string]func(d *instance, topic string){
-		"event time": func(d *instance, _ string) { d.choose(httpapi.Selector{From: &plantedTime, To: &to}) },
+		"event time": func(d *instance, _ string) { d.choose(retire.Selector{From: &plantedTime, To: &to}) },
 		"DELETE":     func(d *instance, topic string) { d.retire(topic + "/0/10") },
 		"control topic": func(d *instance, topic string) {
 			produce(d.t, topic+".control", message{key: []byte("request"), value: []byte(`{"retire":{"positions":["` + topic + `/0/10-10"]}}`)})

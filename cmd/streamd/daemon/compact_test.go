@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,8 +17,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/retire"
 	"streamd/snapshot"
 )
 
@@ -61,7 +60,7 @@ func (i *instance) compact() httpapi.SnapshotInfo {
 func TestCompactedWhileRunning(t *testing.T) {
 	for how, forget := range map[string]func(*instance, string){
 		"DELETE": func(i *instance, _ string) {
-			receipt := i.retire(intake.KeyPrefix + url.PathEscape(plantedKey))
+			receipt := i.retire(retire.KeyID(plantedKey))
 			if len(receipt.Remains) != 5 || !strings.Contains(receipt.Remains[2], "within 1h") {
 				i.t.Errorf("the receipt says that it remains in %q", receipt.Remains)
 			}

@@ -39,6 +39,7 @@ import (
 	"streamd/ingest/kafka/embedded"
 	"streamd/ingest/ndc"
 	"streamd/ingest/wire"
+	"streamd/retire"
 )
 
 // patience bounds every wait of a test, also on a slow machine. No test depends on how long
@@ -322,7 +323,7 @@ func (i *instance) retire(id string) httpapi.Retirement {
 
 // retireOne retires a block in the place of the loop.
 func (o *offline) retireOne(id string) (httpapi.Retirement, error) {
-	return o.retire(httpapi.Selector{IDs: []string{id}}, false, access.Caller{})
+	return o.retire(retire.Selector{IDs: []string{id}}, false, access.Caller{})
 }
 
 func planes(s *model.Served) string {

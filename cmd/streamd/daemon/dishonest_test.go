@@ -20,10 +20,10 @@ import (
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/audit"
 	"streamd/cmd/streamd/daemon/live"
-	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/ingest/kafka"
+	"streamd/retire"
 	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
@@ -245,7 +245,7 @@ func TestBlockThatStaysInTheSums(t *testing.T) {
 	hidden := after(0, 0)
 	hidden.Key, hidden.Offset = []byte("hidden"), 6
 	d.offline.deliver(0, []kafka.Record{hidden}, 7) // the topic has no such record
-	done, err := d.offline.retire(httpapi.Selector{IDs: []string{"key:k0"}}, false, access.Caller{})
+	done, err := d.offline.retire(retire.Selector{IDs: []string{"key:k0"}}, false, access.Caller{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestBlockThatStaysInTheSample(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			done, err := d.offline.retire(httpapi.Selector{IDs: []string{"key:k0"}}, false, access.Caller{})
+			done, err := d.offline.retire(retire.Selector{IDs: []string{"key:k0"}}, false, access.Caller{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -398,7 +398,7 @@ func TestDishonestLog(t *testing.T) {
 	flags["snapshot.file"] = filepath.Join(t.TempDir(), "other.db")
 	o := openOffline(t, flags, false)
 	o.deliver(0, slices.Clone(forked.log[0]), 6)
-	if _, err := o.retire(httpapi.Selector{IDs: []string{"key:k1"}}, false, access.Caller{}); err != nil {
+	if _, err := o.retire(retire.Selector{IDs: []string{"key:k1"}}, false, access.Caller{}); err != nil {
 		t.Fatal(err)
 	}
 	o.store.Close()

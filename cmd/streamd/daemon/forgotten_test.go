@@ -24,7 +24,6 @@ import (
 	"testing"
 	"time"
 
-	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -250,20 +249,20 @@ var ways = map[string]func(d *instance, topic string){
 	"bad value": func(d *instance, topic string) {
 		produce(d.t, topic, message{key: []byte(plantedKey), value: []byte("?")})
 	},
-	"key":    func(d *instance, _ string) { d.choose(httpapi.Selector{Keys: []string{plantedKey}}) },
-	"header": func(d *instance, _ string) { d.choose(httpapi.Selector{Headers: []string{plantedHeader}}) },
+	"key":    func(d *instance, _ string) { d.choose(retire.Selector{Keys: []string{plantedKey}}) },
+	"header": func(d *instance, _ string) { d.choose(retire.Selector{Headers: []string{plantedHeader}}) },
 	"positions": func(d *instance, topic string) {
-		d.choose(httpapi.Selector{Positions: []retire.Range{{Topic: topic, First: 10, Last: 10}}})
+		d.choose(retire.Selector{Positions: []retire.Range{{Topic: topic, First: 10, Last: 10}}})
 	},
 	"event time": func(d *instance, _ string) {
 		to := plantedTime.Add(time.Second)
-		d.choose(httpapi.Selector{From: &plantedTime, To: &to})
+		d.choose(retire.Selector{From: &plantedTime, To: &to})
 	},
 	"ids": func(d *instance, _ string) {
-		d.choose(httpapi.Selector{IDs: []string{"key:none", "key:" + url.PathEscape(plantedKey)}})
+		d.choose(retire.Selector{IDs: []string{"key:none", "key:" + url.PathEscape(plantedKey)}})
 	},
 	"control topic": func(d *instance, topic string) {
-		value, err := json.Marshal(map[string]any{"retire": httpapi.Selector{Keys: []string{plantedKey}}})
+		value, err := json.Marshal(map[string]any{"retire": retire.Selector{Keys: []string{plantedKey}}})
 		if err != nil {
 			d.t.Fatal(err)
 		}
@@ -273,7 +272,7 @@ var ways = map[string]func(d *instance, topic string){
 }
 
 // choose retires the block that a selector chooses.
-func (i *instance) choose(s httpapi.Selector) {
+func (i *instance) choose(s retire.Selector) {
 	i.t.Helper()
 	if r, err := i.Retire(i.t.Context(), s, false); err != nil || r.Blocks != 1 {
 		i.t.Fatalf("%+v: %+v, %v", s, r, err)

@@ -19,6 +19,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/ingest/wire"
+	"streamd/retire"
 )
 
 // A model is served before its blocks are saved, and says so. After the save it is the same, bit
@@ -159,7 +160,7 @@ func TestRetirementIsAnsweredAfterTheSave(t *testing.T) {
 	}()
 	answered := make(chan error, 1)
 	go func() {
-		_, err := d.Retire(context.Background(), httpapi.Selector{IDs: []string{fmt.Sprintf("%s/0/0", name)}}, false)
+		_, err := d.Retire(context.Background(), retire.Selector{IDs: []string{fmt.Sprintf("%s/0/0", name)}}, false)
 		answered <- err
 	}()
 	if s := d.wait("a model without the block", func(s *model.Served) bool { return s.Blocks == 3 }); s.Durable {

@@ -275,7 +275,7 @@ func (i *instance) retireSome(r *rand.Rand) {
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	var s httpapi.Selector
+	var s retire.Selector
 	all := r.IntN(3) == 0
 	for _, b := range blocks {
 		if all || r.IntN(3) == 0 {

@@ -372,7 +372,7 @@ func (h *logHistory) fresh(t *testing.T, o *offline, to map[int]int64) *offline 
 			to[each.Partition] = each.Next
 		}
 		read(to, done.follows)
-		again, err := f.retire(httpapi.Selector{IDs: done.ids}, false, access.Caller{})
+		again, err := f.retire(retire.Selector{IDs: done.ids}, false, access.Caller{})
 		if err != nil {
 			t.Fatalf("at %v: retire %s: %v", done.Offsets, done.ids, err)
 		}

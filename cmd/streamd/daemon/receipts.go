@@ -24,6 +24,7 @@ import (
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
+	"streamd/retire"
 	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
@@ -172,14 +173,14 @@ func (r *receipts) add(left *live.Departure, principal string) *pendingReceipt {
 }
 
 // addAsked is add for a request.
-func (r *receipts) addAsked(left *live.Departure, by access.Caller, request *httpapi.Selector) *pendingReceipt {
+func (r *receipts) addAsked(left *live.Departure, by access.Caller, request *retire.Selector) *pendingReceipt {
 	p, text := r.add(left, by.String()), requestText(request)
 	p.Request = receipt.Commit(r.key.Salt(text), text)
 	return p
 }
 
 // requestText is the text of a request that a leaf commits to.
-func requestText(s *httpapi.Selector) string {
+func requestText(s *retire.Selector) string {
 	text, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // texts, numbers and times that were read from JSON
@@ -189,7 +190,7 @@ func requestText(s *httpapi.Selector) string {
 
 // name tells who asked for a retirement where its receipts are, and the proofs and the salt with
 // which they can be read. They are saved.
-func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, request *httpapi.Selector) {
+func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, request *retire.Selector) {
 	if r.key == nil {
 		return
 	}
@@ -212,7 +213,7 @@ const searchedLeaves = 10_000
 // earlier says where the receipts of an earlier request of the same text are, for a caller whose
 // answer was lost or came before the save, and the proofs of the keys that it names; "": there are
 // none among the newest leaves. It does not need the loop.
-func (r *receipts) earlier(ctx context.Context, request *httpapi.Selector, names []string) (string, error) {
+func (r *receipts) earlier(ctx context.Context, request *retire.Selector, names []string) (string, error) {
 	if r.key == nil {
 		return "", nil
 	}

@@ -686,7 +686,7 @@ func TestModelsNameTheirReceipts(t *testing.T) {
 			o.saver.save()
 			names(2, "after a save")
 
-			done, err := o.retire(httpapi.Selector{IDs: []string{"key:k1"}}, false, access.Caller{})
+			done, err := o.retire(retire.Selector{IDs: []string{"key:k1"}}, false, access.Caller{})
 			if err != nil || !slices.Equal(done.Receipts, []int64{2}) {
 				t.Fatalf("%+v, %v", done, err)
 			}
@@ -715,7 +715,7 @@ func TestModelsNameTheirReceipts(t *testing.T) {
 
 			// What a study has chosen by rows that have left is taken over until the next one.
 			o.study()
-			if _, err := o.retire(httpapi.Selector{IDs: []string{"key:k6"}}, false, access.Caller{}); err != nil {
+			if _, err := o.retire(retire.Selector{IDs: []string{"key:k6"}}, false, access.Caller{}); err != nil {
 				t.Fatal(err)
 			}
 			o.solved()
@@ -805,7 +805,7 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 	}
 
 	// A request for a live and an archived block.
-	both := httpapi.Selector{IDs: []string{"t/0/0", "t/0/5"}}
+	both := retire.Selector{IDs: []string{"t/0/0", "t/0/5"}}
 	done, err := o.retire(both, false, access.Caller{})
 	if err != nil || done.Archived != 1 || !slices.Equal(done.Receipts, []int64{2, 3}) {
 		t.Fatalf("%+v, %v", done, err)
@@ -831,7 +831,7 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 	// Archived blocks alone change no model.
 	o = o.crash(false)
 	before := o.solved().Fingerprint
-	if done, err = o.retire(httpapi.Selector{IDs: []string{"t/0/1"}}, false, access.Caller{}); err != nil || len(done.Receipts) != 1 || done.DigestBefore != done.DigestAfter {
+	if done, err = o.retire(retire.Selector{IDs: []string{"t/0/1"}}, false, access.Caller{}); err != nil || len(done.Receipts) != 1 || done.DigestBefore != done.DigestAfter {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	purged(news(receipt.Purged)[0], "anonymous", "t/0/1")
@@ -932,7 +932,7 @@ func TestReceiptsOfReturnedBlocks(t *testing.T) {
 	o.saver.save()
 	want(receipt.Purged)
 	take()
-	if _, err := o.retire(httpapi.Selector{IDs: []string{"t/0/2"}}, false, access.Caller{}); err != nil {
+	if _, err := o.retire(retire.Selector{IDs: []string{"t/0/2"}}, false, access.Caller{}); err != nil {
 		t.Fatal(err)
 	}
 	o.saver.save()

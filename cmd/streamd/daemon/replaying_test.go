@@ -16,7 +16,6 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/control"
-	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/kafka"
 	"streamd/retire"
 	"streamd/retire/receipt"
@@ -232,13 +231,13 @@ func TestReplayOfFreedPlaces(t *testing.T) {
 		left []string
 	}{
 		"a request for live blocks": {func(o *offline) error {
-			_, err := o.retire(httpapi.Selector{IDs: []string{"t/0/0", "t/0/1"}}, false, access.Caller{})
+			_, err := o.retire(retire.Selector{IDs: []string{"t/0/0", "t/0/1"}}, false, access.Caller{})
 			return err
 		}, receipt.Retired, []string{"t/0/0", "t/0/1"}},
 		"a request for a withdrawn block": {func(o *offline) error {
 			o.follow([]control.Change{{Name: "0/a", Selection: &retire.Selection{IDs: []string{"t/0/2"}}}})
 			o.saver.save()
-			_, err := o.retire(httpapi.Selector{IDs: []string{"t/0/2"}}, false, access.Caller{})
+			_, err := o.retire(retire.Selector{IDs: []string{"t/0/2"}}, false, access.Caller{})
 			return err
 		}, receipt.Purged, []string{"t/0/2"}},
 	} {
@@ -337,7 +336,7 @@ func TestReplayOfATopicThatWasMadeAgain(t *testing.T) {
 		h.log[0] = append(h.log[0], after(i, time.Duration(i)*time.Millisecond))
 	}
 	o.deliver(0, slices.Clone(h.log[0]), 7)
-	if _, err := o.retire(httpapi.Selector{IDs: []string{"t/0/4"}}, false, access.Caller{}); err != nil {
+	if _, err := o.retire(retire.Selector{IDs: []string{"t/0/4"}}, false, access.Caller{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.intake.Jump(t.Context(), &kafka.GapError{Partition: 0, Reset: true}, 0); err != nil {
@@ -360,7 +359,7 @@ func TestSnapshotOfRowsThatCameAgain(t *testing.T) {
 	again := after(0, 0)
 	o.deliver(0, []kafka.Record{after(0, 0), after(1, time.Second)}, 2)
 	for _, id := range []string{"t/0/1", "t/0/0"} {
-		if _, err := o.retire(httpapi.Selector{IDs: []string{id}}, false, access.Caller{}); err != nil {
+		if _, err := o.retire(retire.Selector{IDs: []string{id}}, false, access.Caller{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -485,7 +484,7 @@ func (c *controlled) say(name string, ids ...string) {
 
 func (c *controlled) ask(id string) int64 {
 	c.t.Helper()
-	done, err := c.offline.retire(httpapi.Selector{IDs: []string{id}}, false, access.Caller{})
+	done, err := c.offline.retire(retire.Selector{IDs: []string{id}}, false, access.Caller{})
 	if err != nil {
 		c.t.Fatal(err)
 	}

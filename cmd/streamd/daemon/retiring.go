@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/access"
-	"streamd/cmd/streamd/daemon/control"
-	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
@@ -26,7 +24,7 @@ var errRetiredUnsaved = fmt.Errorf("it is retired, but that could not be saved y
 // Retire implements httpapi.Service. A request goes through the loop twice. First the loop says
 // which blocks there are, and later it takes out those that were chosen and are still there. In
 // between it does other things.
-func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (httpapi.Retirement, error) {
+func (d *Daemon) Retire(ctx context.Context, s retire.Selector, dryRun bool) (httpapi.Retirement, error) {
 	r, err := d.retireBlocks(ctx, s, dryRun)
 	if !dryRun {
 		err = d.withEarlier(ctx, err, &s)
@@ -40,7 +38,7 @@ func (d *Daemon) Retire(ctx context.Context, s httpapi.Selector, dryRun bool) (h
 }
 
 // retireBlocks is Retire. The caller completes an error by withEarlier.
-func (d *Daemon) retireBlocks(ctx context.Context, s httpapi.Selector, dryRun bool) (none httpapi.Retirement, err error) {
+func (d *Daemon) retireBlocks(ctx context.Context, s retire.Selector, dryRun bool) (none httpapi.Retirement, err error) {
 	q, err := inLoop(ctx, d.jobs, func() (*request, error) { return d.ask(s, dryRun, access.CallerOf(ctx)) })
 	if err != nil {
 		return none, err
@@ -89,7 +87,7 @@ func (d *Daemon) anyInBasis(blocks []retire.Entry) bool {
 
 // request is a request to retire blocks.
 type request struct {
-	selector  httpapi.Selector
+	selector  retire.Selector
 	selection *retire.Selection
 	by        access.Caller
 	places    live.Places
@@ -101,7 +99,7 @@ type request struct {
 }
 
 // ask begins a request: it is about the blocks of now.
-func (d *Daemon) ask(s httpapi.Selector, dryRun bool, by access.Caller) (*request, error) {
+func (d *Daemon) ask(s retire.Selector, dryRun bool, by access.Caller) (*request, error) {
 	if d.failure != nil {
 		return nil, errStopping
 	}
@@ -111,7 +109,7 @@ func (d *Daemon) ask(s httpapi.Selector, dryRun bool, by access.Caller) (*reques
 	if err := d.flushAll(); err != nil { // so that the digests include everything read so far
 		return nil, err
 	}
-	chosen, err := control.SelectionOf(s, d.cfg.Retire.Header)
+	chosen, err := s.Selection(d.cfg.Retire.Header)
 	if err != nil {
 		return nil, err
 	}
@@ -436,7 +434,7 @@ func (e *noneError) Unwrap() error { return e.is }
 
 // withEarlier names the receipts of an earlier request of the same text in the error of one that
 // has chosen no block. It reads leaves of the log, so the loop does not wait for it.
-func (d *Daemon) withEarlier(ctx context.Context, err error, s *httpapi.Selector) error {
+func (d *Daemon) withEarlier(ctx context.Context, err error, s *retire.Selector) error {
 	none := (*noneError)(nil)
 	if !errors.As(err, &none) {
 		return err
@@ -468,8 +466,8 @@ func (d *Daemon) noneLive(q *request) error {
 	if id, one := s.Single(); one {
 		none.is = httpapi.ErrNotLive
 		// A key is easily mistaken for an id, and a path decodes an id that is written as it is.
-		for _, key := range []string{id, strings.TrimPrefix(id, intake.KeyPrefix)} {
-			byKey := intake.KeyPrefix + url.PathEscape(key)
+		for _, key := range []string{id, strings.TrimPrefix(id, retire.KeyPrefix)} {
+			byKey := retire.KeyID(key)
 			if _, ok := d.live.Get(byKey); ok {
 				none.hint = fmt.Sprintf("the live block of the key %q has the id %s", key, byKey)
 				if strings.Contains(byKey, "%") {

@@ -19,7 +19,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/access"
-	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
@@ -30,7 +29,7 @@ import (
 
 // randomSelector chooses some of the blocks: by id, key, positions, event time or header, or as a
 // file of ids does. chosen is the ids of these, found by looking at every block.
-func randomSelector(r *rand.Rand, flags map[string]string, blocks []retire.Entry) (s httpapi.Selector, chosen []string) {
+func randomSelector(r *rand.Rand, flags map[string]string, blocks []retire.Entry) (s retire.Selector, chosen []string) {
 	unit, kinds := flags["blocks.unit"], r.IntN(10)
 	if len(blocks) == 0 {
 		kinds = 1
@@ -52,7 +51,7 @@ func randomSelector(r *rand.Rand, flags map[string]string, blocks []retire.Entry
 			id := blocks[r.IntN(len(blocks))].ID
 			named[id] = true
 			if unit == "key" && r.IntN(2) == 0 {
-				s.Keys = append(s.Keys, strings.TrimPrefix(id, intake.KeyPrefix)) // the keys need no escapes
+				s.Keys = append(s.Keys, strings.TrimPrefix(id, retire.KeyPrefix)) // the keys need no escapes
 			} else {
 				s.IDs = append(s.IDs, id)
 			}
@@ -98,7 +97,7 @@ func randomSelector(r *rand.Rand, flags map[string]string, blocks []retire.Entry
 }
 
 // retire retires blocks in the place of the loop, and waits until they are saved.
-func (o *offline) retire(s httpapi.Selector, dryRun bool, by access.Caller) (r httpapi.Retirement, err error) {
+func (o *offline) retire(s retire.Selector, dryRun bool, by access.Caller) (r httpapi.Retirement, err error) {
 	o.t.Helper()
 	answered := false
 	o.retireInLoop(s, dryRun, by, func(done httpapi.Retirement, failed error) { r, err, answered = done, failed, true })
@@ -113,7 +112,7 @@ func (o *offline) retire(s httpapi.Selector, dryRun bool, by access.Caller) (r h
 }
 
 // retireInLoop is what a request has the loop do.
-func (d *Daemon) retireInLoop(s httpapi.Selector, dryRun bool, by access.Caller, answer func(httpapi.Retirement, error)) {
+func (d *Daemon) retireInLoop(s retire.Selector, dryRun bool, by access.Caller, answer func(httpapi.Retirement, error)) {
 	q, err := d.ask(s, dryRun, by)
 	if err != nil {
 		answer(httpapi.Retirement{}, err)
@@ -210,7 +209,7 @@ func TestRetireRunsWithoutRoom(t *testing.T) {
 	const partitions = 3
 	o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "offsets", "blocks.offsets": "100"}), false)
 	defer o.store.Close()
-	var s httpapi.Selector
+	var s retire.Selector
 	for p := range partitions {
 		o.deliver(p, []kafka.Record{after(0, 0), after(1, 0)}, 2)
 		s.Positions = append(s.Positions, retire.Range{Topic: "t", Partition: p, First: 1, Last: 1})
@@ -236,7 +235,7 @@ func TestLoopGoesOnWhileARetirementIsSaved(t *testing.T) {
 	ids := o.ids()
 	var answered []string
 	retire := func(id string) {
-		o.retireInLoop(httpapi.Selector{IDs: []string{id}}, false, access.Caller{}, func(r httpapi.Retirement, err error) {
+		o.retireInLoop(retire.Selector{IDs: []string{id}}, false, access.Caller{}, func(r httpapi.Retirement, err error) {
 			if err != nil || r.Blocks != 1 || r.RetiredAt == nil {
 				t.Errorf("%s: %+v, %v", id, r, err)
 			}
@@ -258,7 +257,7 @@ func TestLoopGoesOnWhileARetirementIsSaved(t *testing.T) {
 }
 
 // retire sends a selector and returns the status and the answer, or an error.
-func (p *process) retire(s httpapi.Selector) (status int, r httpapi.Retirement, err error) {
+func (p *process) retire(s retire.Selector) (status int, r httpapi.Retirement, err error) {
 	body, err := json.Marshal(s)
 	if err != nil {
 		return 0, r, err
@@ -304,7 +303,7 @@ func TestKillWhileBlocksAreRetired(t *testing.T) {
 		}
 		ended := make(chan bool, 1)
 		go func() {
-			status, r, err := p.retire(httpapi.Selector{Positions: []retire.Range{{Topic: name, First: int64(first), Last: int64(first + chunk - 1)}}})
+			status, r, err := p.retire(retire.Selector{Positions: []retire.Range{{Topic: name, First: int64(first), Last: int64(first + chunk - 1)}}})
 			if err == nil && (status != http.StatusOK || r.Blocks != chunk || r.DigestBefore != with || r.DigestAfter != without) {
 				t.Errorf("round %d: status %d, %+v", round, status, r)
 			}

@@ -84,7 +84,7 @@ func blockInfo(e retire.Entry) httpapi.BlockInfo {
 		Rows:      e.Rows,
 		Archived:  e.Archived,
 	}
-	if escaped, ok := strings.CutPrefix(e.ID, intake.KeyPrefix); ok {
+	if escaped, ok := strings.CutPrefix(e.ID, retire.KeyPrefix); ok {
 		if key, err := url.PathUnescape(escaped); err == nil {
 			b.Key = []byte(key)
 		}

@@ -7,9 +7,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"streamd/ingest/kafka"
 	"testing"
 	"time"
+
+	"streamd/ingest/kafka"
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
@@ -141,7 +142,7 @@ func TestLoopIsNotHeldByARetirement(t *testing.T) {
 				var err error
 				began := time.Now()
 				first := retire.Range{Topic: "t", Last: int64(last - 1)}
-				o.play(func() { done, err = o.Retire(t.Context(), httpapi.Selector{Positions: []retire.Range{first}}, dryRun) }, func() {})
+				o.play(func() { done, err = o.Retire(t.Context(), retire.Selector{Positions: []retire.Range{first}}, dryRun) }, func() {})
 				if took = time.Since(began); err != nil || done.Blocks != last {
 					t.Fatalf("%d blocks of %d are retired: %v", done.Blocks, last, err)
 				}
@@ -186,7 +187,7 @@ func TestLatestValuesBetweenSlices(t *testing.T) {
 				}
 				o.at[0]++
 			}
-			done, err := o.retire(httpapi.Selector{Positions: []retire.Range{{Topic: "t", Last: blocks - 2}}}, false, access.Caller{})
+			done, err := o.retire(retire.Selector{Positions: []retire.Range{{Topic: "t", Last: blocks - 2}}}, false, access.Caller{})
 			if err != nil || done.Blocks != blocks-2 {
 				t.Errorf("%d blocks are retired, want %d: %v", done.Blocks, blocks-2, err)
 			}
@@ -239,7 +240,7 @@ func TestStopBetweenSlices(t *testing.T) {
 					}
 				}
 			}
-			o.retireInLoop(httpapi.Selector{}, false, access.Caller{}, func(_ httpapi.Retirement, err error) { failed, answered = err, true })
+			o.retireInLoop(retire.Selector{}, false, access.Caller{}, func(_ httpapi.Retirement, err error) { failed, answered = err, true })
 			o.sliceAll()
 			if err := o.finish(); err != nil {
 				t.Fatal(err)

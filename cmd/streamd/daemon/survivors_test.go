@@ -20,7 +20,6 @@ import (
 
 	"streamd/cmd/streamd/audit"
 	"streamd/cmd/streamd/daemon/control"
-	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/passes"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
@@ -148,7 +147,7 @@ func (h *logHistory) nameBlocks() {
 		for _, r := range all {
 			e := retire.Entry{Position: incremental.Position{Topic: "t", Partition: partition, Offset: r.Offset}, Last: r.Offset, Time: r.Time}
 			if e.ID = e.Position.String(); h.flags["blocks.unit"] == "key" {
-				e.ID = intake.KeyPrefix + string(r.Key) // the keys need no escapes
+				e.ID = retire.KeyPrefix + string(r.Key) // the keys need no escapes
 			}
 			if retire.ValidTime(e.Time) {
 				h.named = append(h.named, e)
@@ -167,7 +166,7 @@ func (h *logHistory) say() {
 	if h.r.IntN(3) > 0 {
 		s, _ := randomSelector(h.r, h.flags, h.named)
 		var err error
-		if c.Selection, err = control.SelectionOf(s, h.flags["retire.header"]); err != nil {
+		if c.Selection, err = s.Selection(h.flags["retire.header"]); err != nil {
 			panic(err) // the selector is good
 		}
 	}

@@ -161,7 +161,7 @@ func (o *offline) retireAny(r *rand.Rand) {
 		return
 	}
 	id := all[r.IntN(len(all))].ID
-	if _, err := o.retire(httpapi.Selector{IDs: []string{id}}, false, access.Caller{}); err != nil && !errors.Is(err, httpapi.ErrNotLive) {
+	if _, err := o.retire(retire.Selector{IDs: []string{id}}, false, access.Caller{}); err != nil && !errors.Is(err, httpapi.ErrNotLive) {
 		o.t.Fatal(err)
 	}
 }
@@ -312,7 +312,7 @@ func TestRangesOfAnotherTopic(t *testing.T) {
 		if _, err := o.window(model.Window{Positions: c.ranges}, 0, func() {}); !errors.Is(err, c.want) {
 			t.Errorf("the model of %v: %v, want %v", c.ranges, err, c.want)
 		}
-		if _, err := o.ask(httpapi.Selector{Positions: c.ranges}, true, access.Caller{}); !errors.Is(err, c.want) {
+		if _, err := o.ask(retire.Selector{Positions: c.ranges}, true, access.Caller{}); !errors.Is(err, c.want) {
 			t.Errorf("the blocks of %v: %v, want %v", c.ranges, err, c.want)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/kafka"
+	"streamd/retire"
 	"streamd/snapshot"
 )
 
@@ -210,7 +211,7 @@ func TestRetireBlocksOfTheControlTopic(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "streamd.db")
 	a := w.start(file, withReceipts(t.TempDir(), map[string]string{"blocks.unit": "message"}))
 	w.follows("the record", []*instance{a}, "0/3", "1/1")
-	s := httpapi.Selector{IDs: []string{w.data + "/0/3", w.data + "/9/9"}}
+	s := retire.Selector{IDs: []string{w.data + "/0/3", w.data + "/9/9"}}
 	for _, dryRun := range []bool{true, false} {
 		r, err := a.Retire(t.Context(), s, dryRun)
 		if err != nil || r.Blocks != 1 || r.Withdrawn != 1 || r.Archived != 0 || r.Rows != 1 || r.NotLive != 1 || r.First[0].ID != w.data+"/0/3" {
@@ -331,15 +332,15 @@ func TestRetiringByHeader(t *testing.T) {
 	w.follows("the start", []*instance{a})
 	w.end(a)
 	a = w.start(file, flags)
-	r, err := a.Retire(t.Context(), httpapi.Selector{Headers: []string{"bob", "none"}}, false)
+	r, err := a.Retire(t.Context(), retire.Selector{Headers: []string{"bob", "none"}}, false)
 	if err != nil || r.Blocks != 2 || r.NoHeader != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	w.follows("a request", []*instance{a}, "0/1", "0/5")
-	if _, err := a.Retire(t.Context(), httpapi.Selector{Headers: []string{"none"}}, true); !errors.Is(err, httpapi.ErrNoneChosen) || !strings.Contains(err.Error(), "blocks without a value of the header tenant: 1; ") {
+	if _, err := a.Retire(t.Context(), retire.Selector{Headers: []string{"none"}}, true); !errors.Is(err, httpapi.ErrNoneChosen) || !strings.Contains(err.Error(), "blocks without a value of the header tenant: 1; ") {
 		t.Errorf("a request that finds nothing: %v", err)
 	}
-	if _, err := a.Retire(t.Context(), httpapi.Selector{Headers: []string{"none"}, IDs: []string{w.data + "/0/0"}}, true); !errors.Is(err, httpapi.ErrNoneChosen) || strings.Contains(err.Error(), "header") {
+	if _, err := a.Retire(t.Context(), retire.Selector{Headers: []string{"none"}, IDs: []string{w.data + "/0/0"}}, true); !errors.Is(err, httpapi.ErrNoneChosen) || strings.Contains(err.Error(), "header") {
 		t.Errorf("a request for a block of another value: %v", err)
 	}
 	w.say("k", `{"retire":{"headers":["ann"]}}`)
@@ -351,7 +352,7 @@ func TestRetiringByHeader(t *testing.T) {
 	w.end(a)
 
 	a = w.start(file, nil)
-	if _, err := a.Retire(t.Context(), httpapi.Selector{Headers: []string{"bob"}}, false); !errors.Is(err, httpapi.ErrOff) {
+	if _, err := a.Retire(t.Context(), retire.Selector{Headers: []string{"bob"}}, false); !errors.Is(err, retire.ErrHeaders) {
 		t.Errorf("without retire.header: %v", err)
 	}
 	w.end(a)
@@ -448,9 +449,9 @@ func TestControlTopicThatIsMissing(t *testing.T) {
 // table is a topic whose keys name blocks of one row, and what is known about them.
 type table struct {
 	*withdrawals
-	values map[string]tableRow         // that the log has
-	gone   map[string]bool             // keys that were retired over HTTP since their latest value
-	in     map[string]httpapi.Selector // in force
+	values map[string]tableRow        // that the log has
+	gone   map[string]bool            // keys that were retired over HTTP since their latest value
+	in     map[string]retire.Selector // in force
 }
 
 type tableRow struct {
@@ -497,7 +498,7 @@ func TestHistoriesWithAControlTopic(t *testing.T) {
 }
 
 func testHistory(t *testing.T, r *rand.Rand) {
-	b := &table{newWithdrawals(t, 1), map[string]tableRow{}, map[string]bool{}, map[string]httpapi.Selector{}}
+	b := &table{newWithdrawals(t, 1), map[string]tableRow{}, map[string]bool{}, map[string]retire.Selector{}}
 	flags := map[string]string{"blocks.unit": "key"}
 	file := filepath.Join(t.TempDir(), "streamd.db")
 	epoch := time.UnixMilli(1_700_000_000_000).UTC()
@@ -534,7 +535,7 @@ func testHistory(t *testing.T, r *rand.Rand) {
 			delete(b.values, key)
 		case k < 9:
 			name := fmt.Sprint("request", r.IntN(4))
-			s := httpapi.Selector{Keys: []string{key, "k2"}[:1+r.IntN(2)], From: moment(), To: moment()}
+			s := retire.Selector{Keys: []string{key, "k2"}[:1+r.IntN(2)], From: moment(), To: moment()}
 			if s.From != nil && s.To != nil {
 				s.To = nil
 			}

@@ -1,13 +1,8 @@
 package httpapi
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -60,7 +55,7 @@ func (s *Server) blocks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) retire(w http.ResponseWriter, r *http.Request) error {
-	done, err := s.service.Retire(r.Context(), Selector{IDs: []string{r.PathValue("id")}}, false)
+	done, err := s.service.Retire(r.Context(), retire.Selector{IDs: []string{r.PathValue("id")}}, false)
 	if err != nil {
 		return err
 	}
@@ -94,9 +89,9 @@ func (s *Server) retireChosen(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	chosen, err := ParseSelector(content)
+	chosen, err := retire.ParseSelector(content)
 	if err != nil {
-		return err
+		return fail(CodeBadRequest, "%v", err)
 	}
 	done, err := s.service.Retire(r.Context(), chosen, dryRunQuery.of(r))
 	if err != nil {
@@ -113,70 +108,6 @@ func takesSelector(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
 	media = strings.ToLower(strings.TrimSpace(media))
 	return media == "" || slices.Contains(selectorTypes, media)
-}
-
-// ParseSelector reads a selector. Nothing in it is ignored, and a part that is empty is refused:
-// with a mistake in it, a selector must not choose more than was meant.
-func ParseSelector(content []byte) (s Selector, err error) {
-	type part struct {
-		into any
-		want string
-	}
-	const texts, moment = "a list of texts", "a time such as 2026-01-02T03:04:05Z"
-	parts := map[string]part{
-		"ids": {&s.IDs, texts}, "keys": {&s.Keys, texts}, "headers": {&s.Headers, texts}, "positions": {&s.Positions, texts + " such as orders/3/100-199"},
-		"from": {&s.From, moment}, "to": {&s.To, moment},
-	}
-	all := len(parts)
-	bad := func(format string, args ...any) (Selector, error) {
-		return Selector{}, fail(CodeBadRequest, "the selector: "+format, args...)
-	}
-	const example = `an object such as {"from":"2026-01-02T00:00:00Z","to":"2026-01-03T00:00:00Z"}`
-	from := json.NewDecoder(bytes.NewReader(content))
-	if opening, err := from.Token(); err != nil || opening != json.Delim('{') {
-		return bad("want %s", example)
-	}
-	for from.More() {
-		name, err := from.Token() // within an object it is a text
-		if err != nil {
-			return bad("want a whole object: %v", err)
-		}
-		p, known := parts[name.(string)]
-		if !known {
-			return bad("%.100q is unknown or given twice: it may have ids, keys, headers, positions, from and to", name)
-		}
-		delete(parts, name.(string))
-		if err := from.Decode(p.into); err != nil {
-			if name == "positions" && !errors.As(err, new(*json.UnmarshalTypeError)) {
-				return bad("positions: %v", err) // it names the range
-			}
-			return bad("%s: want %s", name, p.want)
-		}
-		switch v := reflect.ValueOf(p.into).Elem(); {
-		case v.IsNil():
-			return bad("%s is null: leave it out, or say which blocks it chooses", name)
-		case v.Kind() == reflect.Slice && v.Len() == 0:
-			return bad("%s is empty: leave it out, or say which blocks it chooses", name)
-		}
-	}
-	if _, err := from.Token(); err != nil {
-		return bad("want a whole object: %v", err)
-	}
-	if _, err := from.Token(); err != io.EOF {
-		return bad("there is more behind it")
-	}
-	switch {
-	case len(parts) == all:
-		return bad("it chooses nothing: want %s", example)
-	case slices.Contains(s.IDs, ""), slices.Contains(s.Keys, ""), slices.Contains(s.Headers, ""), slices.Contains(s.Positions, retire.Range{}):
-		return bad("one of its ids, keys, headers or positions is empty")
-	case s.To != nil && s.To.IsZero(): // of a program that has no time; a retire.Selection would take it for none
-		return bad("to is 0001-01-01T00:00:00Z: no event time is before it")
-	}
-	if err := retire.CheckTimes(s.From, s.To); err != nil {
-		return bad("%v", err)
-	}
-	return s, nil
 }
 
 // compactPatience bounds how long the caller waits for a compaction.

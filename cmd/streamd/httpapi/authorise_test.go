@@ -26,6 +26,7 @@ import (
 	"streamd/cmd/streamd/access/accesstest"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
+	"streamd/retire"
 )
 
 // syncBuffer is a log that the server's goroutines write to.
@@ -181,7 +182,7 @@ func (r *recorder) Blocks(ctx context.Context, archived bool, after string, limi
 	return r.fake.Blocks(ctx, archived, after, limit)
 }
 
-func (r *recorder) Retire(ctx context.Context, s Selector, dryRun bool) (Retirement, error) {
+func (r *recorder) Retire(ctx context.Context, s retire.Selector, dryRun bool) (Retirement, error) {
 	role := config.RoleAdmin
 	if _, one := s.Single(); one {
 		role = config.RoleRetire

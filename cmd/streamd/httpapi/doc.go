@@ -53,7 +53,7 @@
 //
 // # Windows
 //
-// With ?from= and ?to=, times of RFC 3339, or ?positions=, ranges as in a [Selector], GET
+// With ?from= and ?to=, times of RFC 3339, or ?positions=, ranges as in a [retire.Selector], GET
 // /v1/model and POST /v1/predict are of the model of a window: of the live blocks that these
 // choose. It has the bits of the model of a daemon that has these blocks alone, with the same
 // ν, or ?nu=, and the same scaling. It is a function of the blocks, so it has no time and no
@@ -140,7 +140,7 @@
 //
 // # Retiring
 //
-// The body of POST /v1/retire is a [Selector] in JSON, at most [MaxBodyBytes]. Its ids and
+// The body of POST /v1/retire is a [retire.Selector] in JSON, at most [MaxBodyBytes]. Its ids and
 // keys name blocks; without them it chooses among all blocks: live, archived, and withdrawn by the
 // control topic. Headers, positions and times narrow the choice. An empty or unknown part is 400
 // bad_request, so that a mistake does not widen it. A selector that chooses no live block is 404

@@ -29,6 +29,7 @@ import (
 	"streamd/incremental/prequential"
 	"streamd/incremental/tuning"
 	"streamd/kernels/reduce"
+	"streamd/retire"
 )
 
 // fake is a Service in memory.
@@ -37,9 +38,9 @@ type fake struct {
 	served   *model.Served
 	replaced chan struct{}
 	status   Status
-	ids      []string // live blocks, sorted
-	selector Selector // of the last retirement
-	err      error    // of every call that can fail
+	ids      []string        // live blocks, sorted
+	selector retire.Selector // of the last retirement
+	err      error           // of every call that can fail
 	panics   bool
 	slow     time.Duration // duration of a snapshot
 	epoch    *EpochAnswer
@@ -332,7 +333,7 @@ func (f *fake) Blocks(_ context.Context, _ bool, after string, limit int) (page 
 }
 
 // Retire goes by ids alone.
-func (f *fake) Retire(_ context.Context, s Selector, dryRun bool) (Retirement, error) {
+func (f *fake) Retire(_ context.Context, s retire.Selector, dryRun bool) (Retirement, error) {
 	f.selector = s
 	if f.err != nil {
 		return Retirement{}, f.err

@@ -277,7 +277,7 @@ func TestSelectors(t *testing.T) {
 		t.Errorf("from %v to %v", got.From, got.To)
 	}
 	got.From, got.To = nil, nil
-	if want := (Selector{IDs: []string{"orders/3/1841"}, Keys: []string{"ann/1"}, Positions: []retire.Range{{Topic: "orders", Partition: 3, First: 5, Last: 7}}}); !reflect.DeepEqual(got, want) {
+	if want := (retire.Selector{IDs: []string{"orders/3/1841"}, Keys: []string{"ann/1"}, Positions: []retire.Range{{Topic: "orders", Partition: 3, First: 5, Last: 7}}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

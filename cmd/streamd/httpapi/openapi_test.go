@@ -36,6 +36,7 @@ import (
 	"streamd/ingest/wire"
 	"streamd/kernels/basis"
 	"streamd/kernels/reduce"
+	"streamd/retire"
 )
 
 type object = map[string]any
@@ -65,7 +66,7 @@ func newGenerator(t *testing.T) *generator {
 		return nil
 	}
 	g.reflector.Namer = func(of reflect.Type) string { return componentName(of.Name()) }
-	for _, folder := range []string{".", "../model", "../predictions"} {
+	for _, folder := range []string{".", "../model", "../predictions", "../../../retire"} {
 		if err := g.reflector.AddGoComments("streamd/cmd/streamd/httpapi", folder, jsonschema.WithFullComment()); err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +269,7 @@ func (g *generator) operation(t *testing.T, r *route) object {
 			"CSV and LIBSVM with curl's default must have a line end, because `curl -d @FILE` drops them."}
 	}
 	if r.chooses {
-		content, selector := object{}, g.schema(t, Selector{})
+		content, selector := object{}, g.schema(t, retire.Selector{})
 		for _, media := range selectorTypes {
 			content[media] = object{"schema": object{"type": "string"}}
 		}

@@ -16,6 +16,7 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/ingest/wire"
+	"streamd/retire"
 )
 
 // Limits on requests. Config may set the first four.
@@ -112,7 +113,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		known = &failure{CodeTooLarge, err.Error()}
 	case errors.Is(err, ErrBadID), errors.Is(err, ErrOtherTopic):
 		known = &failure{CodeBadRequest, err.Error()}
-	case errors.Is(err, ErrBusy), errors.Is(err, ErrOff), errors.Is(err, ErrUnfit):
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrOff), errors.Is(err, ErrUnfit), errors.Is(err, retire.ErrHeaders):
 		known = &failure{CodeConflict, err.Error()}
 	case errors.Is(err, ErrUnavailable):
 		known = &failure{CodeUnavailable, err.Error()}

@@ -78,8 +78,8 @@ type Service interface {
 	// that is durable: the answer holds after a crash. If ctx ends first, they may still
 	// be retired. A dry run changes nothing and says which blocks would go. ErrNotLive for
 	// a selector of one id and nothing else, ErrNoneChosen for another,
-	// ErrOff for one with headers where retire.header names none, ErrOtherTopic, ErrUnavailable.
-	Retire(ctx context.Context, s Selector, dryRun bool) (Retirement, error)
+	// retire.ErrHeaders, ErrOtherTopic, ErrUnavailable.
+	Retire(ctx context.Context, s retire.Selector, dryRun bool) (Retirement, error)
 
 	// Snapshot saves the state and returns once that is durable. With compact the file
 	// then has nothing else; compaction goes on when ctx ends first. ErrUnavailable.
@@ -216,26 +216,6 @@ type BlockInfo struct {
 	// Proof of the key of the item that the receipts have of the id, in hex; only in the answer to
 	// a retirement, and only of a block that a message key names.
 	Proof string `json:"proof,omitempty"`
-}
-
-// Selector chooses blocks to retire: live, archived, or withdrawn by the control topic. It names
-// blocks by ids or keys, or leaves them out, and then chooses among all. Headers, positions and
-// times narrow the choice.
-type Selector struct {
-	IDs       []string       `json:"ids,omitempty"`       // ids of blocks, as GET /v1/blocks gives them
-	Keys      []string       `json:"keys,omitempty"`      // keys of blocks, where keys name blocks; a key that is no UTF-8 goes by its id
-	Headers   []string       `json:"headers,omitempty"`   // values of the record header that retire.header names: only blocks whose record has one of them
-	Positions []retire.Range `json:"positions,omitempty"` // ranges TOPIC/PARTITION/FIRST-LAST of offsets, both ends included: a block goes if one has an offset between its first and its last record
-	From      *time.Time     `json:"from,omitempty"`      // only blocks of this event time or later
-	To        *time.Time     `json:"to,omitempty"`        // only blocks of an event time before this
-}
-
-// Single returns the id of a selector that has one id and nothing else.
-func (s *Selector) Single() (id string, ok bool) {
-	if len(s.IDs) == 1 && s.Keys == nil && s.Headers == nil && s.Positions == nil && s.From == nil && s.To == nil {
-		return s.IDs[0], true
-	}
-	return "", false
 }
 
 // Retirement proves that blocks were retired together: adding them to the state of the later

@@ -9,7 +9,7 @@
 //	{"restore":true}                       it is taken back
 //	null (a tombstone)                     likewise
 //
-// retire has the selector of POST /v1/retire ([httpapi.Selector]). The latest record of a key
+// retire has the selector of POST /v1/retire ([retire.Selector]). The latest record of a key
 // counts, so a topic with cleanup.policy=compact keeps all that counts. Restoring has no
 // selector. A selection less some of its blocks is a narrower selection, which a record of the
 // same key says.
@@ -68,12 +68,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
-	"slices"
-	"time"
 
-	"streamd/cmd/streamd/daemon/intake"
-	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/kafka"
 	"streamd/retire"
 )
@@ -94,13 +89,13 @@ func changeOf(partition int, r *kafka.Record, header string) (Change, error) {
 	c := Change{Name: nameOf(partition, r.Key)}
 	s, err := selectorOf(r)
 	if err == nil && s != nil {
-		c.Selection, err = SelectionOf(*s, header)
+		c.Selection, err = s.Selection(header)
 	}
 	return c, err
 }
 
 // selectorOf is the selector that a record puts in force. It is nil if the record takes one back.
-func selectorOf(r *kafka.Record) (*httpapi.Selector, error) {
+func selectorOf(r *kafka.Record) (*retire.Selector, error) {
 	switch {
 	case r.Key == nil:
 		return nil, errNoKey
@@ -111,7 +106,7 @@ func selectorOf(r *kafka.Record) (*httpapi.Selector, error) {
 }
 
 // parse reads a value that is not null. The selector is nil for restore.
-func parse(value []byte) (*httpapi.Selector, error) {
+func parse(value []byte) (*retire.Selector, error) {
 	bad := errors.New(`want {"retire":{…}} with a selector, or {"restore":true}`)
 	d := json.NewDecoder(bytes.NewReader(value))
 	if opening, err := d.Token(); err != nil || opening != json.Delim('{') {
@@ -137,34 +132,9 @@ func parse(value []byte) (*httpapi.Selector, error) {
 		}
 		return nil, nil
 	}
-	s, err := httpapi.ParseSelector(content)
+	s, err := retire.ParseSelector(content)
 	if err != nil {
 		return nil, err
 	}
 	return &s, nil
-}
-
-// SelectionOf is the selection that a selector stands for. Keys are the ids of their blocks.
-// header is the name of the header that is kept; "": none.
-func SelectionOf(s httpapi.Selector, header string) (*retire.Selection, error) {
-	ids := slices.Clone(s.IDs)
-	for _, key := range s.Keys {
-		ids = append(ids, intake.KeyPrefix+url.PathEscape(key))
-	}
-	var headers []retire.HeaderHash
-	if s.Headers != nil && header == "" {
-		return nil, fmt.Errorf("headers: %w: retire.header names none", httpapi.ErrOff)
-	}
-	for _, value := range s.Headers {
-		headers = append(headers, retire.HashHeader(header, []byte(value)))
-	}
-	return &retire.Selection{IDs: ids, Headers: headers, Ranges: s.Positions, From: timeOf(s.From), To: timeOf(s.To)}, nil
-}
-
-// timeOf is the time that t points to, or zero.
-func timeOf(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return *t
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/kafka"
 	"streamd/ingest/kafka/embedded"
 	"streamd/retire"
@@ -54,7 +53,7 @@ func TestRecords(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %q", value, got, err, want)
 		}
 	}
-	if _, err := changeOf(0, &kafka.Record{Key: []byte("k"), Value: []byte(`{"retire":{"headers":["t1"]}}`)}, ""); !errors.Is(err, httpapi.ErrOff) {
+	if _, err := changeOf(0, &kafka.Record{Key: []byte("k"), Value: []byte(`{"retire":{"headers":["t1"]}}`)}, ""); !errors.Is(err, retire.ErrHeaders) {
 		t.Errorf("without retire.header: %v", err)
 	}
 	if c, err := changeOf(1, &kafka.Record{Key: []byte("k")}, ""); err != nil || c.Name != "1/k" || c.Selection != nil {
@@ -183,7 +182,7 @@ func TestList(t *testing.T) {
 	for name, want := range map[string]string{"a": "[0] [5]", "b": "[0] [2]", "c": "[] []", "d": "[1] []", "e": "[] []", "": "[] []"} {
 		partitions, former := got.Named(name)
 		if former == nil {
-			former = &httpapi.Selector{}
+			former = &retire.Selector{}
 		}
 		if text := fmt.Sprint(partitions, " ", former.IDs); text != want {
 			t.Errorf("%q is in %s, want %s", name, text, want)

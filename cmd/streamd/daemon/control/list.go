@@ -12,8 +12,8 @@ import (
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
 
-	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/kafka"
+	"streamd/retire"
 )
 
 // Listing is the contents of a control topic at one moment, each list by partition and offset.
@@ -29,7 +29,7 @@ type InForce struct {
 	Partition int
 	Offset    int64
 	Time      time.Time // of the record
-	Selector  httpapi.Selector
+	Selector  retire.Selector
 }
 
 // Bad is the latest record of a key, which cannot be read and changes nothing. It can also be a
@@ -118,7 +118,7 @@ func List(ctx context.Context, cluster kafka.Cluster, topic string, mostBytes in
 // Named finds the partitions in which a selector of a name is in force, or in which the latest
 // record of the name is bad. A record of the name belongs into each of them. former is a selector
 // in force, or nil.
-func (l *Listing) Named(name string) (partitions []int, former *httpapi.Selector) {
+func (l *Listing) Named(name string) (partitions []int, former *retire.Selector) {
 	for i := range l.InForce {
 		if in := &l.InForce[i]; in.Name == name {
 			partitions, former = append(partitions, in.Partition), &in.Selector
@@ -134,8 +134,8 @@ func (l *Listing) Named(name string) (partitions []int, former *httpapi.Selector
 
 // Value is the value of a record that puts a selector in force. The error says why a daemon whose
 // retire.header is header could not read it.
-func Value(s *httpapi.Selector, header string) ([]byte, error) {
-	value, err := json.Marshal(map[string]*httpapi.Selector{"retire": s})
+func Value(s *retire.Selector, header string) ([]byte, error) {
+	value, err := json.Marshal(map[string]*retire.Selector{"retire": s})
 	if err != nil {
 		return nil, err
 	}

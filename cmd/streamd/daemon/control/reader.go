@@ -13,7 +13,6 @@ import (
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
 
-	"streamd/cmd/streamd/daemon/intake"
 	"streamd/ingest/kafka"
 	"streamd/retire"
 )
@@ -346,7 +345,7 @@ func (r *Reader) take(ctx context.Context, b *kafka.Batch) error {
 
 // compareUnit warns of a selection that names keys where no block has one.
 func (r *Reader) compareUnit(partition int, offset int64, s *retire.Selection) {
-	isKey := func(id string) bool { return strings.HasPrefix(id, intake.KeyPrefix) }
+	isKey := func(id string) bool { return strings.HasPrefix(id, retire.KeyPrefix) }
 	if !r.Keyed && slices.ContainsFunc(s.IDs, isKey) {
 		r.Log.Warn().Str("topic", r.Topic).Int("partition", partition).Int64("offset", offset).
 			Msg("a record of the control topic names keys, and no block has one, since blocks.unit is not key: it retires nothing by them")

@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"net/url"
 	"slices"
 
 	"streamd/config"
@@ -9,7 +8,6 @@ import (
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 	"streamd/retire"
-	"streamd/retire/receipt"
 )
 
 // Decoder makes a block from a record. It belongs to one goroutine.
@@ -101,13 +99,10 @@ func BlockID(cfg *config.Config, partition int, r *kafka.Record) (string, error)
 		if len(r.Key) > maxKey {
 			return "", unusablef(kindKey, "the key has %d bytes, more than %d", len(r.Key), maxKey)
 		}
-		return KeyPrefix + url.PathEscape(string(r.Key)), nil
+		return retire.KeyID(string(r.Key)), nil
 	}
 	return "", nil
 }
-
-// KeyPrefix begins the id of a block that a key names. Topic names contain no colon.
-const KeyPrefix = receipt.KeyedPrefix
 
 // maxKey bounds a key, which names its block in the ledger and in URLs.
 const maxKey = 512

@@ -140,7 +140,7 @@ func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
 		r.Reduction = &basisReport{Method: c.Reduce, Sample: f.rows.Rows(), vectors: true}
 		kernel, auto := c.Kernel.Kernel(len(f.rows.Columns))
 		if auto {
-			if kernel, err = f.searchGamma(ctx, &c.kernelFlags, c.Nu.auto, r.Reduction); err != nil {
+			if kernel, err = f.searchGamma(ctx, &c.kernelFlags, c.Nu.auto, full.judge(c), r.Reduction); err != nil {
 				return fmt.Errorf("choose gamma for %s: %w", from, err)
 			}
 		}
@@ -258,34 +258,113 @@ func (b *byRows) forget(fit *svm.Fit, fold int) {
 	}
 }
 
+// judge judges γ as the machine itself does: by the ν, of every second one that is tried, whose
+// planes classify most rows of the folds right. Those above 2^11 would take most of the time, and γ
+// has its place along the same ridge without them.
+func (b *byRows) judge(c *fitCmd) basis.Judge {
+	nus := []float64{b.options.Nu}
+	if c.Nu.auto {
+		nus = nil
+		for i, nu := range b.nus() {
+			if i%2 == 0 && nu <= 1<<11 {
+				nus = append(nus, nu)
+			}
+		}
+	}
+	return func(ctx context.Context, kernel kernels.Kernel, rows *incremental.Block, folds [][]int) (best basis.Trial, err error) {
+		answers := make([]answered, len(nus))
+		for i := range answers {
+			answers[i] = newAnswered(len(rows.Classes))
+		}
+		for _, fold := range folds {
+			if len(fold) == 0 {
+				continue
+			}
+			held := make([]bool, rows.Rows())
+			for _, row := range fold {
+				held[row] = true
+			}
+			next := 0
+			if err := svm.Classify(ctx, svm.SMO{Kernel: kernel, Tolerance: c.Tolerance}, rows, func(i int) bool { return held[i] }, b.options, nus, func(fit *svm.Fit) error {
+				for _, row := range fold {
+					answers[next].add(rows, row, fit, row)
+				}
+				next++
+				return nil
+			}); err != nil {
+				return best, err
+			}
+		}
+		for i, a := range answers {
+			correctness, balanced, ok := a.shares()
+			if of := b.objective.Of(correctness, balanced); ok && (best.Nu == 0 || of > best.Correctness) {
+				best = basis.Trial{Nu: nus[i], Correctness: of, Loss: a.loss / a.weights}
+			}
+		}
+		if best.Nu == 0 {
+			return best, tuning.ErrRows
+		}
+		return best, nil
+	}
+}
+
+// answered counts answers about held-out rows.
+type answered struct {
+	right, weight []float64 // of each class
+	loss, weights float64   // Σ (value ∓ 1)² over rows and planes, and the weights of these
+}
+
+func newAnswered(classes int) answered {
+	return answered{right: make([]float64, classes), weight: make([]float64, classes)}
+}
+
+// add counts a row of a block, which has the values of row at of a fit.
+func (a *answered) add(rows *incremental.Block, row int, fit *svm.Fit, at int) {
+	code, weight, of := rows.Codes[row], rows.Weight(row), values(fit, at)
+	a.weight[code] += weight
+	if fit.Classes[incremental.Decide(of)] == rows.Classes[code] {
+		a.right[code] += weight
+	}
+	for p, v := range of {
+		d := -1.0
+		if classOf(fit, p) == rows.Classes[code] {
+			d = 1
+		}
+		a.loss += float64(weight * (v - d) * (v - d))
+		a.weights += weight
+	}
+}
+
+// shares are the share of the rows that were right, and the mean of the classes' shares. ok is false
+// where no row weighs anything.
+func (a *answered) shares() (correctness, balanced float64, ok bool) {
+	var rights, weights, recalls, seen float64
+	for class, w := range a.weight {
+		if w > 0 {
+			rights, weights, recalls, seen = rights+a.right[class], weights+w, recalls+a.right[class]/w, seen+1
+		}
+	}
+	return rights / weights, recalls / seen, seen > 0
+}
+
 // choose chooses the ν whose planes classify most held-out rows right, the smallest of several.
 func (b *byRows) choose(nus []float64, fits [][]*svm.Fit) (*tuningReport, int, error) {
 	r := &tuningReport{Criterion: tuning.For(b.objective, true).String(), Method: b.method.String(), Balanced: b.options.Balanced}
 	best := -1
 	for i, nu := range nus {
 		next := make([]int, b.folds) // numbers of the folds' rows
-		right, weight := make([]float64, len(b.rows.Classes)), make([]float64, len(b.rows.Classes))
-		for row, code := range b.rows.Codes {
+		a := newAnswered(len(b.rows.Classes))
+		for row := range b.rows.Codes {
 			if of := fits[b.rows.fold[row]]; of != nil {
-				weight[code] += b.rows.Weight(row)
 				at := &next[b.rows.fold[row]]
-				label := of[i].Classes[incremental.Decide(values(of[i], *at))]
+				a.add(b.rows.Block, row, of[i], *at)
 				*at++
-				if label == b.rows.Classes[code] {
-					right[code] += b.rows.Weight(row)
-				}
 			}
 		}
-		var rights, weights, recalls, seen float64
-		for class, w := range weight {
-			if w > 0 {
-				rights, weights, recalls, seen = rights+right[class], weights+w, recalls+right[class]/w, seen+1
-			}
-		}
-		if seen == 0 {
+		correctness, balanced, ok := a.shares()
+		if !ok {
 			return nil, 0, tuning.ErrRows
 		}
-		correctness, balanced := rights/weights, recalls/seen
 		r.Points = append(r.Points, model.TuningPoint{Nu: nu, Correctness: &correctness, BalancedCorrectness: &balanced})
 		if of := b.objective.Of(correctness, balanced); best < 0 || of > r.Best {
 			r.Best, r.Nu, best = of, nu, i

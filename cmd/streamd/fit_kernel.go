@@ -38,8 +38,7 @@ const (
 	maxSample     = 1 << 20
 	// maxFull is the most rows that --reduce none takes but for --refine hinge. A solve takes their
 	// third power.
-	maxFull   = 2000
-	maxJudged = 500 // points that gamma is judged with, where rows are more than maxFull
+	maxFull = 2000
 )
 
 // check refuses flags that do not go together. There may be a sample also without a kernel.
@@ -195,7 +194,7 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags, tuned bool) (*basisRep
 	kernel, searched := c.Kernel.Kernel(len(f.rows.Columns))
 	var err error
 	if searched {
-		if kernel, err = f.searchGamma(ctx, c, tuned, r); err != nil {
+		if kernel, err = f.searchGamma(ctx, c, tuned, nil, r); err != nil {
 			return nil, fmt.Errorf("choose gamma for %s: %w", f.data.path, err)
 		}
 	}
@@ -253,11 +252,8 @@ func (f *fit) problem(c *kernelFlags, without int) (*basis.Problem, error) {
 		Objective: f.objective, Gram: c.Regulariser == config.RegulariserKernel, Points: given(c.Basis, defaultBasis),
 	}
 	var err error
-	if c.Reduce == "none" && rows.Rows() <= maxFull {
+	if c.Reduce == "none" {
 		p.Points = rows.Rows()
-	} else if c.Reduce == "none" { // of a full kernel, whose gamma is judged in fewer coordinates
-		p.Points = maxJudged
-		p.Reducer, err = reduce.Parse("random", p.Points)
 	} else if p.Reducer, err = reduce.Parse(cmp.Or(c.Reduce, defaultReduce), p.Points); err != nil {
 		return nil, err
 	}
@@ -301,8 +297,9 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, kernel kernels.Kernel,
 	return basis.New(m, p.Gram), stages, nil
 }
 
-// searchGamma chooses the γ of a Gaussian. Where ν is to be chosen, too, each γ has its own.
-func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, tuned bool, r *basisReport) (k kernels.Kernel, err error) {
+// searchGamma chooses the γ of a Gaussian. Where ν is to be chosen, too, each γ has its own. judge is
+// nil for proximal planes.
+func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, tuned bool, judge basis.Judge, r *basisReport) (k kernels.Kernel, err error) {
 	p, err := f.problem(c, none)
 	if err != nil {
 		return k, err
@@ -310,6 +307,7 @@ func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, tuned bool, r *ba
 	if p.Planes = f.options; tuned {
 		p.Planes.Nu = 0
 	}
+	p.Judge = judge
 	var tried atomic.Int64
 	p.Tried = func() { tried.Add(1) }
 	stop := f.s.report("choosing gamma", func() string { return fmt.Sprintf("%d tried", tried.Load()) })

@@ -17,9 +17,11 @@ import (
 
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
+	"streamd/incremental/gram"
 	"streamd/incremental/newton"
 	"streamd/ingest/wire"
 	"streamd/kernels"
+	"streamd/kernels/svm"
 )
 
 // kernelFit learns from lines of CSV.
@@ -234,4 +236,81 @@ func TestDescribeStage(t *testing.T) {
 			t.Errorf("%q, not %q", got, c.want)
 		}
 	}
+}
+
+// γ of a full kernel is judged by the machine itself: the figures are those of its planes without
+// each fold, found one by one.
+func TestMachineJudgesGamma(t *testing.T) {
+	lines, x, d := ring(80)
+	f := kernelFit(t, lines, 0, kernelFlags{Kernel: "gaussian(gamma=0.7)", Reduce: "none"})
+	c := &fitCmd{}
+	c.Tolerance = 1e-8
+	c.Nu.auto = true
+	b := &byRows{fit: f}
+	kernel, err := kernels.Gaussian(0.3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := &incremental.Block{Classes: []string{"-1", "1"}}
+	rows.Columns = columnsOf(x)
+	for _, side := range d {
+		rows.Codes = append(rows.Codes, int32((side+1)/2))
+	}
+	folds := make([][]int, 3) // one of them is empty
+	for i := range x {
+		folds[2*(i/3%2)] = append(folds[2*(i/3%2)], i)
+	}
+	got, err := b.judge(c)(t.Context(), kernel, rows, folds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	best, bestNu, bestLoss := -1, 0.0, 0.0
+	for exponent := -5; exponent <= 11; exponent += 4 {
+		nu := math.Ldexp(1, exponent)
+		right, loss := 0, 0.0
+		for _, fold := range folds {
+			var rest [][]float64
+			var sides []float64
+			for i := range x {
+				if !slices.Contains(fold, i) {
+					rest, sides = append(rest, x[i]), append(sides, d[i])
+				}
+			}
+			plane, err := svm.SMO{Kernel: kernel, Tolerance: 1e-8}.Fit(t.Context(), &svm.Rows{Columns: columnsOf(rest), D: sides}, nu)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, i := range fold {
+				value := -plane.Gamma
+				for j, w := range plane.W {
+					value += w * kernel.Value(kernel.Argument(x[i], rest[j]))
+				}
+				if value*d[i] > 0 {
+					right++
+				}
+				loss += (value - d[i]) * (value - d[i])
+			}
+		}
+		if right > best {
+			best, bestNu, bestLoss = right, nu, loss/float64(len(x))
+		}
+	}
+	if got.Nu != bestNu || math.Abs(got.Correctness-float64(best)/float64(len(x))) > 1e-12 || math.Abs(got.Loss-bestLoss) > 1e-5*bestLoss {
+		t.Errorf("judged %+v, want ν %v, %d of %d right and a loss of %v", got, bestNu, best, len(x), bestLoss)
+	}
+	if best == len(x) {
+		t.Error("all rows are right, so that nothing is compared")
+	}
+}
+
+// columnsOf are rows by columns.
+func columnsOf(x [][]float64) (columns []gram.Column) {
+	for j := range x[0] {
+		column := make([]float64, len(x))
+		for i := range x {
+			column[i] = x[i][j]
+		}
+		columns = append(columns, gram.ColumnOf(column))
+	}
+	return columns
 }

@@ -37,6 +37,7 @@ type Problem struct {
 
 	Planes    incremental.Options // options of the planes that judge γ, except Standardise; Nu 0: ν is chosen, too
 	Objective tuning.Objective    // figure that γ is chosen by
+	Judge     Judge               // judges γ by planes of its own; nil: proximal planes do
 	// Gram regularises by u'K(Z, Z)u instead of ‖u‖²: see New. Coordinates that depend on others
 	// are then left out.
 	Gram    bool

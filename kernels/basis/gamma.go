@@ -33,10 +33,16 @@ const (
 	// percentage point.
 	gammaRows  = 4000
 	gammaFolds = 5
+	// judgedRows bounds them where a Judge has planes of its own.
+	judgedRows = 1000
 	// gammaPoints bounds the points that γ is judged with.
 	gammaPoints = 100
 	low, high   = -3, 6 // powers of four
 )
+
+// A Judge says how well planes without each of some folds classify its rows, with the best of some ν.
+// It leaves Trial.Gamma alone. Folds are lists of rows and may be empty.
+type Judge func(ctx context.Context, k kernels.Kernel, rows *incremental.Block, folds [][]int) (Trial, error)
 
 // Gamma is a Gaussian's γ and how it was chosen.
 type Gamma struct {
@@ -54,12 +60,12 @@ type Gamma struct {
 // far too wide where classes alternate several times within the median distance, as on a
 // checkerboard. So γ is searched on the first 4,000 rows in five folds. The candidates
 // are 4^i times the heuristic's γ, for i from −3 to 6, and then half and twice the best
-// of these. Every γ has the same points Z: up to 100 of these rows, evenly spaced in
-// their order. Equal rows count once. It is judged by proximal planes in the coordinates K(x, Z)
-// (Fung 2003,
-// 2.55), which cost one solve per fold, also where planes will be refined. A point may be
-// a row of the held-out fold; its class is not used. With Planes.Nu 0 each γ has the best
-// ν of tuning.GridOf.
+// of these. Every γ has the same points Z: up to 100 of these rows, evenly spaced in their order.
+// Equal rows count once. It is judged by proximal planes in the coordinates K(x, Z) (Fung 2003,
+// 2.55), which cost one solve per fold, also where planes will be refined. A point may be a row of
+// the held-out fold; its class is not used. With Planes.Nu 0 each γ has the best ν of
+// tuning.GridOf. A Judge, if there is one, takes the place of the proximal planes, on the first
+// 1,000 rows.
 //
 // The planes without a fold classify the fold's rows. The γ with the highest correctness
 // is chosen. Ties go to the least loss, and then to the narrower kernel. Correctness is
@@ -91,11 +97,15 @@ func (p *Problem) Gamma(ctx context.Context) (*Gamma, error) {
 // first returns the rows that γ is judged by, in the order of the Problem's rows, and their
 // folds.
 func (p *Problem) first(all *incremental.Block) (*incremental.Block, [][]int) {
+	most := gammaRows
+	if p.Judge != nil {
+		most = judgedRows
+	}
 	if p.Order == nil {
-		b := all.Slice(0, min(all.Rows(), gammaRows))
+		b := all.Slice(0, min(all.Rows(), most))
 		return b, deal(b)
 	}
-	order := p.Order[:min(len(p.Order), gammaRows)]
+	order := p.Order[:min(len(p.Order), most)]
 	folds := deal(all.Pick(order))
 	rows := slices.Sorted(slices.Values(order))
 	for _, fold := range folds {
@@ -128,6 +138,9 @@ func (s *search) choose(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if s.Judge != nil {
+		return s.search(ctx, median)
+	}
 	s.nus = []float64{s.Planes.Nu}
 	if s.Planes.Nu == 0 {
 		s.nus = tuning.GridOf(s.Planes)
@@ -144,6 +157,11 @@ func (s *search) choose(ctx context.Context) (float64, error) {
 			s.parts = append(s.parts, s.block.Pick(rows))
 		}
 	}
+	return s.search(ctx, median)
+}
+
+// search tries γ around the median heuristic's.
+func (s *search) search(ctx context.Context, median float64) (float64, error) {
 	for power := low; power <= high; power++ {
 		if err := s.try(ctx, math.Ldexp(median, 2*power)); err != nil {
 			return 0, err
@@ -186,6 +204,18 @@ func (s *search) try(ctx context.Context, gamma float64) error {
 	kernel, err := kernels.Gaussian(gamma)
 	if err != nil {
 		return err
+	}
+	if s.Judge != nil {
+		t, err := s.Judge(ctx, kernel, s.block, s.folds)
+		if s.Tried != nil {
+			s.Tried()
+		}
+		if err != nil {
+			return err
+		}
+		t.Gamma = gamma
+		s.trials = append(s.trials, t)
+		return nil
 	}
 	z, err := kernels.NewMap(kernel, len(s.block.Columns), s.z)
 	if err != nil {

@@ -342,3 +342,60 @@ func TestDependentCoordinates(t *testing.T) {
 		}
 	}
 }
+
+// A Judge takes the place of the proximal planes: γ is the one that it finds best, on at most a
+// thousand rows, each in one fold.
+func TestJudgeOfGamma(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 7))
+	b := &incremental.Block{Classes: []string{"a", "b"}}
+	x := make([]float64, 2*1500)
+	for i := range x {
+		x[i] = r.NormFloat64()
+	}
+	for i := range 1500 {
+		b.Codes = append(b.Codes, int32(i%2))
+	}
+	for j := range 2 {
+		b.Columns = append(b.Columns, gram.StridedColumn(x, j, 2, 1500))
+	}
+	median, err := kernels.MedianGamma(b.Slice(0, 1000).Columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []float64{4 * median, 32 * median} {
+		var asked []float64
+		p := &Problem{Rows: b, Judge: func(_ context.Context, k kernels.Kernel, rows *incremental.Block, folds [][]int) (Trial, error) {
+			seen := map[int]bool{}
+			for _, fold := range folds {
+				for _, row := range fold {
+					seen[row] = true
+				}
+			}
+			if rows.Rows() != 1000 || len(seen) != 1000 {
+				t.Fatalf("%d rows, %d of them in folds", rows.Rows(), len(seen))
+			}
+			gamma := -math.Log(k.Value(0x1p-10)) * 0x1p10
+			asked = append(asked, gamma)
+			return Trial{Nu: 3, Correctness: -math.Abs(math.Log(gamma / want))}, nil
+		}}
+		got, err := p.Gamma(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(got.Gamma/want-1) > 0.01 || len(got.Trials) != 12 || len(asked) != 12 {
+			t.Errorf("γ %v of %d trials, %d of them asked for, want %v", got.Gamma, len(got.Trials), len(asked), want)
+		}
+		for _, trial := range got.Trials {
+			if trial.Nu != 3 || !slices.ContainsFunc(asked, func(gamma float64) bool { return math.Abs(trial.Gamma/gamma-1) < 1e-6 }) {
+				t.Errorf("the trial %+v was not asked for", trial)
+			}
+		}
+	}
+	failed := errors.New("failed")
+	p := &Problem{Rows: b, Judge: func(context.Context, kernels.Kernel, *incremental.Block, [][]int) (Trial, error) {
+		return Trial{}, failed
+	}}
+	if _, err := p.Gamma(t.Context()); !errors.Is(err, failed) {
+		t.Errorf("the judge's error: %v", err)
+	}
+}

@@ -272,6 +272,30 @@ func TestWhyAStudyHasNoModel(t *testing.T) {
 	}
 }
 
+// After a restart there is no model until the first solve has ended, and that is no problem.
+func TestFirstSolveOfARestartIsNoProblem(t *testing.T) {
+	o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "message"}), false)
+	defer func() { o.store.Close() }()
+	o.deliver(0, []kafka.Record{after(1, 0), after(1, 1)}, 2)
+	o.saver.save()
+	o = o.crash(false)
+	problem := func() bool {
+		in := o.intake.Report()
+		return slices.ContainsFunc(o.conditions(&in), func(p httpapi.Problem) bool { return p.Kind == httpapi.ProblemModel })
+	}
+	if served := o.publisher.published.Load().served; served.Rows == 0 || served.Model != nil || problem() {
+		t.Errorf("%d rows before the first solve, a problem: %t", served.Rows, problem())
+	}
+	o.publisher.solve(time.Now())
+	if o.publisher.solving == nil || problem() {
+		t.Errorf("a solve is under way: %t, a problem: %t", o.publisher.solving != nil, problem())
+	}
+	o.publisher.solving.await()
+	if served := o.publisher.published.Load().served; served.Model == nil != problem() {
+		t.Errorf("after it: %s, a problem: %t", served.Problem, problem())
+	}
+}
+
 // Records that are gone before they are read are counted, and a problem until somebody has seen
 // it, also after a restart.
 func TestGapsAreTold(t *testing.T) {

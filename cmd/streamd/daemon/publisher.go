@@ -35,7 +35,8 @@ type publisher struct {
 	published  atomic.Pointer[publication]
 	changed    bool // since the last solve
 	solving    *job // the solve under way, or nil
-	solvedOnce bool // since the start
+	solvedOnce bool // a solve has begun since the start
+	answered   bool // a solve or a study has ended since the start
 	lastSolve  time.Time
 	copies     effort    // the loop's time for a solve
 	solves     effort    // the time of a solve
@@ -186,7 +187,7 @@ func (p *publisher) endSolve(next *model.Served, of *studyJob, in *live.Coordina
 
 // publish serves next, whose settings come from study by.
 func (p *publisher) publish(next *model.Served, by *studyJob) {
-	p.servedBy = by
+	p.servedBy, p.answered = by, true
 	last := p.published.Load()
 	if b := next.Basis; b != nil && !b.Stale && p.isStale(b) {
 		stale := *b

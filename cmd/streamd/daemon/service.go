@@ -374,7 +374,7 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 			Action: "retire them once more (tombstones that the log still has count again by themselves)",
 		})
 	}
-	if served.Model == nil && served.Rows > 0 && d.publisher.solvedOnce {
+	if served.Model == nil && served.Rows > 0 && d.publisher.answered {
 		add(httpapi.Problem{Kind: httpapi.ProblemModel, Text: "there are rows, and no model", Detail: served.Problem})
 	} else {
 		if y := d.publisher.study; y != nil && y.Failed != nil {

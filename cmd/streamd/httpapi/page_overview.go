@@ -207,11 +207,20 @@ func right(v *pageView, stream *model.Prequential, h *model.History) answerView 
 	a.State = ReplyGood
 	if baseline, ok := largestShare(of); ok {
 		a.Bar = &barView{100 * of.Correctness, 100 * baseline}
-		a.Notes = append(a.Notes, "always the largest class: "+percent(baseline))
+		largest := "always the largest class: " + percent(baseline)
 		if of.Correctness <= baseline && len(of.Classes) > 1 {
 			a.State = ReplyWarn
-			a.Notes[1] += ", no worse"
+			if of.Correctness < baseline {
+				largest += ", better"
+			} else {
+				largest += ", as good"
+			}
 		}
+		a.Notes = append(a.Notes, largest)
+	}
+	if problemOf(v.Status.Problems, ProblemDrift) != nil {
+		a.State = ReplyWarn
+		a.Notes = append(a.Notes, "errors have risen: see above")
 	}
 	a.Notes = append(a.Notes, "balanced "+percent(of.BalancedCorrectness))
 	a.Notes = append(a.Notes, before...)

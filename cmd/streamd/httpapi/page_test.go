@@ -381,7 +381,7 @@ func TestPageOfJudgements(t *testing.T) {
 		stream model.Prequential
 		want   string
 	}{
-		{f.prequential, "Is it right? 75.0 % of the last 20 new rows, 8 m always the largest class: 80.0 %, no worse balanced 75.0 %"},
+		{f.prequential, "Is it right? 75.0 % of the last 20 new rows, 8 m always the largest class: 80.0 %, better balanced 75.0 %"},
 		{model.Prequential{}, "Is it right? Not known yet no row has been judged since the start Is it"},
 		{model.Prequential{Drift: drift}, "Is it right? Not known yet no row has been judged since the start 80.0 % of 30 judged rows were right before it"},
 	} {
@@ -391,8 +391,22 @@ func TestPageOfJudgements(t *testing.T) {
 			t.Errorf("no %q in %s", c.want, text)
 		}
 	}
+	// A rise of the errors is no green tile, however many rows were right before it.
+	f.prequential = model.Prequential{Window: &model.Stretch{Answers: model.Answers{Correctness: 0.9, Weight: 100}}}
+	for _, risen := range []bool{false, true} {
+		f.status.Problems = nil
+		if risen {
+			f.status.Problems = []Problem{{Kind: ProblemDrift, Text: "83.3 % of the judged rows are wrong"}}
+		}
+		glance := sectionOf(f, viewOverview, "glance")
+		tile := glance[strings.Index(glance, "Is it right?")-200:][:600]
+		if strings.Contains(tile, "good") == risen || strings.Contains(textOf(glance), "errors have risen") != risen {
+			t.Errorf("risen: %t: %s", risen, tile)
+		}
+	}
+	f.status.Problems = nil
 	f.explain(2)
-	want := "Is it right? 63.3 % of held-out rows; no new row has been judged since the start always the largest class: 66.7 %, no worse balanced 47.5 %"
+	want := "Is it right? 63.3 % of held-out rows; no new row has been judged since the start always the largest class: 66.7 %, better balanced 47.5 %"
 	f.prequential = model.Prequential{}
 	if text := textOf(sectionOf(f, viewOverview, "glance")); !strings.Contains(text, want) {
 		t.Errorf("no %q in %s", want, text)
@@ -960,7 +974,7 @@ func TestNumber(t *testing.T) {
 // A number stays beside its unit.
 func TestTight(t *testing.T) {
 	for text, want := range map[string]string{
-		"80.0 %, no worse": "80.0~%, no worse", "59 min ago": "59~min ago", "3 seconds": "3 seconds", "2 d": "2~d", "7 hams, 5 MiB": "7 hams, 5~MiB",
+		"80.0 %, better": "80.0~%, better", "59 min ago": "59~min ago", "3 seconds": "3 seconds", "2 d": "2~d", "7 hams, 5 MiB": "7 hams, 5~MiB",
 	} {
 		if got := strings.ReplaceAll(tight(text), "\u00a0", "~"); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

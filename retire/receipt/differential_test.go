@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os/exec"
 	"slices"
@@ -202,6 +203,46 @@ func TestVerifierAgrees(t *testing.T) {
 	}
 	for _, block := range []string{"orders/0/2", "orders/0/3", "orders/0/2=", "orders/0/9"} {
 		add("block "+block, m.proof(t, 2), func(c *judged) { c.Blocks = []string{block} })
+	}
+	// A block that had not come by then, by the offsets of the leaf, was not live either.
+	for _, c := range []struct {
+		offsets []Next
+		kind    Kind
+		good    bool
+	}{
+		{[]Next{{0, 3}}, Retired, true}, {[]Next{{0, 2}}, Retired, false}, {[]Next{{0, 0}, {1, 9}}, Retired, false}, {nil, Retired, false},
+		{[]Next{{1, 9}}, Retired, false}, {slices.Repeat([]Next{{1, 9}}, MaxOffsets), Retired, true}, {nil, Deleted, false}, {nil, Lost, true},
+	} {
+		for i := range c.offsets[min(len(c.offsets), 2):] {
+			c.offsets[2+i].Partition = uint32(3 + i)
+		}
+		if len(c.offsets) > 2 {
+			c.offsets[1].Partition = 2
+		}
+		l := *leaves[2]
+		l.Offsets, l.Kind = c.offsets, c.kind
+		text := l.AppendBinary(nil)
+		_, at, err := decodeLeaf(text, (*Leaf).hashes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proof := forged(t, k, &l, text[:at], text[at+len(l.hashes())*len(Hash{}):], m.records[2].Change)
+		name := fmt.Sprintf("block by %d offsets, %v, %v", len(c.offsets), c.offsets[:min(len(c.offsets), 2)], c.kind)
+		add(name, proof, func(of *judged) { of.Blocks = []string{"orders/0/2"} })
+		if err := cases[len(cases)-1].judge(); (err == nil) != c.good {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// No log has more leaves than its proofs have powers of two for.
+	for size, good := range map[int64]bool{1 << 62: true, 1<<62 + 1: false, math.MaxInt64: false} {
+		checkpoint, err := k.Sign(size, tlog.Hash{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenCheckpoint(checkpoint, k.Public()); (err == nil) != good {
+			t.Errorf("a log of %d leaves: %v", size, err)
+		}
+		add(fmt.Sprint("leaves ", size), append(bytes.TrimSuffix(retired, m.checkpoint), checkpoint...), nil)
 	}
 	hash := strings.Split(string(public), "+")[1]
 	for _, key := range []string{

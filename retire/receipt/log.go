@@ -238,6 +238,10 @@ func CheckHead(signed []byte, size int64, root tlog.Hash) error {
 	return err
 }
 
+// mostLeaves is the most leaves of a log. Of more, powers of two are no int64, and package tlog
+// looks for the one below without an end.
+const mostLeaves = 1 << 62
+
 // readCheckpoint reads the text of a checkpoint.
 func readCheckpoint(text string) (c *Checkpoint, err error) {
 	lines := strings.Split(text, "\n")
@@ -245,7 +249,10 @@ func readCheckpoint(text string) (c *Checkpoint, err error) {
 		return nil, errors.New("it does not have four lines")
 	}
 	c = &Checkpoint{Origin: lines[0]}
-	if c.Size, err = naturalOf(lines[1]); err != nil {
+	if c.Size, err = naturalOf(lines[1]); err == nil && c.Size > mostLeaves {
+		err = fmt.Errorf("%d leaves are more than a log can have", c.Size)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("its size: %w", err)
 	}
 	if c.Root, err = parseHash(lines[2]); err != nil {
@@ -505,11 +512,36 @@ func (l *Leaf) checkItems(list []byte) (items []Item, err error) {
 	return items, nil
 }
 
+// hadRead reports whether the daemon had read the first record of a block, whose id is its position,
+// by the offsets of the leaf. Blocks that were lost with their topic may lie behind them.
+func (l *Leaf) hadRead(id string) bool {
+	parts := strings.Split(id, "/")
+	if len(parts) != 3 {
+		return false
+	}
+	offset, err := strconv.ParseInt(parts[2], 10, 64)
+	if err != nil || strconv.FormatInt(offset, 10) != parts[2] {
+		return false
+	}
+	if l.Kind == Lost {
+		return true
+	}
+	for _, read := range l.Offsets {
+		if strconv.FormatUint(uint64(read.Partition), 10) == parts[1] {
+			return offset < read.Offset
+		}
+	}
+	return len(l.Offsets) == MaxOffsets // further ones were cut off
+}
+
 // Named returns the key of the item of a block, if the receipt is about it. proof is what who asked
 // for the retirement was given (ItemKeyOf).
 func (r *Receipt) Named(id string, proof []byte) (key Hash, err error) {
 	if key, err = ItemKeyOf(r.Checkpoint.VRF, id, proof); err != nil {
 		return key, fmt.Errorf("block %s: %w", id, err)
+	}
+	if !Keyed(id) && !r.Leaf.hadRead(id) {
+		return key, fmt.Errorf("it says that block %s was live, and that the daemon had not read so far", id)
 	}
 	for i := range r.Items {
 		if r.Items[i].Key == key {

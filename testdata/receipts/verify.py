@@ -111,8 +111,10 @@ def vrf_verify(public, alpha, proof):  # sections 5.2, 5.3 and 5.4.5
     return vrf_hash(3, point_write(point_times(8, gamma)))
 
 
-def item_key(public, block):
+def item_key(public, block, read, rest):
     if not block.startswith("key:"):
+        _, partition, offset = block.split("/")
+        need(str(int(offset)) == offset and int(offset) < read.get(partition, rest), f"{block} had not come by then")
         return sha256(b"streamd receipts position\n", block.encode())
     block, _, proof = block.rpartition("=")
     need(proof == proof.lower() and proof.isalnum(), "a proof is hex in small letters")
@@ -143,10 +145,9 @@ def open_checkpoint(signed, public, witnesses):
             need(times[name] < 2**63, "a time beyond all")
         ed25519_verify(key[1:], message.encode(), signature)
     origin, size, root, vrf = text.split("\n")
-    good = str(int(size)) == size and int(size) < 2**63 and vrf.startswith("vrf ")
+    good = str(int(size)) == size and int(size) <= 2**62 and vrf.startswith("vrf ")
     need(good and origin == public.split("+")[0], "the checkpoint is one of another log")
-    vrf = unbase64(vrf[4:], 32)
-    bound = base64.b32encode(sha256(b"streamd receipts vrf\n", vrf)[:15]).decode().lower()
+    bound = base64.b32encode(sha256(b"streamd receipts vrf\n", vrf := unbase64(vrf[4:], 32))[:15]).decode().lower()
     need(origin.endswith("/" + bound), "the name of the log is bound to another key of the items")
     return int(size), unbase64(root, 32), vrf, times
 
@@ -223,8 +224,7 @@ def read_leaf(raw, proof):
     leaf["scope"] = {place: STATUS[status] for place, status in zip(PLACES, r.take(len(PLACES)))}
     partial = [place for place, status in leaf["scope"].items() if status == "partial"]
     need(partial == ["sample"] * (leaf["lacking"] > 0), "another place than the sample is partial, or by no block")
-    texts = [r.take(r.varint()) for _ in range(3)]
-    need(max(map(len, texts)) <= 1024, "a text is too long")
+    need(max(map(len, texts := [r.take(r.varint()) for _ in range(3)])) <= 1024, "a text is too long")
     leaf.update(zip(["principal", "build", "topic"], map(bytes.decode, texts)))
     leaf["offsets"] = [(r.varint(), r.varint()) for _ in range(r.varint())]
     partitions = [-1, *(partition for partition, _ in leaf["offsets"]), 2**31]
@@ -307,8 +307,7 @@ def verify(proof, public, blocks=(), witnesses=()):
     head, blank, checkpoint = proof.partition("\n\n")
     lines = head.split("\n")
     need(blank and len(lines) >= 3 and lines[0] == "c2sp.org/tlog-proof@v1", "not a proof")
-    index = int(lines[2][6:])
-    need(lines[1].startswith("extra ") and lines[2] == f"index {index}", "not the proof of a receipt")
+    need(lines[1][:6] == "extra " and lines[2] == f"index {(index := int(lines[2][6:]))}", "no proof of a receipt")
     size, root, vrf, times = open_checkpoint(checkpoint, public, witnesses)
     extra = Reader(unbase64(lines[1][6:]))
     raw = extra.take(extra.varint())
@@ -316,8 +315,10 @@ def verify(proof, public, blocks=(), witnesses=()):
     need((leaf["kind"] == "begun") == (index == 0), "the first leaf, and no other, begins a log")
     need(leaf.get("vrf", vrf.hex()) == vrf.hex(), "the first leaf names another key of the items")
     check_inclusion(whole, index, size, [unbase64(line, 32) for line in lines[3:]], root)
+    read = {str(partition): offset for partition, offset in leaf["offsets"] if leaf["kind"] != "lost"}
+    rest = 2**63 if leaf["kind"] == "lost" or len(read) == 4096 else 0
     for block in blocks:
-        need(item_key(vrf, block) in keys, f"it is not about block {block}")
+        need(item_key(vrf, block, read, rest) in keys, f"it is not about block {block}")
     return {"index": index, "size": size, "cosigned": times, **leaf}
 
 

@@ -40,8 +40,8 @@ const (
 	low, high   = -3, 6 // powers of four
 )
 
-// A Judge says how well planes without each of some folds classify its rows, with the best of some ν.
-// It leaves Trial.Gamma alone. Folds are lists of rows and may be empty.
+// A Judge says how well planes without each of some folds classify its rows, with the best of some
+// ν. It leaves Trial.Gamma alone. Folds are lists of rows and may be empty.
 type Judge func(ctx context.Context, k kernels.Kernel, rows *incremental.Block, folds [][]int) (Trial, error)
 
 // Gamma is a Gaussian's γ and how it was chosen.

@@ -297,8 +297,8 @@ func (f *fit) reduce(ctx context.Context, c *kernelFlags, kernel kernels.Kernel,
 	return basis.New(m, p.Gram), stages, nil
 }
 
-// searchGamma chooses the γ of a Gaussian. Where ν is to be chosen, too, each γ has its own. judge is
-// nil for proximal planes.
+// searchGamma chooses the γ of a Gaussian. Where ν is to be chosen, too, each γ has its own. judge
+// is nil for proximal planes.
 func (f *fit) searchGamma(ctx context.Context, c *kernelFlags, tuned bool, judge basis.Judge, r *basisReport) (k kernels.Kernel, err error) {
 	p, err := f.problem(c, none)
 	if err != nil {

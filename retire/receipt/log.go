@@ -512,8 +512,8 @@ func (l *Leaf) checkItems(list []byte) (items []Item, err error) {
 	return items, nil
 }
 
-// hadRead reports whether the daemon had read the first record of a block, whose id is its position,
-// by the offsets of the leaf. Blocks that were lost with their topic may lie behind them.
+// hadRead reports whether the daemon had read the first record of a block, whose id is its
+// position, by the offsets of the leaf. Blocks that were lost with their topic may lie behind them.
 func (l *Leaf) hadRead(id string) bool {
 	parts := strings.Split(id, "/")
 	if len(parts) != 3 {

@@ -335,8 +335,8 @@ func (a *answered) add(rows *incremental.Block, row int, fit *svm.Fit, at int) {
 	}
 }
 
-// shares are the share of the rows that were right, and the mean of the classes' shares. ok is false
-// where no row weighs anything.
+// shares are the share of the rows that were right, and the mean of the classes' shares. ok is
+// false where no row weighs anything.
 func (a *answered) shares() (correctness, balanced float64, ok bool) {
 	var rights, weights, recalls, seen float64
 	for class, w := range a.weight {

@@ -697,6 +697,8 @@ func jsonNumber(b []byte, i int) (x float64, end int, reason string) {
 	}
 	x, end, ok = looseNumber(b, i)
 	switch {
+	case bytes.HasPrefix(b[i:], []byte("null")):
+		return 0, i, isNull
 	case !ok || !isJSONNumber(b[i:end]):
 		return 0, i, "want a number, but there is " + jsonKind(b, i)
 	case math.IsInf(x, 0):

@@ -53,6 +53,7 @@ func TestArrayRowsRefused(t *testing.T) {
 		`[[]]`:                             "row 0: line 1: there are 0 features in the row, want 2",
 		`[[1,2],[1,"red"]]`:                `row 1: line 1: column "b": "red" is not a number: send one, or ignore the column`,
 		`[[1,2],[1,[2]]]`:                  `row 1: line 1: column "b": want a number, but there is an array`,
+		`[[1,2],[1,null]]`:                 `row 1: line 1: column "b": the value is null: send one, or say what missing values count as`,
 		`[[1,2],{"a":1,"b":2}]`:            `row 1: line 1: column "a": a field beside a list of features`,
 		`[{"a":1,"b":2},[1,2]]`:            `row 1: line 1: column "features": a list of features where other rows or fields have named ones`,
 		`[[1,2]`:                           "row 0: line 1: the row is not followed by a comma or the end of the array",

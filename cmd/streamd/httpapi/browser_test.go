@@ -821,3 +821,19 @@ func TestSwitchesInBrowser(t *testing.T) {
 		t.Errorf("the legend says nothing: %s", got)
 	}
 }
+
+// A chart without any value keeps the server's words.
+func TestChartWithoutValuesInBrowser(t *testing.T) {
+	f := newFake()
+	f.past = lagging(5)
+	server := httptest.NewServer(newServer(f))
+	defer server.Close()
+	w := openTab(t, browser(t), screen{phone, false})
+	w.open(server.URL + "/?view=past")
+	w.untilShown("#history .u-legend")
+	text := w.text("#history")
+	if strings.Contains(text, "–") || !strings.Contains(text, "Nothing was measured") {
+		t.Errorf("the charts say %s", text)
+	}
+	w.picture("charts")
+}

@@ -96,6 +96,9 @@ func clocks(low, high float64) (some []gonum.Tick) {
 		}
 	}
 	room := (high - low) / 30
+	if step < 60 {
+		room = (high - low) / 16 // its text has seconds
+	}
 	for at := int64(math.Ceil((low+room)/float64(step))) * step; float64(at) <= high-room; at += step {
 		t := time.Unix(at, 0).UTC()
 		label := t.Format("15:04")

@@ -80,10 +80,14 @@ function alone(u, series) {
 
 const values = (figure) => [course.times, ...figure.series.map(([, , of]) => of(course))];
 
+// measured are the places whose figures have a value. The others keep the server's words.
+const measured = () => [...section.querySelectorAll("figure[data-course]")].filter((box) =>
+  figures[box.dataset.course].series.some(([, , of]) => of(course).some((y) => y !== null)));
+
 function build() {
   for (const { plot } of plots) plot.destroy();
   plots = [];
-  for (const box of section.querySelectorAll("figure[data-course]")) {
+  for (const box of measured()) {
     const figure = figures[box.dataset.course];
     box.querySelector("svg.course, .empty")?.remove();
     const plot = new uPlot(options(figure, box.clientWidth), values(figure), box);
@@ -93,7 +97,7 @@ function build() {
 
 function draw() {
   if (course.times.length === 0) return;
-  if (plots.length === 0) build();
+  if (plots.length !== measured().length) build();
   else for (const { plot, figure } of plots) plot.setData(values(figure));
 }
 

@@ -150,6 +150,53 @@ func TestAlertRules(t *testing.T) {
 	promtool(t, "test", "rules", deployed+"alerts.test.yaml")
 }
 
+// Each kind of problem that needs somebody raises one alert for as long as it is open, whether or
+// not anything else is measured. A hint raises none.
+func TestEachProblemRaisesAnAlert(t *testing.T) {
+	var series, wants string
+	rules := regexp.MustCompile(`streamd_problems\{([^}]*)\} > 0`).FindAllStringSubmatch(string(readDeployed(t, "alerts.yaml")), -1)
+	matcher := regexp.MustCompile(`(\w+)(=~|!~|!=|=)"([^"]*)"`)
+	for _, k := range problemKinds {
+		reads := 0
+		for _, rule := range rules {
+			all := true
+			for _, m := range matcher.FindAllStringSubmatch(rule[1], -1) {
+				value := map[string]string{"kind": string(k.kind), "level": string(k.level)}[m[1]]
+				pattern := m[3]
+				if !strings.HasSuffix(m[2], "~") {
+					pattern = regexp.QuoteMeta(pattern)
+				}
+				all = all && regexp.MustCompile("^(?:"+pattern+")$").MatchString(value) == !strings.HasPrefix(m[2], "!")
+			}
+			if all {
+				reads++
+			}
+		}
+		want := 1
+		if k.level == LevelHint {
+			want = 0
+		}
+		if reads != want {
+			t.Errorf("%d rules read streamd_problems of the %s %s, want %d", reads, k.level, k.kind, want)
+		}
+		series += fmt.Sprintf("      - {series: 'streamd_problems{job=\"streamd\",instance=\"a\",kind=%q,level=%q}', values: '1x180'}\n", k.kind, k.level)
+		if want > 0 {
+			wants += fmt.Sprintf("          - {labels: '{kind=%q}', value: 1}\n", k.kind)
+		}
+	}
+	rulesFile, err := filepath.Abs(deployed + "alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kinds.yaml")
+	text := fmt.Sprintf("rule_files: [%q]\nevaluation_interval: 1m\ntests:\n  - interval: 1m\n    input_series:\n%s    promql_expr_test:\n"+
+		"      - expr: count by (kind) (ALERTS{alertstate=\"firing\"})\n        eval_time: 3h\n        exp_samples:\n%s", rulesFile, series, wants)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "test", "rules", file)
+}
+
 // The board's panels name existing series, and none overlaps another.
 func TestGrafanaBoard(t *testing.T) {
 	var board struct {

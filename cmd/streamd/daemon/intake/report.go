@@ -169,7 +169,7 @@ const (
 	recentTime   = 15 * time.Minute
 	momentEvery  = time.Minute
 	mostReason   = 300 // bytes
-	mostRefused  = 200 // of so many recent records one refused one is no problem yet; alerts.yaml has the same share
+	mostRefused  = 200 // of so many recent records one refused one is no problem yet; alerts.yaml names the share
 )
 
 // Many reports whether a stream has a problem: nothing but refused records has come for a

@@ -54,9 +54,6 @@ func (t *table) status(a *httpapi.StatusAnswer) {
 	for _, r := range a.Answers {
 		t.row(r.Question, r.Text, strings.Join(r.Notes, "; "))
 	}
-	if a.NotReady != "" {
-		t.row("not ready", "", a.NotReady)
-	}
 	for _, p := range a.Problems {
 		t.row(string(p.Level), string(p.Kind), p.String())
 	}

@@ -126,6 +126,10 @@ type Error struct {
 	Memory bool // the payload may be fine where Limits.Numbers is larger
 }
 
+// UnknownFeature reports whether the payload has a column that is none of the features, where such
+// columns are not ignored.
+func (e *Error) UnknownFeature() bool { return strings.HasPrefix(e.Reason, unknownFeature) }
+
 func (e *Error) Error() string {
 	var s strings.Builder
 	if e.Format != 0 {

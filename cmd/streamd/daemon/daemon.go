@@ -200,10 +200,11 @@ type Daemon struct {
 
 // statusBoard is the status that the loop has published.
 type statusBoard struct {
-	mu          sync.Mutex
-	status      httpapi.Status
-	offsets     map[int]int64 // the next offset of each partition; replaced, never changed
-	hasCaughtUp atomic.Bool   // at most http.ready_lag records were left to read at some time
+	mu            sync.Mutex
+	status        httpapi.Status
+	offsets       map[int]int64 // the next offset of each partition; replaced, never changed
+	notReadySince time.Time     // zero: it is ready
+	hasCaughtUp   atomic.Bool   // at most http.ready_lag records were left to read at some time
 }
 
 // New opens the snapshot, restores the state and begins to listen. Run must be called

@@ -77,8 +77,7 @@ func (f *filling) condition() *httpapi.Problem {
 	}
 	return &httpapi.Problem{
 		Kind: httpapi.ProblemSample, Subject: "sample", Count: int64(lacking),
-		Text:   fmt.Sprintf("the row sample lacks rows of %d live blocks, and the log does not return all of them unchanged: ν, calibration, the rule of labels, quality and refined planes are of the other rows, so a daemon that never saw the retired blocks may choose others", lacking),
-		Action: "retire the blocks that the log no longer has, or produce them again",
+		Text: fmt.Sprintf("the row sample lacks rows of %d live blocks, and the log does not return all of them unchanged: ν, calibration, the rule of labels, quality and refined planes are of the other rows, so a daemon that never saw the retired blocks may choose others", lacking),
 	}
 }
 

@@ -121,8 +121,7 @@ func (j *jobs) fails(t task, reason any, stack []byte) {
 		Stringer("again_in", rest).Msg("work beside the loop has failed because of a bug; it is tried again")
 	j.problems.Raise(httpapi.Problem{
 		Kind: httpapi.ProblemJob, Subject: string(t), Count: 1,
-		Text:   fmt.Sprintf("the job %s has failed because of a bug, and is tried again; what it made before stays", t),
-		Action: "report it with the stack in the log",
+		Text: fmt.Sprintf("the job %s has failed because of a bug, and is tried again; what it made before stays", t),
 	}, nil)
 }
 

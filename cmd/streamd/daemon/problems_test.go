@@ -152,6 +152,11 @@ func TestEverythingIsRefused(t *testing.T) {
 		!strings.HasPrefix(p.String(), "the last 300 records since "+p.Since.UTC().Format("15:04")+" UTC were refused: ") || !strings.Contains(p.Detail, "campaign") {
 		t.Fatalf("%+v", p)
 	}
+	for _, want := range []string{"format.ignore", "format.features", "streamd letters list"} {
+		if !strings.Contains(p.Action, want) {
+			t.Errorf("%q does not name %s", p.Action, want)
+		}
+	}
 	if status, page := d.ask(http.MethodGet, "/"); status != http.StatusOK || !strings.Contains(page, `class="pill warn"`) || !strings.Contains(page, strings.TrimPrefix(p.Text, "t")) {
 		t.Errorf("the page says nothing of it: %s", page)
 	}
@@ -206,7 +211,9 @@ func TestEverythingIsRefused(t *testing.T) {
 // has come.
 func TestAFewAreRefused(t *testing.T) {
 	name := topic(t, 1)
-	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"format.features": "a,b", "format.unknown": "reject"})
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{
+		"format.features": "a,b", "format.unknown": "reject", "dead_letters.policy": "skip",
+	})
 	good, bad := classRows(1, "ham", ""), classRows(1, "ham", `,"campaign":1`)
 	mixed := func(goods, bads int) {
 		want := d.Status().Records.Read + int64(goods+bads)
@@ -220,6 +227,11 @@ func TestAFewAreRefused(t *testing.T) {
 	mixed(900, 40)
 	if p := d.find(httpapi.ProblemRefused); p == nil || p.Text != "41 of the last 1940 records were refused" {
 		t.Errorf("one in fifty: %+v", p)
+	}
+	produce(t, name, slices.Repeat([]message{{value: []byte("bad")}}, 12)...)
+	d.until("the last cannot be decoded", func() bool { return d.Status().Records.Read == 1952 })
+	if p := d.find(httpapi.ProblemRefused); p == nil || !strings.Contains(p.Action, "settings of format") || strings.Contains(p.Action, "format.ignore") || !strings.Contains(p.Action, "skipped") {
+		t.Errorf("what cannot be decoded: %+v", p)
 	}
 	d.stop()
 }

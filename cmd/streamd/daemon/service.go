@@ -142,6 +142,14 @@ func (d *Daemon) Status() httpapi.Status {
 	s.Problems = d.problems.Present()
 	s.Receipts = d.witnessing.receipts()
 	s.NotReady = strings.Join(d.notReady(&s), "; ")
+	d.board.mu.Lock()
+	if s.NotReady == "" {
+		d.board.notReadySince = time.Time{}
+	} else if d.board.notReadySince.IsZero() {
+		d.board.notReadySince = time.Now()
+	}
+	s.NotReadySince = d.board.notReadySince
+	d.board.mu.Unlock()
 	return s
 }
 
@@ -342,7 +350,7 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 	served := d.publisher.published.Load().served
 	if newest, ok := d.live.Newest(); ok {
 		p := httpapi.Problem{
-			Kind: httpapi.ProblemTime, Action: "retire it if its time is wrong",
+			Kind:   httpapi.ProblemTime,
 			Detail: fmt.Sprintf("the newest live block, of %s, is %s", retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID),
 		}
 		if in.TooOld >= manyTooOld {
@@ -357,11 +365,10 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 		}
 	}
 	if r := &in.Latest; r.Many(time.Now()) {
-		p := httpapi.Problem{Kind: httpapi.ProblemRefused, Since: r.Since, Last: r.Last, Count: r.InARow, Text: r.String(), Detail: r.Reason}
-		if d.cfg.DeadLetters.Policy == config.DeadLettersQueue {
-			p.Action = "streamd letters list shows them"
-		}
-		add(p)
+		add(httpapi.Problem{
+			Kind: httpapi.ProblemRefused, Since: r.Since, Last: r.Last, Count: r.InARow, Text: r.String(), Detail: r.Reason,
+			Action: r.Action(d.cfg.DeadLetters),
+		})
 	} else if r.Good {
 		d.problems.Resolve(httpapi.ProblemRefused, "") // of before a restart
 	}
@@ -369,10 +376,7 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 		add(httpapi.Problem{Kind: httpapi.ProblemCompaction, Text: "the snapshot cannot be compacted, so retired blocks can still be read from the file: " + err.Error()})
 	}
 	if n := d.saver.missed; n > 0 {
-		add(httpapi.Problem{
-			Kind: httpapi.ProblemRetired, Count: n, Text: missedRetirements,
-			Action: "retire them once more (tombstones that the log still has count again by themselves)",
-		})
+		add(httpapi.Problem{Kind: httpapi.ProblemRetired, Count: n, Text: missedRetirements})
 	}
 	if served.Model == nil && served.Rows > 0 && d.publisher.answered {
 		add(httpapi.Problem{Kind: httpapi.ProblemModel, Text: "there are rows, and no model", Detail: served.Problem})
@@ -396,7 +400,8 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 	if n := len(d.filling.unread); n > 0 && d.rebuilding.mustGo() && d.rebuilding.reducing == nil && d.live.Next() == nil && d.filling.reading == nil {
 		add(httpapi.Problem{
 			Kind: httpapi.ProblemBasis, Subject: "sample", Count: int64(n),
-			Text: fmt.Sprintf("the basis in use was chosen from blocks that have been retired since, and no other can be chosen: the row sample lacks rows of %d blocks that the log does not return unchanged", n),
+			Text:   fmt.Sprintf("the basis in use was chosen from blocks that have been retired since, and no other can be chosen: the row sample lacks rows of %d blocks that the log does not return unchanged", n),
+			Action: "retire the blocks that the log no longer has, or produce them again",
 		})
 	}
 	if p := d.filling.condition(); p != nil {
@@ -405,8 +410,7 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 	if r := served.Refinement; r != nil && r.Source == string(config.RowsLog) && !r.Complete {
 		add(httpapi.Problem{
 			Kind: httpapi.ProblemSample, Subject: "refinement",
-			Text:   "the planes are refined without rows of live blocks that the log does not return unchanged, so a daemon that never saw the retired blocks may serve others",
-			Action: "retire the blocks that the log no longer has, or produce them again",
+			Text: "the planes are refined without rows of live blocks that the log does not return unchanged, so a daemon that never saw the retired blocks may serve others",
 		})
 	}
 	if e := d.live.Next(); e != nil && e.Waits() {

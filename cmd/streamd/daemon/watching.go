@@ -322,7 +322,6 @@ func (w *watching) raise(a model.Alarm) {
 		line = w.log.Warn()
 		if w.problems.Raise(httpapi.Problem{
 			Kind: httpapi.ProblemDrift, Subject: string(a.Detector), Last: a.Time, Count: 1, Text: "the stream has changed: " + text,
-			Action: "GET /v1/prequential says which classes are confused; POST /v1/retire with a time retires what is older",
 		}, nil) {
 			line = nil // it has been logged
 		}

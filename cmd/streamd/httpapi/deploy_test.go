@@ -197,6 +197,38 @@ func TestEachProblemRaisesAnAlert(t *testing.T) {
 	promtool(t, "test", "rules", file)
 }
 
+// Each kind says what to do. A daemon that is not ready lists that as a problem, wherever problems
+// are listed or counted.
+func TestEachKindSaysWhatToDo(t *testing.T) {
+	for i, k := range problemKinds {
+		if k.action == "" || k.kind.rank() != i {
+			t.Errorf("%s, at %d: %q", k.kind, k.kind.rank(), k.action)
+		}
+	}
+	f := newFake()
+	f.status.NotReady, f.status.NotReadySince = "there is no model", testTime
+	f.status.Problems = []Problem{{Kind: ProblemModel, Since: testTime, Text: "there are rows, and no model", Action: "label them"}}
+	server := newServer(f)
+	var a StatusAnswer
+	if err := json.Unmarshal(do(server, "GET", "/v1/status", "").Body.Bytes(), &a); err != nil {
+		t.Fatal(err)
+	}
+	if needs := a.Answers[len(a.Answers)-1]; needs.Text != "2 problems" || len(a.Problems) != 2 {
+		t.Errorf("%+v, of %+v", needs, a.Problems)
+	} else if p := a.Problems[0]; p.Kind != ProblemReady || p.Level != LevelFailure || !p.Since.Equal(testTime) || p.Text != "not ready: there is no model" || p.Action == "" {
+		t.Errorf("%+v", p)
+	}
+	if page := do(server, "GET", "/", "").Body.String(); strings.Count(page, "What to do:") != 2 {
+		t.Errorf("the page does not say twice what to do: %s", page)
+	}
+	metrics := do(server, "GET", "/metrics", "").Body.String()
+	for _, kind := range []ProblemKind{ProblemReady, ProblemModel} {
+		if line := fmt.Sprintf("\nstreamd_problems{kind=%q,level=\"failure\"} 1\n", kind); !strings.Contains(metrics, line) {
+			t.Errorf("the metrics lack %s", line)
+		}
+	}
+}
+
 // The board's panels name existing series, and none overlaps another.
 func TestGrafanaBoard(t *testing.T) {
 	var board struct {

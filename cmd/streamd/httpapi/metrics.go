@@ -188,7 +188,7 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(buildInfo, 1, s.Version)
 	gauge(ready, oneIf(s.NotReady == ""))
 	present := map[ProblemKind]int{}
-	for _, p := range s.Problems {
+	for _, p := range s.listed() {
 		present[p.Kind]++
 	}
 	for _, k := range problemKinds {

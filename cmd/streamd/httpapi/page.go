@@ -318,12 +318,9 @@ type problemView struct {
 	When   string
 }
 
-// newProblemViews lists why the daemon is not ready, and its problems.
+// newProblemViews lists the problems, and why the daemon is not ready.
 func newProblemViews(s *Status) (all []problemView) {
-	if s.NotReady != "" {
-		all = append(all, problemView{Key: "ready", Class: "bad", Text: "Not ready: " + s.NotReady})
-	}
-	for _, p := range s.Problems {
+	for _, p := range s.listed() {
 		v := problemView{Key: string(p.Kind) + " " + p.Subject, Class: "warn", Text: p.Text, Detail: p.Detail, Action: p.Action}
 		switch p.Level() {
 		case LevelFailure:

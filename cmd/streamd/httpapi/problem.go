@@ -15,6 +15,7 @@ type ProblemKind string
 
 // The kinds of problems.
 const (
+	ProblemReady      ProblemKind = "ready"
 	ProblemStopping   ProblemKind = "stopping"
 	ProblemSave       ProblemKind = "save"
 	ProblemGroup      ProblemKind = "group"
@@ -37,31 +38,54 @@ const (
 	ProblemSettings   ProblemKind = "settings"
 )
 
-// problemKinds are all kinds, the gravest first.
+// problemKinds are all kinds, the gravest first, each with what to do where nothing more is known.
 var problemKinds = []struct {
-	kind  ProblemKind
-	level Level
+	kind   ProblemKind
+	level  Level
+	action string
 }{
-	{ProblemStopping, LevelFailure},   // the daemon stops because of an error
-	{ProblemSave, LevelFailure},       // the state cannot be saved
-	{ProblemGroup, LevelFailure},      // out of the consumer group, so nothing is read
-	{ProblemControl, LevelFailure},    // the control topic cannot be read, or lacks records
-	{ProblemModel, LevelFailure},      // there are rows, and no model
-	{ProblemRetired, LevelFailure},    // the snapshot lacks retirements
-	{ProblemRefused, LevelWarning},    // records are refused
-	{ProblemGap, LevelWarning},        // records were gone from the log before they were read
-	{ProblemDrift, LevelWarning},      // the stream has changed for the worse
-	{ProblemJob, LevelWarning},        // work beside the loop fails
-	{ProblemSample, LevelWarning},     // the row sample lacks rows of live blocks
-	{ProblemTime, LevelWarning},       // event times that make blocks too old
-	{ProblemWithdrawn, LevelWarning},  // records of the control topic that have no effect
-	{ProblemRefinement, LevelWarning}, // the planes are not refined
-	{ProblemQuality, LevelWarning},    // classes that are never or seldom found
-	{ProblemBasis, LevelWarning},      // a basis cannot be chosen, or waits
-	{ProblemFeatures, LevelWarning},   // the features change
-	{ProblemCompaction, LevelWarning}, // retired blocks can still be read from the file
-	{ProblemWitness, LevelWarning},    // a witness does not cosign
-	{ProblemSettings, LevelHint},      // other settings classify held-out blocks better
+	// the daemon is not ready
+	{ProblemReady, LevelFailure, "wait while it starts or reads; other reasons have their own entry in this list, or need another setting"},
+	// the daemon stops because of an error
+	{ProblemStopping, LevelFailure, "remove the cause; the next start goes on from the last save"},
+	// the state cannot be saved
+	{ProblemSave, LevelFailure, "make room where snapshot.file lies, and see that the daemon may write there"},
+	// out of the consumer group, so nothing is read
+	{ProblemGroup, LevelFailure, "see that the brokers can be reached and let the daemon in; it joins again by itself"},
+	// the control topic cannot be read, or lacks records
+	{ProblemControl, LevelFailure, "see that the brokers return the topic; it is tried again by itself"},
+	// there are rows, and no model
+	{ProblemModel, LevelFailure, "give it labelled rows of two classes or more; GET /v1/model says what they lack"},
+	// the snapshot lacks retirements
+	{ProblemRetired, LevelFailure, "retire them once more (tombstones that the log still has count again by themselves)"},
+	// records are refused
+	{ProblemRefused, LevelWarning, "remove the reason, and produce the records again that are wanted"},
+	// records were gone from the log before they were read
+	{ProblemGap, LevelWarning, "produce the records again that the model should have, and let the topic keep them longer; POST /v1/status/seen ends this"},
+	// the stream has changed for the worse
+	{ProblemDrift, LevelWarning, "GET /v1/prequential says which classes are confused; POST /v1/retire with a time retires what is older"},
+	// work beside the loop fails
+	{ProblemJob, LevelWarning, "report it with the stack in the log"},
+	// the row sample lacks rows of live blocks
+	{ProblemSample, LevelWarning, "retire the blocks that the log no longer has, or produce them again"},
+	// event times that make blocks too old
+	{ProblemTime, LevelWarning, "retire the newest block if its time is wrong"},
+	// records of the control topic that have no effect
+	{ProblemWithdrawn, LevelWarning, "produce the blocks again that should come back"},
+	// the planes are not refined
+	{ProblemRefinement, LevelWarning, "it is tried again by itself; where the reason stays, set model.refine or its parameters otherwise"},
+	// classes that are never or seldom found
+	{ProblemQuality, LevelWarning, "more rows of these classes, model.decision: cost, model.balanced, sample.balanced or another kernel may find more"},
+	// a basis cannot be chosen, or waits
+	{ProblemBasis, LevelWarning, "it is tried again by itself, and streamd reduce tries at once; a reason that stays needs another kernel setting"},
+	// the features change
+	{ProblemFeatures, LevelWarning, "wait until all have been read"},
+	// retired blocks can still be read from the file
+	{ProblemCompaction, LevelWarning, "make room where snapshot.file lies; it is tried again by itself"},
+	// a witness does not cosign
+	{ProblemWitness, LevelWarning, "see that the witness runs, can be reached and knows the key of this log; it is asked again by itself"},
+	// other settings classify held-out blocks better
+	{ProblemSettings, LevelHint, "set them if that is worth a restart"},
 }
 
 // Level is how grave a problem is.
@@ -79,8 +103,9 @@ func (k ProblemKind) Known() bool { return k.rank() >= 0 }
 
 func (k ProblemKind) rank() int {
 	return slices.IndexFunc(problemKinds, func(x struct {
-		kind  ProblemKind
-		level Level
+		kind   ProblemKind
+		level  Level
+		action string
 	}) bool {
 		return x.kind == k
 	})
@@ -88,6 +113,9 @@ func (k ProblemKind) rank() int {
 
 // Level is the level of all problems of a kind.
 func (k ProblemKind) Level() Level { return problemKinds[k.rank()].level }
+
+// Action is what to do about a problem of the kind where its own Action does not say more.
+func (k ProblemKind) Action() string { return problemKinds[k.rank()].action }
 
 // Problem is something that an operator should know or act on. Kind and Subject tell it from
 // others. Text goes into the log and into events, which outlive blocks: it names no block, key
@@ -100,7 +128,7 @@ type Problem struct {
 	Count   int64       `json:"count,omitempty"`   // number of times that it has happened, or of things that it is about
 	Text    string      `json:"text"`              // sentence that says what is wrong, for people to read
 	Detail  string      `json:"detail,omitempty"`  // names or a reason that belong to the text
-	Action  string      `json:"action,omitempty"`  // what to do
+	Action  string      `json:"action"`            // what to do
 }
 
 // Level is that of the problem's kind.
@@ -112,10 +140,7 @@ func (p Problem) String() string {
 	if p.Detail != "" {
 		s += ": " + p.Detail
 	}
-	if p.Action != "" {
-		s += "; " + p.Action
-	}
-	return s
+	return s + "; " + p.Action
 }
 
 // StatusAnswer is the body of GET /v1/status.
@@ -164,7 +189,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
 		replies = append(replies, a.StatusReply)
 	}
 	a := StatusAnswer{AsOf: v.Now.UTC(), Answers: replies, Ready: now.NotReady == "", NotReady: now.NotReady, Problems: []StatusProblem{}, Records: now.Records, Rows: now.Rows}
-	for _, p := range now.Problems {
+	for _, p := range now.listed() {
 		a.Problems = append(a.Problems, StatusProblem{p.Level(), p})
 	}
 	return answerJSON(w, a)
@@ -211,6 +236,15 @@ func (s *Status) empty(withReason bool) string {
 		why += "; the features are not known before the first block"
 	}
 	return why
+}
+
+// listed are the problems that page, answers and metrics list: not being ready is the first.
+func (s *Status) listed() []Problem {
+	if s.NotReady == "" {
+		return s.Problems
+	}
+	is := Problem{Kind: ProblemReady, Since: s.NotReadySince, Text: "not ready: " + s.NotReady, Action: ProblemReady.Action()}
+	return append([]Problem{is}, s.Problems...)
 }
 
 // SortProblems sorts problems, the gravest first, and of one kind the oldest first.

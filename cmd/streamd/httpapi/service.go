@@ -130,9 +130,10 @@ type Status struct {
 	Group   string // consumer group
 	Keys    bool   // whether keys name blocks
 	// NotReady says why the daemon cannot answer, for anybody to read; "": it can.
-	NotReady  string
-	Problems  []Problem // the gravest first
-	SaveFails bool      // whether the last save failed
+	NotReady      string
+	NotReadySince time.Time
+	Problems      []Problem // others than not being ready, the gravest first
+	SaveFails     bool      // whether the last save failed
 
 	Records     model.RecordCounts
 	Rows        model.RowCounts

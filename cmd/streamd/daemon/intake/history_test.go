@@ -584,7 +584,7 @@ func (m *reference) report() Report {
 		r.Applied[partition] = o.Next
 	}
 	for _, kind := range slices.Sorted(maps.Keys(m.kinds)) {
-		r.Refused = append(r.Refused, model.Refusal{Reason: kind, Meaning: kinds[kind], Records: m.kinds[kind]})
+		r.Refused = append(r.Refused, model.Refusal{Reason: kind, Meaning: kinds[kind].meaning, Records: m.kinds[kind]})
 	}
 	return r
 }

@@ -27,18 +27,26 @@ const (
 	kindOther   = "other"
 )
 
-// kinds has the meaning of each kind.
-var kinds = map[string]string{
-	kindFormat:  "the payload cannot be decoded",
-	kindRow:     "a row has a number that cannot be used",
-	kindKey:     "the key cannot name a block",
-	kindNull:    "there is no value",
-	kindTime:    "the event time cannot be used",
-	kindClasses: "there would be too many classes",
-	kindMemory:  "it would take more memory than there is",
-	kindHeaders: "there are too many headers",
-	kindBatch:   "its record batch cannot be read",
-	kindOther:   "another reason",
+// kinds has the meaning of each kind, and what settles it.
+var kinds = map[string]struct{ meaning, settles string }{
+	kindFormat:  {"the payload cannot be decoded", "have the producer write what the settings of format say, or set them (format.default, label, features, missing and others) to what it writes"},
+	kindRow:     {"a row has a number that cannot be used", "have the producer write finite numbers in the range of 32-bit floats, and weights around 1"},
+	kindKey:     {"the key cannot name a block", "have the producer give each record a key that is not too long, or set blocks.unit to another than key"},
+	kindNull:    {"there is no value", "have the producer write values; with blocks.unit: key a record without one retires its block"},
+	kindTime:    {"the event time cannot be used", "have the producer write times in milliseconds since 1970, or the broker (message.timestamp.type=LogAppendTime)"},
+	kindClasses: {"there would be too many classes", "mend the labels, or raise limits.classes"},
+	kindMemory:  {"it would take more memory than there is", "raise limits.memory, or make smaller blocks"},
+	kindHeaders: {"there are too many headers", "have the producer write fewer headers"},
+	kindBatch:   {"its record batch cannot be read", "where it is too large, raise kafka.max_message_bytes or have the producer write smaller ones; where it is damaged, produce its records again"},
+	kindOther:   {"another reason", "remove the reason"},
+}
+
+// settles says what an operator can do against a reason to refuse records.
+func settles(why error) string {
+	if undecodable := (*wire.Error)(nil); errors.As(why, &undecodable) && undecodable.UnknownFeature() {
+		return "name the column in format.ignore, or in format.features to learn from it, or set format.unknown: ignore"
+	}
+	return kinds[kindOf(why)].settles
 }
 
 // unusable is an error with its kind.

@@ -161,6 +161,8 @@ type Refusing struct {
 	Last   time.Time // the latest refused record
 	Reason string    // of the latest refused record, for people to read
 
+	settles string // what can be done against the reason
+
 	Read, Refused int64 // records of the last recentTime, or since the start
 }
 
@@ -191,6 +193,14 @@ func (r *Refusing) String() string {
 	return fmt.Sprintf("%d of the last %d records were refused", r.Refused, r.Read)
 }
 
+// Action says what can be done against the latest reason, and about the records.
+func (r *Refusing) Action(policy config.DeadLetters) string {
+	if policy.Policy == config.DeadLettersQueue {
+		return r.settles + "; streamd letters list shows the records, and streamd letters replay writes them to their topic again"
+	}
+	return r.settles + "; the records are skipped: produce those again that are wanted"
+}
+
 // refusing reports on the latest records, of which read have been read since the start.
 func (r *refusals) refusing(read int64) Refusing {
 	n := r.row
@@ -215,7 +225,7 @@ func (r *refusals) remember(now time.Time, read int64) {
 // list has the reasons for which records were rejected, by name.
 func (r *refusals) list() (all []model.Refusal) {
 	for _, kind := range slices.Sorted(maps.Keys(r.byKind)) {
-		all = append(all, model.Refusal{Reason: kind, Meaning: kinds[kind], Records: r.byKind[kind]})
+		all = append(all, model.Refusal{Reason: kind, Meaning: kinds[kind].meaning, Records: r.byKind[kind]})
 	}
 	return all
 }
@@ -230,7 +240,7 @@ func (r *refusals) note(log zerolog.Logger, policy config.DeadLetters, now time.
 	if r.row.InARow == 0 {
 		r.row.Since = now
 	}
-	r.row.InARow, r.row.Last, r.row.Reason = r.row.InARow+n, now, shortened(why.Error())
+	r.row.InARow, r.row.Last, r.row.Reason, r.row.settles = r.row.InARow+n, now, shortened(why.Error()), settles(why)
 	if r.tell(log, policy, now); now.Sub(r.wrote) < refusalPause {
 		r.more += n
 		return

@@ -8,6 +8,7 @@
 package problems
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"sync"
@@ -54,7 +55,7 @@ func New(log zerolog.Logger, tell func(httpapi.Event)) *Board { return &Board{lo
 func same(a, b *httpapi.Problem) bool { return a.Kind == b.Kind && a.Subject == b.Subject }
 
 // Hold reports the conditions of a source that hold now, and ends its others. A condition that
-// has a Since keeps it.
+// has a Since keeps it. One without an Action has that of its kind.
 func (b *Board) Hold(from Source, now time.Time, hold []httpapi.Problem) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,6 +66,7 @@ func (b *Board) Hold(from Source, now time.Time, hold []httpapi.Problem) {
 	held := len(*all)
 	hold = slices.DeleteFunc(hold, b.isSeen)
 	for _, p := range hold {
+		p.Action = cmp.Or(p.Action, p.Kind.Action())
 		i := slices.IndexFunc(*all, func(c condition) bool { return same(&c.Problem, &p) })
 		if i >= 0 && p.Since.IsZero() {
 			p.Since = (*all)[i].Since
@@ -100,12 +102,13 @@ func (b *Board) Hold(from Source, now time.Time, hold []httpapi.Problem) {
 
 // Raise reports an occurrence. Another one of the same kind and subject joins the first: their
 // counts are added, and the texts are those of the latest. says makes the text of the sum of the
-// counts; nil: the problem has its text.
+// counts; nil: the problem has its text. Without an Action it has that of its kind.
 //
 // It reports whether the problem is new, and so whether it has been logged.
 func (b *Board) Raise(p httpapi.Problem, says func(count int64) string) (appeared bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	p.Action = cmp.Or(p.Action, p.Kind.Action())
 	if p.Last.IsZero() {
 		p.Last = time.Now()
 	}

@@ -55,7 +55,7 @@ func TestConditions(t *testing.T) {
 		b.Hold(Loop, start.Add(time.Duration(i)*time.Second), []httpapi.Problem{save}[:i%2])
 	}
 	b.check(t, 2, "save", "witness w")
-	if p := b.Present()[0]; !p.Since.Equal(start.Add(time.Second)) || p.String() != "s: secret" {
+	if p := b.Present()[0]; !p.Since.Equal(start.Add(time.Second)) || p.String() != "s: secret; "+httpapi.ProblemSave.Action() {
 		t.Errorf("%+v", p)
 	}
 	b.Hold(Loop, start.Add(30*time.Second), nil)
@@ -104,6 +104,21 @@ func TestOccurrences(t *testing.T) {
 	raise(httpapi.ProblemGap, "", 5, 1)
 	if p := b.Present()[0]; p.Count != 1 {
 		t.Errorf("a new gap: %+v", p)
+	}
+}
+
+// Every problem says what to do, however it was reported. One's own advice comes first.
+func TestEachSaysWhatToDo(t *testing.T) {
+	b := newBoard()
+	b.Hold(Loop, start, []httpapi.Problem{{Kind: httpapi.ProblemBasis, Text: "b"}, {Kind: httpapi.ProblemBasis, Subject: "own", Text: "b", Action: "own"}})
+	b.Raise(httpapi.Problem{Kind: httpapi.ProblemGap, Text: "g"}, nil)
+	b.Raise(httpapi.Problem{Kind: httpapi.ProblemGap, Text: "g"}, nil)
+	var got []string
+	for _, p := range b.Present() {
+		got = append(got, p.Action)
+	}
+	if want := []string{httpapi.ProblemGap.Action(), httpapi.ProblemBasis.Action(), "own"}; !slices.Equal(got, want) || want[0] == "" {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -193,8 +195,15 @@ func TestEverythingIsRefused(t *testing.T) {
 	}
 	d.stop()
 	d, _ = logging(t, name, file, flags)
-	if d.find(httpapi.ProblemRefused) == nil {
-		t.Error("after a restart nothing is said")
+	// The reason is kept in words that quote nothing of a record.
+	if p := d.find(httpapi.ProblemRefused); p == nil || p.Detail != "the payload cannot be decoded" || !strings.Contains(p.Action, "format.ignore") {
+		t.Errorf("after a restart: %+v", p)
+	}
+	if saved, err := os.ReadFile(file); err != nil || !bytes.Contains(saved, []byte("the payload cannot be decoded")) || bytes.Contains(saved, []byte("campaign")) {
+		t.Errorf("the snapshot lacks the kind of the reason, or quotes the record: %v", err)
+	}
+	if _, page := d.ask(http.MethodGet, "/?view=stream"); !strings.Contains(page, `refused before the start, for reasons that are not counted apart</td><td class="n">321<`) {
+		t.Errorf("the page does not say what was refused before the start: %s", page)
 	}
 	// Good records end it.
 	produce(t, name, slices.Repeat([]message{classRows(10, "ham", "")}, 100)...)
@@ -239,7 +248,8 @@ func TestAFewAreRefused(t *testing.T) {
 // Without a model the answer says why: nothing was read, all was refused, or what the rows lack.
 func TestWhyThereIsNoModel(t *testing.T) {
 	name := topic(t, 1)
-	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"format.unknown": "reject"})
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	d := start(t, name, file, map[string]string{"format.unknown": "reject"})
 	says := func(wants ...string) {
 		t.Helper()
 		var status int
@@ -255,6 +265,11 @@ func TestWhyThereIsNoModel(t *testing.T) {
 	says("no record has been read yet", "the features are not known before the first block")
 	produce(t, name, slices.Repeat([]message{{value: []byte("bad")}}, 12)...)
 	says("all records that have been read were refused, 12 of them", "the last one because of this: ", "the features are not known")
+	for range 2 {
+		d.stop()
+		d = start(t, name, file, map[string]string{"format.unknown": "reject"})
+		says("all records that have been read were refused, 12 of them", "the last one because of this: the payload cannot be decoded; ")
+	}
 	produce(t, name, message{value: []byte(`{"label":"ham","a":1,"b":2,"weight":0}`)})
 	produce(t, name, classRows(3, "ham", ""))
 	d.until("all is read", func() bool { return d.Status().Records.Read == 14 })
@@ -341,7 +356,7 @@ func TestGapsAreTold(t *testing.T) {
 			// The gap was made up, so the broker does not have the offset: stop there.
 			d = start(t, name, file, map[string]string{"kafka.on_gap": "latest"})
 			told2 := d.find(httpapi.ProblemGap)
-			if told2 == nil || told2.Count < lost {
+			if told2 == nil || told2.Count < lost || !strings.HasPrefix(told2.Detail, "the latest ") || !strings.Contains(told2.Detail, " "+name+"/0") {
 				t.Errorf("after a restart %+v", told2)
 			}
 			d.until("the true gap is told", func() bool { return d.Status().Records.Gaps == 3 })

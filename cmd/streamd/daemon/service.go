@@ -367,7 +367,7 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 	if r := &in.Latest; r.Many(time.Now()) {
 		add(httpapi.Problem{
 			Kind: httpapi.ProblemRefused, Since: r.Since, Last: r.Last, Count: r.InARow, Text: r.String(), Detail: r.Reason,
-			Action: r.Action(d.cfg.DeadLetters),
+			Lasting: r.Meaning, Action: r.Action(d.cfg.DeadLetters),
 		})
 	} else if r.Good {
 		d.problems.Resolve(httpapi.ProblemRefused, "") // of before a restart

@@ -58,6 +58,7 @@ func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
 				return fmt.Sprintf("the topic was made anew, or its end was lost, and kafka.on_gap has let the daemon go on: the blocks of the former log were retired, and %d records of the new one are not read", lost)
 			}
 		}
+		p.Lasting = p.Detail // offsets of what is gone
 		d.problems.Raise(p, says)
 	})
 }

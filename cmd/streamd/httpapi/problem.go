@@ -128,6 +128,7 @@ type Problem struct {
 	Count   int64       `json:"count,omitempty"`   // number of times that it has happened, or of things that it is about
 	Text    string      `json:"text"`              // sentence that says what is wrong, for people to read
 	Detail  string      `json:"detail,omitempty"`  // names or a reason that belong to the text
+	Lasting string      `json:"-"`                 // the Detail after a restart: it names no block, key or label, and quotes no value
 	Action  string      `json:"action"`            // what to do
 }
 

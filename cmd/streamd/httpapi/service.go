@@ -166,6 +166,15 @@ type Status struct {
 	LastSnapshot time.Time // zero before the first, unless the start found one
 }
 
+// RefusedBefore is the number of records that were refused before the start.
+func (s *Status) RefusedBefore() int64 {
+	n := s.Records.Rejected
+	for _, r := range s.Refused {
+		n -= r.Records
+	}
+	return max(n, 0)
+}
+
 // Witness is a witness of the log of receipts.
 type Witness struct {
 	Name     string

@@ -159,7 +159,9 @@ type Refusing struct {
 	InARow int64     // refused records since the last one that was applied
 	Since  time.Time // the first of these
 	Last   time.Time // the latest refused record
-	Reason string    // of the latest refused record, for people to read
+	// Reason is that of the latest refused record, for people to read. It may quote what the record
+	// has. Meaning says the same in words that quote nothing, so that they may be kept.
+	Reason, Meaning string
 
 	settles string // what can be done against the reason
 
@@ -235,18 +237,20 @@ func (r *refusals) note(log zerolog.Logger, policy config.DeadLetters, now time.
 	if r.byKind == nil {
 		r.byKind = map[string]int64{}
 	}
-	r.byKind[kindOf(why)] += n
+	kind := kindOf(why)
+	r.byKind[kind] += n
 	r.all += n
 	if r.row.InARow == 0 {
 		r.row.Since = now
 	}
-	r.row.InARow, r.row.Last, r.row.Reason, r.row.settles = r.row.InARow+n, now, shortened(why.Error()), settles(why)
+	r.row.InARow, r.row.Last = r.row.InARow+n, now
+	r.row.Reason, r.row.Meaning, r.row.settles = shortened(why.Error()), kinds[kind].meaning, settles(why)
 	if r.tell(log, policy, now); now.Sub(r.wrote) < refusalPause {
 		r.more += n
 		return
 	}
 	r.wrote, r.more = now, n-1
-	log.Warn().Str("record", record).Str("reason", kindOf(why)).Err(why).Msg("record " + fate(policy))
+	log.Warn().Str("record", record).Str("reason", kind).Err(why).Msg("record " + fate(policy))
 }
 
 // shortened is a text without what exceeds mostReason.

@@ -189,7 +189,8 @@ func (b *Board) Present() []httpapi.Problem {
 	return all
 }
 
-// record is what survives a restart. It names no block, key or label.
+// record is what survives a restart, where the details are the lasting ones. It names no block, key
+// or label.
 type record struct {
 	Seen     time.Time         `json:"seen"`
 	Problems []httpapi.Problem `json:"problems"`
@@ -200,7 +201,7 @@ func (b *Board) Record() ([]byte, error) {
 	r := record{Problems: []httpapi.Problem{}}
 	for _, p := range b.Present() {
 		if !p.Last.IsZero() && p.Kind != httpapi.ProblemJob { // a start begins all jobs anew
-			p.Detail = ""
+			p.Detail = p.Lasting
 			r.Problems = append(r.Problems, p)
 		}
 	}
@@ -220,6 +221,9 @@ func (b *Board) Restore(text []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.seen = r.Seen
+	for i := range r.Problems {
+		r.Problems[i].Lasting = r.Problems[i].Detail
+	}
 	b.occurrences = slices.DeleteFunc(r.Problems, func(p httpapi.Problem) bool { return !p.Kind.Known() || p.Last.IsZero() })
 	return nil
 }

@@ -143,7 +143,7 @@ func TestRecord(t *testing.T) {
 	a := newBoard()
 	a.Raise(httpapi.Problem{Kind: httpapi.ProblemGap, Text: "old", Last: start}, nil)
 	a.Seen(start)
-	a.Raise(httpapi.Problem{Kind: httpapi.ProblemDrift, Subject: "error", Text: "d", Detail: "secret", Count: 3, Last: start.Add(time.Second)}, nil)
+	a.Raise(httpapi.Problem{Kind: httpapi.ProblemDrift, Subject: "error", Text: "d", Detail: "secret", Lasting: "kept", Count: 3, Last: start.Add(time.Second)}, nil)
 	a.Raise(httpapi.Problem{Kind: httpapi.ProblemJob, Subject: "solve", Text: "j", Last: start.Add(time.Second)}, nil)
 	a.Hold(Loop, start, []httpapi.Problem{
 		{Kind: httpapi.ProblemSave, Text: "s"}, // found again, if it still holds
@@ -165,6 +165,12 @@ func TestRecord(t *testing.T) {
 	b.check(t, 0, "refused", "drift error")
 	if p := b.Present()[0]; !p.Since.Equal(start) {
 		t.Errorf("refused since %v", p.Since)
+	}
+	if again, err := b.Record(); err != nil || !bytes.Contains(again, []byte(`"kept"`)) || bytes.Contains(again, []byte("secret")) {
+		t.Errorf("after two restarts: %v, %s", err, again)
+	}
+	if p := b.Present()[1]; p.Detail != "kept" || p.Action != httpapi.ProblemDrift.Action() {
+		t.Errorf("%+v", p)
 	}
 	if err := b.Restore([]byte(`{"problems":[{"kind":"unknown","last":"2026-01-02T03:04:05Z"},{"kind":"save"}]}`)); err != nil || len(b.occurrences) != 0 {
 		t.Errorf("%v, %v", err, b.occurrences)

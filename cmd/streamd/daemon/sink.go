@@ -52,7 +52,7 @@ func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
 			return fmt.Sprintf("%d records were gone from the log before they were read, and kafka.on_gap has let the daemon go on: the model lacks them", lost)
 		}
 		if gap.Reset {
-			p.Subject = "made anew"
+			p.Subject, p.Action = "made anew", "produce the records again that the model should have; POST /v1/status/seen ends this"
 			p.Detail = fmt.Sprintf("the latest partition is %s/%d, read again from offset %d", gap.Topic, gap.Partition, to)
 			says = func(lost int64) string {
 				return fmt.Sprintf("the topic was made anew, or its end was lost, and kafka.on_gap has let the daemon go on: the blocks of the former log were retired, and %d records of the new one are not read", lost)

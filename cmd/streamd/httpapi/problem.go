@@ -45,7 +45,7 @@ var problemKinds = []struct {
 	action string
 }{
 	// the daemon is not ready
-	{ProblemReady, LevelFailure, "wait while it starts or reads; other reasons have their own entry in this list, or need another setting"},
+	{ProblemReady, LevelFailure, "wait while it joins or reads, or stands by without a partition; records of two classes or more make a model; other reasons have their own entry"},
 	// the daemon stops because of an error
 	{ProblemStopping, LevelFailure, "remove the cause; the next start goes on from the last save"},
 	// the state cannot be saved

@@ -96,7 +96,7 @@ type SASL struct {
 
 // DeadLetters configures the treatment of messages that cannot be used.
 type DeadLetters struct {
-	Policy DeadLetterPolicy `key:"policy" default:"dlq" choices:"dlq|stop|skip" help:"Action for a message that cannot be used: write it to the dead-letter topic, end the daemon with an error until the message can be used, or skip and count it."`
+	Policy DeadLetterPolicy `key:"policy" default:"dlq" choices:"dlq|stop|skip" help:"Action for a message that cannot be used: write it to the dead-letter topic, end the daemon, or skip and count it."`
 	Topic  string           `key:"topic" help:"Dead-letter topic. Empty: <kafka.topic>.dlq."`
 }
 

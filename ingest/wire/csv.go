@@ -147,8 +147,11 @@ func (c *csvReader) planNames() *Error {
 			label = place
 		}
 	}
+	if label >= 0 && label == weight {
+		return c.fail(-1, c.opts.Weight, "the column is both the label, by its place %s, and the weight", c.opts.Label)
+	}
 	if label < 0 && !c.unlabelled {
-		return c.fail(-1, c.opts.Label, "there is no such column for the label; the header has %s%s%s", listed(c.fields), c.separatorHint(), likeHint(c.opts.Label, textsOf(c.fields)))
+		return c.fail(-1, c.opts.Label, "there is no such column for the label; the header has %s%s%s%s", listed(c.fields), c.labelHint(), c.separatorHint(), likeHint(c.opts.Label, textsOf(c.fields)))
 	}
 	if weight < 0 && c.weighted() {
 		return c.fail(-1, c.opts.Weight, "there is no such column for the weight; the header has %s%s", listed(c.fields), likeHint(c.opts.Weight, textsOf(c.fields)))
@@ -180,7 +183,7 @@ func (c *csvReader) planNames() *Error {
 // planPositions gives n fields without a header roles.
 func (c *csvReader) planPositions(n int) *Error {
 	if c.weighted() {
-		return c.fail(-1, c.opts.Weight, "without a header there is no column of that name for the weight")
+		return c.fail(-1, c.opts.Weight, "without a header there is no column of that name for the weight: if the first line is a header, %s", headerHint)
 	}
 	label, ok := c.placeOfLabel(n)
 	at, names, err := c.placeNameless(n)
@@ -188,7 +191,7 @@ func (c *csvReader) planPositions(n int) *Error {
 	case c.unlabelled && (err == nil || !ok || n == 1):
 		label = -1
 	case !ok:
-		return c.fail(-1, c.opts.Label, "without a header the label is given as first, last or a column number up to %d", n)
+		return c.fail(-1, c.opts.Label, "without a header the label is given as first, last or a column number up to %d%s; if the first line is a header, %s", n, c.labelHint(), headerHint)
 	default:
 		some, theirs, bad := c.placeNameless(n - 1)
 		if bad == nil || !c.unlabelled {

@@ -13,7 +13,8 @@ import (
 
 // Whether the first line of CSV is a header is declared (HeaderPresent, HeaderAbsent) or decided
 // by its fields. A label that is a name is looked for among them. A label that is a place (first,
-// last or a number) is not: a row may have such a text in any field.
+// last or a column number from 1 on) or no text (0, -1, 1.0, NA, ?) is not: a row may have it in
+// any field.
 //
 //	a field is the label's name    a header
 //	some values, no texts          a row
@@ -21,13 +22,17 @@ import (
 //	texts and values               refused
 //	neither                        a row
 //
-// Values are what features can be: numbers, booleans and times, also missing ones, and all fields
-// with a digit and no letter, such as 12:30 and 5%. Texts are other fields with a letter. Fields
-// with neither, such as ? and the empty one, say nothing, nor does the field in the label's place,
-// nor one that is ignored by its place.
+// A label that is neither a place nor a text is a column's only in a header. A first line that has
+// it in a field is a header where the other fields are, and is refused otherwise.
 //
-// Two decisions are in doubt: numbers that count up, such as 0,1,2, are taken for a row, and texts
-// are taken for a header where neither the label nor the features have names. Decoder.Doubt tells.
+// Values are what features can be: numbers, booleans and times, also missing ones, and all fields
+// with a digit and no letter, such as 12:30 and 5%. Texts are other fields with a letter, and names
+// such as _1. Fields with neither, such as ? and the empty one, say nothing, nor does the field of
+// the label, nor one that is ignored by its place.
+//
+// Three decisions are in doubt: numbers that count up, such as 0,1,species, are taken for a row,
+// and so is a line with a field that Options.Ignore names. Texts are taken for a header where
+// neither the label nor the features have names. Decoder.Doubt tells.
 
 // evidence is what a field of the first line speaks for.
 type evidence uint8
@@ -48,6 +53,9 @@ func evidenceOf(field []byte, numbers *notation) evidence {
 	}
 	if _, ok := parseBoolean(field); ok {
 		return saysRow
+	}
+	if len(field) > 1 && field[0] == '_' {
+		return saysHeader
 	}
 	digit := false
 	for rest := field; len(rest) > 0; {
@@ -107,6 +115,20 @@ func labelIsPlace(label string) bool {
 	return label == "first" || label == "last" || labelNumber(label) > 0
 }
 
+// labelIsName is whether the label option means a name that no row has for a value.
+func (c *csvReader) labelIsName() bool {
+	label := []byte(c.opts.Label)
+	return !labelIsPlace(c.opts.Label) && evidenceOf(label, &c.opts.Numbers) == saysHeader && !isDecimal(label)
+}
+
+// labelHint explains a label that is a number but no place.
+func (c *csvReader) labelHint() string {
+	if labelIsPlace(c.opts.Label) || !isDecimal([]byte(c.opts.Label)) {
+		return ""
+	}
+	return fmt.Sprintf("; columns are counted from 1, and the last one is called last: %s is the number of none", quoted([]byte(c.opts.Label)))
+}
+
 // placeOfLabel is the field, out of n, that has the label where the first line does not name it.
 func (c *csvReader) placeOfLabel(n int) (int, bool) {
 	if c.opts.Label == defaultLabel {
@@ -121,17 +143,20 @@ func (c *csvReader) hasHeader(mode HeaderMode) (bool, error) {
 	if mode != HeaderAuto {
 		return mode == HeaderPresent, nil
 	}
+	named := -1 // the field that the label option names
 	if !labelIsPlace(c.opts.Label) {
-		for _, f := range c.fields {
-			if string(f) == c.opts.Label {
-				return true, nil
-			}
-		}
+		named = slices.IndexFunc(c.fields, func(f []byte) bool { return string(f) == c.opts.Label })
+	}
+	if named >= 0 && c.labelIsName() {
+		return true, nil
 	}
 	n := len(c.fields)
 	label, known := c.placeOfLabel(n)
-	if !known || c.unlabelled && n == c.want.width {
-		label = -1 // no field is exempt
+	if !known {
+		label = named
+	}
+	if c.unlabelled && n == c.want.width {
+		label, named = -1, -1 // all fields are features
 	}
 	row, text := false, -1
 	for k, f := range c.fields {
@@ -153,6 +178,9 @@ func (c *csvReader) hasHeader(mode HeaderMode) (bool, error) {
 			"if it is a row, say which field is the label, or ignore this one, and %s%s", text+1, quoted(c.fields[text]), headerHint, c.separatorHint()))
 	case text >= 0:
 		c.plan.guessed = true
+		if named >= 0 {
+			return true, nil
+		}
 		if label >= 0 && len(c.fields[label]) > 0 {
 			c.plan.labelClass, _ = c.labels.classOf(string(c.fields[label]))
 		}
@@ -160,8 +188,11 @@ func (c *csvReader) hasHeader(mode HeaderMode) (bool, error) {
 			c.doubtf("the first line, %s, is taken for a header: if it is a row, %s", listed(c.fields), headerHint)
 		}
 		return true, nil
+	case named >= 0:
+		return false, c.failAt(0, -1, "", fmt.Sprintf("the first line may be a row or a header: its field %d is %s, as the label is called, and rows have such fields, too%s; %s",
+			named+1, quoted(c.fields[named]), c.labelHint(), headerHint))
 	}
-	if c.doubt == "" && countsUp(c.fields) {
+	if c.doubt == "" && (countsUp(c.fields, label) || c.ignoresByName()) {
 		c.doubtf("the first line, %s, is taken for a row: if it is a header, %s", listed(c.fields), headerHint)
 	}
 	return false, nil
@@ -182,10 +213,19 @@ func (c *csvReader) ignoredByPlace(k, label int) bool {
 	return c.ignores(c.scratch, false)
 }
 
-// countsUp is whether the numbers in the fields, three or more, are consecutive, as the names of
-// columns without names are in a data frame.
-func countsUp(fields [][]byte) bool {
-	count, last := 0, 0.0
+// ignoresByName is whether the options name a field that is to be ignored. No row has names but x1,
+// x2 and so on.
+func (c *csvReader) ignoresByName() bool {
+	return len(c.opts.Ignore) > 0 && slices.ContainsFunc(c.fields, func(f []byte) bool {
+		return slices.Contains(c.opts.Ignore, string(f))
+	})
+}
+
+// countsUp is whether the numbers in the fields are consecutive, as the names of columns without
+// names are in a data frame. Three are enough, and fewer from 0 or 1 on with a text for the label:
+// 0,a and 1,2,a. From 0 on two are enough without one.
+func countsUp(fields [][]byte, label int) bool {
+	count, first := 0, 0.0
 	for _, f := range fields {
 		x, end, ok := number(f, 0)
 		switch {
@@ -194,12 +234,18 @@ func countsUp(fields [][]byte) bool {
 				return false
 			}
 			continue
-		case x != math.Trunc(x), count > 0 && x != last+1:
+		case x != math.Trunc(x), count > 0 && x != first+float64(count):
 			return false
+		case count == 0:
+			first = x
 		}
-		count, last = count+1, x
+		count++
 	}
-	return count >= 3
+	names := count
+	if label >= 0 && evidenceOf(fields[label], &notation{}) == saysHeader {
+		names++
+	}
+	return count >= 3 || count > 0 && (first == 0 && names >= 2 || first == 1 && names >= 3)
 }
 
 // checkGuess refuses rows one of which has the label of a first line that was taken for a header

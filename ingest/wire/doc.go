@@ -33,7 +33,8 @@
 //
 // The first line of CSV is a header where the content type or Options.Header declares it, else
 // where it has the label's name, or texts and no numbers. A label that is a place (first, last or
-// a number) is no name. A line that could be both a header and a row is refused; one that is
+// a number) is no name, and one that rows can have for a value (0, -1, 1.0, NA) is one only in a
+// line of texts. A line that could be both a header and a row is refused; one that is
 // probably one of them is taken so, and Decoder.Doubt tells. The rule is a table in
 // csv_header.go.
 //

@@ -57,7 +57,8 @@ type Options struct {
 
 	// Label is the name of the label's column or field, "label" by default. In
 	// CSV "first", "last" and a 1-based column number are places, with or without a
-	// header; without a header "label" means the first column. LIBSVM's label is
+	// header; without a header "label" means the first column. A label such as 0, -1 or
+	// 1.0 is a name, which only a header has. LIBSVM's label is
 	// always the first field.
 	Label string
 

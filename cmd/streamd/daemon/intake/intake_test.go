@@ -53,7 +53,8 @@ func TestDoubtfulHeaderIsLogged(t *testing.T) {
 		csv, header string
 		logged      bool
 	}{
-		{"0,1,2\n1,5,6\n", "", true}, {"label,u,v\n1,5,6\n", "", false}, {"0,1.5,2\n1,5,6\n", "", false}, {"0,1,2\n1,5,6\n", "absent", false},
+		{"0,1,2\n1,5,6\n", "", true}, {"label,u,v\n1,5,6\n", "", false}, {"0,1.5,2\n1,5,6\n", "", false},
+		{"species,1,2\na,5,6\n", "", true}, {"species,1,2\na,5,6\n", "absent", false}, {"0,1,2\n1,5,6\n", "absent", false},
 	} {
 		flags := map[string]string{}
 		if c.header != "" {
@@ -79,6 +80,20 @@ func TestDoubtfulHeaderIsLogged(t *testing.T) {
 		}
 		if c.logged && (!strings.Contains(text, `"partition":4,"offset":7`) || !strings.Contains(text, "csv_header")) {
 			t.Errorf("log %s", text)
+		}
+	}
+}
+
+// A label that is a number but no column's makes no header of a message's first line: the message
+// is refused, and the reason names what settles it.
+func TestLabelThatIsANumber(t *testing.T) {
+	for label, csv := range map[string]string{"0": "0,1,2\n1,5,6\n", "-1": "-1,0.5,2\n1,5,6\n", "1.0": "+1,1.0,2\n-1,5,6\n"} {
+		in := idle(t, map[string]string{"format.label": label})
+		in.Decoding.Format = wire.CSV
+		in.room.Store(1 << 20)
+		z := newWorker(in.pool).process(t.Context(), &task{}, &kafka.Record{Value: []byte(csv)})
+		if z.fatal != nil || z.bad == nil || !strings.Contains(z.bad.Error(), "counted from 1") || !strings.Contains(z.bad.Error(), "csv_header") {
+			t.Errorf("label %s: %v, %v", label, z.bad, z.fatal)
 		}
 	}
 }

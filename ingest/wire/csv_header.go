@@ -145,7 +145,12 @@ func (c *csvReader) hasHeader(mode HeaderMode) (bool, error) {
 	}
 	named := -1 // the field that the label option names
 	if !labelIsPlace(c.opts.Label) {
-		named = slices.IndexFunc(c.fields, func(f []byte) bool { return string(f) == c.opts.Label })
+		for k, f := range c.fields {
+			if string(f) == c.opts.Label {
+				named = k
+				break
+			}
+		}
 	}
 	if named >= 0 && c.labelIsName() {
 		return true, nil

@@ -1,7 +1,8 @@
 // Package audit checks a receipt with a copy of the snapshot, by arithmetic and without a row: the
 // summaries of the live blocks add up to the digest of the state, those of the blocks that had come
 // by the last receipt add up to the digest that it left, the log of the file continues that of the
-// receipt, each of its receipts is proved, and no block of the receipt is live whose id is known.
+// receipt, each of its receipts is proved, and no block of the receipt is live whose id is known, nor
+// archived or withdrawn where the receipt says that it is not.
 // The ids are known of blocks that positions name, of those that the caller names, and with the
 // private key of all. The private key only adds checks.
 package audit
@@ -70,6 +71,8 @@ func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, 
 type findings struct {
 	last     *receipt.Leaf         // nil: there is none
 	restored map[receipt.Hash]bool // keys of the items of blocks that came back after the receipt
+	returned map[receipt.Hash]bool // likewise, to the archive
+	passing  bool                  // leaves after the receipt count blocks of which they say no more
 }
 
 // audit checks that the log in a file goes on those of checkpoints, and each of its leaves.
@@ -89,7 +92,7 @@ func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *recei
 	if head.Size != saved.Log.Size {
 		return nil, fmt.Errorf("%s, and its checkpoint is one of %d", has, head.Size)
 	}
-	found := &findings{restored: map[receipt.Hash]bool{}}
+	found := &findings{restored: map[receipt.Hash]bool{}, returned: map[receipt.Hash]bool{}}
 	var failed error
 	leaves := func(yield func([]byte) bool) {
 		for i := range saved.Log.Size {
@@ -120,9 +123,14 @@ func (p *Report) leaf(store *snapshot.Store, i, receipted int64, found *findings
 		return nil, err
 	}
 	p.Last, found.last = i, l
-	if l.Kind == receipt.Restored && i > receipted {
-		for _, item := range items {
-			found.restored[item.Key] = true
+	if i <= receipted {
+		return record.Leaf, nil
+	}
+	found.passing = found.passing || l.Passing > 0
+	back := map[receipt.Kind]map[receipt.Hash]bool{receipt.Restored: found.restored, receipt.Returned: found.returned}[l.Kind]
+	for _, item := range items {
+		if back != nil {
+			back[item.Key] = true
 		}
 	}
 	return record.Leaf, nil
@@ -182,20 +190,15 @@ func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt
 	err := store.Summaries(snapshot.Features, func(e retire.Entry, s *incremental.Summary) error {
 		all.Add(s)
 		var item receipt.Item
-		var known bool // the key of the item
-		if item.Key, known = named[e.ID]; !known && !receipt.Keyed(e.ID) {
-			var err error
-			if item.Key, err = receipt.ItemKeyOf(r.Checkpoint.VRF, e.ID, nil); err != nil {
-				return err
-			}
-			known = true
-		}
+		known, err := false, error(nil) // the key of the item
 		if key != nil {
 			item, known = key.Item(e.ID, receipt.Hash{}, s.Digest()), true
 			if e.ItemKey != (receipt.Hash{}) && e.ItemKey != item.Key {
 				return fmt.Errorf("block %s has another key of its item in the ledger than the log's key makes", e.ID)
 			}
 			allItems.Put(item)
+		} else if item.Key, known, err = itemKey(e.ID, r, nil, named); err != nil {
+			return err
 		}
 		if gone, is := about[item.Key]; known && is {
 			p.Live++
@@ -233,6 +236,9 @@ func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt
 	if stayed != nil {
 		return fmt.Errorf("the block %s of the receipt is live in it, and by its offset it had come before the receipt: it has not left, unless the topic was made again since", stayed[0])
 	}
+	if err := put(saved, r, log, about, key, named); err != nil {
+		return err
+	}
 	if log.last != nil && p.Grown == 0 {
 		if err := p.prove(&log.last.After, old, key, &oldItems); err != nil {
 			return err
@@ -240,6 +246,49 @@ func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt
 	}
 	if p.Looked = len(r.Items); key == nil {
 		p.Looked = len(named)
+	}
+	return nil
+}
+
+// itemKey is the key of a block's item, if it is known: of blocks that positions name, of named
+// ones, and with the private key of all.
+func itemKey(id string, r *receipt.Receipt, key *receipt.Key, named map[string]receipt.Hash) (of receipt.Hash, known bool, err error) {
+	switch of, known = named[id]; {
+	case known:
+		return of, true, nil
+	case key != nil:
+		return key.ItemKey(id), true, nil
+	case receipt.Keyed(id):
+		return of, false, nil
+	}
+	of, err = receipt.ItemKeyOf(r.Checkpoint.VRF, id, nil)
+	return of, err == nil, err
+}
+
+// put looks for the blocks of a receipt among those that a file has put into the archive or has
+// withdrawn. Expired blocks are archived, those that the control topic took out are withdrawn, and
+// others have left the file. about has the keys of the receipt; true: the id has no live block.
+func put(saved *snapshot.Contents, r *receipt.Receipt, log *findings, about map[receipt.Hash]bool, key *receipt.Key, named map[string]receipt.Hash) error {
+	control := r.Leaf.Kind == receipt.Withdrawn || r.Leaf.Kind == receipt.Excluded || r.Leaf.Kind == receipt.Purged && r.Leaf.Principal == ""
+	if r.Leaf.Kind == receipt.Expired || r.Leaf.Kind == receipt.Begun {
+		return nil
+	}
+	for _, entries := range [][]retire.Entry{saved.Archived, saved.Withdrawn} {
+		for _, e := range entries {
+			of, known, err := itemKey(e.ID, r, key, named)
+			if err != nil {
+				return err
+			}
+			at := came(r.Leaf, &e)
+			switch {
+			case !known || !about[of] || at != before && at != partly:
+			case control && (e.Withdrawn || log.restored[of] || log.returned[of] || log.passing):
+			case e.Withdrawn:
+				return fmt.Errorf("the block %s of the receipt has its place among the withdrawn ones of it, and by its offset it had come before the receipt: it has not left, unless the topic was made again since", e.ID)
+			default:
+				return fmt.Errorf("the block %s of the receipt is archived in it, and by its offset it had come before the receipt: it has not left the archive, unless the topic was made again since", e.ID)
+			}
+		}
 	}
 	return nil
 }

@@ -117,11 +117,15 @@ type dishonest struct {
 }
 
 // startDishonest starts a daemon that has learned six blocks, and has them in a file. It has that
-// many rows in its sample.
-func startDishonest(t *testing.T, unit string, rows int) *dishonest {
+// many rows in its sample, and further flags, each with its value.
+func startDishonest(t *testing.T, unit string, rows int, further ...string) *dishonest {
 	t.Helper()
 	folder := t.TempDir()
-	flags := offlineFlags(t, withReceipts(folder, map[string]string{"blocks.unit": unit, "sample.rows": strconv.Itoa(rows)}))
+	own := map[string]string{"blocks.unit": unit, "sample.rows": strconv.Itoa(rows)}
+	for pair := range slices.Chunk(further, 2) {
+		own[pair[0]] = pair[1]
+	}
+	flags := offlineFlags(t, withReceipts(folder, own))
 	h := &logHistory{r: rand.New(rand.NewPCG(71, 1)), flags: flags, log: make([][]kafka.Record, 1)}
 	o := openOffline(t, flags, false)
 	for i := range int64(6) {
@@ -132,8 +136,8 @@ func startDishonest(t *testing.T, unit string, rows int) *dishonest {
 		h.log[0] = append(h.log[0], r)
 	}
 	o.deliver(0, slices.Clone(h.log[0]), 6)
-	if got := o.live.Blocks(); got != 6 {
-		t.Fatalf("%d blocks are live", got)
+	if got := o.live.Blocks() + o.live.Archived(); got != 6 {
+		t.Fatalf("%d blocks are live or archived", got)
 	}
 	return &dishonest{o, h, folder}
 }
@@ -235,6 +239,88 @@ func TestBlockThatStays(t *testing.T) {
 				t.Errorf("%s: %+v, %v, want %s", id, report, err, want)
 			}
 		}
+	}
+}
+
+// A daemon that keeps the summary of a block in its archive, or the place of a withdrawn one, and
+// signs that it is gone from there, is found by a copy of its snapshot: by the id of a position or
+// by the private key. Blocks that the control topic takes out keep their places.
+func TestBlockThatStaysInTheArchive(t *testing.T) {
+	const id = "t/0/0"
+	for name, c := range map[string]struct {
+		withdrawn bool
+		kind      receipt.Kind
+		by        string
+		back      receipt.Kind // of a later receipt; 0: there is none
+		want      string
+	}{
+		"archived":                          {false, receipt.Purged, "anonymous", 0, "the block " + id + " of the receipt is archived in it"},
+		"archived, by the log":              {false, receipt.Purged, "", 0, "the block " + id + " of the receipt is archived in it"},
+		"archived, excluded":                {false, receipt.Excluded, "", 0, "the block " + id + " of the receipt is archived in it"},
+		"archived, and returned":            {false, receipt.Purged, "", receipt.Returned, ""},
+		"archived, and returned on request": {false, receipt.Purged, "anonymous", receipt.Returned, "the block " + id + " of the receipt is archived in it"},
+		"withdrawn":                         {true, receipt.Purged, "anonymous", 0, "the block " + id + " of the receipt has its place among the withdrawn ones"},
+		"withdrawn by the control topic":    {true, receipt.Purged, "", 0, ""},
+		"withdrawn as it came":              {true, receipt.Excluded, "", 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := startDishonest(t, "message", 0, "retire.keep", "blocks", "retire.blocks", "4", "retire.archive", "true")
+			key := d.receipts.key
+			items := []receipt.Item{{Key: key.ItemKey(id), Value: receipt.Hash{1}}}
+			d.saver.save() // the block expires
+			if n := d.live.Archived(); n != 2 {
+				t.Fatalf("%d blocks are archived", n)
+			}
+			if c.withdrawn {
+				if _, err := d.live.Withdraw("0/0", &retire.Selection{IDs: []string{id}}); err != nil {
+					t.Fatal(err)
+				}
+				if w, err := d.live.FollowWithdrawals(); err != nil || w.Archived != 1 {
+					t.Fatalf("%+v, %v", w, err)
+				}
+			}
+			index := int64(0)
+			for _, kind := range []receipt.Kind{c.kind, c.back} {
+				if kind == 0 {
+					continue
+				}
+				side, by := d.live.Side(), c.by
+				left := &live.Departure{
+					Leaf:   receipt.Leaf{Kind: kind, Before: side, After: side, Items: receipt.ListHash(items)},
+					Change: receipt.AppendItems(nil, items),
+				}
+				if left.Add(1, time.UnixMilli(lawEpoch)); kind == receipt.Returned {
+					by = ""
+				}
+				p := d.receipts.add(left, by)
+				d.saver.save()
+				if kind == c.kind {
+					index = p.index
+				}
+			}
+			proof, err := d.Receipt(t.Context(), index)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := receipt.Check(proof, key.Public())
+			if err != nil || r.Leaf.Kind != c.kind {
+				t.Fatalf("the claim does not pass by itself: %v", err)
+			}
+			d.store.Close()
+			named, err := r.Named(id, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, by := range []struct {
+				key   *receipt.Key
+				named map[string]receipt.Hash
+			}{{nil, map[string]receipt.Hash{id: named}}, {key, nil}, {nil, nil}} {
+				report, err := audit.Snapshot(d.cfg.Snapshot.File, r, key.Public(), by.key, by.named)
+				if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+					t.Errorf("%+v, %v, want %q", report, err, c.want)
+				}
+			}
+		})
 	}
 }
 

@@ -7,11 +7,14 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/daemon/memory"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/retire"
@@ -365,4 +368,26 @@ func TestReceiptOfABlockThatGrows(t *testing.T) {
 			t.Errorf("%v: nothing can be read off the file: %v", c.want, gone)
 		}
 	}
+}
+
+// Selections may take a quarter of the memory of the live set.
+func TestSelectionsHaveRoom(t *testing.T) {
+	l, _ := openSet(t, 0, func(cfg *config.Config) *memory.Budget { return memory.New(cfg, 128<<20) })
+	room := l.budget.Room() / 4
+	for i := range 1000 {
+		ids := make([]string, 5000)
+		for k := range ids {
+			ids[k] = fmt.Sprintf("t/%d/%d", i, k)
+		}
+		_, err := l.Withdraw(fmt.Sprint("0/", i), &retire.Selection{IDs: ids})
+		if takes := float64(l.withdrawals.Bytes()); (err != nil) != (takes > room) {
+			t.Fatalf("selections of %.0f bytes of %.0f: %v", takes, room, err)
+		} else if err != nil {
+			if i < 5 || !strings.Contains(err.Error(), "raise limits.memory") {
+				t.Errorf("after %d selections: %v", i, err)
+			}
+			return
+		}
+	}
+	t.Error("no selection was too large")
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -14,7 +15,7 @@ import (
 // servedReport is what --model shows.
 type servedReport struct {
 	*audit.ModelReport
-	Receipts int64 `json:"receipts"` // leaves of the log whose changes it has, by the owner's signature; 0: it does not say so
+	Receipts int64 `json:"receipts"` // leaves of the log whose changes it has, by the owner's signature
 	Includes bool  `json:"includes"` // the receipt is one of them
 }
 
@@ -32,6 +33,9 @@ func (c *receiptsVerifyCmd) openModel(public string) (a *httpapi.ModelAnswer, he
 	if err := json.Unmarshal(text, a); err != nil {
 		return nil, nil, fmt.Errorf("it is no answer of GET /v1/model: %w", err)
 	}
+	if a.Window != nil {
+		return nil, nil, errors.New("it is the model of a window: want that of all live blocks, GET /v1/model without from, to and positions")
+	}
 	if _, err := a.Classifier(); err != nil || a.Signed == "" && a.Receipts == 0 {
 		return a, nil, err
 	}
@@ -45,7 +49,8 @@ func (c *receiptsVerifyCmd) openModel(public string) (a *httpapi.ModelAnswer, he
 // served makes a model again from the snapshot, beside a receipt of that number.
 func (c *receiptsVerifyCmd) served(ctx context.Context, a *httpapi.ModelAnswer, receipt int64) (*servedReport, error) {
 	made, err := audit.Model(ctx, c.Snapshot, &audit.Served{
-		Identity: a.Identity(), Fingerprint: a.Fingerprint, Basis: a.Basis, Sample: a.Sample, Tuning: a.Tuning,
+		Identity: a.Identity(), Fingerprint: a.Fingerprint, Receipts: a.Receipts,
+		Basis: a.Basis, Sample: a.Sample, Tuning: a.Tuning,
 	})
 	return &servedReport{made, a.Receipts, receipt < a.Receipts}, err
 }
@@ -55,13 +60,10 @@ func (r *servedReport) rows(t *table) {
 		return
 	}
 	t.row("served model", r.Fingerprint)
-	switch {
-	case r.Includes:
+	if r.Includes {
 		t.row("  signed", fmt.Sprintf("it has the changes of the first %d receipts, and of this one: it is without the blocks that these have taken out, unless they came again", r.Receipts))
-	case r.Receipts > 0:
+	} else {
 		t.row("  signed", fmt.Sprintf("it has the changes of the first %d receipts, and this one came later", r.Receipts))
-	default:
-		t.row("  not signed", "it names no receipts: the daemon had none")
 	}
 	for _, s := range r.Proved {
 		t.row("  proved", s)

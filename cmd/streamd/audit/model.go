@@ -26,6 +26,7 @@ import (
 type Served struct {
 	*model.Identity
 	Fingerprint string           // that the answer has
+	Receipts    int64            // that it names, under the owner's signature; 0: none
 	Basis       *model.BasisJSON // nil: the planes are in the features
 	Sample      *model.Sampled   // by which the choices were made, if rows took part
 	Tuning      *model.Tuning    // the choice of ν, if there was one
@@ -93,6 +94,9 @@ func (p *ModelReport) check(ctx context.Context, path string, served *Served) er
 	}
 	if err != nil {
 		return err
+	}
+	if n := saved.Log.Size; n > 0 && served.Receipts == 0 {
+		return fmt.Errorf("the number of receipts in its log is %d, and the model names none: take the model again, after a save of a daemon with receipts.key_file", n)
 	}
 	blocks := len(saved.Entries)
 	if err := a.open(saved); err != nil {

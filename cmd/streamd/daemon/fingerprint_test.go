@@ -113,6 +113,14 @@ func ofTwoClasses(t *testing.T, all []*incremental.Block) (messages []message) {
 	return messages
 }
 
+// servedAs is an answer as an auditor reads it, with that fingerprint.
+func servedAs(a *httpapi.ModelAnswer, fingerprint string) *audit.Served {
+	return &audit.Served{
+		Identity: a.Identity(), Fingerprint: fingerprint, Receipts: a.Receipts,
+		Basis: a.Basis, Sample: a.Sample, Tuning: a.Tuning,
+	}
+}
+
 // lies change one part each of a served model; false: it has no such part.
 var lies = []struct {
 	part string // that the error names
@@ -258,7 +266,7 @@ func TestServedModelIsThatOfItsBlocks(t *testing.T) {
 					return nil, nil
 				}
 				a.Fingerprint = a.Identity().Fingerprint()
-				return audit.Model(t.Context(), file, &audit.Served{Identity: a.Identity(), Fingerprint: a.Fingerprint, Basis: a.Basis, Sample: a.Sample, Tuning: a.Tuning})
+				return audit.Model(t.Context(), file, servedAs(&a, a.Fingerprint))
 			}
 			report, err := check(func(a *httpapi.ModelAnswer) bool { return true })
 			if err != nil {
@@ -288,7 +296,7 @@ func TestServedModelIsThatOfItsBlocks(t *testing.T) {
 				t.Errorf("another digest: %v", err)
 			}
 			a.Planes[0].Gamma++
-			_, err = audit.Model(t.Context(), file, &audit.Served{Identity: a.Identity(), Fingerprint: a.Fingerprint})
+			_, err = audit.Model(t.Context(), file, servedAs(&a, a.Fingerprint))
 			if err == nil || !strings.Contains(err.Error(), "it has been changed") {
 				t.Errorf("another γ under the same fingerprint: %v", err)
 			}
@@ -372,6 +380,7 @@ func TestServedModelThatCannotBeMadeAgain(t *testing.T) {
 			all("they were made by a sample that lacked rows of 2 blocks"), true, ""},
 		"before a study":    {file, func(a *httpapi.ModelAnswer) { a.Sample, a.Tuning = nil, nil }, nil, false, "calibration is "},
 		"refined, they say": {file, func(a *httpapi.ModelAnswer) { a.Sample.Digest, a.Method = older, "full" }, nil, false, `method is "psvm", and not "full"`},
+		"no receipts":       {file, func(a *httpapi.ModelAnswer) { a.Receipts, a.Signed = 0, "" }, nil, false, "the number of receipts in its log is 2, and the model names none"},
 		"the file lacks rows": {saved("sample.rows", "300", none), honest,
 			append([]string{"settings: they are those that the snapshot states, and receipt 1 has the hash of others"}, all("the snapshot lacks rows of the sample, of 9 blocks")...), true, ""},
 		"other settings": {saved("model.standardise", "false", none), honest, nil, false, "options.nu is "},
@@ -390,7 +399,7 @@ func TestServedModelThatCannotBeMadeAgain(t *testing.T) {
 			}
 			c.tell(&a)
 			check := func() (*audit.ModelReport, error) {
-				return audit.Model(t.Context(), c.file, &audit.Served{Identity: a.Identity(), Fingerprint: a.Identity().Fingerprint(), Basis: a.Basis, Sample: a.Sample, Tuning: a.Tuning})
+				return audit.Model(t.Context(), c.file, servedAs(&a, a.Identity().Fingerprint()))
 			}
 			report, err := check()
 			if c.fails != "" {
@@ -487,7 +496,7 @@ func TestForgedSumsOfABasis(t *testing.T) {
 	d.settled()
 	_, _, a := d.etag("/v1/model", "")
 	d.stop()
-	report, err := audit.Model(t.Context(), file, &audit.Served{Identity: a.Identity(), Fingerprint: a.Fingerprint, Basis: a.Basis, Sample: a.Sample, Tuning: a.Tuning})
+	report, err := audit.Model(t.Context(), file, servedAs(&a, a.Fingerprint))
 	if want := "the sums of the block " + id + " in the basis are not those of its rows in the sample"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s; %+v", err, want, report)
 	}

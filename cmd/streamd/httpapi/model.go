@@ -131,6 +131,13 @@ func (a *ModelAnswer) Identity() *model.Identity {
 	return i
 }
 
+// Figures has the parts of the answer that sums give, and no fingerprint covers.
+func (a *ModelAnswer) Figures() *model.Figures {
+	return &model.Figures{
+		Mean: a.Mean, ClassRows: a.ClassRows, LiveRows: a.LiveRows, Unlabelled: a.Unlabelled, LiveBlocks: a.LiveBlocks, Forgetting: a.Forgetting,
+	}
+}
+
 // Classifier reads the classifier back. The answer may have been saved and edited: parts
 // that do not fit together are an error.
 func (a *ModelAnswer) Classifier() (*model.Classifier, error) {

@@ -57,6 +57,32 @@ func (s *Served) Identity() *Identity {
 	return i
 }
 
+// Figures are the parts of an answer of GET /v1/model that are a function of the live blocks and
+// the settings, and that no fingerprint covers.
+type Figures struct {
+	Mean       []float64   `json:"mean"`
+	ClassRows  []int64     `json:"class_rows"`
+	LiveRows   int64       `json:"live_rows"`
+	Unlabelled int64       `json:"unlabelled_rows"`
+	LiveBlocks int         `json:"live_blocks"`
+	Forgetting *Forgetting `json:"forgetting"`
+}
+
+// Figures are those of a served value. Without a model it has no means and no rows of classes.
+func (s *Served) Figures() *Figures {
+	f := &Figures{LiveRows: s.Rows, Unlabelled: s.Unlabelled, LiveBlocks: s.Blocks, Forgetting: s.Forgetting}
+	if s.Model != nil {
+		m := s.Model.WithoutMissing()
+		f.Mean, f.ClassRows = m.Mean, m.Rows
+	}
+	return f
+}
+
+// Differences compares like those of Identity.
+func (f *Figures) Differences(other *Figures) []string {
+	return differences(written(f), written(other))
+}
+
 // Fingerprint is the first 16 bytes, in hex, of SHA-256 of the canonical encoding. A text is its
 // length in bytes (uvarint) and its bytes. A list is its length (uvarint) and its entries. A number
 // is a float64, little endian, with 0 for −0. The encoding is:
@@ -196,8 +222,12 @@ func (e *encoder) calibration(c *CalibrationJSON) {
 // Differences compares two identities bit for bit. For each part that differs it has a line, with
 // the first number or text that does: its place, that of i, and that of other. 0 and −0 are one
 // number.
-func (i *Identity) Differences(other *Identity) (lines []string) {
-	a, b := i.parts(), other.parts()
+func (i *Identity) Differences(other *Identity) []string {
+	return differences(i.parts(), other.parts())
+}
+
+// differences compares the written forms of parts.
+func differences(a, b map[string]any) (lines []string) {
 	for _, name := range slices.Sorted(maps.Keys(a)) {
 		if place, x, y := difference(name, a[name], b[name]); place != "" {
 			lines = append(lines, fmt.Sprintf("%s is %v, and not %v", place, x, y))
@@ -207,7 +237,7 @@ func (i *Identity) Differences(other *Identity) (lines []string) {
 }
 
 // parts are the written forms of what the fingerprint covers.
-func (i *Identity) parts() (parts map[string]any) {
+func (i *Identity) parts() map[string]any {
 	c := *i
 	c.Planes = slices.Clone(c.Planes)
 	for j := range c.Planes {
@@ -217,14 +247,19 @@ func (i *Identity) parts() (parts map[string]any) {
 		d := *c.Decision
 		d.Reason, c.Decision = "", &d
 	}
-	text, err := json.Marshal(c)
+	return written(&c)
+}
+
+// written is the written form of a struct, by name.
+func written(parts any) (by map[string]any) {
+	text, err := json.Marshal(parts)
 	if err == nil {
-		err = json.Unmarshal(text, &parts)
+		err = json.Unmarshal(text, &by)
 	}
 	if err != nil {
 		panic(err) // texts and finite numbers
 	}
-	return parts
+	return by
 }
 
 // difference finds the first place where two values of JSON differ; "": there is none. What is

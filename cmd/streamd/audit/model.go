@@ -46,8 +46,10 @@ type ModelReport struct {
 // the model again by the daemon's code: planes off the sums, ν, refinement, curves and the rule of
 // labels from the rows of the sample. It takes as long as a start and a study, and as much memory.
 //
-// It is an error, with both values, if a part that the fingerprint covers has other bits. The
-// report names the parts that could not be made again, with the reason.
+// What is checked follows from the settings and the snapshot, and never from what the answer says
+// of itself: an answer that contradicts them is an error, with both values. So is a part that the
+// fingerprint covers and that has other bits. The report names the parts that could not be made
+// again, with the reason.
 func Model(ctx context.Context, path string, served *Served) (*ModelReport, error) {
 	p := &ModelReport{Fingerprint: served.Identity.Fingerprint(), Digest: served.Digest}
 	if p.Fingerprint != served.Fingerprint {
@@ -129,8 +131,9 @@ type again struct {
 	learner   *learning.Learner
 	set       *live.Set
 	weighted  *live.Weighted // nil without a half-life
-	processor string         // of the daemon
+	processor string         // of the daemon, as the snapshot states
 	partial   int            // blocks of which the sample has some rows only
+	alone     bool           // rules make the model without rows, and the snapshot does not have the rules
 }
 
 // open restores the live set, and brings its sample and its weights up to date.
@@ -283,86 +286,135 @@ const (
 // model makes the model again. stated are the parts that are not made, each with the reason.
 func (a *again) model(ctx context.Context, missing error) (made *model.Served, stated map[string]string, err error) {
 	l, next := a.learner, a.learner.Begin(a.set, a.weighted)
-	refined := l.Refines() && model.Refined(a.served.Method)
+	if err := a.studied(next.SumsDigest()); err != nil {
+		return nil, nil, err
+	}
+	m := l.Config.Model
+	stated = map[string]string{}
+	// state has the parts that a study chooses be stated.
 	state := func(why string) {
-		stated = map[string]string{}
-		if missing != nil || refined {
-			stated[method], stated[planes] = why, why
-		}
-		if missing != nil || l.Tunes() {
+		if l.Tunes() {
 			stated[options] = why
 		}
-		if missing != nil || l.Judges() {
-			stated[curves], stated[rule] = why, why
+		// Also of settings that refine, planes may be solved: then these are made.
+		if l.Refines() && model.Refined(a.served.Method) {
+			if stated[planes] = why; m.Refine == config.RefineAuto {
+				stated[method] = why
+			} else {
+				next.Refinement = &model.Refinement{Method: string(m.Refine)}
+			}
+		}
+		if l.Judges() && m.Calibration != config.CalibrationNone {
+			stated[curves] = why
+		}
+		if l.Judges() && m.Decision != config.DecisionValue {
+			stated[rule] = why
 		}
 	}
-	if missing != nil {
+	switch {
+	case missing != nil:
 		state(missing.Error())
-		return next, stated, nil
-	}
-	switch of := a.studied(); {
+		stated[method], stated[planes] = missing.Error(), missing.Error()
 	case !l.Tunes() && !l.Judges() && !l.Refines(): // there is nothing to choose
-	case of == "" && refined:
-		state("they are refined on the rows of the log")
-	case of == "":
-		a.report.unchecked("that no choice was made: the model says that no study had ended when it was served")
 	case a.processor != runtime.GOARCH:
-		state(fmt.Sprintf("they were made on %s, and this program runs on %s, where functions such as exp have other bits", a.processor, runtime.GOARCH))
-	case of != next.SumsDigest() && refined:
-		return nil, nil, fmt.Errorf("the model says that its planes were refined for the sums %s, and it is of the sums %s", of, next.SumsDigest())
-	case of != next.SumsDigest():
-		state(fmt.Sprintf("they were made for the sums %s, and newer ones are served with them: take the model when the stream rests", of))
-	case a.served.Sample != nil && !a.served.Sample.Complete:
-		state(fmt.Sprintf("they were made by a sample that lacked rows of %d blocks", a.served.Sample.Lacking))
+		state(fmt.Sprintf("the snapshot states that they were made on %s, and this program runs on %s, where functions such as exp have other bits", a.processor, runtime.GOARCH))
 	case a.set.Lacking() > 0:
 		state(fmt.Sprintf("the snapshot lacks rows of the sample, of %d blocks", a.set.Lacking()))
 	default:
 		s := l.Study(a.set, a.weighted, next)
+		if m.Rows == config.RowsLog && l.Config.Sample.Rows == 0 {
+			s.Rows = noRows{}
+		}
 		if s.Make(ctx); ctx.Err() != nil {
 			return nil, nil, context.Cause(ctx)
 		}
-		if s.Served.Refinement != nil && l.Config.Model.Rows == config.RowsLog {
+		made := s.Served
+		if s.Refined && m.Rows == config.RowsLog {
 			const why = "they are made by planes that are refined on the rows of the log"
 			stated = map[string]string{planes: why, curves: why, rule: why}
+			if made.Refinement == nil && m.Refine != config.RefineAuto {
+				made.Refinement = &model.Refinement{Method: string(m.Refine)}
+			}
 		}
-		if a.partial > 0 && s.Served.Sample != nil {
+		if err := a.chosen(made); err != nil {
+			return nil, nil, err
+		}
+		if a.partial > 0 && made.Sample != nil {
 			a.report.unchecked("rows of the sample: of %d blocks it has some rows, which their sums do not show to be theirs", a.partial)
 		}
-		return s.Served, stated, nil
+		return made, stated, nil
 	}
 	in := a.set.InUse().Coordinates
 	o := l.OptionsIn(a.set, in)
 	if _, as := stated[options]; as {
-		o.Nu, o.Balanced, o.Standardise = a.served.Options.Nu, a.served.Options.Balanced, a.served.Options.Standardise
+		o.Nu = a.served.Options.Nu
+		if m.Balanced == config.SwitchAuto {
+			o.Balanced = a.served.Options.Balanced
+		}
+		if m.Standardise == config.SwitchAuto {
+			o.Standardise = a.served.Options.Standardise
+		}
 	}
 	sums := learning.Sums(a.set, a.weighted)
+	a.alone = missing != nil && len(sums.Labels()) < 2
 	learning.Solve(ctx, next, in.Moments(sums), o, a.set.Features().Names(), sums.Labels())
 	return next, stated, ctx.Err()
 }
 
-// studied is the digest of the sums that the choices were made for; "": there was no study.
-func (a *again) studied() string {
+// noRows are the rows of the log, which the snapshot does not have.
+type noRows struct{}
+
+func (noRows) Pass(context.Context, func(*incremental.Block) error) error {
+	return errors.New("the snapshot does not have the rows of the log")
+}
+
+func (noRows) Whole() bool { return false }
+
+// studied checks what the model says of the study that its choices come from. By the settings there
+// is one, and it is of the sums that are served.
+func (a *again) studied(sums string) error {
+	l, of, lacking := a.learner, a.served.Sample, a.set.Lacking()
+	const again = ": take the model, and the copy after it, when the stream has rested for a study"
 	switch {
-	case a.served.Sample != nil:
-		return a.served.Sample.Digest
-	case a.served.Tuning != nil && a.served.Tuning.Digest == a.set.Digest():
-		return a.learner.Begin(a.set, a.weighted).SumsDigest()
-	case a.served.Tuning != nil:
-		return a.served.Tuning.Digest
+	case !l.Tunes() && !l.Judges() && !l.Refines():
+		return nil
+	case of == nil && l.Config.Sample.Rows > 0:
+		return fmt.Errorf("the model says that no sample took part (sample is null), and by the settings its choices are made by one, for the sums %s"+again, sums)
+	case of != nil && l.Config.Sample.Rows == 0:
+		return fmt.Errorf("the model says that a sample took part, of the sums %s, and by the settings (sample.rows) there is none", of.Digest)
+	case of != nil && of.Digest != sums:
+		return fmt.Errorf("the model says that its choices were made for the sums %s (sample.digest), and it is of the sums %s"+again, of.Digest, sums)
+	case of != nil && lacking == 0 && (!of.Complete || of.Lacking != 0):
+		return fmt.Errorf("the model says that its sample lacked rows of %d blocks (sample.lacking_blocks, complete is %t), and the sample of the snapshot lacks none"+again, of.Lacking, of.Complete)
 	}
-	return ""
+	return nil
+}
+
+// chosen compares what the model says of the choice of ν with the one that was made.
+func (a *again) chosen(made *model.Served) error {
+	of := func(t *model.Tuning) string {
+		if t == nil {
+			return "no choice of ν"
+		}
+		return "a choice of ν for the state " + t.Digest
+	}
+	if says, is := of(a.served.Tuning), of(made.Tuning); says != is {
+		return fmt.Errorf("the model says that there was %s (tuning), and by the settings there is %s: take the model, and the copy after it, when the stream has rested for a study", says, is)
+	}
+	return nil
 }
 
 // compare compares the model with the one that was made, except for what is stated.
 func (a *again) compare(made *model.Served, stated map[string]string) error {
 	served, p := a.served.Identity, a.report
-	if made.Model == nil && len(stated) == 0 {
+	if made.Model == nil && !a.alone {
 		return fmt.Errorf("its blocks make no model: %s", made.Problem)
 	}
 	want := made.Identity()
-	if made.Model == nil { // the program has no rules, or another algorithm
-		want.Features, want.Classes, want.Missing = served.Features, served.Classes, served.Missing
-		want.Regulariser = served.Regulariser
+	if made.Model == nil {
+		want.Features, want.Classes, want.Missing = a.set.Features().Names(), served.Classes, served.Missing
+		want.Basis, want.Regulariser, want.Options = served.Basis, served.Regulariser, served.Options
+		p.unchecked("classes, missing: without the rules its blocks make no model: %s", made.Problem)
 	}
 	for _, part := range []string{options, method, planes, curves, rule} {
 		why, is := stated[part]
@@ -371,8 +423,6 @@ func (a *again) compare(made *model.Served, stated map[string]string) error {
 		}
 		p.unchecked("%s: %s", part, why)
 		switch part {
-		case options:
-			want.Options = served.Options
 		case planes:
 			want.Planes = served.Planes
 		case method:

@@ -171,6 +171,44 @@ var lies = []struct {
 	}},
 }
 
+// dodges say of a study what is not so; false: there was none.
+var dodges = []struct {
+	want string
+	tell func(a *httpapi.ModelAnswer) bool
+}{
+	{"sample is null", func(a *httpapi.ModelAnswer) bool {
+		was := a.Sample
+		a.Sample = nil
+		return was != nil
+	}},
+	{"that its sample lacked rows of 1 blocks", func(a *httpapi.ModelAnswer) bool {
+		if a.Sample == nil {
+			return false
+		}
+		a.Sample.Complete, a.Sample.Lacking = false, 1
+		return true
+	}},
+	{"(sample.digest), and it is of the sums ", func(a *httpapi.ModelAnswer) bool {
+		if a.Sample == nil {
+			return false
+		}
+		a.Sample.Digest = strings.Repeat("ab", 32)
+		return true
+	}},
+	{"that there was no choice of ν (tuning), and by the settings there is a choice of ν for the state ", func(a *httpapi.ModelAnswer) bool {
+		was := a.Tuning
+		a.Tuning = nil
+		return was != nil
+	}},
+	{"that there was a choice of ν for the state abab", func(a *httpapi.ModelAnswer) bool {
+		if a.Tuning == nil {
+			return false
+		}
+		a.Tuning.Digest = strings.Repeat("ab", 32)
+		return true
+	}},
+}
+
 // A served model is checked with a copy of the snapshot, by which it is made again: planes of the
 // features and of a basis, refined ones, with every option, with weights by age, ν, the calibration
 // and the rule of labels. A daemon that serves others is found, and the part is named, even if the
@@ -292,6 +330,19 @@ func TestServedModelIsThatOfItsBlocks(t *testing.T) {
 					t.Errorf("a lie about %s: %v, %+v", lie.part, err, report)
 				}
 			}
+			// What the answer says of itself never says what is checked: not of arbitrary planes,
+			// and not of true ones.
+			for _, dodge := range dodges {
+				for _, planes := range []float64{0, 1} {
+					report, err := check(func(a *httpapi.ModelAnswer) bool {
+						a.Planes[0].Gamma += planes
+						return dodge.tell(a)
+					})
+					if (report != nil || err != nil) && (err == nil || planes == 0 && !strings.Contains(err.Error(), dodge.want)) {
+						t.Errorf("%s: %v, %+v", dodge.want, err, report)
+					}
+				}
+			}
 			if _, err := check(func(a *httpapi.ModelAnswer) bool { a.Digest = strings.Repeat("0", 64); return true }); err == nil || !strings.Contains(err.Error(), "its blocks add up to the digest") {
 				t.Errorf("another digest: %v", err)
 			}
@@ -366,6 +417,7 @@ func TestServedModelThatCannotBeMadeAgain(t *testing.T) {
 		return []string{"options: " + why, "calibration: " + why, "decision: " + why}
 	}
 	older := strings.Repeat("ab", 32)
+	lacking, rules := saved("sample.rows", "300", none), saved("", "", func(s map[string]any) { s["rules"] = "0123" })
 	for name, c := range map[string]struct {
 		file      string
 		tell      func(a *httpapi.ModelAnswer)
@@ -374,22 +426,31 @@ func TestServedModelThatCannotBeMadeAgain(t *testing.T) {
 		fails     string
 	}{
 		"honest": {file, honest, []string{some}, true, ""},
-		"chosen for older sums": {file, func(a *httpapi.ModelAnswer) { a.Sample.Digest = older },
-			all("they were made for the sums " + older), true, ""},
-		"by a part of the sample": {file, func(a *httpapi.ModelAnswer) { a.Sample.Complete, a.Sample.Lacking = false, 2 },
-			all("they were made by a sample that lacked rows of 2 blocks"), true, ""},
-		"before a study":    {file, func(a *httpapi.ModelAnswer) { a.Sample, a.Tuning = nil, nil }, nil, false, "calibration is "},
-		"refined, they say": {file, func(a *httpapi.ModelAnswer) { a.Sample.Digest, a.Method = older, "full" }, nil, false, `method is "psvm", and not "full"`},
+		"chosen for older sums": {file, func(a *httpapi.ModelAnswer) { a.Sample.Digest = older }, nil, false,
+			"its choices were made for the sums " + older + " (sample.digest), and it is of the sums " + a.Digest},
+		"by a part of the sample": {file, func(a *httpapi.ModelAnswer) { a.Sample.Complete, a.Sample.Lacking = false, 2 }, nil, false,
+			"its sample lacked rows of 2 blocks (sample.lacking_blocks, complete is false), and the sample of the snapshot lacks none"},
+		"before a study":    {file, func(a *httpapi.ModelAnswer) { a.Sample, a.Tuning = nil, nil }, nil, false, "no sample took part (sample is null)"},
+		"refined, they say": {file, func(a *httpapi.ModelAnswer) { a.Method = "full" }, nil, false, `method is "psvm", and not "full"`},
 		"no receipts":       {file, func(a *httpapi.ModelAnswer) { a.Receipts, a.Signed = 0, "" }, nil, false, "the number of receipts in its log is 2, and the model names none"},
-		"the file lacks rows": {saved("sample.rows", "300", none), honest,
+		"the file lacks rows": {lacking, honest,
 			append([]string{"settings: they are those that the snapshot states, and receipt 1 has the hash of others"}, all("the snapshot lacks rows of the sample, of 9 blocks")...), true, ""},
+		"the file lacks rows, refined": {lacking, func(a *httpapi.ModelAnswer) { a.Method = "full" }, nil, false, `method is "psvm", and not "full"`},
+		"the file lacks rows, other weights": {lacking, func(a *httpapi.ModelAnswer) { a.Options.ClassWeights = map[string]float64{"one": 2} }, nil, false,
+			"options.class_weights"},
+		"the file lacks rows, not standardised": {lacking, func(a *httpapi.ModelAnswer) { a.Options.Standardise = false }, nil, false, "options.standardise"},
+		"the file lacks rows, no ν":             {lacking, func(a *httpapi.ModelAnswer) { a.Options.Nu = -1 }, nil, false, "make no model"},
+		"rules, other classes":                  {rules, func(a *httpapi.ModelAnswer) { a.Classes[0] = "zero" }, nil, false, "classes[0]"},
+		"rules, other missing values": {rules, func(a *httpapi.ModelAnswer) {
+			a.Missing = []model.MissingJSON{{Feature: "a", Policy: config.MissingZero}}
+		}, nil, false, "missing"},
 		"other settings": {saved("model.standardise", "false", none), honest, nil, false, "options.nu is "},
 		"another algorithm": {saved("", "", func(s map[string]any) { s["algorithm"] = s["algorithm"].(float64) + 1 }), honest,
 			append([]string{"settings: they are those"}, "options: algorithm ", "method: algorithm ", "planes: algorithm ", "calibration: algorithm ", "decision: algorithm "), false, ""},
-		"rules": {saved("", "", func(s map[string]any) { s["rules"] = "0123" }), honest,
+		"rules": {rules, honest,
 			append([]string{"settings: they are those"}, "options: they take the rules ", "method: they take the rules ", "planes: they take the rules ", "calibration: they take the rules ", "decision: they take the rules "), false, ""},
 		"another processor": {saved("", "", func(s map[string]any) { s["processor"] = "abacus" }), honest,
-			all("they were made on abacus, "), true, ""},
+			all("the snapshot states that they were made on abacus, "), true, ""},
 		"settings of another program": {saved("", "", func(s map[string]any) { s["more"] = 1 }), honest, nil, false, `unknown field "more"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,8 +49,8 @@ func (c *receiptsVerifyCmd) openModel(public string) (a *httpapi.ModelAnswer, he
 // served makes a model again from the snapshot, beside a receipt of that number.
 func (c *receiptsVerifyCmd) served(ctx context.Context, a *httpapi.ModelAnswer, receipt int64) (*servedReport, error) {
 	made, err := audit.Model(ctx, c.Snapshot, &audit.Served{
-		Identity: a.Identity(), Fingerprint: a.Fingerprint, Receipts: a.Receipts,
-		Basis: a.Basis, Sample: a.Sample, Tuning: a.Tuning,
+		Identity: a.Identity(), Figures: a.Figures(), Fingerprint: a.Fingerprint, Receipts: a.Receipts,
+		Basis: a.Basis, Stale: a.BasisStale, Sample: a.Sample, Tuning: a.Tuning,
 	})
 	return &servedReport{made, a.Receipts, receipt < a.Receipts}, err
 }

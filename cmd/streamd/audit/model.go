@@ -25,9 +25,11 @@ import (
 // Served is an answer of GET /v1/model that is to be checked.
 type Served struct {
 	*model.Identity
+	*model.Figures
 	Fingerprint string           // that the answer has
 	Receipts    int64            // that it names, under the owner's signature; 0: none
 	Basis       *model.BasisJSON // nil: the planes are in the features
+	Stale       bool             // it says that sources of the basis have left
 	Sample      *model.Sampled   // by which the choices were made, if rows took part
 	Tuning      *model.Tuning    // the choice of ν, if there was one
 }
@@ -174,6 +176,10 @@ func (a *again) sums(blocks int) error {
 		}
 		if digest := m.Digest(); hex.EncodeToString(digest[:]) != served.Identity.Basis {
 			return fmt.Errorf("the model's basis has the id %x, and the model says %s", digest, served.Identity.Basis)
+		}
+		// An answer says so at once, also of a digest from before the block has left.
+		if use.Stale() != live.Fresh && !served.Stale {
+			return errors.New("blocks that the basis was chosen from have left, and the model says basis_stale is false")
 		}
 	}
 	if digest := a.set.Digest(); digest != served.Digest {
@@ -410,11 +416,12 @@ func (a *again) compare(made *model.Served, stated map[string]string) error {
 	if made.Model == nil && !a.alone {
 		return fmt.Errorf("its blocks make no model: %s", made.Problem)
 	}
-	want := made.Identity()
+	want, figures := made.Identity(), made.Figures()
 	if made.Model == nil {
 		want.Features, want.Classes, want.Missing = a.set.Features().Names(), served.Classes, served.Missing
 		want.Basis, want.Regulariser, want.Options = served.Basis, served.Regulariser, served.Options
-		p.unchecked("classes, missing: without the rules its blocks make no model: %s", made.Problem)
+		figures.Mean, figures.ClassRows = a.served.Mean, a.served.ClassRows
+		p.unchecked("classes, missing, mean, class_rows: without the rules its blocks make no model: %s", made.Problem)
 	}
 	for _, part := range []string{options, method, planes, curves, rule} {
 		why, is := stated[part]
@@ -433,7 +440,7 @@ func (a *again) compare(made *model.Served, stated map[string]string) error {
 			want.Decision = served.Decision
 		}
 	}
-	if lines := want.Differences(served); lines != nil {
+	if lines := append(want.Differences(served), figures.Differences(a.served.Figures)...); lines != nil {
 		return fmt.Errorf("the model is not that of its blocks: %s", strings.Join(lines, "; "))
 	}
 	var parts []string
@@ -448,5 +455,6 @@ func (a *again) compare(made *model.Served, stated map[string]string) error {
 	if parts != nil {
 		p.proved("made again with the same bits: %s", strings.Join(parts, ", "))
 	}
+	p.proved("its means, and its counts of rows and blocks, are those of the snapshot")
 	return nil
 }

@@ -116,8 +116,8 @@ func ofTwoClasses(t *testing.T, all []*incremental.Block) (messages []message) {
 // servedAs is an answer as an auditor reads it, with that fingerprint.
 func servedAs(a *httpapi.ModelAnswer, fingerprint string) *audit.Served {
 	return &audit.Served{
-		Identity: a.Identity(), Fingerprint: fingerprint, Receipts: a.Receipts,
-		Basis: a.Basis, Sample: a.Sample, Tuning: a.Tuning,
+		Identity: a.Identity(), Figures: a.Figures(), Fingerprint: fingerprint, Receipts: a.Receipts,
+		Basis: a.Basis, Stale: a.BasisStale, Sample: a.Sample, Tuning: a.Tuning,
 	}
 }
 
@@ -162,6 +162,18 @@ var lies = []struct {
 		return true
 	}},
 	{"decision.rule", func(a *httpapi.ModelAnswer) bool { a.Decision.Rule += "s"; return true }},
+	{"mean[1]", func(a *httpapi.ModelAnswer) bool { a.Mean[1] = math.Nextafter(a.Mean[1], 9); return true }},
+	{"class_rows[0]", func(a *httpapi.ModelAnswer) bool { a.ClassRows[0]++; return true }},
+	{"live_rows", func(a *httpapi.ModelAnswer) bool { a.LiveRows--; return true }},
+	{"live_blocks", func(a *httpapi.ModelAnswer) bool { a.LiveBlocks--; return true }},
+	{"unlabelled_rows", func(a *httpapi.ModelAnswer) bool { a.Unlabelled++; return true }},
+	{"forgetting.rows", func(a *httpapi.ModelAnswer) bool {
+		if a.Forgetting == nil {
+			return false
+		}
+		a.Forgetting.Rows++
+		return true
+	}},
 	{"decision.costs", func(a *httpapi.ModelAnswer) bool {
 		if a.Decision.Rule != decision.Cost {
 			return false
@@ -444,7 +456,8 @@ func TestServedModelThatCannotBeMadeAgain(t *testing.T) {
 		"rules, other missing values": {rules, func(a *httpapi.ModelAnswer) {
 			a.Missing = []model.MissingJSON{{Feature: "a", Policy: config.MissingZero}}
 		}, nil, false, "missing"},
-		"other settings": {saved("model.standardise", "false", none), honest, nil, false, "options.nu is "},
+		"rules, other means": {rules, func(a *httpapi.ModelAnswer) { a.Mean[0]++ }, nil, false, "mean[0]"},
+		"other settings":     {saved("model.standardise", "false", none), honest, nil, false, "options.nu is "},
 		"another algorithm": {saved("", "", func(s map[string]any) { s["algorithm"] = s["algorithm"].(float64) + 1 }), honest,
 			append([]string{"settings: they are those"}, "options: algorithm ", "method: algorithm ", "planes: algorithm ", "calibration: algorithm ", "decision: algorithm "), false, ""},
 		"rules": {rules, honest,
@@ -484,6 +497,36 @@ func TestServedModelThatCannotBeMadeAgain(t *testing.T) {
 				t.Errorf("another plane: %v", err)
 			}
 		})
+	}
+}
+
+// An answer that keeps quiet about sources of its basis that have left is found.
+func TestServedModelOfAStaleBasis(t *testing.T) {
+	const blocks = 10
+	messages, _ := weightedBlocks(t, blocks)
+	topic, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")
+	produce(t, topic, messages...)
+	d := start(t, topic, file, map[string]string{
+		"format.weight": "weight", "kernel.function": "gaussian(gamma=0.01)", "kernel.basis": "8", "kernel.rows": "100", "sample.rows": "1000",
+		"kernel.on_retire": "keep", "model.refine_interval": "50ms", "blocks.unit": "message",
+	})
+	d.waitForOffsetsRead(blocks)
+	d.wait("a basis", func(s *model.Served) bool { return s.Basis != nil && s.Model != nil })
+	for i := range 4 {
+		d.retire(fmt.Sprintf("%s/0/%d", topic, i))
+	}
+	d.settled()
+	_, _, a := d.etag("/v1/model", "")
+	d.stop()
+	if !a.BasisStale {
+		t.Fatal("no source of the basis has left")
+	}
+	if _, err := audit.Model(t.Context(), file, servedAs(&a, a.Fingerprint)); err != nil {
+		t.Error(err)
+	}
+	a.BasisStale = false
+	if report, err := audit.Model(t.Context(), file, servedAs(&a, a.Fingerprint)); err == nil || !strings.Contains(err.Error(), "the model says basis_stale is false") {
+		t.Errorf("%v, %+v", err, report)
 	}
 }
 

@@ -1,10 +1,10 @@
 // Package audit checks a receipt with a copy of the snapshot, by arithmetic and without a row: the
 // summaries of the live blocks add up to the digest of the state, those of the blocks that had come
 // by the last receipt add up to the digest that it left, the log of the file continues that of the
-// receipt, each of its receipts is proved, and no block of the receipt is live whose id is known, nor
-// archived or withdrawn where the receipt says that it is not.
-// The ids are known of blocks that positions name, of those that the caller names, and with the
-// private key of all. The private key only adds checks.
+// receipt, each of its receipts is proved, and no block of the receipt is live whose id is known,
+// nor archived or withdrawn where the receipt says that it is not. The ids are known of blocks that
+// positions name, of those that the caller names, and with the private key of all. The private key
+// only adds checks.
 package audit
 
 import (

@@ -55,6 +55,9 @@ func TestLatestJudgements(t *testing.T) {
 // The rows of slow blocks are all judged. The time of many blocks, or of those of a large model,
 // pays for some of their rows. Which ones depends on the position of the block alone.
 func TestJudgementsAreFew(t *testing.T) {
+	if got := new(allowance).take(1, 10); got != 1 {
+		t.Errorf("of a block of one row %d are judged", got)
+	}
 	for _, test := range []struct {
 		features, planes, rows, blocks int
 		every                          time.Duration // between blocks

@@ -74,16 +74,15 @@ staticcheck:
 govulncheck:
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./cmd/streamd
 
-# The packages with goroutines run under the race detector. It has fewer random histories, and skips
-# scripts, laws and bases that mostly compute, with goroutines that other tests have, too; a script
-# whose command has to stop within a second; damaged files that one goroutine reads; and tests of a
-# process's memory, which the detector multiplies. unraced runs these, and all other packages:
-# together they are all tests.
+# The packages with goroutines run under the race detector. It skips scripts, laws and bases that
+# mostly compute, with goroutines that other tests have, too; a script whose command has to stop
+# within a second; damaged files that one goroutine reads; and tests of a process's memory, which
+# the detector multiplies. unraced runs these, and all other packages: together they are all tests.
 RACED = ./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon/... ./cmd/streamd/httpapi \
 	./incremental/parallel ./ingest/... ./snapshot ./retire
-UNRACED = TestScripts/(auto|bench|check|completion|csv|defaults|fit|fold|kernel|knowledge|plot|predict|reproduce|snapshot|tune|usage|replay$$)|TestStudiesOfHistories|TestServedModelIsThatOfItsBlocks|TestStudyIsAFunctionOfTheLiveSet|TestEpochIsAFunctionOfTheLiveSet/(slmc|cs,)|TestNothingIsLeftOfTheForgotten/(stratified|kmeans)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit
+UNRACED = TestScripts/(auto|bench|check|completion|csv|defaults|fit|fold|kernel|knowledge|law|plot|predict|reproduce|snapshot|tune|usage|replay$$)|TestDaemonAndFitTakeTheSame|TestTheCompilerFusesNothing|FuzzPlotModel|TestStudiesOfHistories|TestServedModelIsThatOfItsBlocks|TestStudyIsAFunctionOfTheLiveSet|TestEpochIsAFunctionOfTheLiveSet/(slmc|cs,)|TestNothingIsLeftOfTheForgotten/(stratified|kmeans)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit
 race:
-	STREAMD_HISTORIES=80 go test -v -race -timeout $(TIMEOUT) -skip '$(UNRACED)' $(RACED)
+	go test -v -race -timeout $(TIMEOUT) -skip '$(UNRACED)' $(RACED)
 unraced:
 	go test -v -timeout $(TIMEOUT) $$(go list ./... | grep -vxF "$$(go list $(RACED))")
 	go test -v -timeout $(TIMEOUT) -run '$(UNRACED)' $(RACED)

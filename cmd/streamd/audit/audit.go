@@ -267,12 +267,14 @@ func itemKey(id string, r *receipt.Receipt, key *receipt.Key, named map[string]r
 
 // put looks for the blocks of a receipt among those that a file has put into the archive or has
 // withdrawn. Expired blocks are archived, those that the control topic took out are withdrawn, and
-// others have left the file. about has the keys of the receipt; true: the id has no live block.
+// others have left the file. Under the key of a block that a save has found gone, a later value may
+// be there, which had come by then, too: such blocks are looked for after requests alone. about has the keys of the receipt; true: the id has no live block.
 func put(saved *snapshot.Contents, r *receipt.Receipt, log *findings, about map[receipt.Hash]bool, key *receipt.Key, named map[string]receipt.Hash) error {
 	control := r.Leaf.Kind == receipt.Withdrawn || r.Leaf.Kind == receipt.Excluded || r.Leaf.Kind == receipt.Purged && r.Leaf.Principal == ""
 	if r.Leaf.Kind == receipt.Expired || r.Leaf.Kind == receipt.Begun {
 		return nil
 	}
+	asked := r.Leaf.Kind == receipt.Retired || r.Leaf.Kind == receipt.Purged && !control
 	for _, entries := range [][]retire.Entry{saved.Archived, saved.Withdrawn} {
 		for _, e := range entries {
 			of, known, err := itemKey(e.ID, r, key, named)
@@ -282,6 +284,7 @@ func put(saved *snapshot.Contents, r *receipt.Receipt, log *findings, about map[
 			at := came(r.Leaf, &e)
 			switch {
 			case !known || !about[of] || at != before && at != partly:
+			case receipt.Keyed(e.ID) && !asked:
 			case control && (e.Withdrawn || log.restored[of] || log.returned[of] || log.passing):
 			case e.Withdrawn:
 				return fmt.Errorf("the block %s of the receipt has its place among the withdrawn ones of it, and by its offset it had come before the receipt: it has not left, unless the topic was made again since", e.ID)

@@ -127,10 +127,12 @@ func (p *Report) leaf(store *snapshot.Store, i, receipted int64, found *findings
 		return record.Leaf, nil
 	}
 	found.passing = found.passing || l.Passing > 0
-	back := map[receipt.Kind]map[receipt.Hash]bool{receipt.Restored: found.restored, receipt.Returned: found.returned}[l.Kind]
 	for _, item := range items {
-		if back != nil {
-			back[item.Key] = true
+		switch l.Kind {
+		case receipt.Restored:
+			found.restored[item.Key] = true
+		case receipt.Returned:
+			found.returned[item.Key] = true
 		}
 	}
 	return record.Leaf, nil
@@ -268,13 +270,15 @@ func itemKey(id string, r *receipt.Receipt, key *receipt.Key, named map[string]r
 // put looks for the blocks of a receipt among those that a file has put into the archive or has
 // withdrawn. Expired blocks are archived, those that the control topic took out are withdrawn, and
 // others have left the file. Under the key of a block that a save has found gone, a later value may
-// be there, which had come by then, too: such blocks are looked for after requests alone. about has the keys of the receipt; true: the id has no live block.
+// be there, which had come by then, too: such blocks are looked for after requests alone. about has
+// the keys of the receipt; true: the id has no live block.
 func put(saved *snapshot.Contents, r *receipt.Receipt, log *findings, about map[receipt.Hash]bool, key *receipt.Key, named map[string]receipt.Hash) error {
-	control := r.Leaf.Kind == receipt.Withdrawn || r.Leaf.Kind == receipt.Excluded || r.Leaf.Kind == receipt.Purged && r.Leaf.Principal == ""
-	if r.Leaf.Kind == receipt.Expired || r.Leaf.Kind == receipt.Begun {
+	kind, unasked := r.Leaf.Kind, r.Leaf.Principal == ""
+	if kind == receipt.Expired || kind == receipt.Begun {
 		return nil
 	}
-	asked := r.Leaf.Kind == receipt.Retired || r.Leaf.Kind == receipt.Purged && !control
+	control := kind == receipt.Withdrawn || kind == receipt.Excluded || kind == receipt.Purged && unasked
+	asked := kind == receipt.Retired || kind == receipt.Purged && !unasked
 	for _, entries := range [][]retire.Entry{saved.Archived, saved.Withdrawn} {
 		for _, e := range entries {
 			of, known, err := itemKey(e.ID, r, key, named)

@@ -220,7 +220,7 @@ func right(v *pageView, stream *model.Prequential, h *model.History) answerView 
 	}
 	if problemOf(v.Status.Problems, ProblemDrift) != nil {
 		a.State = ReplyWarn
-		a.Notes = append(a.Notes, "errors have risen: see above")
+		a.Notes = append(a.Notes, "the stream has changed: see above")
 	}
 	a.Notes = append(a.Notes, "balanced "+percent(of.BalancedCorrectness))
 	a.Notes = append(a.Notes, before...)

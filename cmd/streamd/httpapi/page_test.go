@@ -400,7 +400,7 @@ func TestPageOfJudgements(t *testing.T) {
 		}
 		glance := sectionOf(f, viewOverview, "glance")
 		tile := glance[strings.Index(glance, "Is it right?")-200:][:600]
-		if strings.Contains(tile, "good") == risen || strings.Contains(textOf(glance), "errors have risen") != risen {
+		if strings.Contains(tile, "good") == risen || strings.Contains(textOf(glance), "the stream has changed") != risen {
 			t.Errorf("risen: %t: %s", risen, tile)
 		}
 	}

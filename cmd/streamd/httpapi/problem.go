@@ -38,12 +38,14 @@ const (
 	ProblemSettings   ProblemKind = "settings"
 )
 
-// problemKinds are all kinds, the gravest first, each with what to do where nothing more is known.
-var problemKinds = []struct {
+type problemKind struct {
 	kind   ProblemKind
 	level  Level
-	action string
-}{
+	action string // what to do where nothing more is known
+}
+
+// problemKinds are all kinds, the gravest first.
+var problemKinds = []problemKind{
 	// the daemon is not ready
 	{ProblemReady, LevelFailure, "wait while it joins or reads, or stands by without a partition; records of two classes or more make a model; other reasons have their own entry"},
 	// the daemon stops because of an error
@@ -102,13 +104,7 @@ const (
 func (k ProblemKind) Known() bool { return k.rank() >= 0 }
 
 func (k ProblemKind) rank() int {
-	return slices.IndexFunc(problemKinds, func(x struct {
-		kind   ProblemKind
-		level  Level
-		action string
-	}) bool {
-		return x.kind == k
-	})
+	return slices.IndexFunc(problemKinds, func(x problemKind) bool { return x.kind == k })
 }
 
 // Level is the level of all problems of a kind.

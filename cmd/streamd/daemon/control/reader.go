@@ -15,6 +15,7 @@ import (
 
 	"streamd/ingest/kafka"
 	"streamd/retire"
+	"streamd/retire/receipt"
 )
 
 // Settings configure a Reader.
@@ -345,8 +346,7 @@ func (r *Reader) take(ctx context.Context, b *kafka.Batch) error {
 
 // compareUnit warns of a selection that names keys where no block has one.
 func (r *Reader) compareUnit(partition int, offset int64, s *retire.Selection) {
-	isKey := func(id string) bool { return strings.HasPrefix(id, retire.KeyPrefix) }
-	if !r.Keyed && slices.ContainsFunc(s.IDs, isKey) {
+	if !r.Keyed && slices.ContainsFunc(s.IDs, receipt.Keyed) {
 		r.Log.Warn().Str("topic", r.Topic).Int("partition", partition).Int64("offset", offset).
 			Msg("a record of the control topic names keys, and no block has one, since blocks.unit is not key: it retires nothing by them")
 	}

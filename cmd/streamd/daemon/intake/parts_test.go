@@ -325,7 +325,7 @@ func TestKindsOfReasons(t *testing.T) {
 		if err := in.own.refuse(3, kafka.Letter{}, "what", "; and so", c.err); err != nil || len(in.own.letters) != 1 {
 			t.Fatal(err, in.own.letters)
 		}
-		if got, want := in.own.letters[0].Reason, (kafka.Reason{Stage: c.stage, Class: c.kind, Message: c.err.Error() + "; and so"}); got != want || kindOf(fmt.Errorf("x: %w", c.err)) != c.kind || kinds[c.kind].meaning == "" || kinds[c.kind].settles == "" || settles(c.err) != kinds[c.kind].settles {
+		if got, want := in.own.letters[0].Reason, (kafka.Reason{Stage: c.stage, Class: c.kind, Message: c.err.Error() + "; and so"}); got != want || kindOf(fmt.Errorf("x: %w", c.err)) != c.kind || kinds[c.kind].meaning == "" || kinds[c.kind].settles == "" || settles(c.kind, c.err) != kinds[c.kind].settles {
 			t.Errorf("%v: %+v, want %+v", c.err, got, want)
 		}
 	}

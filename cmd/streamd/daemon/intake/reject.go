@@ -41,12 +41,12 @@ var kinds = map[string]struct{ meaning, settles string }{
 	kindOther:   {"another reason", "remove the reason"},
 }
 
-// settles says what an operator can do against a reason to refuse records.
-func settles(why error) string {
+// settles says what an operator can do against a reason of a kind to refuse records.
+func settles(kind string, why error) string {
 	if undecodable := (*wire.Error)(nil); errors.As(why, &undecodable) && undecodable.UnknownFeature() {
 		return "name the column in format.ignore, or in format.features to learn from it, or set format.unknown: ignore"
 	}
-	return kinds[kindOf(why)].settles
+	return kinds[kind].settles
 }
 
 // unusable is an error with its kind.

@@ -244,7 +244,7 @@ func (r *refusals) note(log zerolog.Logger, policy config.DeadLetters, now time.
 		r.row.Since = now
 	}
 	r.row.InARow, r.row.Last = r.row.InARow+n, now
-	r.row.Reason, r.row.Meaning, r.row.settles = shortened(why.Error()), kinds[kind].meaning, settles(why)
+	r.row.Reason, r.row.Meaning, r.row.settles = shortened(why.Error()), kinds[kind].meaning, settles(kind, why)
 	if r.tell(log, policy, now); now.Sub(r.wrote) < refusalPause {
 		r.more += n
 		return

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -20,6 +21,9 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
+	"streamd/incremental/confusion"
+	"streamd/incremental/decision"
+	"streamd/incremental/prequential"
 	"streamd/ingest/kafka"
 )
 
@@ -459,4 +463,68 @@ func TestShareOfSaves(t *testing.T) {
 		t.Errorf("the help says %q", help)
 	}
 	d.stop()
+}
+
+// A stream of which the features say nothing is a problem from the first judged rows on, which no
+// change in the errors tells of.
+func TestNoBetterThanOneClass(t *testing.T) {
+	name := topic(t, 1)
+	random := rand.New(rand.NewPCG(3, 1))
+	noise := func() (all []message) {
+		for range 30 {
+			var rows strings.Builder
+			for i := range 50 {
+				label := "ham"
+				if i%10 == 0 {
+					label = "spam"
+				}
+				fmt.Fprintf(&rows, `{"label":%q,"a":%v,"b":%v}`+"\n", label, random.NormFloat64(), random.NormFloat64())
+			}
+			all = append(all, message{value: []byte(rows.String())})
+		}
+		return all
+	}
+	produce(t, name, noise()...)
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), nil)
+	d.wait("a model", func(s *model.Served) bool { return s.Model != nil })
+	produce(t, name, noise()...) // of those before, none need have been judged
+	d.until("the problem is told", func() bool { return d.find(httpapi.ProblemUseless) != nil })
+	a := d.statusAnswer(http.MethodGet, "/v1/status")
+	if right := a.Answers[1]; right.ID != "right" || right.State != httpapi.ReplyWarn {
+		t.Errorf("is it right? %+v", right)
+	}
+	d.stop()
+}
+
+// The problem is over when the figures are better by more than chance makes them.
+func TestNoBetterThanOneClassEnds(t *testing.T) {
+	stretch := func(rows, right float64) *model.Stretch {
+		matrix := confusion.New(2)
+		for class := range int32(2) {
+			matrix.Add(class, class, right*rows/2)
+			matrix.Add(class, 1-class, (1-right)*rows/2)
+		}
+		return model.NewStretch(decision.Value, []string{"ham", "spam"}, prequential.Figures{Matrix: matrix})
+	}
+	for _, c := range []struct {
+		window, fading *model.Stretch
+		was, want      bool
+	}{
+		{nil, nil, false, false},
+		{stretch(499, 0.1), stretch(400, 0.1), false, false}, // too few
+		{stretch(500, 0.5), stretch(400, 0.5), false, true},
+		{stretch(20_000, 0.05), stretch(1000, 0.05), false, true}, // labels are exchanged
+		{stretch(20_000, 0.501), stretch(1000, 0.49), false, false},
+		{stretch(20_000, 0.501), stretch(1000, 0.51), true, true},
+		{stretch(20_000, 0.51), stretch(1000, 0.49), true, false},
+		{stretch(20_000, 0.4), stretch(1000, 0.6), true, false}, // the latest are right again
+	} {
+		w := &watching{}
+		if c.was {
+			w.useless = c.window
+		}
+		if got := w.noBetter(model.Prequential{Window: c.window, Fading: c.fading}); (got != nil) != c.want {
+			t.Errorf("%+v, %+v, was %v: %v", c.window, c.fading, c.was, got)
+		}
+	}
 }

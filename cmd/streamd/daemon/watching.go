@@ -40,6 +40,9 @@ type watching struct {
 	epoch      uint32 // that was told of
 	rebalances int64  // likewise
 
+	judged  time.Time      // when the judged rows were looked at
+	useless *model.Stretch // figures that are no better than one class for all; nil: they are better
+
 	rise rise // of the error, that has not passed; the zero one: there is none
 
 	saved []byte // that the snapshot has, or will have after the save under way; nil: not known
@@ -126,8 +129,10 @@ func (w *watching) record() (record []byte, undo func(), err error) {
 
 const (
 	// compareEvery is the time between two comparisons, and lookEvery between two looks.
-	compareEvery, lookEvery = time.Second, 250 * time.Millisecond
-	keptAlarms              = 20
+	// judgeEvery is that between two looks at the judged rows, of which there must be enough.
+	compareEvery, lookEvery, judgeEvery = time.Second, 250 * time.Millisecond, 5 * time.Second
+	enoughJudged                        = 500
+	keptAlarms                          = 20
 )
 
 // whenDue looks for changes and tells of them.
@@ -135,6 +140,9 @@ func (w *watching) whenDue(now time.Time) {
 	if now.Sub(w.looked) >= lookEvery {
 		w.looked = now
 		w.lookAround()
+	}
+	if now.Sub(w.judged) >= judgeEvery {
+		w.judged, w.useless = now, w.noBetter(w.intake.Prequential())
 	}
 	if !w.cfg.Drift.Detect {
 		return
@@ -156,6 +164,36 @@ func (w *watching) whenDue(now time.Time) {
 		w.compared = p.served
 		w.compare(p.served)
 	}
+}
+
+// noBetter returns the figures of the latest judged rows, if these are classified no better than by
+// giving all of them one class. Chance moves a stream that is no better up and down, so once it is
+// so, it is over when the figures are better by two standard errors.
+func (w *watching) noBetter(p model.Prequential) *model.Stretch {
+	if p.Window == nil || p.Window.Weight < enoughJudged {
+		return nil
+	}
+	for _, s := range []*model.Stretch{p.Window, p.Fading} {
+		chance, deviation := s.OneClass()
+		if w.useless != nil {
+			chance += 2 * deviation
+		}
+		if s.BalancedCorrectness > chance {
+			return nil
+		}
+	}
+	return p.Window
+}
+
+// conditions are the problems of what is judged.
+func (w *watching) conditions() (all []httpapi.Problem) {
+	if s := w.useless; s != nil {
+		chance, _ := s.OneClass()
+		all = append(all, httpapi.Problem{Kind: httpapi.ProblemUseless, Text: fmt.Sprintf(
+			"new rows are classified no better than by giving all of them one class: the mean of the classes' shares classified right is %.3g %%, and with one class for all it is %.3g %%",
+			100*s.BalancedCorrectness, 100*chance)})
+	}
+	return all
 }
 
 // lookAround tells of rebalances and epochs.

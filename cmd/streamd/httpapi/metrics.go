@@ -114,6 +114,7 @@ var (
 	recordsTotal  = desc("records_total", "Records processed, by outcome: applied, tombstone or rejected; with streamd_records_in_hand they add up to streamd_records_read_total.", "outcome")
 	recordsInHand = desc("records_in_hand", "Records read and not yet processed.")
 	undecoded     = desc("records_undecoded_total", "Rejected records that could not be decoded, so that their rows are in no count of rows.")
+	inARow        = desc("records_refused_in_a_row", "Records refused since the last good one, where streamd_problems of kind refused is above 0; else 0.")
 	recordsLost   = desc("records_lost_total", "Records that were gone from the log before they were read, in gaps that kafka.on_gap has passed over. Offsets of compacted records count.")
 	gaps          = desc("gaps_total", "Gaps in the log that kafka.on_gap has passed over.")
 	rowsRead      = desc("rows_read_total", "Rows read, of records that could be decoded.")
@@ -200,6 +201,11 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(recordsTotal, s.Records.Rejected, "rejected")
 	gauge(recordsInHand, float64(s.Records.Pending))
 	counter(undecoded, s.Records.Undecoded)
+	if p := problemOf(s.Problems, ProblemRefused); p != nil {
+		gauge(inARow, float64(p.Count))
+	} else {
+		gauge(inARow, 0)
+	}
 	counter(recordsLost, s.Records.Lost)
 	counter(gaps, s.Records.Gaps)
 	counter(rowsRead, s.Rows.Read)

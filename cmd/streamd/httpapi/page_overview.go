@@ -218,6 +218,10 @@ func right(v *pageView, stream *model.Prequential, h *model.History) answerView 
 		}
 		a.Notes = append(a.Notes, largest)
 	}
+	if problemOf(v.Status.Problems, ProblemUseless) != nil {
+		a.State = ReplyWarn
+		a.Notes = append(a.Notes, "no better than one class for all: see above")
+	}
 	if problemOf(v.Status.Problems, ProblemDrift) != nil {
 		a.State = ReplyWarn
 		a.Notes = append(a.Notes, "the stream has changed: see above")

@@ -25,6 +25,7 @@ const (
 	ProblemRefused    ProblemKind = "refused"
 	ProblemGap        ProblemKind = "gap"
 	ProblemDrift      ProblemKind = "drift"
+	ProblemUseless    ProblemKind = "useless"
 	ProblemJob        ProblemKind = "job"
 	ProblemSample     ProblemKind = "sample"
 	ProblemTime       ProblemKind = "time"
@@ -66,6 +67,8 @@ var problemKinds = []problemKind{
 	{ProblemGap, LevelWarning, "produce the records again that the model should have, and let the topic keep them longer; POST /v1/status/seen ends this"},
 	// the stream has changed for the worse
 	{ProblemDrift, LevelWarning, "GET /v1/prequential says which classes are confused; POST /v1/retire with a time retires what is older"},
+	// new rows are classified no better than by giving all of them one class
+	{ProblemUseless, LevelWarning, "see whether labels are wrong or exchanged, and whether the features say anything of them; GET /v1/prequential says which classes are confused"},
 	// work beside the loop fails
 	{ProblemJob, LevelWarning, "report it with the stack in the log"},
 	// the row sample lacks rows of live blocks

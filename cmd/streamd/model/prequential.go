@@ -1,6 +1,7 @@
 package model
 
 import (
+	"math"
 	"time"
 
 	"streamd/incremental/decision"
@@ -46,6 +47,26 @@ func NewStretch(rule decision.Kind, classes []string, f prequential.Figures) *St
 		s.BalancedCorrectness = balanced
 	}
 	return s
+}
+
+// OneClass is what giving all rows one class makes of the balanced correctness of this stretch, and
+// the standard error of BalancedCorrectness. Both are 0 if the rows are of fewer than two classes:
+// then one class for all is right.
+func (s *Stretch) OneClass() (balanced, standardError float64) {
+	seen, variance := 0., 0.
+	for _, c := range s.Classes {
+		if c.Weight > 0 {
+			seen++
+			variance += *c.Recall * (1 - *c.Recall) / c.Weight
+		}
+	}
+	if s.Unknown > 0 {
+		seen++
+	}
+	if seen < 2 {
+		return 0, 0
+	}
+	return 1 / seen, math.Sqrt(variance) / seen
 }
 
 // Drift reports the drift detectors. No served answer depends on them.

@@ -93,23 +93,23 @@ func origin(oldest, newest int64) int64 {
 // Origin is P of the live blocks in milliseconds since 1970. The blocks of a half-life in time need
 // none: it is the lowest time.
 func (l *Ledger) Origin(h HalfLife) int64 {
-	first, ok := l.live.entries.Min()
+	first, ok := l.shelves[live].entries.Min()
 	if !ok || h.Rows == 0 {
 		return math.MinInt64
 	}
-	last, _ := l.live.entries.Max()
+	last, _ := l.shelves[live].entries.Max()
 	return origin(first.milliseconds, last.milliseconds)
 }
 
 // End is the position of the newest live block, or 0 without one. With a half-life in rows it takes
 // O(blocks since P).
 func (l *Ledger) End(h HalfLife) (position int64) {
-	last, ok := l.live.entries.Max()
+	last, ok := l.shelves[live].entries.Max()
 	if !ok || h.Rows == 0 {
 		return last.milliseconds
 	}
 	from := l.Origin(h)
-	l.live.entries.Reverse(func(e ranked) bool {
+	l.shelves[live].entries.Reverse(func(e ranked) bool {
 		if e.milliseconds >= from {
 			position += e.Rows
 		}
@@ -123,10 +123,10 @@ func (l *Ledger) End(h HalfLife) (position int64) {
 // meanwhile.
 func (l *Ledger) Ages(h HalfLife) iter.Seq2[*Entry, int64] {
 	return func(yield func(*Entry, int64) bool) {
-		last, _ := l.live.entries.Max()
+		last, _ := l.shelves[live].entries.Max()
 		at := last.milliseconds
 		var later, same int64 // rows of later times than at, and of at
-		l.live.entries.Reverse(func(e ranked) bool {
+		l.shelves[live].entries.Reverse(func(e ranked) bool {
 			if h.Rows == 0 {
 				return yield(e.Entry, last.milliseconds-e.milliseconds)
 			}

@@ -123,48 +123,107 @@ type Policy struct {
 	Age    time.Duration // keep blocks that are at most this much older than the newest event time seen
 }
 
-// Ledger is the set of live blocks, and of the withdrawn ones. Each change of a block takes
-// O(log blocks).
+// Ledger is the set of all blocks that have a place: the live ones, those that an archive keeps
+// after the policy has let them go, and of both the withdrawn ones. An entry says which it is, and
+// an id is that of one block. Each change of a block takes O(log blocks).
 type Ledger struct {
-	policy          Policy
-	live, withdrawn *shelf
-	horizon         Rank
+	policy  Policy
+	archive int // blocks that the archive keeps; 0: there is none
+	places
+	horizon Rank
 }
 
-// shelf is blocks by rank, by position and by id.
+// places are the blocks of a Ledger, or of a View.
+type places struct {
+	byID    map[string]*Entry
+	shelves [states]*shelf
+}
+
+// state is what a block of a ledger is.
+type state int
+
+const (
+	live state = iota
+	withdrawn
+	archived
+	archivedWithdrawn
+	states
+)
+
+func stateOf(e *Entry) (s state) {
+	if e.Withdrawn {
+		s = withdrawn
+	}
+	if e.Archived {
+		s += archived
+	}
+	return s
+}
+
+// shelf is the blocks of one state by rank and by position.
 type shelf struct {
 	entries   *btree.BTreeG[ranked] // by rank
 	hint      btree.PathHint        // blocks come roughly in the order of their rank
 	places    *btree.BTreeG[placed] // by position
 	placeHint btree.PathHint
 	longest   int64 // no block has had more offsets after its first one
-	byID      map[string]*Entry
 	rows      int64
 }
 
 func newShelf() *shelf {
 	o := btree.Options{NoLocks: true}
-	return &shelf{entries: btree.NewBTreeGOptions(less, o), places: btree.NewBTreeGOptions(lessPlaced, o), byID: map[string]*Entry{}}
-}
-
-func (s *shelf) insert(e *Entry) {
-	s.entries.SetHint(rankedOf(e), &s.hint)
-	s.places.SetHint(placedOf(e), &s.placeHint)
-	s.note(e)
+	return &shelf{entries: btree.NewBTreeGOptions(less, o), places: btree.NewBTreeGOptions(lessPlaced, o)}
 }
 
 // note notes an entry everywhere but in the trees.
-func (s *shelf) note(e *Entry) {
+func (p *places) note(e *Entry) (s *shelf) {
+	p.byID[e.ID] = e
+	s = p.shelves[stateOf(e)]
 	s.longest = max(s.longest, e.Last-e.Position.Offset)
-	s.byID[e.ID] = e
 	s.rows += e.Rows
+	return s
 }
 
-func (s *shelf) remove(e *Entry) {
+func (p *places) insert(e *Entry) {
+	s := p.note(e)
+	s.entries.SetHint(rankedOf(e), &s.hint)
+	s.places.SetHint(placedOf(e), &s.placeHint)
+}
+
+func (p *places) remove(e *Entry) {
+	s := p.shelves[stateOf(e)]
 	s.entries.Delete(rankedOf(e))
 	s.places.Delete(placedOf(e))
-	delete(s.byID, e.ID)
 	s.rows -= e.Rows
+	delete(p.byID, e.ID)
+}
+
+// count is the number of blocks of these states.
+func (p *places) count(of ...state) (n int) {
+	for _, s := range of {
+		n += p.shelves[s].entries.Len()
+	}
+	return n
+}
+
+// oldest is the block of these states with the lowest rank.
+func (p *places) oldest(of ...state) (oldest ranked, ok bool) {
+	for _, s := range of {
+		if e, some := p.shelves[s].entries.Min(); some && (!ok || less(e, oldest)) {
+			oldest, ok = e, true
+		}
+	}
+	return oldest, ok
+}
+
+// newest is the block of these states with the highest rank.
+func (p *places) newest(of ...state) (newest ranked, ok bool) {
+	for _, s := range of {
+		if e, some := p.shelves[s].entries.Max(); some && (!ok || less(newest, e)) {
+			newest, ok = e, true
+		}
+	}
+	return newest, ok
 }
 
 // ranked is an entry with the first part of its rank, which mostly decides a comparison.
@@ -199,31 +258,48 @@ func comparePlaced(a, b placed) int {
 
 func lessPlaced(a, b placed) bool { return comparePlaced(a, b) < 0 }
 
-// NewLedger returns an empty ledger. It panics on a policy with a negative limit.
+// NewLedger returns an empty ledger without an archive. It panics on a policy with a negative
+// limit.
 func NewLedger(p Policy) *Ledger {
 	if min(int64(p.Blocks), p.Rows, int64(p.Age)) < 0 {
 		panic("retire: a negative limit")
 	}
-	return &Ledger{policy: p, live: newShelf(), withdrawn: newShelf(), horizon: Lowest}
+	l := &Ledger{policy: p, horizon: Lowest, places: places{byID: map[string]*Entry{}}}
+	for i := range l.shelves {
+		l.shelves[i] = newShelf()
+	}
+	return l
 }
 
-// Len is the number of live blocks.
-func (l *Ledger) Len() int { return len(l.live.byID) }
+// KeepArchive has the ledger keep up to so many archived blocks from now on, one at least.
+func (l *Ledger) KeepArchive(most int) { l.archive = max(1, most) }
 
-// Withdrawn is the number of withdrawn blocks.
-func (l *Ledger) Withdrawn() int { return len(l.withdrawn.byID) }
+// HasArchive reports whether there is an archive.
+func (l *Ledger) HasArchive() bool { return l.archive > 0 }
+
+// Len is the number of live blocks.
+func (l *Ledger) Len() int { return l.count(live) }
+
+// Archived is the number of archived blocks, without the withdrawn ones.
+func (l *Ledger) Archived() int { return l.count(archived) }
+
+// Withdrawn is the number of withdrawn blocks, archived ones included.
+func (l *Ledger) Withdrawn() int { return l.count(withdrawn, archivedWithdrawn) }
+
+// Places is the number of all blocks.
+func (l *Ledger) Places() int { return len(l.byID) }
 
 // Rows is the number of live rows.
-func (l *Ledger) Rows() int64 { return l.live.rows }
+func (l *Ledger) Rows() int64 { return l.shelves[live].rows }
 
 // IDs yields the ids of the live blocks, in ascending rank.
 func (l *Ledger) IDs(yield func(id string) bool) {
-	l.live.entries.Scan(func(e ranked) bool { return yield(e.ID) })
+	l.shelves[live].entries.Scan(func(e ranked) bool { return yield(e.ID) })
 }
 
 // Newest returns the live block of the highest rank. ok is false when there is none.
 func (l *Ledger) Newest() (e Entry, ok bool) {
-	newest, ok := l.live.entries.Max()
+	newest, ok := l.newest(live)
 	if !ok {
 		return Entry{}, false
 	}
@@ -232,60 +308,52 @@ func (l *Ledger) Newest() (e Entry, ok bool) {
 
 // Backward yields the live blocks in descending rank. The ledger must not change meanwhile.
 func (l *Ledger) Backward(yield func(Entry) bool) {
-	l.live.entries.Reverse(func(e ranked) bool { return yield(*e.Entry) })
+	l.shelves[live].entries.Reverse(func(e ranked) bool { return yield(*e.Entry) })
 }
 
 // Get returns the live block of that id.
 func (l *Ledger) Get(id string) (Entry, bool) {
-	e, ok := l.live.byID[id]
-	if !ok {
-		return Entry{}, false
-	}
-	return *e, true
-}
-
-// Find returns the block of that id, be it live or withdrawn.
-func (l *Ledger) Find(id string) (Entry, bool) {
-	if e, ok := l.withdrawn.byID[id]; ok {
+	if e, ok := l.byID[id]; ok && stateOf(e) == live {
 		return *e, true
 	}
-	return l.Get(id)
+	return Entry{}, false
+}
+
+// Find returns the block of that id, whatever its state.
+func (l *Ledger) Find(id string) (Entry, bool) {
+	if e, ok := l.byID[id]; ok {
+		return *e, true
+	}
+	return Entry{}, false
 }
 
 // admits reports whether the policy would keep a block of that rank if it were the next one.
 func (l *Ledger) admits(r Rank) bool { return r.Compare(l.horizon) > 0 }
 
-// Add puts a block into the ledger, live or withdrawn, and returns the blocks that the policy
-// retires for it, lowest rank first, which may include the block itself. It panics if the
-// ledger has a block of that id: remove that one first.
-func (l *Ledger) Add(e Entry) (retired []Entry) {
-	if _, ok := l.Find(e.ID); ok {
+// Add puts a block into the ledger. It returns the blocks that leave for it, lowest rank first,
+// which may include the block itself: those that the policy retires, or for an archived block those
+// that the archive has no place for. It panics if the ledger has a block of that id: remove that
+// one first.
+func (l *Ledger) Add(e Entry) (out []Entry) {
+	if _, ok := l.byID[e.ID]; ok {
 		panic(fmt.Sprintf("retire: block %s is in the ledger already", e.ID))
 	}
-	if !l.admits(e.Rank()) {
+	if !e.Archived && !l.admits(e.Rank()) {
 		return []Entry{e}
 	}
-	l.shelf(&e).insert(&e)
-	if l.policy == (Policy{}) {
-		return nil
+	l.insert(&e)
+	if e.Archived {
+		return l.overflow()
 	}
 	return l.enforce()
 }
 
 // PutBack puts a block back that Retire has returned, and nothing else happens. The ledger has none
 // of that id.
-func (l *Ledger) PutBack(e Entry) { l.shelf(&e).insert(&e) }
+func (l *Ledger) PutBack(e Entry) { l.insert(&e) }
 
 // Limited reports whether the policy retires blocks at all.
 func (l *Ledger) Limited() bool { return l.policy != (Policy{}) }
-
-// shelf is where a block belongs.
-func (l *Ledger) shelf(e *Entry) *shelf {
-	if e.Withdrawn {
-		return l.withdrawn
-	}
-	return l.live
-}
 
 // compare orders entries by rank. Different blocks always compare as different.
 func compare(a, b ranked) int {
@@ -299,25 +367,38 @@ func less(a, b ranked) bool { return compare(a, b) < 0 }
 
 // enforce retires the lowest ranks until the policy holds.
 func (l *Ledger) enforce() (retired []Entry) {
-	if newest, ok := l.newest(); ok && l.policy.Age > 0 {
+	if !l.Limited() {
+		return nil
+	}
+	if newest, ok := l.newest(live, withdrawn); ok && l.policy.Age > 0 {
 		// Everything strictly before the limit goes, whatever its position.
 		l.raise(Rank{Milliseconds: newest.Time.Add(-l.policy.Age).UnixMilli()})
 	}
 	for {
-		oldest, ok := l.oldest()
+		oldest, ok := l.oldest(live, withdrawn)
 		switch {
 		case !ok:
 			return retired
-		case l.policy.Blocks > 0 && l.Len()+l.Withdrawn() > l.policy.Blocks,
-			l.policy.Rows > 0 && l.live.rows+l.withdrawn.rows > l.policy.Rows:
+		case l.policy.Blocks > 0 && l.count(live, withdrawn) > l.policy.Blocks,
+			l.policy.Rows > 0 && l.shelves[live].rows+l.shelves[withdrawn].rows > l.policy.Rows:
 			l.raise(oldest.Rank())
 		case !l.admits(oldest.Rank()):
 		default:
 			return retired
 		}
 		retired = append(retired, *oldest.Entry)
-		l.shelf(oldest.Entry).remove(oldest.Entry)
+		l.remove(oldest.Entry)
 	}
+}
+
+// overflow drops the lowest ranks of the archive until it is not too full.
+func (l *Ledger) overflow() (dropped []Entry) {
+	for l.count(archived, archivedWithdrawn) > l.archive {
+		oldest, _ := l.oldest(archived, archivedWithdrawn)
+		dropped = append(dropped, *oldest.Entry)
+		l.remove(oldest.Entry)
+	}
+	return dropped
 }
 
 // raise raises the horizon, if it is lower.
@@ -327,81 +408,76 @@ func (l *Ledger) raise(to Rank) {
 	}
 }
 
-// oldest is the block of the lowest rank, live or withdrawn.
-func (l *Ledger) oldest() (ranked, bool) {
-	a, ok := l.live.entries.Min()
-	b, also := l.withdrawn.entries.Min()
-	if also && (!ok || less(b, a)) {
-		return b, true
-	}
-	return a, ok
-}
-
-// newest is the block of the highest rank, live or withdrawn.
-func (l *Ledger) newest() (ranked, bool) {
-	a, ok := l.live.entries.Max()
-	b, also := l.withdrawn.entries.Max()
-	if also && (!ok || less(a, b)) {
-		return b, true
-	}
-	return a, ok
-}
-
-// Retire is an explicit retirement. It removes a block, live or withdrawn, and recomputes the
-// horizon from the others. ok is false if the ledger has no such block.
+// Retire is an explicit retirement. It removes a block and recomputes the horizon from the others.
+// ok is false if the ledger has no such block.
 func (l *Ledger) Retire(id string) (e Entry, ok bool) {
-	if e, ok = l.Remove(id); ok {
+	if e, ok = l.Remove(id); ok && !e.Archived {
 		l.horizon = Lowest
 		l.enforce() // retires nothing: the policy held with one block more
 	}
 	return e, ok
 }
 
-// Remove removes a block, live or withdrawn, and keeps the horizon. It is for a block that is
-// replaced by another of its id, or is lost. ok is false if the ledger has no such block.
+// Remove removes a block and keeps the horizon. It is for a block that is replaced by another of
+// its id, or is lost. ok is false if the ledger has no such block.
 func (l *Ledger) Remove(id string) (e Entry, ok bool) {
-	for _, s := range []*shelf{l.live, l.withdrawn} {
-		if p := s.byID[id]; p != nil {
-			s.remove(p)
-			return *p, true
-		}
+	p := l.byID[id]
+	if p == nil {
+		return Entry{}, false
 	}
-	return Entry{}, false
+	l.remove(p)
+	return *p, true
 }
 
-// SetItemKey sets the ItemKey of a block, live or withdrawn, if the ledger has one of that id.
+// SetItemKey sets the ItemKey of a block, if the ledger has one of that id.
 func (l *Ledger) SetItemKey(id string, key [sha256.Size]byte) {
-	for _, s := range []*shelf{l.live, l.withdrawn} {
-		if e := s.byID[id]; e != nil {
-			e.ItemKey = key
-		}
+	if e := l.byID[id]; e != nil {
+		e.ItemKey = key
 	}
 }
 
-// Withdraw withdraws a live block. ok is false if the block is not live.
-func (l *Ledger) Withdraw(id string) (ok bool) { return l.move(id, l.live, l.withdrawn) }
+// Withdraw withdraws a live or an archived block. ok is false if there is none of that id.
+func (l *Ledger) Withdraw(id string) (ok bool) { return l.withdraw(id, true) }
 
-// Return makes a withdrawn block live again. ok is false if the block is not withdrawn.
-func (l *Ledger) Return(id string) (ok bool) { return l.move(id, l.withdrawn, l.live) }
+// Return makes a withdrawn block live or archived again. ok is false if none of that id is
+// withdrawn.
+func (l *Ledger) Return(id string) (ok bool) { return l.withdraw(id, false) }
 
-func (l *Ledger) move(id string, from, to *shelf) bool {
-	e := from.byID[id]
-	if e == nil {
+func (l *Ledger) withdraw(id string, to bool) (ok bool) {
+	e := l.byID[id]
+	if e == nil || e.Withdrawn == to {
 		return false
 	}
-	from.remove(e)
+	l.remove(e)
 	moved := *e // a View may have e
-	moved.Withdrawn = to == l.withdrawn
-	to.insert(&moved)
+	moved.Withdrawn = to
+	l.insert(&moved)
 	return true
 }
 
 // Page returns up to limit live blocks in ascending rank, from the first one
 // above the given rank.
-func (l *Ledger) Page(above Rank, limit int) []Entry {
-	page := make([]Entry, 0, min(limit, l.Len()))
+func (l *Ledger) Page(above Rank, limit int) []Entry { return l.page(live, above, limit) }
+
+// PageArchived is Page of the archived blocks, without the withdrawn ones.
+func (l *Ledger) PageArchived(above Rank, limit int) []Entry { return l.page(archived, above, limit) }
+
+// PagePast is Page of the live blocks and the archived ones together.
+func (l *Ledger) PagePast(above Rank, limit int) []Entry {
+	page := l.page(live, above, limit)
+	if l.count(archived) == 0 {
+		return page
+	}
+	page = append(page, l.page(archived, above, limit)...)
+	slices.SortStableFunc(page, byRank)
+	return page[:min(limit, len(page))]
+}
+
+func (l *Ledger) page(of state, above Rank, limit int) []Entry {
+	entries := l.shelves[of].entries
+	page := make([]Entry, 0, min(limit, entries.Len()))
 	first := ranked{above.Milliseconds, &Entry{Position: above.Position}}
-	l.live.entries.Ascend(first, func(e ranked) bool {
+	entries.Ascend(first, func(e ranked) bool {
 		if len(page) == limit {
 			return false
 		}
@@ -413,34 +489,48 @@ func (l *Ledger) Page(above Rank, limit int) []Entry {
 	return page
 }
 
+// Span returns the first block above a rank and the last one of all, live or archived and not
+// withdrawn. ok is false if there is none above the rank.
+func (l *Ledger) Span(above Rank) (first, last Entry, ok bool) {
+	page := l.PagePast(above, 1)
+	if len(page) == 0 {
+		return first, last, false
+	}
+	newest, _ := l.newest(live, archived)
+	return page[0], *newest.Entry, true
+}
+
+func byRank(a, b Entry) int { return a.Rank().Compare(b.Rank()) }
+
 // Horizon is the rank at and below which blocks are refused. It must be saved with the
 // entries.
 func (l *Ledger) Horizon() Rank { return l.horizon }
 
-// Restore puts saved entries and a saved horizon into an empty ledger. It returns the
-// entries that the policy, which may have changed, retires.
-func (l *Ledger) Restore(entries []Entry, horizon Rank) (retired []Entry, err error) {
-	if l.Len()+l.Withdrawn() > 0 {
+// Restore puts saved entries and a saved horizon into an empty ledger. It returns the entries that
+// leave: those that the policy, which may have changed, retires, and archived ones that the archive
+// has no place for.
+func (l *Ledger) Restore(entries []Entry, horizon Rank) (out []Entry, err error) {
+	if l.Places() > 0 {
 		panic("retire: restoring into a ledger in use")
 	}
-	l.live.byID = make(map[string]*Entry, len(entries))
-	byRank, byPlace := make([]ranked, 0, len(entries)), make([]placed, 0, len(entries))
+	l.byID = make(map[string]*Entry, len(entries))
+	ranks, positions := make([]ranked, 0, len(entries)), make([]placed, 0, len(entries))
 	for _, e := range entries {
-		if _, twice := l.Find(e.ID); twice {
+		if _, twice := l.byID[e.ID]; twice {
 			return nil, fmt.Errorf("restore the ledger: block %s is there twice", e.ID)
 		}
-		l.shelf(&e).note(&e)
-		byRank, byPlace = append(byRank, rankedOf(&e)), append(byPlace, placedOf(&e))
+		l.note(&e)
+		ranks, positions = append(ranks, rankedOf(&e)), append(positions, placedOf(&e))
 	}
 	// In order they are appended to a tree without a search.
-	slices.SortFunc(byRank, compare)
-	for _, e := range byRank {
-		l.shelf(e.Entry).entries.Load(e)
+	slices.SortFunc(ranks, compare)
+	for _, e := range ranks {
+		l.shelves[stateOf(e.Entry)].entries.Load(e)
 	}
-	slices.SortFunc(byPlace, comparePlaced)
-	for _, e := range byPlace {
-		l.shelf(e.Entry).places.Load(e)
+	slices.SortFunc(positions, comparePlaced)
+	for _, e := range positions {
+		l.shelves[stateOf(e.Entry)].places.Load(e)
 	}
 	l.horizon = horizon
-	return l.enforce(), nil
+	return append(l.enforce(), l.overflow()...), nil
 }

@@ -46,7 +46,7 @@ func oracle(p Policy, all []Entry) []string {
 	return keep
 }
 
-func live(l *Ledger) []string {
+func liveIDs(l *Ledger) []string {
 	var ids []string
 	for _, e := range l.Page(Lowest, math.MaxInt) {
 		ids = append(ids, e.ID)
@@ -85,7 +85,7 @@ func TestLiveSetIsAFunctionOfTheBlocksSeen(t *testing.T) {
 					delete(in, gone.ID)
 				}
 			}
-			if got := live(l); !slices.Equal(got, want) {
+			if got := liveIDs(l); !slices.Equal(got, want) {
 				t.Fatalf("%+v, seed %d: live %v, want %v", policy, seed, got, want)
 			}
 			var rows int64
@@ -128,7 +128,7 @@ func TestRemoveByID(t *testing.T) {
 	for _, e := range blocks {
 		l.Add(e)
 	}
-	for _, id := range live(l) {
+	for _, id := range liveIDs(l) {
 		e, ok := l.Remove(id)
 		if !ok || e.ID != id {
 			t.Fatalf("%s: %v, %t", id, e, ok)
@@ -161,7 +161,7 @@ func TestRetireForgetsWhatTheBlockDid(t *testing.T) {
 			for _, e := range blocks[:20] {
 				l.Add(e)
 			}
-			ids := live(l)
+			ids := liveIDs(l)
 			if len(ids) == 0 {
 				continue
 			}
@@ -176,8 +176,8 @@ func TestRetireForgetsWhatTheBlockDid(t *testing.T) {
 				l.Add(e)
 				fresh.Add(e)
 			}
-			if !slices.Equal(live(l), live(fresh)) || l.Horizon() != fresh.Horizon() {
-				t.Fatalf("%+v, seed %d: live %v above %v, want %v above %v", policy, seed, live(l), l.Horizon(), live(fresh), fresh.Horizon())
+			if !slices.Equal(liveIDs(l), liveIDs(fresh)) || l.Horizon() != fresh.Horizon() {
+				t.Fatalf("%+v, seed %d: live %v above %v, want %v above %v", policy, seed, liveIDs(l), l.Horizon(), liveIDs(fresh), fresh.Horizon())
 			}
 		}
 	}
@@ -197,7 +197,7 @@ func TestWhatWasLetGoDoesNotComeBack(t *testing.T) {
 		}
 	}
 	with.Retire("d")
-	if got, want := live(with), live(without); !slices.Equal(got, []string{"c"}) || !slices.Equal(want, []string{"b", "c"}) {
+	if got, want := liveIDs(with), liveIDs(without); !slices.Equal(got, []string{"c"}) || !slices.Equal(want, []string{"b", "c"}) {
 		t.Errorf("live %v, and %v without the retired block", got, want)
 	}
 }
@@ -220,7 +220,7 @@ func TestRetireOfBlocksOfTheFuture(t *testing.T) {
 		if gone := add("today", 10, epoch.Add(time.Minute)); len(gone) != 1 {
 			t.Fatalf("%+v: the blocks of 2100 hold nothing up", policy)
 		}
-		for _, id := range live(l) {
+		for _, id := range liveIDs(l) {
 			l.Retire(id)
 		}
 		if gone := add("today", 11, epoch.Add(2*time.Minute)); len(gone) > 0 {
@@ -250,7 +250,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	slices.Sort(ids)
-	if !slices.Equal(ids, live(l)) || len(ids) != 95 {
+	if !slices.Equal(ids, liveIDs(l)) || len(ids) != 95 {
 		t.Errorf("paging gives %d of 95 blocks", len(ids))
 	}
 }
@@ -259,7 +259,7 @@ func TestRestoreUnderAnotherPolicy(t *testing.T) {
 	blocks := randomEntries(rand.New(rand.NewPCG(4, 4)), 20)
 	l := NewLedger(Policy{Blocks: 5})
 	retired, err := l.Restore(blocks, Lowest)
-	if err != nil || len(retired) != 15 || !slices.Equal(live(l), oracle(Policy{Blocks: 5}, blocks)) {
+	if err != nil || len(retired) != 15 || !slices.Equal(liveIDs(l), oracle(Policy{Blocks: 5}, blocks)) {
 		t.Errorf("retired %d, %v", len(retired), err)
 	}
 	if _, err := NewLedger(Policy{}).Restore(append(blocks, blocks[3]), Rank{}); err == nil {

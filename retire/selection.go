@@ -82,48 +82,54 @@ func CheckTimes(from, to *time.Time) error {
 // meanwhile. With ids it takes O(ids log ids). With ranges it takes O(log live blocks) for each of
 // them, and the time to sort their blocks. Else it takes O(log live blocks) and the blocks between
 // the two times.
-func (l *Ledger) Select(s *Selection) iter.Seq[Entry] { return l.live.choose(s) }
+func (l *Ledger) Select(s *Selection) iter.Seq[Entry] { return l.choose(live, s) }
 
-// SelectWithdrawn is Select among the withdrawn blocks.
-func (l *Ledger) SelectWithdrawn(s *Selection) iter.Seq[Entry] { return l.withdrawn.choose(s) }
+// SelectPast lists the chosen blocks that are live or archived, in ascending rank.
+func (l *Ledger) SelectPast(s *Selection) []Entry { return l.list(s, live, archived) }
 
-// View is the blocks of a ledger at one moment, live and withdrawn. It takes no time to make, since
-// it shares the ledger's trees until these change. Any goroutine may use it meanwhile, one at a
-// time.
-type View struct{ live, withdrawn *shelf }
+// SelectWithdrawn lists the chosen blocks among the withdrawn ones, in ascending rank.
+func (l *Ledger) SelectWithdrawn(s *Selection) []Entry {
+	return l.list(s, withdrawn, archivedWithdrawn)
+}
+
+// View is the blocks of a ledger at one moment, whatever their states. It takes no time to make,
+// since it shares the ledger's trees until these change. Any goroutine may use it meanwhile, one at
+// a time.
+type View struct{ places }
 
 // View is the blocks of now: those of these ids, or all if ids is nil.
-func (l *Ledger) View(ids []string) *View { return &View{l.live.view(ids), l.withdrawn.view(ids)} }
-
-func (s *shelf) view(ids []string) *shelf {
-	if ids == nil {
-		return &shelf{entries: s.entries.Copy(), places: s.places.Copy(), longest: s.longest}
+func (l *Ledger) View(ids []string) *View {
+	v := &View{}
+	for i, s := range l.shelves {
+		if v.shelves[i] = newShelf(); ids == nil {
+			v.shelves[i] = &shelf{entries: s.entries.Copy(), places: s.places.Copy(), longest: s.longest}
+		}
 	}
-	v := newShelf()
-	for _, id := range ids {
-		if e, ok := s.byID[id]; ok {
-			v.byID[id] = e
+	if ids != nil {
+		v.byID = make(map[string]*Entry, len(ids))
+		for _, id := range ids {
+			if e, ok := l.byID[id]; ok {
+				v.byID[id] = e
+			}
 		}
 	}
 	return v
 }
 
-// Select is that of the ledger, of live and withdrawn blocks, each in ascending rank. The ids of s
-// are those of the view.
-func (v *View) Select(s *Selection) iter.Seq[Entry] {
-	return func(yield func(Entry) bool) {
-		for _, of := range []*shelf{v.live, v.withdrawn} {
-			for e := range of.choose(s) {
-				if !yield(e) {
-					return
-				}
-			}
-		}
-	}
+// Select lists the chosen blocks in ascending rank. The ids of s are those of the view.
+func (v *View) Select(s *Selection) []Entry {
+	return v.list(s, live, withdrawn, archived, archivedWithdrawn)
 }
 
 // Has reports whether the view, which is one of ids, has a block of this id.
-func (v *View) Has(id string) bool { return v.live.byID[id] != nil || v.withdrawn.byID[id] != nil }
+func (v *View) Has(id string) bool { return v.byID[id] != nil }
+
+// NoHeader counts the blocks that s would choose if it had no headers, and that have none.
+func (v *View) NoHeader(s *Selection) int {
+	without := *s
+	without.Headers = []HeaderHash{{}}
+	return len(v.Select(&without))
+}
 
 // Meets returns a function that reports whether the selection chooses a block.
 func (s *Selection) Meets() func(*Entry) bool {
@@ -168,15 +174,25 @@ func (c *criteria) meet(e *Entry) bool {
 	return (c.from.IsZero() || !e.Time.Before(c.from)) && (c.to.IsZero() || e.Time.Before(c.to)) && (c.spans == nil || c.spans.meet(e))
 }
 
-func (s *shelf) choose(by *Selection) iter.Seq[Entry] {
+// list lists the chosen blocks of these states in ascending rank.
+func (p *places) list(by *Selection, of ...state) (chosen []Entry) {
+	for _, s := range of {
+		chosen = slices.AppendSeq(chosen, p.choose(s, by))
+	}
+	slices.SortStableFunc(chosen, byRank)
+	return chosen
+}
+
+// choose yields the chosen blocks of one state in ascending rank.
+func (p *places) choose(of state, by *Selection) iter.Seq[Entry] {
 	c := criteriaOf(by)
 	return func(yield func(Entry) bool) {
 		if by.IDs != nil || c.spans != nil {
 			var found []ranked
 			if by.IDs != nil {
-				found = s.named(by.IDs)
+				found = p.named(of, by.IDs)
 			} else {
-				found, _ = c.spans.all(s)
+				found, _ = c.spans.all(p.shelves[of])
 			}
 			for _, e := range found {
 				if c.meet(e.Entry) && !yield(*e.Entry) {
@@ -189,7 +205,7 @@ func (s *shelf) choose(by *Selection) iter.Seq[Entry] {
 		if !c.from.IsZero() {
 			first.milliseconds = c.from.UnixMilli()
 		}
-		s.entries.Ascend(first, func(e ranked) bool {
+		p.shelves[of].entries.Ascend(first, func(e ranked) bool {
 			if !c.to.IsZero() && !e.Time.Before(c.to) {
 				return false
 			}
@@ -198,10 +214,10 @@ func (s *shelf) choose(by *Selection) iter.Seq[Entry] {
 	}
 }
 
-// named returns the blocks of these ids in ascending rank, each once.
-func (s *shelf) named(ids []string) (found []ranked) {
+// named returns the blocks of one state with these ids in ascending rank, each once.
+func (p *places) named(of state, ids []string) (found []ranked) {
 	for _, id := range ids {
-		if e, ok := s.byID[id]; ok {
+		if e, ok := p.byID[id]; ok && stateOf(e) == of {
 			found = append(found, rankedOf(e))
 		}
 	}

@@ -114,7 +114,7 @@ func TestPositionsCostWhatTheySelect(t *testing.T) {
 		l.Add(Entry{ID: p.String(), Position: p, Last: p.Offset + 2, Time: epoch.Add(time.Duration(i*7919%blocks) * time.Second), Rows: 1})
 	}
 	s := &Selection{Ranges: []Range{{"t", 1, 100, 160}, {"t", 1, 161, 162}, {"t", 3, 9, 9}, {"u", 3, 0, 100}}}
-	if found, looked := spansOf(s.Ranges).all(l.live); len(found) != 23 || looked > 100 {
+	if found, looked := spansOf(s.Ranges).all(l.shelves[live]); len(found) != 23 || looked > 100 {
 		t.Errorf("%d blocks are found by looking at %d", len(found), looked)
 	}
 }

@@ -148,7 +148,7 @@ func (h *history) apply(c change) {
 			}
 		}
 		if was != nil {
-			for _, e := range slices.Collect(h.SelectWithdrawn(was)) {
+			for _, e := range h.SelectWithdrawn(was) {
 				if !h.Choose(&e) {
 					h.Return(e.ID)
 				}
@@ -159,11 +159,11 @@ func (h *history) apply(c change) {
 
 // ids lists the live and the withdrawn blocks.
 func (h *history) ids() (alive, withdrawn []string) {
-	for e := range h.SelectWithdrawn(&Selection{}) {
+	for _, e := range h.SelectWithdrawn(&Selection{}) {
 		withdrawn = append(withdrawn, e.ID)
 	}
 	slices.Sort(withdrawn)
-	return live(h.Ledger), withdrawn
+	return liveIDs(h.Ledger), withdrawn
 }
 
 // The live set is a function of the data and of the withdrawals in force: the ledger and its
@@ -207,7 +207,7 @@ func TestLiveSetIsAFunctionOfDataAndWithdrawals(t *testing.T) {
 			all := plain.Page(Lowest, plain.Len())
 			want := naiveChoice(all, in)
 			withdrawnAtAll += len(want)
-			rest := slices.DeleteFunc(live(plain), func(id string) bool { return slices.Contains(want, id) })
+			rest := slices.DeleteFunc(liveIDs(plain), func(id string) bool { return slices.Contains(want, id) })
 
 			merged := func() (order []change) {
 				d, c := data, control
@@ -233,7 +233,7 @@ func TestLiveSetIsAFunctionOfDataAndWithdrawals(t *testing.T) {
 				restart := r.IntN(len(order))
 				for i, c := range order {
 					if i == restart {
-						saved := slices.Concat(h.Page(Lowest, h.Ledger.Len()), slices.Collect(h.SelectWithdrawn(&Selection{})))
+						saved := slices.Concat(h.Page(Lowest, h.Ledger.Len()), h.SelectWithdrawn(&Selection{}))
 						again := NewLedger(policy)
 						if gone, err := again.Restore(saved, h.Horizon()); err != nil || len(gone) > 0 {
 							t.Fatalf("restoring retires %v: %v", gone, err)

@@ -90,7 +90,7 @@ type request struct {
 	selector  retire.Selector
 	selection *retire.Selection
 	by        access.Caller
-	places    live.Places
+	places    *retire.View
 	chosen    []retire.Entry        // by ascending rank
 	newest    map[int]*retire.Entry // of chosen, the last one of each partition
 	r         httpapi.Retirement

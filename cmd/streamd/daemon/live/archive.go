@@ -2,7 +2,6 @@ package live
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/rs/zerolog"
 
@@ -30,62 +29,32 @@ func MostArchived(b *memory.Budget) int {
 	return max(1, int(b.Room()/archiveShare/(memory.PerBlock)))
 }
 
-// restoreArchive makes the archive from a file's entries. Blocks of other features cannot be
-// summed with those of now, and without retire.archive no archived block is wanted: these are
-// dropped.
-func (l *Set) restoreArchive(saved *snapshot.Contents, wanted, same bool, log zerolog.Logger) error {
-	drop := saved.Archived
+// archivedOf is the archived entries of a file that are kept, and makes their archive. Blocks of
+// other features cannot be summed with those of now, and without retire.archive no archived block is
+// wanted: these are dropped.
+func (l *Set) archivedOf(saved *snapshot.Contents, wanted, same bool, log zerolog.Logger) []retire.Entry {
 	if wanted {
-		l.archive = retire.NewLedger(retire.Policy{Blocks: MostArchived(l.budget)})
-		if same {
-			var err error
-			if drop, err = l.archive.Restore(saved.Archived, retire.Lowest); err != nil {
-				return err
-			}
-		}
+		l.ledger.KeepArchive(MostArchived(l.budget))
 	}
-	for _, e := range drop {
-		l.gone[e.ID] = struct{}{}
-	}
-	if wanted && same {
-		l.overflowed = int64(len(drop)) // there is less memory than before
-		return nil
-	}
-	if n := len(drop); n > 0 {
+	if n := len(saved.Archived); n > 0 && !(wanted && same) {
 		why := "retire.archive is false"
 		if wanted {
 			why = "the features are others"
 		}
 		log.Warn().Int("blocks", n).Str("reason", why).Msg("the archive is dropped: windows lack its blocks")
+		for _, e := range saved.Archived {
+			l.gone[e.ID] = struct{}{}
+		}
 		saved.Archived = nil
 	}
-	return nil
+	return saved.Archived
 }
 
-// ledgers lists the ledger and the archive, if there is one.
-func (l *Set) ledgers() []*retire.Ledger {
-	if l.archive == nil {
-		return []*retire.Ledger{l.ledger}
-	}
-	return []*retire.Ledger{l.ledger, l.archive}
-}
-
-// entries is the number of blocks in the ledgers, and of those that depart.
-func (l *Set) entries() (n int) {
-	n = l.Departing()
-	for _, in := range l.ledgers() {
-		n += in.Len() + in.Withdrawn()
-	}
-	return n
-}
+// entries is the number of blocks that have a place, and of those that depart.
+func (l *Set) entries() (n int) { return l.Departing() + l.ledger.Places() }
 
 // Archived is the number of archived blocks, without those that are withdrawn.
-func (l *Set) Archived() int {
-	if l.archive == nil {
-		return 0
-	}
-	return l.archive.Len()
-}
+func (l *Set) Archived() int { return l.ledger.Archived() }
 
 // Overflowed counts the blocks that the archive has dropped since the start because it was full.
 func (l *Set) Overflowed() int64 { return l.overflowed }
@@ -93,18 +62,7 @@ func (l *Set) Overflowed() int64 { return l.overflowed }
 // ArchivedBlocks lists up to limit archived blocks above a rank, by ascending rank, without
 // those that are withdrawn.
 func (l *Set) ArchivedBlocks(above retire.Rank, limit int) []retire.Entry {
-	if l.archive == nil {
-		return nil
-	}
-	return l.archive.Page(above, limit)
-}
-
-// inArchive finds an archived block.
-func (l *Set) inArchive(id string) (e retire.Entry, ok bool) {
-	if l.archive == nil {
-		return e, false
-	}
-	return l.archive.Find(id)
+	return l.ledger.PageArchived(above, limit)
 }
 
 // letGo removes the rest of a block that the policy has removed from the ledger, one of so many,
@@ -114,12 +72,12 @@ func (l *Set) letGo(e *retire.Entry, together int) error {
 		return err
 	}
 	switch {
-	case l.archive != nil && e.Withdrawn:
+	case l.ledger.HasArchive() && e.Withdrawn:
 		return l.putAway(e)
 	case e.Withdrawn:
 		l.dropWithdrawn(e.ID)
 		return nil
-	case l.archive != nil:
+	case l.ledger.HasArchive():
 		return l.depart(e, toArchive, together)
 	}
 	return l.depart(e, toNowhere, together)
@@ -138,7 +96,7 @@ func (l *Set) putAway(of *retire.Entry) error {
 	}
 	e.Archived = true
 	l.putArchived(e, s)
-	for _, out := range l.archive.Add(e) {
+	for _, out := range l.ledger.Add(e) {
 		l.overflowed++
 		if err := l.dropArchived(&out); err != nil {
 			return err
@@ -201,12 +159,10 @@ func (l *Set) dropArchived(e *retire.Entry) error {
 func (l *Set) RetireOthers(ids []string) (leaves []Departure, rest []string, err error) {
 	all := map[receipt.Item]move{}
 	for _, id := range ids {
-		e, archived := l.inArchive(id)
-		if !archived {
-			if e, _ = l.ledger.Find(id); !e.Withdrawn {
-				rest = append(rest, id)
-				continue
-			}
+		e, _ := l.ledger.Find(id)
+		if !e.Archived && !e.Withdrawn {
+			rest = append(rest, id)
+			continue
 		}
 		item, err := l.archivedItem(&e)
 		if err != nil {
@@ -214,7 +170,7 @@ func (l *Set) RetireOthers(ids []string) (leaves []Departure, rest []string, err
 		}
 		if l.receipts.key != nil {
 			delete(l.receipts.past, item) // it was given back since the last save
-			all[item] = move{receipt.Purged, size{e.Rows, e.Time}, l.based(id)}
+			all[item] = move{receipt.Purged, id, size{e.Rows, e.Time}, l.based(id)}
 		}
 		if err := l.retire(id); err != nil {
 			return nil, nil, err
@@ -223,23 +179,12 @@ func (l *Set) RetireOthers(ids []string) (leaves []Departure, rest []string, err
 	return l.listed(receipt.Purged, all), rest, nil
 }
 
-// retireArchived retires an archived block permanently. Nothing of it must stay.
-func (l *Set) retireArchived(e retire.Entry) error {
-	l.archive.Retire(e.ID)
-	l.forget(e.ID, SourceRetired)
-	l.leaveRemains()
-	if !e.Withdrawn {
-		l.retired++
-	}
-	return l.dropArchived(&e)
-}
-
 // withdrawArchived withdraws an archived block.
 func (l *Set) withdrawArchived(e retire.Entry) error {
 	if err := l.notePurged(&e); err != nil {
 		return err
 	}
-	l.archive.Withdraw(e.ID)
+	l.ledger.Withdraw(e.ID)
 	l.forget(e.ID, SourceRetired)
 	l.withdrew++
 	l.leaveRemains()
@@ -253,7 +198,7 @@ func (l *Set) withdrawArchived(e retire.Entry) error {
 
 // giveBackArchived gives an archived block that was read again its summary back.
 func (l *Set) giveBackArchived(e retire.Entry, s *incremental.Summary) {
-	l.archive.Return(e.ID)
+	l.ledger.Return(e.ID)
 	delete(l.due, e.ID)
 	l.noteBack(&e, s, true)
 	e.Withdrawn = false
@@ -263,72 +208,12 @@ func (l *Set) giveBackArchived(e retire.Entry, s *incremental.Summary) {
 // Span returns the first block above a rank and the last one of all, live or archived. ok is
 // false if there is none.
 func (l *Set) Span(above retire.Rank) (first, last retire.Entry, ok bool) {
-	for _, in := range l.ledgers() {
-		page := in.Page(above, 1)
-		if len(page) == 0 {
-			continue
-		}
-		newest, _ := in.Newest()
-		if !ok || page[0].Rank().Compare(first.Rank()) < 0 {
-			first = page[0]
-		}
-		if !ok || newest.Rank().Compare(last.Rank()) > 0 {
-			last = newest
-		}
-		ok = true
-	}
-	return first, last, ok
+	return l.ledger.Span(above)
 }
 
-// selectArchived lists the archived blocks that s chooses, by ascending rank.
-func (l *Set) selectArchived(s *retire.Selection) []retire.Entry {
-	if l.archive == nil {
-		return nil
-	}
-	return slices.Collect(l.archive.Select(s))
-}
-
-// Places are the blocks of a moment, withdrawn and archived ones included. Any goroutine may use
-// them while the set changes, one at a time.
-type Places []*retire.View
-
-// Places are the blocks of now: of these ids, or all if ids is nil.
-func (l *Set) Places(ids []string) (p Places) {
-	for _, in := range l.ledgers() {
-		p = append(p, in.View(ids))
-	}
-	return p
-}
-
-// Has reports whether there is a block of this id. The places are those of ids.
-func (p Places) Has(id string) bool {
-	return slices.ContainsFunc(p, func(in *retire.View) bool { return in.Has(id) })
-}
-
-// Select lists the blocks that s chooses, by ascending rank. Its ids are those of the places.
-func (p Places) Select(s *retire.Selection) (chosen []retire.Entry) {
-	for _, in := range p {
-		chosen = slices.AppendSeq(chosen, in.Select(s))
-	}
-	slices.SortStableFunc(chosen, func(a, b retire.Entry) int { return a.Rank().Compare(b.Rank()) })
-	return chosen
-}
-
-// NoHeader counts the blocks that s would choose if it had no headers, and that have none.
-func (p Places) NoHeader(s *retire.Selection) (n int) {
-	without := *s
-	without.Headers = []retire.HeaderHash{{}}
-	for _, in := range p {
-		for range in.Select(&without) {
-			n++
-		}
-	}
-	return n
-}
+// Places are the blocks of now, withdrawn and archived ones included: those of these ids, or all if
+// ids is nil.
+func (l *Set) Places(ids []string) *retire.View { return l.ledger.View(ids) }
 
 // SelectPast lists the live blocks and the archived ones that s chooses, by ascending rank.
-func (l *Set) SelectPast(s *retire.Selection) []retire.Entry {
-	chosen := slices.AppendSeq(l.selectArchived(s), l.ledger.Select(s))
-	slices.SortStableFunc(chosen, func(a, b retire.Entry) int { return a.Rank().Compare(b.Rank()) })
-	return chosen
-}
+func (l *Set) SelectPast(s *retire.Selection) []retire.Entry { return l.ledger.SelectPast(s) }

@@ -61,7 +61,7 @@ func TestFullArchive(t *testing.T) {
 	l, store := reopen(t, filepath.Join(t.TempDir(), "streamd.db"), cfg)
 	defer store.Close()
 	const most, blocks = 5, 20
-	l.archive = retire.NewLedger(retire.Policy{Blocks: most})
+	l.ledger.KeepArchive(most)
 	var z Keeper
 	r := rand.New(rand.NewPCG(3, 2))
 	sizes := map[string]int64{} // of the summaries that the file lacks

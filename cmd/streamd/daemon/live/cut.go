@@ -53,10 +53,9 @@ type past struct {
 // listing is an index that is being filled.
 type listing struct {
 	*timeline.Index
-	in     *Coordinates     // of the sums
-	rest   []*retire.Ledger // that are not in the index yet; blocks that come or move are
-	above  retire.Rank      // blocks of the first of them up to here are in the index
-	listed bool             // all are
+	in     *Coordinates // of the sums
+	above  retire.Rank  // blocks up to here are in the index, and those that have come or moved since
+	listed bool         // all are
 }
 
 const (
@@ -87,17 +86,14 @@ func (l *Set) Index(o Order) (ready bool, err error) {
 	if x.listed {
 		return true, nil
 	}
-	page := x.rest[0].Page(x.above, listedAtOnce)
+	page := l.ledger.PagePast(x.above, listedAtOnce)
 	for i := range page {
 		x.Add(o.block(&page[i]))
 	}
 	if len(page) > 0 {
 		x.above = page[len(page)-1].Rank()
 	}
-	if len(page) < listedAtOnce {
-		x.rest, x.above = x.rest[1:], retire.Lowest
-	}
-	x.listed = len(x.rest) == 0
+	x.listed = len(page) < listedAtOnce
 	return x.listed, l.boundPast()
 }
 
@@ -111,13 +107,13 @@ func (l *Set) newListing() (*listing, error) {
 	}
 	// A leaf is half full or more, and has as many nodes above it.
 	leaf := max(leastLeaf, 4*blocks*shape.Sum()/(room/2))
-	return &listing{Index: timeline.New(int(min(leaf, 1<<30)), int(room/2)), in: l.pastSpace().Coordinates, rest: l.ledgers(), above: retire.Lowest}, nil
+	return &listing{Index: timeline.New(int(min(leaf, 1<<30)), int(room/2)), in: l.pastSpace().Coordinates, above: retire.Lowest}, nil
 }
 
 // pastSpace is the space that windows are summed in: that in use, or with an archive the
 // features.
 func (l *Set) pastSpace() *Space {
-	if l.archive != nil {
+	if l.ledger.HasArchive() {
 		return l.features
 	}
 	return l.inUse

@@ -43,15 +43,20 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 	if err := l.restoreBases(saved, cfg); err != nil {
 		return nil, 0, err
 	}
-	out, err := l.ledger.Restore(append(slices.Clip(saved.Entries), saved.Withdrawn...), saved.Horizon)
+	archived := l.archivedOf(saved, cfg.Retire.Archive, kept, log)
+	out, err := l.ledger.Restore(slices.Concat(saved.Entries, saved.Withdrawn, archived), saved.Horizon)
 	if err != nil {
 		return nil, 0, err
 	}
+	out = slices.DeleteFunc(out, func(e retire.Entry) bool {
+		if e.Archived { // there is less memory than before
+			l.gone[e.ID] = struct{}{}
+			l.overflowed++
+		}
+		return e.Archived
+	})
 	if len(out) > 0 {
 		l.receipts.file = l.features.sums.totalDigest()
-	}
-	if err := l.restoreArchive(saved, cfg.Retire.Archive, kept, log); err != nil {
-		return nil, 0, err
 	}
 	for i := range out {
 		if err := l.letGo(&out[i], 1); err != nil {

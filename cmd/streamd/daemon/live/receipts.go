@@ -19,17 +19,17 @@ import (
 // receipts keeps the tree of live blocks, and the moves of blocks that no saved receipt tells of
 // yet.
 type receipts struct {
-	key   *receipt.Key            // nil: there are no receipts
-	keys  *itemKeys               // the key for other goroutines
-	tree  receipt.Tree            // of the live blocks
-	kept  receipt.Version         // of the tree at the last save that was begun
-	saved receipt.Side            // the live set at that save
-	file  receipt.Hash            // digest of the sums in the file, if the start has retired blocks of it
-	moved map[receipt.Item]move   // since that save: the latest move of each item
-	again [receipt.Kinds]int64    // since that save: moves that a later one of the same item has replaced
-	grown map[receipt.Hash]growth // since that save: blocks that have grown, by the key of their items
-	past  map[receipt.Item]move   // since that save: archived blocks with their summaries lost, or back
-	moves int64                   // since the start
+	key   *receipt.Key          // nil: there are no receipts
+	keys  *itemKeys             // the key for other goroutines
+	tree  receipt.Tree          // of the live blocks
+	kept  receipt.Version       // of the tree at the last save that was begun
+	saved receipt.Side          // the live set at that save
+	file  receipt.Hash          // digest of the sums in the file, if the start has retired blocks of it
+	moved map[receipt.Item]move // since that save: the latest move of each item
+	again [receipt.Kinds]int64  // since that save: moves that a later one of the same item has replaced
+	grown map[receipt.Hash]size // at that save: of the blocks that have grown since, by the key of their items
+	past  map[receipt.Item]move // since that save: archived blocks with their summaries lost, or back
+	moves int64                 // since the start
 	// withdrew has the blocks, by id, that were withdrawn since that save, with their items. An
 	// item is zero if the tree did not have the block as it is now.
 	withdrew   map[string]receipt.Item
@@ -39,6 +39,7 @@ type receipts struct {
 // move is how a block has left the live set, or come back, since the last save.
 type move struct {
 	kind receipt.Kind
+	id   string
 	size
 	based bool // Set.based of it
 }
@@ -46,27 +47,20 @@ type move struct {
 // ownReceipt is the kind of a move that has a receipt of its own. No receipt of a save counts it.
 const ownReceipt receipt.Kind = 0
 
-// growth has the size of a block that has grown, at the last save and now. A receipt proves the
-// block's item in one of the two live sets, so it counts the rows that the block had there.
-type growth struct{ before, now size }
-
 type size struct {
 	rows int64
 	at   time.Time
 }
 
-// grow records that a live block has grown.
-func (r *receipts) grow(former, now *retire.Entry) {
+// grow records that a live block grows.
+func (r *receipts) grow(former *retire.Entry) {
 	if r.key == nil {
 		return
 	}
-	i, _ := r.tree.Get(r.keyOf(now))
-	g := r.grown[i.Key]
+	i, _ := r.tree.Get(r.keyOf(former))
 	if in, _ := r.tree.GetIn(r.kept, i.Key); in == i {
-		g.before = size{former.Rows, former.Time}
+		r.grown[i.Key] = size{former.Rows, former.Time}
 	}
-	g.now = size{now.Rows, now.Time}
-	r.grown[i.Key] = g
 }
 
 // note records a move of a block whose item is in the tree, before the bases forget the block. It
@@ -80,7 +74,7 @@ func (l *Set) note(kind receipt.Kind, e *retire.Entry) {
 	if former, again := r.moved[i]; again {
 		r.again[former.kind]++
 	}
-	r.moved[i] = move{kind, size{e.Rows, e.Time}, l.based(e.ID)}
+	r.moved[i] = move{kind, e.ID, size{e.Rows, e.Time}, l.based(e.ID)}
 	r.moves++
 	switch kind {
 	case receipt.Withdrawn:
@@ -187,9 +181,7 @@ func (l *Set) keepKeys() {
 	}
 	inParallel(len(lack), func(i int) { lack[i].ItemKey = l.receipts.key.ItemKey(lack[i].ID) })
 	for _, e := range lack {
-		for _, in := range l.ledgers() {
-			in.SetItemKey(e.ID, e.ItemKey)
-		}
+		l.ledger.SetItemKey(e.ID, e.ItemKey)
 		if a, ok := l.archived[e.ID]; ok {
 			a.Entry.ItemKey = e.ItemKey
 			l.archived[e.ID] = a
@@ -204,7 +196,7 @@ func (l *Set) keepKeys() {
 // save.
 func (l *Set) KeepReceipts(key *receipt.Key) error {
 	r := &l.receipts
-	r.key, r.moved, r.past, r.grown = key, map[receipt.Item]move{}, map[receipt.Item]move{}, map[receipt.Hash]growth{}
+	r.key, r.moved, r.past, r.grown = key, map[receipt.Item]move{}, map[receipt.Item]move{}, map[receipt.Hash]size{}
 	r.withdrew = map[string]receipt.Item{}
 	r.keys = &itemKeys{key: key, seed: maphash.MakeSeed()}
 	for _, e := range l.Everything() {
@@ -263,8 +255,10 @@ func (l *Set) Item(id string) (i receipt.Item) {
 // Begun is the contents of the receipt that begins a log: the live set at the last save. The blocks
 // that are withdrawn by then are excluded by the next receipts.
 func (l *Set) Begun() *Departure {
-	for e := range l.ledger.SelectWithdrawn(&retire.Selection{}) {
-		l.receipts.exclude(e.ID, false)
+	for _, e := range l.ledger.SelectWithdrawn(&retire.Selection{}) {
+		if !e.Archived {
+			l.receipts.exclude(e.ID, false)
+		}
 	}
 	key := l.receipts.key
 	return &Departure{Leaf: receipt.Leaf{Kind: receipt.Begun, VRF: key.VRF(), Before: l.receipts.saved, After: l.receipts.saved}}
@@ -315,7 +309,7 @@ type Departure struct {
 func (l *Set) TakeDepartures() (departures []Departure) {
 	r := &l.receipts
 	now := l.Side()
-	last, passing := r.provable()
+	last, passing := l.provable()
 	excluded := l.excluded()
 	var proved [receipt.Kinds][]receipt.Item
 	for i, m := range last {
@@ -343,7 +337,7 @@ func (l *Set) TakeDepartures() (departures []Departure) {
 			items, passing[kind] = items[len(few):], 0
 		}
 	}
-	r.moved, r.again, r.grown = map[receipt.Item]move{}, [receipt.Kinds]int64{}, map[receipt.Hash]growth{}
+	r.moved, r.again, r.grown = map[receipt.Item]move{}, [receipt.Kinds]int64{}, map[receipt.Hash]size{}
 	r.withdrew, r.controlled = map[string]receipt.Item{}, false
 	r.kept, r.saved = r.tree.Keep(), now
 	departures = append(departures, l.listed(receipt.Purged, r.past)...)
@@ -358,21 +352,22 @@ func (l *Set) excluded() map[receipt.Item]move {
 	r, all := &l.receipts, map[receipt.Item]move{}
 	for id, was := range r.withdrew {
 		e, _ := l.ledger.Find(id)
-		if !e.Withdrawn {
+		if !e.Withdrawn || e.Archived {
 			continue
 		}
 		key := r.keyOf(&e)
 		if in, had := r.tree.GetIn(r.kept, key); had && in == was {
 			continue // a proof shows it
 		}
-		all[receipt.Item{Key: key}] = move{receipt.Excluded, size{e.Rows, e.Time}, false}
+		all[receipt.Item{Key: key}] = move{receipt.Excluded, id, size{e.Rows, e.Time}, false}
 	}
 	return all
 }
 
 // provable lists the moves that a proof can show: those of items that only one of the two live sets
 // has, that of the last save and the present one. passing counts the others by kind.
-func (r *receipts) provable() (last map[receipt.Item]move, passing [receipt.Kinds]int64) {
+func (l *Set) provable() (last map[receipt.Item]move, passing [receipt.Kinds]int64) {
+	r := &l.receipts
 	last, passing = map[receipt.Item]move{}, r.again
 	for i, m := range r.moved {
 		if m.kind == ownReceipt { // there may be many, and no receipt of a save counts them
@@ -383,8 +378,10 @@ func (r *receipts) provable() (last map[receipt.Item]move, passing [receipt.Kind
 		if m.kind == receipt.Restored {
 			in, was, out, is = out, is, in, was
 		}
-		// A block that has grown before it left, or after it came back, has another item there.
-		_, own := r.moved[in]
+		// A block that has grown before it left, or after it came back, has another item there. That
+		// one may have a move of its own, in the same direction.
+		other, own := r.moved[in]
+		own = own && (other.kind == receipt.Restored) == (m.kind == receipt.Restored)
 		if !was || is && in == out || in != i && own {
 			passing[m.kind]++
 			continue
@@ -394,11 +391,12 @@ func (r *receipts) provable() (last map[receipt.Item]move, passing [receipt.Kind
 				continue
 			}
 		}
-		if in != i {
-			m.size = r.grown[i.Key].before
-			if m.kind == receipt.Restored {
-				m.size = r.grown[i.Key].now
-			}
+		// The rows are those that the block had in the live set that has its item.
+		if in != i && m.kind == receipt.Restored {
+			e, _ := l.ledger.Get(m.id)
+			m.size = size{e.Rows, e.Time}
+		} else if in != i {
+			m.size = r.grown[i.Key]
 		}
 		last[in] = m
 	}
@@ -442,7 +440,7 @@ func (l *Set) notePast(kind receipt.Kind, i receipt.Item, e *retire.Entry) {
 		delete(r.past, i)
 		return
 	}
-	r.past[i] = move{kind, size{e.Rows, e.Time}, l.based(e.ID)}
+	r.past[i] = move{kind, e.ID, size{e.Rows, e.Time}, l.based(e.ID)}
 }
 
 // listed makes the contents of receipts of a listed kind. Their proof is the list of the items.

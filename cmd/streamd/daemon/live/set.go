@@ -57,8 +57,7 @@ import (
 // Set is the live set.
 type Set struct {
 	store      *snapshot.Store
-	ledger     *retire.Ledger
-	archive    *retire.Ledger // of blocks that the policy has let go; nil without retire.archive
+	ledger     *retire.Ledger // of all blocks; with retire.archive it has an archive
 	overflowed int64          // blocks that a full archive has dropped since the start
 	sample     *sample.Sample // nil without a sample
 	budget     *memory.Budget
@@ -107,12 +106,7 @@ func (l *Set) Blocks() int { return l.ledger.Len() }
 func (l *Set) Get(id string) (retire.Entry, bool) { return l.ledger.Get(id) }
 
 // Find finds a block, be it live, withdrawn or archived, but not a departing one (see Former).
-func (l *Set) Find(id string) (retire.Entry, bool) {
-	if e, ok := l.ledger.Find(id); ok {
-		return e, true
-	}
-	return l.inArchive(id)
-}
+func (l *Set) Find(id string) (retire.Entry, bool) { return l.ledger.Find(id) }
 
 // Page lists up to limit live blocks above a rank, by ascending rank.
 func (l *Set) Page(above retire.Rank, limit int) []retire.Entry { return l.ledger.Page(above, limit) }
@@ -300,8 +294,10 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 			}
 			l.forget(e.ID, SourceReplaced)
 		}
-		if grown {
-			l.receipts.grow(&former, &e)
+		if grown && k.Summary.Rows() > 0 {
+			l.receipts.grow(&former)
+		} else if grown && !e.Withdrawn { // the log does not return its rows any more
+			l.note(receipt.Lost, &former)
 		}
 		if grown && e.Withdrawn {
 			if err := l.withdraw(former, 1); err != nil {
@@ -350,7 +346,7 @@ func (l *Set) noteBack(e *retire.Entry, s *incremental.Summary, archived bool) {
 	case key == nil:
 	case !archived:
 		l.note(receipt.Restored, e)
-	case l.archive != nil:
+	case l.ledger.HasArchive():
 		l.notePast(receipt.Returned, key.Item(e.ID, e.ItemKey, s.Digest()), e)
 	}
 }
@@ -405,9 +401,11 @@ func (l *Set) Retire(id string) error {
 	if err := l.settle(id); err != nil {
 		return err
 	}
-	if e, live := l.ledger.Get(id); live {
+	switch e, ok := l.ledger.Find(id); {
+	case !ok || e.Withdrawn:
+	case !e.Archived:
 		l.note(receipt.Deleted, &e)
-	} else if e, archived := l.inArchive(id); archived && !e.Withdrawn {
+	default:
 		if err := l.notePurged(&e); err != nil {
 			return err
 		}
@@ -416,19 +414,18 @@ func (l *Set) Retire(id string) error {
 }
 
 func (l *Set) retire(id string) error {
-	if e, ok := l.inArchive(id); ok {
-		return l.retireArchived(e)
-	}
 	e, ok := l.ledger.Retire(id)
 	if !ok {
-		panic("live: block " + id + " is not live")
+		panic("live: there is no block " + id)
 	}
 	l.leaveRemains() // of a withdrawn block its id, which can be a customer's key
 	if !e.Withdrawn {
 		l.retired++
+	}
+	if !e.Withdrawn || e.Archived {
 		l.forget(id, SourceRetired)
 	}
-	return l.removed(e)
+	return l.removed(&e)
 }
 
 // Lose removes a live block that the log does not return as it was.
@@ -444,29 +441,23 @@ func (l *Set) Remove(id string) error {
 	if err := l.settle(id); err != nil {
 		return err
 	}
-	if _, ok := l.inArchive(id); ok {
-		e, _ := l.archive.Remove(id)
-		return l.dropArchived(&e)
-	}
-	return l.remove(id, l.removed)
-}
-
-// remove removes a block from the ledger, and has the rest done.
-func (l *Set) remove(id string, rest func(retire.Entry) error) error {
 	e, ok := l.ledger.Remove(id)
 	if !ok {
-		panic("live: block " + id + " is not live")
+		panic("live: there is no block " + id)
 	}
-	return rest(e)
+	return l.removed(&e)
 }
 
 // removed removes the rest of a block that is no longer in the ledger.
-func (l *Set) removed(e retire.Entry) error {
-	if e.Withdrawn {
+func (l *Set) removed(e *retire.Entry) error {
+	switch {
+	case e.Archived:
+		return l.dropArchived(e)
+	case e.Withdrawn:
 		l.dropWithdrawn(e.ID)
 		return nil
 	}
-	return l.takeOut(&e, false)
+	return l.takeOut(e, false)
 }
 
 // takeOut subtracts a block that is no longer live. It stays in the indices of windows if it is

@@ -32,16 +32,14 @@ func (l *Set) Withdraw(name string, s *retire.Selection) (w Withdrawal, err erro
 			}
 		}
 	}
-	for _, in := range l.ledgers() {
-		if s != nil {
-			for e := range in.SelectWithdrawn(s) {
-				delete(l.due, e.ID)
-			}
+	if s != nil {
+		for _, e := range l.ledger.SelectWithdrawn(s) {
+			delete(l.due, e.ID)
 		}
-		if was != nil {
-			for e := range in.SelectWithdrawn(was) {
-				l.compare(&e)
-			}
+	}
+	if was != nil {
+		for _, e := range l.ledger.SelectWithdrawn(was) {
+			l.compare(&e)
 		}
 	}
 	return w, nil
@@ -92,22 +90,13 @@ func (l *Set) withdraw(e retire.Entry, together int) error {
 // any more.
 func (l *Set) FollowWithdrawals() (w Withdrawal, err error) {
 	l.following = true
-	for _, in := range l.ledgers() {
-		for e := range in.SelectWithdrawn(&retire.Selection{}) {
-			l.compare(&e)
-		}
+	for _, e := range l.ledger.SelectWithdrawn(&retire.Selection{}) {
+		l.compare(&e)
 	}
 	if l.withdrawals.Len() == 0 {
 		return w, nil
 	}
-	var chosen []retire.Entry
-	for _, in := range l.ledgers() {
-		for e := range in.Select(&retire.Selection{}) {
-			if l.withdrawals.Choose(&e) {
-				chosen = append(chosen, e)
-			}
-		}
-	}
+	chosen := slices.DeleteFunc(l.SelectPast(&retire.Selection{}), func(e retire.Entry) bool { return !l.withdrawals.Choose(&e) })
 	for _, e := range chosen {
 		if err := l.withdrawPast(e, len(chosen), &w); err != nil {
 			return w, err
@@ -124,21 +113,10 @@ func (l *Set) compare(e *retire.Entry) {
 }
 
 // Withdrawn is the number of withdrawn blocks, archived ones included.
-func (l *Set) Withdrawn() (n int) {
-	for _, in := range l.ledgers() {
-		n += in.Withdrawn()
-	}
-	return n
-}
+func (l *Set) Withdrawn() int { return l.ledger.Withdrawn() }
 
-// Everything lists all blocks: live, withdrawn and archived.
-func (l *Set) Everything() (all []retire.Entry) {
-	for _, in := range l.ledgers() {
-		all = slices.AppendSeq(all, in.Select(&retire.Selection{}))
-		all = slices.AppendSeq(all, in.SelectWithdrawn(&retire.Selection{}))
-	}
-	return all
-}
+// Everything lists all blocks, live, withdrawn and archived, by ascending rank.
+func (l *Set) Everything() []retire.Entry { return l.Places(nil).Select(&retire.Selection{}) }
 
 // HasPlaces reports whether there is any block: live, withdrawn or archived.
 func (l *Set) HasPlaces() bool { return l.entries() > 0 }

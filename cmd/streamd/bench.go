@@ -36,9 +36,7 @@ type benchCmd struct {
 	Gram     benchmarkCmd[bench.Gram]     `cmd:"" help:"Summing up blocks, against reading them, the processor's peak, pure Go, and gonum's Dsyrk."`
 	Wire     benchmarkCmd[bench.Wire]     `cmd:"" help:"Decoding payloads, against copying them, encoding/json and encoding/csv."`
 	Solve    benchmarkCmd[bench.Solve]    `cmd:"" help:"Reading the planes off the sums, against a Cholesky solution by gonum."`
-	Retire   benchmarkCmd[bench.Retire]   `cmd:"" help:"Retiring blocks of a thousand to a million rows, which takes the same time."`
-	Forget   benchmarkCmd[bench.Forget]   `cmd:"" help:"Taking one of a million blocks, and half of them, out of a model, against numpy and scikit-learn: time, and digits lost."`
-	Ledger   benchmarkCmd[bench.Ledger]   `cmd:"" help:"A million live blocks: memory, restart, retiring, receipts, and adding, against an empty ledger."`
+	Ledger   benchmarkCmd[bench.Ledger]   `cmd:"" help:"A million live blocks: memory, restart, adding, retiring, receipts, and how long the loop is held; also against numpy and scikit-learn: time, and digits lost."`
 	Snapshot benchmarkCmd[bench.Snapshot] `cmd:"" help:"Saving, opening and verifying a snapshot, against writing and reading as many bytes."`
 	Predict  benchmarkCmd[bench.Predict]  `cmd:"" help:"Classifying rows, in process and over HTTP, against reading them, and a server that does nothing."`
 }

@@ -102,12 +102,8 @@ streamd bench gram --each`,
 streamd bench wire --json`,
 	"bench solve": `streamd bench solve
 streamd bench solve --json`,
-	"bench retire": `streamd bench retire
-streamd bench retire --json`,
-	"bench forget": `streamd bench forget --rounds 1
-streamd bench forget --json`,
 	"bench ledger": `streamd bench ledger --blocks 100000 --together 10000
-streamd bench ledger --json`,
+streamd bench ledger --part tools --rounds 1 --json`,
 	"bench snapshot": `streamd bench snapshot
 streamd bench snapshot --json`,
 	"bench predict": `streamd bench predict --threads 1

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -58,31 +56,18 @@ type moment struct {
 }
 
 func (d *process) moment(ctx context.Context) (m moment, err error) {
-	_, body, err := d.call(ctx, http.MethodGet, "/metrics")
+	metrics, err := d.metrics(ctx)
 	if err != nil {
 		return m, err
 	}
-	m.at = time.Now()
-	known := false
-	for line := range strings.Lines(string(body)) {
-		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if strings.HasPrefix(name, "#") {
-			continue
-		}
-		value, err := strconv.ParseFloat(text, 64)
-		switch {
-		case name == "streamd_rows_read_total" && err == nil:
-			m.rows, known = int64(value), true
-		case name == `streamd_rows_total{outcome="rejected"}` && err == nil:
-			m.rejected = int64(value)
-		case name == "process_cpu_seconds_total" && err == nil:
-			m.cpu = value
-		}
-	}
+	rows, known := metrics["streamd_rows_read_total"]
 	if !known {
 		return m, errors.New("the daemon's metrics do not say how many rows it has read")
 	}
-	return m, nil
+	return moment{
+		at: time.Now(), rows: int64(rows), rejected: int64(metrics[`streamd_rows_total{outcome="rejected"}`]),
+		cpu: metrics["process_cpu_seconds_total"],
+	}, nil
 }
 
 // until reads the metrics again and again until reached says so.

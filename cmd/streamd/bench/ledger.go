@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -27,8 +25,9 @@ import (
 	"streamd/snapshot"
 )
 
-// Ledger measures a daemon that has many small live blocks, once without receipts and once
-// with them. It has the settings' defaults otherwise, so there are folds and a sample.
+// Ledger measures a live set of many small blocks: how they are added, and how they leave. The
+// parts on a file run once without receipts and once with them, and have the settings' defaults
+// otherwise, so there are folds and a sample.
 //
 //   - part=add adds blocks to the live set and saves them. empty_ratio is the time of an
 //     addition over that of one to an empty live set in the same round, and
@@ -44,48 +43,121 @@ import (
 //     broker in this one. seconds is the time from the start of the process until it answers
 //     with a model, with the file in the system's cache. retire_seconds is the time of a
 //     DELETE over HTTP, with its save.
+//   - part=request has such a daemon retire a range of as many offsets by one request. seconds
+//     is the time until streamd retire has the answer, with the save, and dry_run_seconds that
+//     of a dry run before. blocks_together is how many were still live.
+//   - part=sums takes blocks of several sizes out of a ledger and its sums alone: see sums.
+//   - part=tools compares streamd's way to forget with what Python offers: see tools.
+//
+// longest_turn_seconds bounds the longest turn of the daemon's loop during the retirements of a
+// part from above: see longestTurn.
 //
 // median_seconds, tail_seconds (the 99th percentile) and worst_seconds are of all operations
-// of a part. With the prefix cpu_ they are processor time, where the system tells it, so that
-// other work on the machine counts little.
+// of a part on the file. With the prefix cpu_ they are processor time, where the system tells
+// it, so that other work on the machine counts little.
 type Ledger struct {
-	Blocks    int    `default:"1000000" help:"Live blocks."`
-	Features  int    `default:"10" help:"Features."`
-	BlockRows int    `default:"10" help:"Rows of a block."`
-	Retired   int    `default:"1000" help:"Blocks that are retired one after the other."`
-	Together  int    `default:"50000" help:"Blocks that are retired by one request."`
-	Dir       string `type:"existingdir" placeholder:"DIR" help:"Folder of the files. By default that of temporary files, which may be in memory."`
+	Part      []string `default:"add,retire,receipt,together,daemon,request,sums" enum:"add,retire,receipt,together,daemon,request,sums,tools" help:"Parts: ${enum}. The last one needs Python, and does not run by default."`
+	Blocks    int      `default:"1000000" help:"Live blocks."`
+	Features  int      `default:"10" help:"Features."`
+	BlockRows int      `default:"10" help:"Rows of a block."`
+	Retired   int      `default:"1000" help:"Blocks that are retired one after the other."`
+	Together  int      `default:"50000" help:"Blocks that are retired by one request."`
+	Rows      []int    `default:"1000,10000,100000,1000000" help:"Rows of the blocks of the part sums."`
+	Dir       string   `type:"existingdir" placeholder:"DIR" help:"Folder of the files. By default that of temporary files, which may be in memory."`
+	Python    string   `default:"python3" placeholder:"PROGRAM" help:"Python with numpy, polars_ols and scikit-learn, for the part tools. A tool that is not installed is reported as missing."`
+
+	Budget time.Duration `default:"60s" help:"Time after which a tool that is still forgetting half of the blocks stops. retired_share is what it has done."`
+	Timed
 }
 
 // Check implements Benchmark.
 func (c Ledger) Check() error {
-	return cmp.Or(
+	if c.Budget <= 0 {
+		return fmt.Errorf("--budget %v: must be positive", c.Budget)
+	}
+	if err := cmp.Or(
 		Within("blocks", 1000, 10_000_000, c.Blocks), Within("features", 1, maxFeatures, c.Features), Within("block-rows", 2, 10_000, c.BlockRows),
-		Within("retired", 1, c.Blocks/4, c.Retired), Within("together", 1, c.Blocks/4, c.Together))
+		Within("rows", 1, maxRows, c.Rows...), c.Timed.check()); err != nil || !c.onFile() {
+		return err
+	}
+	// Both are retired several times.
+	return cmp.Or(Within("retired", 1, c.Blocks/8, c.Retired), Within("together", 1, c.Blocks/8, c.Together))
+}
+
+// wants reports whether one of the parts is chosen.
+func (c Ledger) wants(parts ...string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return slices.Contains(c.Part, part) })
+}
+
+func (c Ledger) onFile() bool {
+	return c.wants("add", "retire", "receipt", "together", "daemon", "request")
 }
 
 // Measure implements Benchmark.
-func (c Ledger) Measure(ctx context.Context, run *Run) (err error) {
+func (c Ledger) Measure(ctx context.Context, run *Run) error {
+	cases, measures := 0, []func(context.Context, *Run) error(nil)
+	for _, part := range []struct {
+		wanted  bool
+		cases   int
+		measure func(context.Context, *Run) error
+	}{{c.onFile(), fileCases, c.file}, {c.wants("sums"), 1, c.sums}, {c.wants("tools"), len(toolScales), c.tools}} {
+		if part.wanted {
+			cases, measures = cases+part.cases, append(measures, part.measure)
+		}
+	}
+	run.plan(c.Repeats, c.Time, cases)
+	for _, measure := range measures {
+		if err := measure(ctx, run); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fileCases are the cases of the parts on a file, for the progress: to fill it takes half of the
+// time.
+const fileCases = 2
+
+// file measures the parts on a file.
+func (c Ledger) file(ctx context.Context, run *Run) (err error) {
 	dir, err := os.MkdirTemp(c.Dir, "streamd-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	topic, err := openTopic(ctx, nil, dir, "bench", 1, keepAll)
+	topic, err := openTopic(ctx, nil, dir, benchTopic, 1, keepAll)
 	if err != nil {
 		return err
 	}
 	defer topic.close()
-	run.plan(Repeats{Rounds: 1}, 0, 2)
 	runtime.LockOSThread() // for threadTime
 	defer runtime.UnlockOSThread()
-	l := &ledgerFile{Ledger: c, run: run, dir: dir, topic: topic, r: rand.New(rand.NewPCG(5, 1))}
-	l.newBlock()
-	for _, measure := range []func(context.Context) error{l.fill, l.additions, l.daemon, l.retirements, l.withReceipts, l.daemon, l.retirements} {
-		if err := cmp.Or(ctx.Err(), measure(ctx)); err != nil {
+	f := &ledgerFile{Ledger: c, run: run, dir: dir, topic: topic, r: rand.New(rand.NewPCG(5, 1))}
+	f.newBlock()
+	if err := f.fill(ctx); err != nil {
+		return err
+	}
+	run.done++
+	if c.wants("add") {
+		if err := f.additions(ctx); err != nil {
 			return err
 		}
 	}
+	for _, key := range []string{"", filepath.Join(dir, "receipts.key")} {
+		f.key = key
+		for _, step := range []struct {
+			parts   []string
+			measure func(context.Context) error
+		}{{[]string{"daemon"}, f.daemon}, {[]string{"retire", "receipt", "together"}, f.retirements}, {[]string{"request"}, f.request}} {
+			if !c.wants(step.parts...) {
+				continue
+			}
+			if err := cmp.Or(ctx.Err(), step.measure(ctx)); err != nil {
+				return err
+			}
+		}
+	}
+	run.done++
 	return nil
 }
 
@@ -96,7 +168,7 @@ type ledgerFile struct {
 	dir   string
 	topic *topic
 	r     *rand.Rand
-	key   string // file of the key of the receipts; empty: there are none
+	key   string // file of the key of the receipts; "": there are none
 	next  int    // number of the next block
 	block *incremental.Block
 	rows  [][]float32 // of the block, by column
@@ -191,7 +263,7 @@ func (f *ledgerFile) add(ctx context.Context, s *openSet) (took spent, err error
 	if err != nil {
 		return took, err
 	}
-	e := ledgerEntry(i, f.topic.name, kept.Summary.Rows())
+	e := entry(i, kept.Summary.Rows())
 	since := timing()
 	if err := s.Admits(live.Candidate{Labels: kept.Summary.Classes(), Features: f.Features, Window: kept.Summary.Window(), Kept: kept}); err != nil {
 		return took, err
@@ -200,8 +272,11 @@ func (f *ledgerFile) add(ctx context.Context, s *openSet) (took spent, err error
 	return since(), err
 }
 
-func ledgerEntry(i int, topic string, rows int64) retire.Entry {
-	p := incremental.Position{Topic: topic, Offset: int64(i)}
+const benchTopic = "bench"
+
+// entry is the ledger's entry of message i of the topic.
+func entry(i int, rows int64) retire.Entry {
+	p := incremental.Position{Topic: benchTopic, Offset: int64(i)}
 	return retire.Entry{ID: p.String(), Position: p, Last: p.Offset, Time: time.UnixMilli(int64(i)), Rows: rows}
 }
 
@@ -254,7 +329,7 @@ func (f *ledgerFile) fill(ctx context.Context) (err error) {
 			return err
 		}
 		if f.run.Progress != nil {
-			f.run.Progress("filling the file", float64(f.next)/float64(f.Blocks)/2)
+			f.run.Progress("filling the file", float64(f.next)/float64(f.Blocks)/float64(f.run.cases))
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -266,7 +341,7 @@ func (f *ledgerFile) fill(ctx context.Context) (err error) {
 // additions adds blocks to the file, and to a new one, in turn. As many are saved together as
 // the daemon saves by default.
 func (f *ledgerFile) additions(ctx context.Context) (err error) {
-	const rounds, saves, atOnce = 5, 10, 100
+	const saves, atOnce = 10, 100
 	full, err := f.open(f.path())
 	if err != nil {
 		return err
@@ -274,7 +349,7 @@ func (f *ledgerFile) additions(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, full.store.Close()) }()
 	var adds, saved []spent
 	var ratios, saveRatios []float64
-	for round := range rounds {
+	for round := range f.Rounds {
 		path := filepath.Join(f.dir, fmt.Sprintf("empty%d.db", round))
 		empty, err := f.open(path)
 		if err != nil {
@@ -386,9 +461,16 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if !f.wants("together") {
+		return nil
+	}
+	return f.together(s, ids[f.Retired:f.Retired+f.Together])
+}
+
+// together retires blocks by one request.
+func (f *ledgerFile) together(s *openSet, ids []string) error {
 	// A request lists its blocks by rank.
-	together := ids[f.Retired : f.Retired+f.Together]
-	slices.SortFunc(together, func(a, b string) int {
+	slices.SortFunc(ids, func(a, b string) int {
 		first, _ := s.Get(a)
 		second, _ := s.Get(b)
 		return cmp.Compare(first.Position.Offset, second.Position.Offset)
@@ -396,7 +478,7 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 	since := timing()
 	var growth *receipt.Growth
 	var records []receipt.Record
-	for few := range slices.Chunk(together, receipt.MaxItems) {
+	for few := range slices.Chunk(ids, receipt.MaxItems) {
 		left, err := s.RetireTogether(few, nil)
 		if err != nil {
 			return err
@@ -414,12 +496,12 @@ func (f *ledgerFile) retirements(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	took = []spent{since()}
+	took := since()
 	save, err := s.save(growth)
 	if err != nil {
 		return err
 	}
-	return f.report("together", took, func(r *Result) {
+	return f.report("together", []spent{took}, func(r *Result) {
 		r.set("blocks_together", float64(f.Together))
 		r.set("save_seconds", save.wall.Seconds())
 		if save.cpu > 0 {
@@ -441,58 +523,6 @@ func (s *openSet) proof() ([]byte, error) {
 	return s.key.Prove(head.Size-1, record, s.store)
 }
 
-// withReceipts has the daemon, and this process, make receipts from now on.
-func (f *ledgerFile) withReceipts(context.Context) error {
-	f.key = filepath.Join(f.dir, "receipts.key")
-	return nil
-}
-
-// daemon measures streamd run.
-func (f *ledgerFile) daemon(ctx context.Context) (err error) {
-	began := time.Now()
-	d, err := f.run.Program.start(f.dir, f.run.Log, f.settings())
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.stop()) }()
-	ctx, fail := d.while(ctx)
-	defer fail(nil)
-	for {
-		status, _, err := d.call(ctx, http.MethodGet, "/v1/model")
-		if err == nil {
-			break
-		}
-		if status != http.StatusServiceUnavailable {
-			return err
-		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	restart := spent{time.Since(began), processTime(d.cmd.Process.Pid)}
-	var blocks struct {
-		Blocks []struct {
-			ID string `json:"id"`
-		} `json:"blocks"`
-	}
-	if _, err := d.ask(ctx, http.MethodGet, "/v1/blocks?limit=100", &blocks); err != nil {
-		return err
-	}
-	var deletes []float64
-	for _, b := range blocks.Blocks {
-		began := time.Now()
-		if _, _, err := d.call(ctx, http.MethodDelete, "/v1/blocks/"+url.PathEscape(b.ID)); err != nil {
-			return err
-		}
-		deletes = append(deletes, time.Since(began).Seconds())
-	}
-	_, peak := residentBytes(d.cmd.Process.Pid)
-	return f.report("daemon", []spent{restart}, func(r *Result) {
-		r.set("retire_seconds", median(deletes))
-		r.set("peak_rss_bytes", float64(peak))
-	})
-}
-
 // ratioOf is the processor time of one over that of another, or the time by the clock.
 func ratioOf(a, b spent) float64 {
 	if a.cpu > 0 && b.cpu > 0 {
@@ -509,8 +539,11 @@ func medianWall(all []spent) float64 {
 	return median(seconds)
 }
 
-// report adds a result. all are the times of single operations.
+// report adds the result of a part, if it is chosen. all are the times of single operations.
 func (f *ledgerFile) report(part string, all []spent, more func(*Result)) error {
+	if !f.wants(part) {
+		return nil
+	}
 	r := Result{Benchmark: "ledger", Parameters: []Parameter{
 		{"part", part}, {"receipts", f.key != ""}, {"blocks", f.Blocks}, {"features", f.Features}, {"rows", f.BlockRows},
 	}}

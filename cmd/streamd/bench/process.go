@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -162,6 +163,23 @@ func (d *process) call(ctx context.Context, method, path string) (status int, bo
 		return answer.StatusCode, nil, fmt.Errorf("%s: %s", answer.Status, bytes.TrimSpace(body))
 	}
 	return answer.StatusCode, body, nil
+}
+
+// metrics returns the daemon's metrics by name and labels, as GET /metrics writes them. Those with
+// a blank in a label are left out.
+func (d *process) metrics(ctx context.Context) (map[string]float64, error) {
+	_, body, err := d.call(ctx, http.MethodGet, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	metrics := map[string]float64{}
+	for line := range strings.Lines(string(body)) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if value, err := strconv.ParseFloat(text, 64); err == nil {
+			metrics[name] = value
+		}
+	}
+	return metrics, nil
 }
 
 // stop interrupts the daemon, and waits until it has ended.

@@ -100,7 +100,7 @@ type snapshotFile struct {
 	buffer    []byte                  // of the baselines
 }
 
-var snapshotSettings = snapshot.Settings{Topic: "bench", Unit: "message"}
+var snapshotSettings = snapshot.Settings{Topic: benchTopic, Unit: "message"}
 
 func (f *snapshotFile) fill(n, blocks int) (err error) {
 	f.store, _, err = snapshot.Open(f.path, snapshotSettings)
@@ -142,7 +142,7 @@ type changes struct {
 }
 
 func (c *changes) add(i int, s *incremental.Summary) {
-	e := entry(i, s)
+	e := entry(i, s.Rows())
 	c.blocks = append(c.blocks, snapshot.Block{Entry: e})
 	c.summaries = append(c.summaries, snapshot.Summary{ID: e.ID, Summary: s})
 }

@@ -51,7 +51,7 @@ func NewMetrics() *Metrics {
 		SnapshotSeconds: prometheus.NewHistogram(histogram("snapshot_seconds", "Time to save a snapshot.", 1e-3, 9)),               // to 65 s
 		TurnSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "streamd_loop_turn_seconds",
 			Help:    "Time of a turn of the loop that owns the live set: records and requests wait for it. Of many blocks that are retired together each slice is a turn.",
-			Buckets: []float64{1e-4, 1e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.5, 2.5}}),
+			Buckets: []float64{1e-4, 1e-3, 5e-3, 1e-2, 1.5e-2, 2e-2, 3e-2, 4e-2, 5e-2, 7e-2, 0.1, 0.2, 0.5, 1, 2.5}}),
 		RecordsAhead: prometheus.NewCounter(prometheus.CounterOpts{Name: "streamd_records_ahead_total",
 			Help: "Records since the start whose event time was beyond retire.max_future after their partition's clock, and was cut to that."}),
 		BlocksRefused: prometheus.NewCounter(prometheus.CounterOpts{Name: "streamd_blocks_refused_total",

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -18,48 +17,14 @@ import (
 	"streamd/incremental/exact"
 	"streamd/incremental/gram"
 	"streamd/ingest/ndc"
-	"streamd/retire"
 )
 
-// Forget compares ways to take rows out of a model: streamd's, and those that Python offers.
-// Out of as many blocks one is retired, and half of them. Each time ends with a new plane.
-//
-// digits_lost compares the plane with the same tool's fit of the rows that are left: it is
-// log10 of the largest difference, relative to the largest coefficient and to 2^-52, at least 0
-// and at most all digits. So it is the loss by forgetting alone. digits_off compares the plane in
-// the same way with the exact one, so it also has what the tool loses in a fit. With retired_scale
-// 1000 the values of the retired half are a thousand times as large as the others', as when a
-// producer's unit was wrong.
-type Forget struct {
-	Blocks int           `default:"1000000" help:"Live blocks."`
-	Python string        `default:"python3" placeholder:"PROGRAM" help:"Python with numpy, polars_ols and scikit-learn. A tool that is not installed is reported as missing."`
-	Budget time.Duration `default:"60s" help:"Time after which a tool that is still forgetting half of the blocks stops. retired_share is what it has done."`
-	Points forgetPoints  `embed:""`
-	Repeats
-}
+// toolScales are the factors of the values of the half that is retired.
+var toolScales = []int{1, 1000}
 
-// forgetPoints are Points in blocks that are small, as a customer's rows are.
-type forgetPoints struct {
-	Features  int    `default:"10" help:"Features of a point."`
-	BlockRows int    `default:"10" help:"Rows of a block."`
-	Seed      uint64 `default:"1" help:"Seed of clusters and points."`
-}
-
-// forgetScales are the factors of the values of the half that is retired.
-var forgetScales = []int{1, 1000}
-
-// Check implements Benchmark.
-func (c Forget) Check() error {
-	if c.Budget <= 0 {
-		return fmt.Errorf("--budget %v: must be positive", c.Budget)
-	}
-	return cmp.Or(
-		Within("blocks", 6, 10_000_000, c.Blocks), Within("block-rows", 1, 1000, c.Points.BlockRows),
-		Within("features", 1, maxFeatures, c.Points.Features), c.Repeats.check())
-}
-
-// forgetTools are the ways to forget beside streamd's, each a mode of forget.py.
+// forgetTools are the ways to forget: streamd's, and those that are a mode of forget.py.
 var forgetTools = []struct{ name, mode string }{
+	{"streamd", ""},
 	{"numpy, subtraction of sums", "subtract"},
 	{"numpy, rank-one downdates", "downdate"},
 	{"polars_ols, rolling window", "slide"},
@@ -78,9 +43,18 @@ type forgotOnce struct {
 	Plane                  []float64 // w and γ; none where the tool has failed
 }
 
-// Measure implements Benchmark. An operation is one retirement.
-func (c Forget) Measure(ctx context.Context, run *Run) error {
-	dir, err := os.MkdirTemp("", "streamd-forget-")
+// tools compares ways to take rows out of a model: streamd's, and those that Python offers. The
+// points are those of replay ndc. Out of as many blocks one is retired, and half of them. Each time
+// ends with a new plane. An operation is one retirement.
+//
+// digits_lost compares the plane with the same tool's fit of the rows that are left: it is
+// log10 of the largest difference, relative to the largest coefficient and to 2^-52, at least 0
+// and at most all digits. So it is the loss by forgetting alone. digits_off compares the plane in
+// the same way with the exact one, so it also has what the tool loses in a fit. With retired_scale
+// 1000 the values of the retired half are a thousand times as large as the others', as when a
+// producer's unit was wrong.
+func (c Ledger) tools(ctx context.Context, run *Run) error {
+	dir, err := os.MkdirTemp(c.Dir, "streamd-bench-")
 	if err != nil {
 		return err
 	}
@@ -92,82 +66,67 @@ func (c Forget) Measure(ctx context.Context, run *Run) error {
 	if err := os.CopyFS(dir, scripts); err != nil {
 		return err
 	}
-	run.plan(c.Repeats, 0, len(forgetScales))
 	run.cold = true
-	for _, scale := range forgetScales {
-		w := &forgetting{Forget: c, dir: dir}
+	before := len(run.results)
+	for _, scale := range toolScales {
+		w := &forgetting{Ledger: c, dir: dir}
 		if err := w.make(scale); err != nil {
 			return err
 		}
-		tools := []string{"streamd"}
-		last := make([]forgotten, 1+len(forgetTools))
-		var ones [][]float64
-		sides := []side{{"streamd", func(ctx context.Context, _ time.Duration) (s Sample, err error) {
-			last[0], err = w.streamd(ctx)
-			ones[0] = append(ones[0], last[0].One.Seconds)
-			return Sample{Ops: 1, Rows: w.half() * int64(c.Points.BlockRows), Seconds: last[0].Half.Seconds}, err
-		}}}
+		last := make([]forgotten, len(forgetTools))
+		ones := make([][]Sample, len(forgetTools))
+		var sides []side
 		for i, tool := range forgetTools {
-			tools = append(tools, tool.name)
 			sides = append(sides, side{tool.name, func(ctx context.Context, _ time.Duration) (s Sample, err error) {
-				last[1+i], err = w.python(ctx, tool.mode)
-				r := &last[1+i]
-				if r.Missing != "" || err != nil {
-					return Sample{}, err
+				if last[i], err = w.forget(ctx, tool.mode); last[i].Missing != "" || err != nil {
+					return s, err
 				}
-				ones[1+i] = append(ones[1+i], r.One.Seconds)
-				return Sample{Ops: 1, Rows: int64(r.Half.Share * float64(w.half()*int64(c.Points.BlockRows))), Seconds: r.Half.Seconds}, nil
+				ones[i] = append(ones[i], w.sample(1, &last[i].One))
+				return w.sample(w.half(), &last[i].Half), nil
 			}})
 		}
-		ones = make([][]float64, len(sides))
-		samples, err := run.alternate(ctx, "forget", sides...)
+		halves, err := run.alternate(ctx, "BenchmarkLedger/part=tools", sides...)
 		if err != nil {
 			return err
 		}
-		for i, tool := range tools {
-			parameters := func(retired int64) []Parameter {
-				return []Parameter{
-					{"blocks", c.Blocks}, {"rows", c.Points.BlockRows}, {"features", c.Points.Features},
-					{"retired_scale", scale}, {"retired", retired}, {"tool", tool},
-				}
-			}
-			one, half := Result{Benchmark: "forget", Parameters: parameters(1)}, Result{Benchmark: "forget", Parameters: parameters(w.half())}
-			if missing := last[i].Missing; missing != "" {
-				one.Details, half.Details = []Parameter{{"missing", missing}}, []Parameter{{"missing", missing}}
-				if err := run.lack(tool, missing); err != nil {
+		for i, tool := range forgetTools {
+			missing, version := last[i].Missing, last[i].Version
+			var details []Parameter
+			if missing != "" {
+				if err := run.lack(tool.name, missing); err != nil {
 					return err
 				}
-			} else {
-				if v := last[i].Version; v != "" {
-					one.Details, half.Details = []Parameter{{"version", v}}, []Parameter{{"version", v}}
-				}
-				for _, seconds := range ones[i] {
-					one.Samples = append(one.Samples, Sample{Ops: 1, Rows: int64(c.Points.BlockRows), Seconds: seconds})
-				}
-				half.Samples = samples[i]
-				one.addSeconds()
-				half.addSeconds()
-				for _, of := range []struct {
-					result *Result
-					forgot *forgotOnce
-				}{{&one, &last[i].One}, {&half, &last[i].Half}} {
+				details = []Parameter{{"missing", missing}}
+			} else if version != "" {
+				details = []Parameter{{"version", version}}
+			}
+			for _, of := range []struct {
+				retired int64
+				samples []Sample
+				forgot  *forgotOnce
+			}{{1, ones[i], &last[i].One}, {w.half(), halves[i], &last[i].Half}} {
+				r := Result{Benchmark: "ledger", Parameters: []Parameter{
+					{"part", "tools"}, {"blocks", c.Blocks}, {"features", c.Features}, {"rows", c.BlockRows},
+					{"retired_scale", scale}, {"retired", of.retired}, {"tool", tool.name},
+				}, Details: details}
+				if missing == "" {
+					r.Samples = of.samples
+					r.addSeconds()
 					off, err := w.off(ctx, of.forgot)
 					if err != nil {
 						return err
 					}
-					of.result.set("digits_lost", of.forgot.Digits)
-					of.result.set("digits_off", off)
+					r.set("digits_lost", of.forgot.Digits)
+					r.set("digits_off", off)
+					r.set("retired_share", of.forgot.Share)
 				}
-				half.set("retired_share", last[i].Half.Share)
-			}
-			for _, r := range []Result{one, half} {
 				if err := run.Add(r); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	return run.table(forgetTable(run.results))
+	return run.table(forgetTable(run.results[before:]))
 }
 
 // forgetTable has a line for each tool: the time for one block, and for half of them the time, the
@@ -181,7 +140,7 @@ func forgetTable(results []Result) (rows [][]string) {
 		if at < 0 {
 			at, rows = len(rows), append(rows, []string{tool})
 		}
-		switch first := scale == strconv.Itoa(forgetScales[0]); {
+		switch first := scale == strconv.Itoa(toolScales[0]); {
 		case one && !first:
 			continue
 		case at == 1 && !one && first:
@@ -220,7 +179,7 @@ func brief(seconds float64) string {
 
 // forgetting has the rows of one case.
 type forgetting struct {
-	Forget
+	Ledger
 	dir     string
 	columns [][]float32
 	codes   []int32
@@ -231,12 +190,12 @@ func (w *forgetting) half() int64 { return int64(w.Blocks / 2) }
 
 // make makes the rows, the first half of which is scaled, and writes them for the script.
 func (w *forgetting) make(scale int) error {
-	generator, err := ndc.New(ndc.Config{Features: w.Points.Features, Separability: ndc.Easy, Seed: w.Points.Seed})
+	generator, err := ndc.New(ndc.Config{Features: w.Features, Separability: ndc.Easy, Seed: 1})
 	if err != nil {
 		return err
 	}
-	m := w.Blocks * w.Points.BlockRows
-	w.columns, w.codes = make([][]float32, w.Points.Features), make([]int32, m)
+	m := w.Blocks * w.BlockRows
+	w.columns, w.codes = make([][]float32, w.Features), make([]int32, m)
 	for j := range w.columns {
 		w.columns[j] = make([]float32, m)
 	}
@@ -245,7 +204,7 @@ func (w *forgetting) make(scale int) error {
 		for i := range column {
 			column[i] /= 10 // sums of whole numbers would be exact in float64, too
 		}
-		for i := range column[:int(w.half())*w.Points.BlockRows] {
+		for i := range column[:int(w.half())*w.BlockRows] {
 			column[i] *= float32(scale)
 		}
 	}
@@ -254,10 +213,13 @@ func (w *forgetting) make(scale int) error {
 		return err
 	}
 	defer file.Close()
-	const piece = 1 << 16
+	labels := make([]float32, m)
+	for i, code := range w.codes {
+		labels[i] = float32(2*code - 1)
+	}
 	var b []byte
-	for _, column := range w.columns {
-		for part := range slices.Chunk(column, piece) {
+	for _, column := range append(slices.Clone(w.columns), labels) {
+		for part := range slices.Chunk(column, 1<<16) {
 			b = b[:0]
 			for _, v := range part {
 				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
@@ -267,22 +229,21 @@ func (w *forgetting) make(scale int) error {
 			}
 		}
 	}
-	for part := range slices.Chunk(w.codes, piece) {
-		b = b[:0]
-		for _, code := range part {
-			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(2*code-1)))
-		}
-		if _, err := file.Write(b); err != nil {
-			return err
-		}
-	}
 	return file.Close()
 }
 
-// python forgets by one of the script's ways.
-func (w *forgetting) python(ctx context.Context, mode string) (r forgotten, err error) {
+// sample is the retirement of so many blocks.
+func (w *forgetting) sample(blocks int64, f *forgotOnce) Sample {
+	return Sample{Ops: 1, Rows: int64(f.Share * float64(blocks*int64(w.BlockRows))), Seconds: f.Seconds}
+}
+
+// forget forgets by one of the script's modes, or as streamd does.
+func (w *forgetting) forget(ctx context.Context, mode string) (r forgotten, err error) {
+	if mode == "" {
+		return w.streamd(ctx)
+	}
 	err = runPython(ctx, w.Python, w.dir, &r, "forget.py", mode, filepath.Join(w.dir, "rows"),
-		"--features", strconv.Itoa(w.Points.Features), "--blocks", strconv.Itoa(w.Blocks), "--block-rows", strconv.Itoa(w.Points.BlockRows),
+		"--features", strconv.Itoa(w.Features), "--blocks", strconv.Itoa(w.Blocks), "--block-rows", strconv.Itoa(w.BlockRows),
 		"--nu", strconv.FormatFloat(Nu, 'g', -1, 64), "--seconds", strconv.FormatFloat(w.Budget.Seconds(), 'g', -1, 64))
 	if err == nil && r.Missing == "" && (!(r.One.Seconds > 0) || !(r.Half.Seconds > 0)) {
 		err = fmt.Errorf("forget.py %s: %v and %v s", mode, r.One.Seconds, r.Half.Seconds)
@@ -293,35 +254,30 @@ func (w *forgetting) python(ctx context.Context, mode string) (r forgotten, err 
 // streamd forgets as the daemon does: blocks leave the ledger, and their summaries, in the
 // bytes of the snapshot, the sums.
 func (w *forgetting) streamd(ctx context.Context) (r forgotten, err error) {
-	set := forgettable{
-		n: w.Points.Features, ledger: retire.NewLedger(retire.Policy{}), state: incremental.NewState(incremental.DefaultFeatures(w.Points.Features)),
-		entries: make([]retire.Entry, w.Blocks), encoded: make([][]byte, w.Blocks),
-	}
+	set := newLiveSums(w.Features)
 	all := &incremental.Block{Classes: ndc.Classes(), Codes: w.codes}
 	for _, column := range w.columns {
 		all.Columns = append(all.Columns, gram.ColumnOf(column))
 	}
-	var z incremental.Summariser
-	for i := range set.entries {
+	for i := range w.Blocks {
 		if i%1024 == 0 && ctx.Err() != nil {
 			return r, ctx.Err()
 		}
-		summary, err := z.Summarise(slice(all, i*w.Points.BlockRows, (i+1)*w.Points.BlockRows))
-		if err != nil {
+		if err := set.add(slice(all, i*w.BlockRows, (i+1)*w.BlockRows)); err != nil {
 			return r, err
 		}
-		set.entries[i], set.encoded[i] = entry(i, summary), summary.AppendBinary(nil)
-		set.state.Add(summary)
-		set.ledger.Add(set.entries[i])
 	}
 	// The first is retired to warm up, the second alone, and then the others of the first half.
 	forget := func(from, to int) (f forgotOnce, err error) {
 		began := time.Now()
-		plane, err := set.retire(from, to)
+		if err := set.retire(from, to); err != nil {
+			return f, err
+		}
+		z, err := plane(set.state)
 		if err != nil {
 			return f, err
 		}
-		f = forgotOnce{Seconds: time.Since(began).Seconds(), Share: 1, Gone: int64(to * w.Points.BlockRows), Plane: plane}
+		f = forgotOnce{Seconds: time.Since(began).Seconds(), Share: 1, Gone: int64(to * w.BlockRows), Plane: z}
 		want, err := set.left(to)
 		if err != nil {
 			return f, err
@@ -330,10 +286,13 @@ func (w *forgetting) streamd(ctx context.Context) (r forgotten, err error) {
 		for _, v := range want {
 			exactly = append(exactly, big.NewFloat(v))
 		}
-		f.Digits = digitsLost(plane, exactly)
+		f.Digits = digitsLost(z, exactly)
 		return f, nil
 	}
-	if _, err := set.retire(0, 1); err != nil {
+	if err := set.retire(0, 1); err != nil {
+		return r, err
+	}
+	if _, err := plane(set.state); err != nil {
 		return r, err
 	}
 	if r.One, err = forget(1, 2); err != nil {
@@ -414,32 +373,10 @@ func (w *forgetting) exactPlane(ctx context.Context, gone int64) ([]*big.Float, 
 	return z, nil
 }
 
-// forgettable is a live set.
-type forgettable struct {
-	n       int
-	ledger  *retire.Ledger
-	state   *incremental.State
-	entries []retire.Entry
-	encoded [][]byte // summaries
-}
-
-// retire retires blocks from one number to another, which is not included, and returns w and γ.
-func (f *forgettable) retire(from, to int) ([]float64, error) {
-	for i := from; i < to; i++ {
-		summary, err := incremental.DecodeSummary(f.encoded[i])
-		if err != nil {
-			return nil, err
-		}
-		f.ledger.Remove(f.entries[i].ID)
-		f.state.Remove(summary)
-	}
-	return plane(f.state)
-}
-
 // left returns the plane of a state that has seen no other blocks than those from a number on.
-func (f *forgettable) left(from int) ([]float64, error) {
-	state := incremental.NewState(incremental.DefaultFeatures(f.n))
-	for _, b := range f.encoded[from:] {
+func (s *liveSums) left(from int) ([]float64, error) {
+	state := incremental.NewState(s.state.Features())
+	for _, b := range s.encoded[from:] {
 		summary, err := incremental.DecodeSummary(b)
 		if err != nil {
 			return nil, err

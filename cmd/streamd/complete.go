@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"streamd/cmd/streamd/listing"
 )
 
 // completionCmd prints a completion script. The scripts pass the words of the command line
@@ -70,7 +72,7 @@ func printCompletions(w io.Writer, app *kong.Application, words []string) error 
 	out := bufio.NewWriter(w)
 	if len(words) > 0 {
 		complete(app.Node, words[:len(words)-1], words[len(words)-1], func(word, help string) {
-			fmt.Fprintf(out, "%s\t%s\n", word, oneLine(help)) // Flush has the error
+			fmt.Fprintf(out, "%s\t%s\n", word, listing.OneLine(help)) // Flush has the error
 		})
 	}
 	return out.Flush()

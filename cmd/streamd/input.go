@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/listing"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -199,7 +200,7 @@ func (d *dataset) warn(s *surroundings) error {
 // warnOfDoubt says how a file is taken that could mean something else.
 func (s *surroundings) warnOfDoubt(path, doubt string) {
 	if doubt != "" {
-		fmt.Fprintf(s.stderr, "streamd: warning: %s: %s\n", path, oneLine(doubt))
+		fmt.Fprintf(s.stderr, "streamd: warning: %s: %s\n", path, listing.OneLine(doubt))
 	}
 }
 
@@ -218,7 +219,7 @@ func (d *dataset) warnOfIdentifiers(s *surroundings) error {
 	const mostNamed = 20
 	all := b.Identifiers()
 	for _, j := range all[:min(len(all), mostNamed)] {
-		fmt.Fprintf(s.stderr, "streamd: warning: column %q has integers that are all different, as an identifier has; --ignore %s leaves it out\n", d.features[j], oneLine(d.features[j]))
+		fmt.Fprintf(s.stderr, "streamd: warning: column %q has integers that are all different, as an identifier has; --ignore %s leaves it out\n", d.features[j], listing.OneLine(d.features[j]))
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"streamd/cmd/streamd/listing"
 	"streamd/ingest/kafka"
 )
 
@@ -131,7 +132,7 @@ func shownText(data []byte) string {
 	}
 	lines := strings.Split(string(data), "\n")
 	for i := range lines {
-		lines[i] = oneLine(lines[i])
+		lines[i] = listing.OneLine(lines[i])
 	}
 	return strings.Join(lines, "\n")
 }

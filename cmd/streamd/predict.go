@@ -15,6 +15,7 @@ import (
 	"strconv"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/listing"
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/predictions"
 	"streamd/incremental"
@@ -123,7 +124,7 @@ func (c *predictCmd) print(w io.Writer, p *predictions.Table) error {
 	var line []byte
 	probabilities := make([]float64, len(p.Classes))
 	for i, k := range p.Labels {
-		line = append(line[:0], oneLine(p.Classes[k])...)
+		line = append(line[:0], listing.OneLine(p.Classes[k])...)
 		if c.Values {
 			line = appendNumbers(line, p.Shown(i))
 		}
@@ -185,7 +186,7 @@ func appendContribution(line []byte, rank int, feature string, x float64) []byte
 	if rank > 0 {
 		line = append(line, ' ')
 	}
-	return fmt.Appendf(line, "%s=%+.6g", oneLine(feature), x)
+	return fmt.Appendf(line, "%s=%+.6g", listing.OneLine(feature), x)
 }
 
 // ask makes the daemon predict, since only the daemon has the factors for leverages.
@@ -225,7 +226,7 @@ func (c *predictCmd) ask(ctx context.Context, s *surroundings, m *incremental.Mo
 	}
 	out := bufio.NewWriter(s.stdout)
 	for i, label := range a.Labels {
-		line := []byte(oneLine(label))
+		line := []byte(listing.OneLine(label))
 		if c.Values {
 			line = appendNumbers(line, a.Values[i])
 		}

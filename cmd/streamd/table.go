@@ -7,63 +7,33 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"streamd/cmd/streamd/listing"
 	"streamd/cmd/streamd/model"
 )
 
-// table prints aligned columns for people.
+// table is a listing that knows the values which the commands show.
 type table struct {
-	tab *tabwriter.Writer
-	err error
+	listing *listing.Writer
+	err     error // a value that cannot be shown
 }
 
-func newTable(w io.Writer) *table {
-	return &table{tab: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-}
+func newTable(w io.Writer) *table { return &table{listing: listing.New(w, "")} }
 
-func (t *table) row(cells ...string) {
-	if t.err != nil {
-		return
-	}
-	for i := range cells {
-		cells[i] = oneLine(cells[i])
-	}
-	_, t.err = fmt.Fprintln(t.tab, strings.Join(cells, "\t"))
-}
-
-// utc is a time as --from and --to take it. It is for event times, and for receipts, which others
-// read in other time zones.
-func utc(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-
-// oneLine escapes invisible characters as Go does, such as a line break in the name of a class.
-// Names come from outside.
-func oneLine(text string) string {
-	if strings.IndexFunc(text, hidden) < 0 {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text {
-		if hidden(r) {
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-func hidden(r rune) bool { return !strconv.IsGraphic(r) }
+func (t *table) row(cells ...string) { t.listing.Row(cells...) }
 
 func (t *table) flush() error {
 	if t.err != nil {
 		return t.err
 	}
-	return t.tab.Flush()
+	return t.listing.Flush()
 }
+
+// utc is a time as --from and --to take it. It is for event times, and for receipts, which others
+// read in other time zones.
+func utc(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // counted writes a number with a noun: 1 block, 2 blocks.
 func counted[N int | int64](n N, noun string) string {

@@ -7,13 +7,13 @@ import (
 	"io"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/klauspost/cpuid/v2"
 	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/listing"
 )
 
 // Sample is the work of one side in one round. None of its numbers is zero.
@@ -223,9 +223,9 @@ func (run *Run) lack(tool, missing string) error {
 
 // table writes rows of cells as comments, the first row as a heading.
 func (run *Run) table(rows [][]string) error {
-	t := tabwriter.NewWriter(run.out, 0, 0, 2, ' ', 0)
+	t := listing.New(run.out, "# ")
 	for _, row := range rows {
-		fmt.Fprintln(t, "# "+strings.Join(row, "\t"))
+		t.Row(row...)
 	}
 	return t.Flush()
 }

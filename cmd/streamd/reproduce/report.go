@@ -7,9 +7,10 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"gonum.org/v1/gonum/stat/distuv"
+
+	"streamd/cmd/streamd/listing"
 )
 
 // Result has our figures and the published ones, for a data set and a method. Shares and
@@ -249,24 +250,27 @@ func (r *Report) Print(w io.Writer, t *Table) error {
 
 // align writes rows in columns, without those that have a heading alone.
 func align(w io.Writer, rows [][]string) error {
-	var columns []int
+	var used []int
 	for c := range rows[0] {
 		if slices.ContainsFunc(rows[1:], func(row []string) bool { return row[c] != "" }) {
-			columns = append(columns, c)
+			used = append(used, c)
 		}
 	}
-	if len(columns) == 0 {
+	if len(used) == 0 {
 		return nil
 	}
-	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := listing.New(w, "  ")
 	for _, row := range rows {
 		var cells []string
-		for _, c := range columns {
+		for _, c := range used {
 			cells = append(cells, row[c])
 		}
-		fmt.Fprintln(tab, "  "+strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+		for len(cells) > 0 && cells[len(cells)-1] == "" { // no blanks at the end
+			cells = cells[:len(cells)-1]
+		}
+		t.Row(cells...)
 	}
-	return tab.Flush()
+	return t.Flush()
 }
 
 func degrees(angle *float64) string {

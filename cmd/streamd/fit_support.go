@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"streamd/cmd/streamd/model"
+	"streamd/cmd/streamd/pipeline"
 	"streamd/incremental"
 	"streamd/incremental/decision"
 	"streamd/incremental/study"
@@ -184,7 +185,7 @@ func (f *fit) divide(b *incremental.Block, epsilon float64) (near, far []int) {
 func (f *fit) epsilon(ctx context.Context, share float64) (float64, error) {
 	// Errors are counted by their leading bits, so that none has to be kept.
 	const dropped = 52 - 6
-	counts := make([][]int64, workers())
+	counts := make([][]int64, pipeline.Workers())
 	for i := range counts {
 		counts[i] = make([]int64, math.Float64bits(math.Inf(1))>>dropped+1)
 	}

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"strconv"
 
+	"streamd/cmd/streamd/pipeline"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/sample"
@@ -128,7 +129,7 @@ type tools struct {
 
 // tools makes the tools of every worker.
 func (f *fit) tools() []tools {
-	all := make([]tools, workers())
+	all := make([]tools, pipeline.Workers())
 	for i := range all {
 		z := &all[i]
 		z.fit, z.in, z.lifters = f, make([][]int, f.folds), map[*basis.Coordinates]*basis.Lifter{}

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync/atomic"
 
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/listing"
 	"streamd/cmd/streamd/model"
+	"streamd/cmd/streamd/pipeline"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/wire"
@@ -255,7 +255,7 @@ func each[Result any](ctx context.Context, s *surroundings, task string, d *data
 		firstRow int64
 	}
 	free := newPieces()
-	return pipeline(ctx, workers(),
+	return pipeline.Run(ctx, pipeline.Workers(),
 		func() (job, error) {
 			j := job{<-free, rows.Load()}
 			n, err := reader.Cut(j.piece)
@@ -284,13 +284,10 @@ func (d *dataset) place(err error, firstRow int64) error {
 	return err
 }
 
-// workers is the number of goroutines that decode, summarise and score.
-func workers() int { return runtime.GOMAXPROCS(0) }
-
 // newPieces returns as many pieces as are in use at a time: one for each worker, and one that
 // is being cut or waits for a worker.
 func newPieces() chan *wire.Piece {
-	free := make(chan *wire.Piece, workers()+1)
+	free := make(chan *wire.Piece, pipeline.Workers()+1)
 	for range cap(free) {
 		free <- new(wire.Piece)
 	}

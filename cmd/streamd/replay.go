@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon"
+	"streamd/cmd/streamd/pipeline"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/kafka"
@@ -102,8 +103,8 @@ func (c *replayNDCCmd) Run(ctx context.Context, s *surroundings) error {
 		to    *shipment
 	}
 	first, end := c.FirstRow, c.FirstRow+c.Rows
-	samplers := make([]*ndc.Sampler, workers())
-	encoders := make([]*wire.Encoder, workers())
+	samplers := make([]*ndc.Sampler, pipeline.Workers())
+	encoders := make([]*wire.Encoder, pipeline.Workers())
 	for i := range samplers {
 		samplers[i], encoders[i] = generator.NewSampler(), wire.NewEncoder(r.format)
 	}
@@ -113,7 +114,7 @@ func (c *replayNDCCmd) Run(ctx context.Context, s *surroundings) error {
 		return a
 	})
 	defer stop()
-	err = pipeline(ctx, workers(),
+	err = pipeline.Run(ctx, pipeline.Workers(),
 		func() (job, error) {
 			if first == end {
 				return job{}, io.EOF
@@ -168,12 +169,12 @@ func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 		piece *wire.Piece
 		to    *shipment
 	}
-	encoders := make([]*wire.Encoder, workers())
+	encoders := make([]*wire.Encoder, pipeline.Workers())
 	for i := range encoders {
 		encoders[i] = wire.NewEncoder(r.format)
 		encoders[i].Missing = true
 	}
-	slicers := make([]slicer, workers())
+	slicers := make([]slicer, pipeline.Workers())
 	free := newPieces()
 	stop := s.watch("writing to "+r.report.Topic, func() advance {
 		a := r.advance()
@@ -183,7 +184,7 @@ func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 	})
 	defer stop()
 	var doubt sync.Once
-	err = pipeline(ctx, workers(),
+	err = pipeline.Run(ctx, pipeline.Workers(),
 		func() (job, error) {
 			piece := <-free
 			if _, err := reader.Cut(piece); err != nil {
@@ -309,7 +310,7 @@ func (f *replayFlags) open(ctx context.Context, s *surroundings) (r *replay, err
 		format:   format,
 		headers:  []kafka.Header{{Key: "content-type", Value: []byte(format.ContentType())}},
 		maxBytes: int(cfg.Kafka.MaxMessageBytes),
-		used:     make(chan *shipment, inFlight(workers())),
+		used:     make(chan *shipment, pipeline.InFlight(pipeline.Workers())),
 		began:    time.Now(),
 	}
 	for range cap(r.used) {

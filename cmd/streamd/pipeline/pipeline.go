@@ -1,20 +1,26 @@
-package main
+// Package pipeline works on the pieces of a stream on several goroutines, and gives their results
+// in the order of the stream.
+package pipeline
 
 import (
 	"context"
 	"io"
+	"runtime"
 
 	"golang.org/x/sync/errgroup"
 )
 
-// pipeline runs jobs on several goroutines, with the results of a single one. next gives
+// Workers is the number of workers that keep the processors busy.
+func Workers() int { return runtime.GOMAXPROCS(0) }
+
+// Run runs jobs on several goroutines, with the results of a single one. next gives
 // the jobs, one call at a time, until io.EOF. take gets the results in the order of their
 // jobs, one call at a time. Calls of work by the same worker, numbered from 0, follow each
 // other, so that a worker may have memory of its own.
 //
 // The first error in the order of the jobs ends the pipeline, for any number of
-// workers. At most inFlight(workers) jobs are between next and take.
-func pipeline[Job, Result any](ctx context.Context, workers int,
+// workers. At most InFlight(workers) jobs are between next and take.
+func Run[Job, Result any](ctx context.Context, workers int,
 	next func() (Job, error),
 	work func(worker int, job Job) (Result, error),
 	take func(Result) error,
@@ -28,7 +34,7 @@ func pipeline[Job, Result any](ctx context.Context, workers int,
 		done chan<- outcome
 	}
 	tasks := make(chan task)
-	order := make(chan (<-chan outcome), inFlight(workers)-2) // and one each in take and next
+	order := make(chan (<-chan outcome), InFlight(workers)-2) // and one each in take and next
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -86,5 +92,5 @@ func pipeline[Job, Result any](ctx context.Context, workers int,
 	return group.Wait()
 }
 
-// inFlight is the most jobs between next and take.
-func inFlight(workers int) int { return 2*workers + 2 }
+// InFlight is the most jobs of Run between next and take.
+func InFlight(workers int) int { return 2*workers + 2 }

@@ -1,4 +1,4 @@
-package main
+package pipeline
 
 import (
 	"context"
@@ -23,14 +23,14 @@ func counter(n int) func() (int, error) {
 	}
 }
 
-func TestPipelineKeepsOrder(t *testing.T) {
+func TestKeepsOrder(t *testing.T) {
 	for _, workers := range []int{1, 2, 7} {
 		var got []int
 		var given, taken atomic.Int64
 		next := counter(1000)
-		err := pipeline(t.Context(), workers,
+		err := Run(t.Context(), workers,
 			func() (int, error) {
-				if hand := given.Add(1) - taken.Load(); hand > int64(inFlight(workers)) {
+				if hand := given.Add(1) - taken.Load(); hand > int64(InFlight(workers)) {
 					t.Errorf("%d workers: %d jobs in hand", workers, hand)
 				}
 				return next()
@@ -62,12 +62,12 @@ func TestPipelineKeepsOrder(t *testing.T) {
 
 // Of several errors the first in the order of the jobs counts, though others may be met
 // earlier. The results before it are taken.
-func TestPipelineFirstError(t *testing.T) {
+func TestFirstError(t *testing.T) {
 	first, later, last := errors.New("first"), errors.New("later"), errors.New("last")
 	synctest.Test(t, func(t *testing.T) {
 		taken := 0
 		next := counter(20)
-		err := pipeline(t.Context(), 4,
+		err := Run(t.Context(), 4,
 			func() (int, error) {
 				job, err := next()
 				if job == 12 {
@@ -92,17 +92,17 @@ func TestPipelineFirstError(t *testing.T) {
 	})
 }
 
-func TestPipelineEnds(t *testing.T) {
+func TestEnds(t *testing.T) {
 	identity := func(_, job int) (int, error) { return job, nil }
-	if err := pipeline(t.Context(), 3, counter(0), identity, func(int) error { return nil }); err != nil {
+	if err := Run(t.Context(), 3, counter(0), identity, func(int) error { return nil }); err != nil {
 		t.Error(err)
 	}
 	full := errors.New("full")
-	if err := pipeline(t.Context(), 3, counter(1000), identity, func(int) error { return full }); err != full {
+	if err := Run(t.Context(), 3, counter(1000), identity, func(int) error { return full }); err != full {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	err := pipeline(ctx, 3, func() (int, error) { return 0, nil }, identity, func(int) error { cancel(); return nil })
+	err := Run(ctx, 3, func() (int, error) { return 0, nil }, identity, func(int) error { cancel(); return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -217,20 +218,20 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	if err := c.unlabelledFlags.choose(&options); err != nil {
 		return err
 	}
-	data, err := openDataset(c.File, options)
+	data, err := dataset.Open(c.File, options, s.watchRows)
 	if err != nil {
 		return err
 	}
-	if err := data.warn(s); err != nil {
+	if err := s.warnOf(data); err != nil {
 		return err
 	}
-	var test *dataset // opened first, so that its errors come at once
+	var test *dataset.Dataset // opened first, so that its errors come at once
 	if c.Test != "" {
-		if test, err = data.aligned(c.Test); err != nil {
+		if test, err = data.Aligned(c.Test); err != nil {
 			return err
 		}
 	}
-	if c.byDefault && len(data.features) > mostNeeded && c.Kernel == config.KernelNone { // there are no sums to choose by
+	if c.byDefault && data.Wide() && c.Kernel == config.KernelNone { // there are no sums to choose by
 		c.byDefault, c.Nu.autoFlag = false, autoFlag{value: 1}
 		c.settleRest(false)
 	}
@@ -243,7 +244,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 		options: model.Options(spec.Model), objective: model.Objective(c.Objective), quick: c.byDefault,
 		refining: model.Refining(c.Refine), method: model.Refiner(c.Refine, c.settings(), nil, c.Kernel != config.KernelNone),
 	}
-	f.options.Mean = options.Missing.Means(data.features)
+	f.options.Mean = options.Missing.Means(data.Features)
 	if err := c.checkWide(f); err != nil {
 		return err
 	}
@@ -271,12 +272,12 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 // learn makes the model and the models without each fold.
 func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 	if f.blocks != nil {
-		if f.sums, err = f.sum(ctx, nil, true); err != nil {
+		if f.sums, err = f.sum(ctx, nil); err != nil {
 			return err
 		}
 		f.rows = f.blocks.chosen(f.sums.whole, f.method.Unlabelled())
 	}
-	if c.full() || f.wide() && c.Kernel == config.KernelNone {
+	if c.full() || f.data.Wide() && c.Kernel == config.KernelNone {
 		return c.learnRows(ctx, f, r)
 	}
 	if c.Kernel != config.KernelNone {
@@ -287,7 +288,7 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 		}
 	}
 	if f.in != nil || f.blocks == nil {
-		if f.sums, err = f.sum(ctx, f.in, true); err != nil {
+		if f.sums, err = f.sum(ctx, f.in); err != nil {
 			return err
 		}
 	}
@@ -297,7 +298,7 @@ func (c *fitCmd) learn(ctx context.Context, f *fit, r *fitReport) (err error) {
 		}
 	}
 	if f.method.Unlabelled() && f.sums.whole.Unlabelled().Rows == 0 {
-		return fmt.Errorf("learn from %s: --refine unlabelled learns from rows without a label, and all rows have one: name the text that means none by --unlabelled-text, or take --refine sparse, the same machine without such rows", f.data.path)
+		return fmt.Errorf("learn from %s: --refine unlabelled learns from rows without a label, and all rows have one: name the text that means none by --unlabelled-text, or take --refine sparse, the same machine without such rows", f.data.Path)
 	}
 	if err := f.weighs(); err != nil {
 		return err
@@ -365,14 +366,14 @@ func (c *fitCmd) doWithout(f *fit, r *fitReport, reason string) {
 func (f *fit) weighs() error {
 	for class := range f.options.ClassWeights {
 		if !f.sums.whole.Has(class) {
-			return usagef("--class-weights: %s has no class %q; it has %s", f.data.path, class, strings.Join(f.sums.whole.Moments().Classes(), ", "))
+			return usagef("--class-weights: %s has no class %q; it has %s", f.data.Path, class, strings.Join(f.sums.whole.Moments().Classes(), ", "))
 		}
 	}
 	return nil
 }
 
 // measure reports the accuracies of the models.
-func (c *fitCmd) measure(ctx context.Context, f *fit, test *dataset, r *fitReport) error {
+func (c *fitCmd) measure(ctx context.Context, f *fit, test *dataset.Dataset, r *fitReport) error {
 	auc, err := f.decide(ctx, &c.decisionFlags, r)
 	if err != nil {
 		return err
@@ -433,7 +434,7 @@ func (c *fitCmd) measure(ctx context.Context, f *fit, test *dataset, r *fitRepor
 // fit is one run of fitCmd.
 type fit struct {
 	s      *surroundings
-	data   *dataset
+	data   *dataset.Dataset
 	folds  int // 0: none
 	seed   uint64
 	blocks *blocks // nil: rows are dealt to the folds
@@ -451,7 +452,6 @@ type fit struct {
 	foldIn []*basis.Coordinates // of a kernel, for the models without each fold
 
 	sums       *sums
-	uncounted  bool // sums have no features
 	model      *incremental.Model
 	judged     *incremental.Model   // refined to compare it; nil: none was
 	foldModels []*incremental.Model // without each fold; nil: it has no rows
@@ -526,7 +526,7 @@ func (f *fit) tune(ctx context.Context, c *fitCmd) (*tuningReport, error) {
 	})
 	t, err := y.Tune(ctx, rows)
 	if err != nil {
-		return nil, fmt.Errorf("choose nu for %s: %w", f.data.path, err)
+		return nil, fmt.Errorf("choose nu for %s: %w", f.data.Path, err)
 	}
 	if f.refining == study.Either {
 		f.method = y.RefinesBy()
@@ -598,9 +598,9 @@ func (f *fit) judgedFolds() int {
 // planes solves for the planes of some sums, and refines them on the rows outside a fold,
 // or on those of the sample where whole blocks are in the folds.
 func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Coordinates, fold int) (*incremental.Model, *newton.Result, error) {
-	from := f.data.path
+	from := f.data.Path
 	if fold != none {
-		from = fmt.Sprintf("%s without fold %d of %d", f.data.path, fold+1, f.folds)
+		from = fmt.Sprintf("%s without fold %d of %d", f.data.Path, fold+1, f.folds)
 	}
 	o := study.Options{Planes: f.optionsIn(in), Refine: f.refiner(in), Coarse: fold != none}
 	if fold == none {
@@ -669,13 +669,13 @@ func (t *tally) accuracy() float64 { return t.right / t.weight }
 // score classifies all rows by the model, and each row by the model without its fold. A row
 // of a class that a model does not know counts as wrong. Of rows other than the fit's, the
 // decision values are kept.
-func (f *fit) score(ctx context.Context, d *dataset, task string, foldModels []*incremental.Model) (all judgement, folds []judgement, err error) {
+func (f *fit) score(ctx context.Context, d *dataset.Dataset, task string, foldModels []*incremental.Model) (all judgement, folds []judgement, err error) {
 	all, folds = f.newJudgement(), make([]judgement, len(foldModels))
 	for fold := range folds {
 		folds[fold] = f.newJudgement()
 	}
 	tools := f.tools()
-	err = each(ctx, f.s, task, d,
+	err = dataset.Each(ctx, d, task,
 		func(worker int, b *incremental.Block, firstRow int64) ([]judgement, error) {
 			z := &tools[worker]
 			judged := make([]judgement, 1+len(foldModels))

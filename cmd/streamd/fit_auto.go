@@ -261,11 +261,11 @@ func (r *comparisonReport) draw(file, data string) error {
 // compare compares bases, puts the choice into the flags, and draws the picture.
 func (r *basisReport) compare(ctx context.Context, f *fit, c *kernelFlags, kernel kernels.Kernel, tuned bool) (err error) {
 	if r.Compared, err = f.compare(ctx, c, kernel, tuned); err != nil {
-		return fmt.Errorf("compare bases for %s: %w", f.data.path, err)
+		return fmt.Errorf("compare bases for %s: %w", f.data.Path, err)
 	}
 	r.Method = c.Reduce
 	if c.SVG != "" {
-		err = r.Compared.draw(c.SVG, f.data.path)
+		err = r.Compared.draw(c.SVG, f.data.Path)
 	}
 	return err
 }

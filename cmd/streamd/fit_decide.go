@@ -48,7 +48,7 @@ func (f *fit) decide(ctx context.Context, c *decisionFlags, r *fitReport) (auc [
 	}
 	if f.folds > 0 {
 		if auc, reason, err = f.decideOn(ctx, c, r); err != nil {
-			return nil, fmt.Errorf("decide the labels of %s: %w", f.data.path, err)
+			return nil, fmt.Errorf("decide the labels of %s: %w", f.data.Path, err)
 		}
 	}
 	r.Decision = model.NewDecisionJSON(f.rules.Rule, k, reason)
@@ -128,7 +128,7 @@ func (f *fit) decided(ctx context.Context) (*rowSample, error) {
 	if f.blocks != nil {
 		return f.rows, nil
 	}
-	limit := max(1, min(mostDecided, mostNumbers/max(1, len(f.data.features))))
+	limit := max(1, min(mostDecided, mostNumbers/max(1, len(f.data.Features))))
 	of := &fit{s: f.s, data: f.data, folds: f.folds, seed: f.seed, method: f.method}
 	if err := of.sample(ctx, limit); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -35,7 +36,7 @@ func (b *byRows) withoutZeros() bool {
 	case svm.NewtonLP, svm.Sparse:
 		return true
 	case svm.Hinge: // by the kernel matrix of the rows
-		return b.wide() && !b.scaled && kernels.Sparse(b.rows.Columns)
+		return b.data.Wide() && !b.scaled && kernels.Sparse(b.rows.Columns)
 	}
 	return false
 }
@@ -70,15 +71,9 @@ func (c *fitCmd) full() bool {
 	return c.Kernel != config.KernelNone && c.Reduce == "none" && c.Refine == config.RefineHinge && c.Regulariser != config.RegulariserIdentity
 }
 
-// mostNeeded is the most features of rows that sums are made of.
-const mostNeeded = 4096
-
-// wide says whether there are too many features for sums of them.
-func (f *fit) wide() bool { return len(f.data.features) > mostNeeded }
-
 // checkWide refuses what needs sums of the features, where there are too many.
 func (c *fitCmd) checkWide(f *fit) error {
-	if !f.wide() {
+	if !f.data.Wide() {
 		return nil
 	}
 	var reason string
@@ -100,7 +95,7 @@ func (c *fitCmd) checkWide(f *fit) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("learn from %s: it has %d features, and %s, of %d at most; --refine nlp, sparse, hinge or full and --kernel need none", f.data.path, len(f.data.features), reason, mostNeeded)
+	return fmt.Errorf("learn from %s: it has %d features, and %s, of %d at most; --refine nlp, sparse, hinge or full and --kernel need none", f.data.Path, len(f.data.Features), reason, dataset.MostSummed)
 }
 
 // sumless says whether planes are those of a machine that learns from rows alone.
@@ -112,20 +107,20 @@ func (c *fitCmd) sumless() bool {
 // fold's rows also choose ν.
 func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
 	began := time.Now()
-	from := f.data.path
+	from := f.data.Path
 	f.scaled, f.options.Standardise = f.options.Standardise, c.Kernel == config.KernelNone && f.options.Standardise
 	most := mostFull
 	if c.Kernel == config.KernelNone {
 		most = mostRead
 	}
-	err := f.sample(ctx, most+1)
-	if err == nil {
-		f.uncounted = f.wide()
-		f.sums, err = f.sum(ctx, nil, false)
+	if err := f.sample(ctx, most+1); err != nil {
+		return err
 	}
+	summed, err := f.data.Sum(ctx)
 	if err != nil {
 		return err
 	}
+	f.sums = &sums{whole: summed, dealt: summed}
 	if f.rows.Rows() > most {
 		return fmt.Errorf("learn from %s: it has more than %d rows, the most for planes that need no sums", from, most)
 	}
@@ -237,9 +232,9 @@ func (b *byRows) learn(ctx context.Context, without int, nus []float64) (fits []
 	}
 	switch {
 	case err != nil && without != none:
-		err = fmt.Errorf("learn from %s without fold %d of %d: %w", b.data.path, without+1, b.folds, err)
+		err = fmt.Errorf("learn from %s without fold %d of %d: %w", b.data.Path, without+1, b.folds, err)
 	case err != nil:
-		err = fmt.Errorf("learn from %s: %w", b.data.path, err)
+		err = fmt.Errorf("learn from %s: %w", b.data.Path, err)
 	}
 	return fits, err
 }
@@ -490,7 +485,7 @@ func (b *byRows) count(without int, fit *svm.Fit) *incremental.Model {
 
 // inFeatures adds planes in the features, of rows that were scaled or not.
 func (b *byRows) inFeatures(out *incremental.Model, fit *svm.Fit, mean, sigma []float64) *incremental.Model {
-	out.Features = b.data.features
+	out.Features = b.data.Features
 	for i, plane := range fit.Planes {
 		p := incremental.Plane{Class: classOf(fit, i), W: slices.Clone(plane.W), Gamma: plane.Gamma, Condition: math.NaN()}
 		for j := range mean { // leave the coordinates (x − μ)/σ

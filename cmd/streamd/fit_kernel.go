@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -181,10 +182,10 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags, tuned bool) (*basisRep
 		}
 	}
 	if c.Reduce == "none" && f.rows.Rows() > maxFull {
-		return nil, fmt.Errorf("learn from %s: --reduce none makes every row a point of the basis, and it has more than %d; take another --reduce", f.data.path, maxFull)
+		return nil, fmt.Errorf("learn from %s: --reduce none makes every row a point of the basis, and it has more than %d; take another --reduce", f.data.Path, maxFull)
 	}
 	if len(f.rows.Classes) < 2 {
-		return nil, fmt.Errorf("learn from %s: %w", f.data.path, incremental.ErrClasses)
+		return nil, fmt.Errorf("learn from %s: %w", f.data.Path, incremental.ErrClasses)
 	}
 	r := &basisReport{Method: cmp.Or(c.Reduce, defaultReduce), Sample: f.rows.Rows()}
 	auto, own := c.Reduce == reduceAuto, *c
@@ -195,7 +196,7 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags, tuned bool) (*basisRep
 	var err error
 	if searched {
 		if kernel, err = f.searchGamma(ctx, c, tuned, nil, r); err != nil {
-			return nil, fmt.Errorf("choose gamma for %s: %w", f.data.path, err)
+			return nil, fmt.Errorf("choose gamma for %s: %w", f.data.Path, err)
 		}
 	}
 	if err == nil && auto {
@@ -207,13 +208,13 @@ func (f *fit) choose(ctx context.Context, c *kernelFlags, tuned bool) (*basisRep
 		f.in, r.Stages, err = f.reduce(ctx, c, kernel, none)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("choose a basis for %s: %w", f.data.path, err)
+		return nil, fmt.Errorf("choose a basis for %s: %w", f.data.Path, err)
 	}
 	for fold := range f.folds {
 		var in *basis.Coordinates
 		if f.blocks == nil || f.sums.folds[fold].Rows() > 0 {
 			if in, _, err = f.reduce(ctx, c, kernel, fold); err != nil {
-				return nil, fmt.Errorf("choose a basis for %s without fold %d of %d: %w", f.data.path, fold+1, f.folds, err)
+				return nil, fmt.Errorf("choose a basis for %s without fold %d of %d: %w", f.data.Path, fold+1, f.folds, err)
 			}
 		}
 		f.foldIn = append(f.foldIn, in)
@@ -232,13 +233,16 @@ func (f *fit) sample(ctx context.Context, rows int) (err error) {
 
 // draw is sample of the rows with a label, or of those without.
 func (f *fit) draw(ctx context.Context, rows int, unlabelled bool) (*rowSample, error) {
-	drawn, err := sampleRows(ctx, f.s, f.data, rows, f.seed, unlabelled)
-	if err != nil || f.folds == 0 {
-		return drawn, err
+	s, err := f.data.Sample(ctx, rows, f.seed, unlabelled)
+	if err != nil {
+		return nil, err
 	}
-	deal := newDealer(f.folds, f.seed)
-	for _, number := range drawn.numbers {
-		drawn.fold = append(drawn.fold, int32(deal.of(number)))
+	drawn := &rowSample{Block: s.Block, order: s.Order}
+	if f.folds > 0 {
+		deal := dataset.NewDealer(f.folds, f.seed)
+		for _, number := range s.Numbers {
+			drawn.fold = append(drawn.fold, int32(deal.Of(number)))
+		}
 	}
 	return drawn, nil
 }

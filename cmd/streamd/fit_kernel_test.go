@@ -1,8 +1,6 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -15,6 +13,7 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 
+	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -31,7 +30,7 @@ func kernelFit(t *testing.T, lines []string, folds int, flags kernelFlags, block
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	data, err := openDataset(path, wire.Options{})
+	data, err := dataset.Open(path, wire.Options{}, quiet().watchRows)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,11 +118,11 @@ func TestKernelFoldsNeverSawTheirRows(t *testing.T) {
 		{Kernel: "gaussian(gamma=2)", Reduce: "none"},
 	} {
 		f := kernelFit(t, lines, folds, flags)
-		deal := newDealer(folds, f.seed)
+		deal := dataset.NewDealer(folds, f.seed)
 		for fold := range folds {
 			var others []string
 			for i, line := range lines {
-				if deal.of(int64(i)) != fold {
+				if deal.Of(int64(i)) != fold {
 					others = append(others, line)
 				}
 			}
@@ -160,7 +159,7 @@ func TestKernelFoldsNeverSawTheirBlocks(t *testing.T) {
 		for fold := range folds {
 			var others []string
 			for i, line := range lines {
-				if f.blocks.of(int64(i)) != fold {
+				if f.blocks.Of(int64(i)) != fold {
 					others = append(others, line)
 				}
 			}
@@ -174,51 +173,6 @@ func TestKernelFoldsNeverSawTheirBlocks(t *testing.T) {
 			if got, want := f.foldModels[fold].Planes, alone.model.Planes; !reflect.DeepEqual(got, want) {
 				t.Errorf("%+v, fold %d: %v, not %v", flags, fold, got, want)
 			}
-		}
-	}
-}
-
-// A sample is the rows of the least hashes among those that weigh anything, in
-// their order.
-func TestSampleIsTheLeastHashes(t *testing.T) {
-	const rows, limit, seed = 20_000, 700, 9
-	path := filepath.Join(t.TempDir(), "rows.csv")
-	var text strings.Builder
-	text.WriteString("label,v,x\n")
-	type row struct {
-		number int
-		hash   uint64
-	}
-	var all []row
-	for i := range rows {
-		weight := i % 3
-		fmt.Fprintf(&text, "%c,%d,%d\n", "ab"[i%2], weight, i)
-		if weight > 0 {
-			all = append(all, row{i, mix(mix(seed) + uint64(i))})
-		}
-	}
-	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	data, err := openDataset(path, wire.Options{Weight: "v"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.SortFunc(all, func(a, b row) int { return cmp.Compare(a.hash, b.hash) })
-	all = all[:limit]
-	slices.SortFunc(all, func(a, b row) int { return a.number - b.number })
-	sample, err := sampleRows(context.Background(), quiet(), data, limit, seed, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if sample.Rows() != limit || !slices.Equal(sample.Classes, []string{"a", "b"}) {
-		t.Fatalf("%d rows of classes %q", sample.Rows(), sample.Classes)
-	}
-	for i, want := range all {
-		if sample.numbers[i] != int64(want.number) || sample.Columns[0].At(i) != float64(want.number) ||
-			sample.Codes[i] != int32(want.number%2) || sample.Weights[i] != float64(want.number%3) {
-			t.Fatalf("row %d of the sample is row %d with %v, of class %d and weight %v; it should be row %d",
-				i, sample.numbers[i], sample.Columns[0].At(i), sample.Codes[i], sample.Weights[i], want.number)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -66,7 +67,7 @@ func (c *fitCmd) know(ctx context.Context, f *fit) error {
 		return err
 	}
 	k := &knowledge{machine: svm.Knowledge{Mu: cmp.Or(c.Mu.value, model.FirstMu), Alone: c.alone()}, anyMu: c.Mu.auto}
-	if k.rules, err = rules.Bind(ctx, f.data.features, f.sums.whole.Moments().Classes()); err != nil {
+	if k.rules, err = rules.Bind(ctx, f.data.Features, f.sums.whole.Moments().Classes()); err != nil {
 		return err
 	}
 	for _, rule := range k.rules {
@@ -86,7 +87,7 @@ func (c *fitCmd) know(ctx context.Context, f *fit) error {
 func (f *fit) optionsIn(in *basis.Coordinates) incremental.Options {
 	o := f.options
 	if rules, ok := o.Solver.(*model.Rules); ok && in != nil {
-		o.Solver = rules.In(in.Map, f.data.features)
+		o.Solver = rules.In(in.Map, f.data.Features)
 	}
 	return o
 }
@@ -192,7 +193,7 @@ func (f *fit) reportRules(ctx context.Context) (*knowledgeReport, error) {
 		r.Rules = append(r.Rules, report)
 	}
 	type count struct{ rows, right int64 }
-	err := each(ctx, f.s, "counting rows of rules", f.data,
+	err := dataset.Each(ctx, f.data, "counting rows of rules",
 		func(_ int, b *incremental.Block, _ int64) ([]count, error) {
 			b = b.Labelled()
 			counts := make([]count, len(k.rules))

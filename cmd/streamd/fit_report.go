@@ -123,18 +123,18 @@ func (r *refinementReport) describe() string {
 // describe puts the model into the report.
 func (f *fit) describe(r *fitReport) {
 	m := f.model.WithoutMissing()
-	r.File, r.Rows = f.data.path, f.sums.whole.Rows()
-	if !f.uncounted {
+	r.File, r.Rows = f.data.Path, f.sums.whole.Rows()
+	if len(f.sums.whole.Features()) > 0 {
 		digest := f.sums.whole.Digest()
 		r.Digest = hex.EncodeToString(digest[:])
 	}
 	r.Unlabelled = f.sums.whole.Unlabelled().Rows
-	r.Classes, r.ClassRows, r.Features = m.Classes, m.Rows, f.data.features
+	r.Classes, r.ClassRows, r.Features = m.Classes, m.Rows, f.data.Features
 	if f.in == nil {
 		r.Features = m.Features
 	}
 	r.Mean, r.Options = m.Mean, model.NewOptionsJSON(m.Options)
-	r.Missing = model.NewMissingJSON(f.data.options.Missing, r.Features, f.model)
+	r.Missing = model.NewMissingJSON(f.data.Missing, r.Features, f.model)
 	if f.knowledge != nil && f.knowledge.machine.Alone {
 		r.Options.Nu = 0
 	}

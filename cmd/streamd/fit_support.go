@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/pipeline"
 	"streamd/incremental"
@@ -17,10 +18,10 @@ import (
 func (f *fit) leaveOneOut(ctx context.Context) (all tally, err error) {
 	_, hat, err := f.in.Moments(f.sums.whole).SolveWithHat(f.options)
 	if err != nil {
-		return all, fmt.Errorf("learn from %s: %w", f.data.path, err)
+		return all, fmt.Errorf("learn from %s: %w", f.data.Path, err)
 	}
 	tools := f.tools()
-	err = each(ctx, f.s, "leaving out each row", f.data,
+	err = dataset.Each(ctx, f.data, "leaving out each row",
 		func(worker int, b *incremental.Block, _ int64) (t tally, err error) {
 			b = tools[worker].enter(b, f.in)
 			class, values := f.space(b)
@@ -65,7 +66,7 @@ func (r *supportReport) print(p *table) {
 // supportVectors solves again with the ε-support vectors (Fung 2003, §2.1): the rows whose
 // errors y = 1 − d(x'w − γ) are below ε in magnitude for every plane. ε makes them the
 // given share of the rows. The other rows choose ν.
-func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) (*supportReport, error) {
+func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset.Dataset) (*supportReport, error) {
 	r := &supportReport{}
 	var err error
 	if r.Epsilon, err = f.epsilon(ctx, share); err != nil {
@@ -76,7 +77,7 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 	names := f.sums.whole.Features()
 	near, far := incremental.NewState(names), incremental.NewState(names)
 	tools := f.tools()
-	err = each(ctx, f.s, "solving again", f.data,
+	err = dataset.Each(ctx, f.data, "solving again",
 		func(worker int, b *incremental.Block, _ int64) (s summaries, err error) {
 			z := &tools[worker]
 			b = z.enter(b, f.in)
@@ -96,18 +97,18 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 	}
 	r.Rows = near.Rows()
 	if near.Classes() < f.sums.whole.Classes() {
-		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: they are %s of %d of the %d classes; ask for a larger share", f.data.path, counted(r.Rows, "row"), near.Classes(), f.sums.whole.Classes())
+		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: they are %s of %d of the %d classes; ask for a larger share", f.data.Path, counted(r.Rows, "row"), near.Classes(), f.sums.whole.Classes())
 	}
 	if far.Rows() == 0 {
-		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: all rows are, which leaves none to choose nu by; ask for a smaller share", f.data.path)
+		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: all rows are, which leaves none to choose nu by; ask for a smaller share", f.data.Path)
 	}
 
 	sums := f.in.Moments(near)
 	trial := tuning.New(f.options, tuning.Grid(), sums.Classes())
 	if err := trial.Hold(sums, far.Moments()); err != nil {
-		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
+		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.Path, err)
 	}
-	err = each(ctx, f.s, "choosing its nu", f.data,
+	err = dataset.Each(ctx, f.data, "choosing its nu",
 		func(worker int, b *incremental.Block, _ int64) (*tuning.Score, error) {
 			z := &tools[worker]
 			b = z.enter(b, f.in)
@@ -123,11 +124,11 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset) 
 	}
 	curve, err := trial.Curve()
 	if err != nil {
-		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
+		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.Path, err)
 	}
 	solved, chosen, err := curve.Solve(sums, curve.By(f.objective))
 	if err != nil {
-		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.path, err)
+		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.Path, err)
 	}
 	r.Nu, r.Planes = chosen.Nu, model.NewPlanesJSON(solved.Planes)
 	again := &fit{s: f.s, data: f.data, in: f.in, model: solved, rules: &study.Decided{Rule: decision.ByValue(len(solved.Classes))}}
@@ -190,7 +191,7 @@ func (f *fit) epsilon(ctx context.Context, share float64) (float64, error) {
 		counts[i] = make([]int64, math.Float64bits(math.Inf(1))>>dropped+1)
 	}
 	tools := f.tools()
-	err := each(ctx, f.s, "finding the nearest rows", f.data,
+	err := dataset.Each(ctx, f.data, "finding the nearest rows",
 		func(worker int, b *incremental.Block, _ int64) (none struct{}, err error) {
 			f.eachError(tools[worker].enter(b, f.in), func(_ int, size float64) { counts[worker][math.Float64bits(size)>>dropped]++ })
 			return none, nil
@@ -208,5 +209,5 @@ func (f *fit) epsilon(ctx context.Context, share float64) (float64, error) {
 			return math.Float64frombits(uint64(i+1) << dropped), nil
 		}
 	}
-	return 0, fmt.Errorf("find the ε-support vectors of %s: its rows have no finite errors", f.data.path)
+	return 0, fmt.Errorf("find the ε-support vectors of %s: its rows have no finite errors", f.data.Path)
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"streamd/cmd/streamd/dataset"
 	"streamd/incremental"
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
@@ -32,9 +33,9 @@ func TestFoldModelsNeverSawTheirRows(t *testing.T) {
 	}
 	for fold := range k {
 		var others []byte
-		deal := newDealer(k, seed)
+		deal := dataset.NewDealer(k, seed)
 		for i, line := range lines {
-			if deal.of(int64(i)) != fold {
+			if deal.Of(int64(i)) != fold {
 				others = append(others, line...)
 			}
 		}
@@ -65,12 +66,12 @@ func writeRows(t *testing.T, path string, rows int) []byte {
 
 func trained(t *testing.T, path string, k int, seed uint64) *fit {
 	t.Helper()
-	data, err := openDataset(path, wire.Options{})
+	data, err := dataset.Open(path, wire.Options{}, quiet().watchRows)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &fit{s: quiet(), data: data, folds: k, seed: seed, options: incremental.Options{Nu: 1}, method: newton.Full}
-	if f.sums, err = f.sum(t.Context(), nil, true); err != nil {
+	if f.sums, err = f.sum(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.train(t.Context()); err != nil {
@@ -144,65 +145,14 @@ func TestFitNamesTheRowOfTheFile(t *testing.T) {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	data, err := openDataset(path, wire.Options{})
+	data, err := dataset.Open(path, wire.Options{}, quiet().watchRows)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &fit{s: quiet(), data: data, options: incremental.Options{Nu: 1}, method: newton.Full}
-	_, err = f.sum(t.Context(), nil, true)
+	_, err = f.sum(t.Context(), nil)
 	row := (*incremental.RowError)(nil)
 	if !errors.As(err, &row) || row.Row != good || row.Feature != "x2" || !strings.HasPrefix(err.Error(), "read "+path) {
 		t.Errorf("got %v", err)
-	}
-}
-
-// Every k rows go to the k folds, one each, in an order that depends on the seed
-// and on where they are.
-func TestDealer(t *testing.T) {
-	for _, k := range []int{2, 3, 10, 97} {
-		const groups = 500
-		deal := newDealer(k, 1)
-		var all []int
-		places := make([]int, k) // how often fold 0 came at each place of a group
-		for g := range groups {
-			seen := make([]bool, k)
-			for i := range k {
-				fold := deal.of(int64(g*k + i))
-				if seen[fold] {
-					t.Fatalf("k = %d: fold %d twice in group %d", k, fold, g)
-				}
-				seen[fold] = true
-				all = append(all, fold)
-				if fold == 0 {
-					places[i]++
-				}
-			}
-		}
-		// The counts are binomial; six standard deviations and a bit.
-		mean := float64(groups) / float64(k)
-		for i, n := range places {
-			if d := float64(n) - mean; d*d > 36*mean+36 {
-				t.Errorf("k = %d: fold 0 is at place %d in %d of %d groups", k, i, n, groups)
-			}
-		}
-
-		// Any worker can begin anywhere.
-		r := rand.New(rand.NewPCG(1, uint64(k)))
-		elsewhere := newDealer(k, 1)
-		for range 1000 {
-			if row := r.IntN(len(all)); elsewhere.of(int64(row)) != all[row] {
-				t.Fatalf("k = %d: row %d is in another fold when it is asked for by itself", k, row)
-			}
-		}
-		other := newDealer(k, 2)
-		same := 0
-		for row, fold := range all {
-			if other.of(int64(row)) == fold {
-				same++
-			}
-		}
-		if same > len(all)*3/4 {
-			t.Errorf("k = %d: seeds 1 and 2 agree on %d of %d rows", k, same, len(all))
-		}
 	}
 }

@@ -5,60 +5,13 @@ import (
 	"iter"
 	"strconv"
 
+	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/pipeline"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/sample"
 	"streamd/kernels/basis"
 )
-
-// dealer deals the rows of a file into k folds for cross-validation. The fold of a row is a
-// function of the seed and the row's number, so that neither a table of rows nor their
-// count is needed. Every k rows that follow each other go to the k folds in a random order
-// of their own. Folds therefore differ by at most one row, and the rows of a file that is
-// sorted by class are dealt evenly, too.
-type dealer struct {
-	k     int
-	seed  uint64
-	group int64 // the group of k rows that order is for; -1: none yet
-	order []int
-}
-
-func newDealer(k int, seed uint64) *dealer {
-	return &dealer{k: k, seed: seed, group: -1, order: make([]int, k)}
-}
-
-// of is the fold of a row, from 0. Rows that follow each other take O(1) each.
-func (f *dealer) of(row int64) int {
-	if group := row / int64(f.k); group != f.group {
-		f.group = group
-		f.shuffle()
-	}
-	return f.order[row%int64(f.k)]
-}
-
-// shuffle is the shuffle of Fisher and Yates, by words of SplitMix64; each group of rows
-// has k words of its own. A word modulo i+1 favours some orders by less than one part in
-// 2^50.
-func (f *dealer) shuffle() {
-	for i := range f.order {
-		f.order[i] = i
-	}
-	const step = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio
-	state := mix(f.seed) + uint64(f.group)*uint64(f.k)*step
-	for i := f.k - 1; i > 0; i-- {
-		state += step
-		j := int(mix(state) % uint64(i+1))
-		f.order[i], f.order[j] = f.order[j], f.order[i]
-	}
-}
-
-// mix is the output function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-func mix(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
 
 // blocks are the blocks that streamd replay file makes of a file. Their content decides which
 // fold a block is in and which rows are in the sample, as in a daemon that reads them.
@@ -75,7 +28,7 @@ const maxReplayed = 1 << 24
 
 // replay cuts the file into blocks and samples rows.
 func (f *fit) replay(blockRows, sampleRows int) {
-	f.data.blockRows = blockRows
+	f.data.Cut(blockRows)
 	f.blocks = &blocks{
 		rows: blockRows, k: f.folds,
 		sample: sample.New(sample.Settings{Rows: sampleRows, Seed: f.seed}, func(func(string) bool) {
@@ -93,8 +46,8 @@ func (p *blocks) add(s *incremental.Summary, rows *sample.Part) {
 	p.count++
 }
 
-// of is the fold of a row.
-func (p *blocks) of(row int64) int { return p.folds[row/int64(p.rows)] }
+// Of is the fold of a row.
+func (p *blocks) Of(row int64) int { return p.folds[row/int64(p.rows)] }
 
 // chosen returns the sample of all blocks, with the rows without a label if wanted. It needs the
 // sums of the blocks.
@@ -112,7 +65,7 @@ func (p *blocks) chosen(sums *incremental.State, unlabelled bool) *rowSample {
 // tools belong to one worker in one reading of the file.
 type tools struct {
 	fit        *fit
-	folds      interface{ of(row int64) int }
+	folds      interface{ Of(row int64) int }
 	summariser incremental.Summariser
 	taker      sample.Taker
 	lifters    map[*basis.Coordinates]*basis.Lifter
@@ -137,7 +90,7 @@ func (f *fit) tools() []tools {
 		case f.blocks != nil:
 			z.folds = f.blocks
 		case f.folds > 0:
-			z.folds = newDealer(f.folds, f.seed)
+			z.folds = dataset.NewDealer(f.folds, f.seed)
 		}
 	}
 	return all
@@ -154,7 +107,7 @@ func (z *tools) enter(b *incremental.Block, in *basis.Coordinates) *incremental.
 // ignored.
 func (z *tools) enterAll(b *incremental.Block, in *basis.Coordinates) *incremental.Block {
 	z.block = *b
-	z.block.Features = z.fit.data.features
+	z.block.Features = z.fit.data.Features
 	if n := len(z.block.Features); len(b.Columns) != n {
 		z.columns = append(z.columns[:0], b.Columns[:min(len(b.Columns), n)]...)
 		if len(z.zeros) < b.Rows() {
@@ -179,7 +132,7 @@ func (z *tools) parts(b *incremental.Block, firstRow int64) iter.Seq2[int, *incr
 			z.in[fold] = z.in[fold][:0]
 		}
 		for i := range b.Rows() {
-			fold := z.folds.of(firstRow + int64(i))
+			fold := z.folds.Of(firstRow + int64(i))
 			z.in[fold] = append(z.in[fold], i)
 		}
 		for fold, rows := range z.in {
@@ -194,7 +147,7 @@ func (z *tools) parts(b *incremental.Block, firstRow int64) iter.Seq2[int, *incr
 func (z *tools) without(b *incremental.Block, firstRow int64, fold int) *incremental.Block {
 	var rest []int
 	for i := range b.Rows() {
-		if z.folds.of(firstRow+int64(i)) != fold {
+		if z.folds.Of(firstRow+int64(i)) != fold {
 			rest = append(rest, i)
 		}
 	}

@@ -2,18 +2,13 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
-	"os"
-	"sync/atomic"
 
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/listing"
 	"streamd/cmd/streamd/model"
-	"streamd/cmd/streamd/pipeline"
 	"streamd/config"
-	"streamd/incremental"
 	"streamd/ingest/wire"
 )
 
@@ -128,7 +123,7 @@ func (f *featureFlags) options(format string) wire.Options {
 func (f *columnFlags) optionsFor(format string, by *model.Classifier) wire.Options {
 	o := f.options(format)
 	o.Features, o.Missing, o.IgnoreUnknown = by.Features, by.Missing, true
-	o.Limits.Features = mostFeatures
+	o.Limits.Features = dataset.MostFeatures
 	return o
 }
 
@@ -144,57 +139,15 @@ func formatOf(name string) wire.Format {
 	return format
 }
 
-// dataset is a file of labelled rows that can be read in blocks many times. The cuts between
-// blocks depend only on its number of features, so a file always gives the same bits.
-type dataset struct {
-	path      string
-	options   wire.Options
-	features  []string // names; x1, x2, … for data without names
-	format    wire.Format
-	blockRows int
-	doubt     string // how the file was taken that could mean something else; empty: none
-}
-
-const (
-	// mostFeatures is the most features of a file. Sums of them take fewer: see mostNeeded.
-	mostFeatures  = 1 << 20
-	maxBlockRows  = 8192
-	maxBlockCells = 1 << 21 // rows × features, 16 MiB of numbers
-)
-
-// openDataset reads the beginning of a file to find its features. Later reads use them.
-func openDataset(path string, options wire.Options) (*dataset, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, errors.Unwrap(err))
+// warnOf warns of a file that could mean something else, and of columns that look like identifiers.
+func (s *surroundings) warnOf(d *dataset.Dataset) error {
+	s.warnOfDoubt(d.Path, d.Doubt)
+	identifiers, err := d.Identifiers()
+	const mostNamed = 20
+	for _, name := range identifiers[:min(len(identifiers), mostNamed)] {
+		fmt.Fprintf(s.stderr, "streamd: warning: column %q has integers that are all different, as an identifier has; --ignore %s leaves it out\n", name, listing.OneLine(name))
 	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("read %s: it is read more than once, so it must be a regular file", path)
-	}
-	options.Limits.Features = mostFeatures
-	const fewRows = 64 // the number of features is not known yet
-	reader, err := wire.OpenFile(path, options, fewRows)
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	b, err := reader.Next()
-	if err != nil {
-		return nil, err
-	}
-	d := &dataset{path: path, options: options, features: b.Features, format: reader.Format(), doubt: reader.Doubt()}
-	if d.features == nil {
-		d.features = incremental.DefaultFeatures(len(b.Columns))
-	}
-	d.options.Features = d.features
-	d.blockRows = max(1, min(maxBlockRows, maxBlockCells/max(1, len(d.features))))
-	return d, nil
-}
-
-// warn warns of what may be wrong with the file.
-func (d *dataset) warn(s *surroundings) error {
-	s.warnOfDoubt(d.path, d.doubt)
-	return d.warnOfIdentifiers(s)
+	return err
 }
 
 // warnOfDoubt says how a file is taken that could mean something else.
@@ -202,94 +155,4 @@ func (s *surroundings) warnOfDoubt(path, doubt string) {
 	if doubt != "" {
 		fmt.Fprintf(s.stderr, "streamd: warning: %s: %s\n", path, listing.OneLine(doubt))
 	}
-}
-
-// warnOfIdentifiers names features whose values are integers that are all different among the
-// first rows.
-func (d *dataset) warnOfIdentifiers(s *surroundings) error {
-	reader, err := wire.OpenFile(d.path, d.options, d.blockRows)
-	if err != nil {
-		return err
-	}
-	defer reader.Close()
-	b, err := reader.Next()
-	if err != nil {
-		return d.place(err, 0)
-	}
-	const mostNamed = 20
-	all := b.Identifiers()
-	for _, j := range all[:min(len(all), mostNamed)] {
-		fmt.Fprintf(s.stderr, "streamd: warning: column %q has integers that are all different, as an identifier has; --ignore %s leaves it out\n", d.features[j], listing.OneLine(d.features[j]))
-	}
-	return nil
-}
-
-// aligned opens a second file of rows with d's features. Other columns are ignored, since no
-// model has weights for them.
-func (d *dataset) aligned(path string) (*dataset, error) {
-	options := d.options
-	options.IgnoreUnknown = true
-	return openDataset(path, options)
-}
-
-// each reads the file once. On one goroutine per worker, work gets each block, in memory of
-// its own, with the number of its first row. take gets the results in the order of the
-// rows. A result may keep the block's strings only.
-func each[Result any](ctx context.Context, s *surroundings, task string, d *dataset,
-	work func(worker int, b *incremental.Block, firstRow int64) (Result, error),
-	take func(Result) error,
-) error {
-	reader, err := wire.OpenFile(d.path, d.options, d.blockRows)
-	if err != nil {
-		return err
-	}
-	defer reader.Close()
-	var rows atomic.Int64
-	defer s.watch(task, func() advance {
-		read, size := reader.Progress()
-		return advance{rows: rows.Load(), done: float64(read) / float64(size)}
-	})()
-
-	type job struct {
-		piece    *wire.Piece
-		firstRow int64
-	}
-	free := newPieces()
-	return pipeline.Run(ctx, pipeline.Workers(),
-		func() (job, error) {
-			j := job{<-free, rows.Load()}
-			n, err := reader.Cut(j.piece)
-			rows.Add(int64(n))
-			return j, err
-		},
-		func(worker int, j job) (r Result, err error) {
-			defer func() { free <- j.piece }()
-			b, err := j.piece.Block()
-			if err != nil {
-				return r, err
-			}
-			r, err = work(worker, b, j.firstRow)
-			return r, d.place(err, j.firstRow)
-		},
-		take)
-}
-
-// place puts the file's name and row into an error about a block's row.
-func (d *dataset) place(err error, firstRow int64) error {
-	if row := (*incremental.RowError)(nil); errors.As(err, &row) {
-		inFile := *row
-		inFile.Row += int(firstRow)
-		return fmt.Errorf("read %s: %w", d.path, &inFile)
-	}
-	return err
-}
-
-// newPieces returns as many pieces as are in use at a time: one for each worker, and one that
-// is being cut or waits for a worker.
-func newPieces() chan *wire.Piece {
-	free := make(chan *wire.Piece, pipeline.Workers()+1)
-	for range cap(free) {
-		free <- new(wire.Piece)
-	}
-	return free
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
@@ -62,40 +63,40 @@ func (c *labelsCmd) ofFile(ctx context.Context, s *surroundings) (*httpapi.Label
 	if err := (&unlabelledFlags{"keep", c.UnlabelledText}).choose(&options); err != nil {
 		return nil, err
 	}
-	data, err := openDataset(c.File, options)
+	data, err := dataset.Open(c.File, options, s.watchRows)
 	if err != nil {
 		return nil, err
 	}
-	f := &fit{s: s, data: data}
-	if f.wide() {
-		return nil, fmt.Errorf("choose rows to label of %s: it has %d features, of %d at most", c.File, len(data.features), mostNeeded)
+	if data.Wide() {
+		return nil, fmt.Errorf("choose rows to label of %s: it has %d features, of %d at most", c.File, len(data.Features), dataset.MostSummed)
 	}
-	if f.sums, err = f.sum(ctx, nil, false); err != nil {
+	sums, err := data.Sum(ctx)
+	if err != nil {
 		return nil, err
 	}
-	digest := f.sums.whole.Digest()
-	a := &httpapi.LabelRequestsAnswer{Digest: hex.EncodeToString(digest[:]), Features: data.features, Requests: []httpapi.LabelRequest{}}
-	without := f.sums.whole.Unlabelled()
+	digest := sums.Digest()
+	a := &httpapi.LabelRequestsAnswer{Digest: hex.EncodeToString(digest[:]), Features: data.Features, Requests: []httpapi.LabelRequest{}}
+	without := sums.Unlabelled()
 	if without.Rows == 0 {
 		return a, nil
 	}
-	labelled, err := sampleRows(ctx, s, data, model.MostClustered, 0, false)
+	labelled, err := data.Sample(ctx, model.MostClustered, 0, false)
 	if err != nil {
 		return nil, err
 	}
-	open, err := sampleRows(ctx, s, data, model.MostClustered, 0, true)
+	open, err := data.Sample(ctx, model.MostClustered, 0, true)
 	if err != nil {
 		return nil, err
 	}
-	_, sigma := f.sums.whole.Scale()
-	known, rest := sample.Weigh(labelled.Block, f.sums.whole.Totals()), sample.Weigh(open.Block, []incremental.ClassTotal{without})
+	_, sigma := sums.Scale()
+	known, rest := sample.Weigh(labelled.Block, sums.Totals()), sample.Weigh(open.Block, []incremental.ClassTotal{without})
 	chosen, err := model.ChooseToLabel(ctx, known, rest, sigma, c.Count)
 	if err != nil {
 		return nil, fmt.Errorf("choose rows to label of %s: %w", c.File, err)
 	}
 	a.Rows, a.Clusters, a.Labelled = chosen.Rows, chosen.Clusters, chosen.Labelled
 	for _, of := range chosen.Requests {
-		request := httpapi.LabelRequest{Block: c.File, Row: int(open.numbers[of.Row]), Share: of.Share}
+		request := httpapi.LabelRequest{Block: c.File, Row: int(open.Numbers[of.Row]), Share: of.Share}
 		for _, column := range open.Columns {
 			request.Values = append(request.Values, column.At(of.Row))
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/plot"
 	"streamd/kernels/rules"
@@ -45,11 +46,11 @@ func (c *plotCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	picture := plot.Regions{Classifier: by}
 	if c.Data != "" {
-		data, err := openDataset(c.Data, c.optionsFor(c.Format, by))
+		data, err := dataset.Open(c.Data, c.optionsFor(c.Format, by), s.watchRows)
 		if err != nil {
 			return err
 		}
-		rows, err := sampleRows(ctx, s, data, mostDrawn, 0, false)
+		rows, err := data.Sample(ctx, mostDrawn, 0, false)
 		if err != nil {
 			return err
 		}

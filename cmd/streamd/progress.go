@@ -34,6 +34,14 @@ func (s *surroundings) watch(task string, at func() advance) (stop func()) {
 	return s.show(func(took time.Duration) string { return at().describe(task, took) })
 }
 
+// watchRows is watch for a dataset.
+func (s *surroundings) watchRows(task string, at func() (rows int64, share float64)) (stop func()) {
+	return s.watch(task, func() advance {
+		rows, share := at()
+		return advance{rows: rows, done: share}
+	})
+}
+
 // report is watch for work that has other steps than rows.
 func (s *surroundings) report(task string, at func() string) (stop func()) {
 	return s.show(func(time.Duration) string { return task + ": " + at() })

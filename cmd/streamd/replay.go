@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon"
+	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/pipeline"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -175,7 +176,7 @@ func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 		encoders[i].Missing = true
 	}
 	slicers := make([]slicer, pipeline.Workers())
-	free := newPieces()
+	free := dataset.Pieces()
 	stop := s.watch("writing to "+r.report.Topic, func() advance {
 		a := r.advance()
 		read, size := reader.Progress()

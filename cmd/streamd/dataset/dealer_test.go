@@ -1,0 +1,57 @@
+package dataset
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// Every k rows go to the k folds, one each, in an order that depends on the seed
+// and on where they are.
+func TestDealer(t *testing.T) {
+	for _, k := range []int{2, 3, 10, 97} {
+		const groups = 500
+		deal := NewDealer(k, 1)
+		var all []int
+		places := make([]int, k) // how often fold 0 came at each place of a group
+		for g := range groups {
+			seen := make([]bool, k)
+			for i := range k {
+				fold := deal.Of(int64(g*k + i))
+				if seen[fold] {
+					t.Fatalf("k = %d: fold %d twice in group %d", k, fold, g)
+				}
+				seen[fold] = true
+				all = append(all, fold)
+				if fold == 0 {
+					places[i]++
+				}
+			}
+		}
+		// The counts are binomial; six standard deviations and a bit.
+		mean := float64(groups) / float64(k)
+		for i, n := range places {
+			if d := float64(n) - mean; d*d > 36*mean+36 {
+				t.Errorf("k = %d: fold 0 is at place %d in %d of %d groups", k, i, n, groups)
+			}
+		}
+
+		// Any worker can begin anywhere.
+		r := rand.New(rand.NewPCG(1, uint64(k)))
+		elsewhere := NewDealer(k, 1)
+		for range 1000 {
+			if row := r.IntN(len(all)); elsewhere.Of(int64(row)) != all[row] {
+				t.Fatalf("k = %d: row %d is in another fold when it is asked for by itself", k, row)
+			}
+		}
+		other := NewDealer(k, 2)
+		same := 0
+		for row, fold := range all {
+			if other.Of(int64(row)) == fold {
+				same++
+			}
+		}
+		if same > len(all)*3/4 {
+			t.Errorf("k = %d: seeds 1 and 2 agree on %d of %d rows", k, same, len(all))
+		}
+	}
+}

@@ -79,7 +79,7 @@ govulncheck:
 # within a second; damaged files that one goroutine reads; and tests of a process's memory, which
 # the detector multiplies. unraced runs these, and all other packages: together they are all tests.
 RACED = ./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon/... ./cmd/streamd/dataset \
-	./cmd/streamd/httpapi ./cmd/streamd/pipeline \
+	./cmd/streamd/fit ./cmd/streamd/httpapi ./cmd/streamd/pipeline \
 	./incremental/parallel ./ingest/... ./snapshot ./retire
 UNRACED = TestScripts/(auto|bench|check|completion|csv|defaults|fit|fold|kernel|knowledge|law|plot|predict|reproduce|snapshot|tune|usage|replay$$)|TestDaemonAndFitTakeTheSame|TestTheCompilerFusesNothing|FuzzPlotModel|TestStudiesOfHistories|TestServedModelIsThatOfItsBlocks|TestStudyIsAFunctionOfTheLiveSet|TestEpochIsAFunctionOfTheLiveSet/(slmc|cs,)|TestNothingIsLeftOfTheForgotten/(stratified|kmeans)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit
 race:

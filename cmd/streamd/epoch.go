@@ -173,6 +173,6 @@ func (t *table) reduction(title string, r *model.Reduction) {
 		t.row("  gamma", "by the median heuristic: "+r.Unjudged)
 	}
 	for i := range r.Stages {
-		t.row("  stage", describeStage(&r.Stages[i]))
+		t.row("  stage", r.Stages[i].String())
 	}
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"time"
 
 	"streamd/kernels/basis"
@@ -68,4 +69,21 @@ func NewStage(s reduce.Stage, classes []string) Stage {
 		Points: last.Points, SupportVectors: last.SupportVectors, Training: last.Training, Testing: last.Testing,
 		Unconverged: s.Classifier.Unconverged + s.Approximation.Unconverged + s.Reduced.Unconverged,
 	}
+}
+
+// String describes the stage in a line.
+func (s *Stage) String() string {
+	rows, weights := "rows", "nonzero weights"
+	if s.Rows == 1 {
+		rows = "row"
+	}
+	if s.Points == 1 {
+		weights = "nonzero weight"
+	}
+	right, of := s.Training, "right"
+	if s.Testing > 0 {
+		right, of = s.Testing, "of other rows right"
+	}
+	// Points may be the mean of several runs.
+	return fmt.Sprintf("class %s, stage %d: %d %s, %.4g %s, %.2f %% %s", s.Class, s.Stage, s.Rows, rows, s.Points, weights, 100*right, of)
 }

@@ -1,4 +1,4 @@
-package main
+package fit
 
 import (
 	"cmp"
@@ -65,55 +65,47 @@ const (
 	mostDense = 1 << 28
 )
 
-// full says whether planes are those of the support vector machine of a full kernel. No sums of
-// its coordinates, one for each row, are made.
-func (c *fitCmd) full() bool {
-	return c.Kernel != config.KernelNone && c.Reduce == "none" && c.Refine == config.RefineHinge && c.Regulariser != config.RegulariserIdentity
-}
-
 // checkWide refuses what needs sums of the features, where there are too many.
-func (c *fitCmd) checkWide(f *fit) error {
+func (f *fit) checkWide() error {
 	if !f.data.Wide() {
 		return nil
 	}
+	m, kernel, again := &f.want.Model, f.want.Kernel.Function != config.KernelNone, f.want.LOO || f.want.EpsilonSV > 0
 	var reason string
 	switch {
-	case c.BlockRows != nil:
+	case f.want.BlockRows > 0:
 		reason = "--block-rows, as in a daemon, needs sums"
-	case c.Knowledge != "":
+	case m.Knowledge != "":
 		reason = "--knowledge needs sums"
-	case c.Kernel != config.KernelNone && (c.LOO || c.EpsilonSV != nil), c.Kernel != config.KernelNone && len(f.options.Mean) == 0:
+	case kernel && (again || len(f.options.Mean) == 0):
 		return nil // whose sums are those of the coordinates
-	case c.LOO || c.EpsilonSV != nil:
+	case again:
 		reason = "--loo and --epsilon-sv need sums"
 	case len(f.options.Mean) > 0:
 		reason = "--missing mean needs sums"
-	case c.Standardise == config.SwitchAuto || c.Balanced == config.SwitchAuto:
+	case m.Standardise == config.SwitchAuto || m.Balanced == config.SwitchAuto:
 		reason = "auto for --standardise and --balanced needs sums"
-	case !c.sumless():
-		reason = fmt.Sprintf("the planes of --method %s and --refine %s need sums", c.Method, c.Refine)
+	case !slices.Contains(sumless, m.Refine):
+		reason = fmt.Sprintf("the planes of --method %s and --refine %s need sums", m.Method, m.Refine)
 	default:
 		return nil
 	}
 	return fmt.Errorf("learn from %s: it has %d features, and %s, of %d at most; --refine nlp, sparse, hinge or full and --kernel need none", f.data.Path, len(f.data.Features), reason, dataset.MostSummed)
 }
 
-// sumless says whether planes are those of a machine that learns from rows alone.
-func (c *fitCmd) sumless() bool {
-	return c.Kernel == config.KernelNone && slices.Contains([]config.Refine{config.RefineNLP, config.RefineSparse, config.RefineHinge, config.RefineFull}, c.Refine)
-}
+// sumless are the machines that learn from rows alone.
+var sumless = []config.Refine{config.RefineNLP, config.RefineSparse, config.RefineHinge, config.RefineFull}
 
 // learnRows makes the model of all rows, and the models without each fold, whose values of the
 // fold's rows also choose ν.
-func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
+func (f *fit) learnRows(ctx context.Context, r *Report) (err error) {
 	began := time.Now()
 	from := f.data.Path
-	f.scaled, f.options.Standardise = f.options.Standardise, c.Kernel == config.KernelNone && f.options.Standardise
-	most := mostFull
-	if c.Kernel == config.KernelNone {
-		most = mostRead
+	most := mostRead
+	if f.scaled = f.options.Standardise; f.want.Full() {
+		most, f.options.Standardise = mostFull, false
 	}
-	if err := f.sample(ctx, most+1); err != nil {
+	if f.rows, err = f.sample(ctx, most+1); err != nil {
 		return err
 	}
 	summed, err := f.data.Sum(ctx)
@@ -131,16 +123,16 @@ func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
 		return err
 	}
 	full := &byRows{fit: f}
-	if c.Kernel != config.KernelNone {
-		r.Reduction = &basisReport{Method: c.Reduce, Sample: f.rows.Rows(), vectors: true}
-		kernel, auto := c.Kernel.Kernel(len(f.rows.Columns))
+	if f.want.Full() {
+		r.Reduction = &Reduction{Method: string(f.want.Kernel.Reduce), Sample: f.rows.Rows()}
+		kernel, auto := f.want.Kernel.Function.Kernel(len(f.rows.Columns))
 		if auto {
-			if kernel, err = f.searchGamma(ctx, &c.kernelFlags, c.Nu.auto, full.judge(c), r.Reduction); err != nil {
+			if kernel, err = f.searchGamma(ctx, full.judge(), r.Reduction); err != nil {
 				return fmt.Errorf("choose gamma for %s: %w", from, err)
 			}
 		}
-		full.kernel, full.machine = &kernel, svm.SMO{Kernel: kernel, Tolerance: c.Tolerance}
-	} else if machine, ok := svm.Named(string(c.Refine), c.settings()); ok {
+		full.kernel, full.machine = &kernel, svm.SMO{Kernel: kernel, Tolerance: f.want.Tolerance}
+	} else if machine, ok := svm.Named(string(f.want.Model.Refine), f.want.machine()); ok {
 		full.machine = machine
 	} else {
 		full.machine = svm.Squared{}
@@ -149,10 +141,10 @@ func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
 		return fmt.Errorf("learn from %s: %d rows of %d features do not fit into %d GiB; --refine nlp and sparse keep zeros out of memory, and so does hinge where one number in %d is not 0, without --standardise", from, f.rows.Rows(), len(f.rows.Columns), mostDense*8>>30, kernels.SparseShare)
 	}
 	nus := []float64{f.options.Nu}
-	if c.Nu.auto {
+	if f.tunes() {
 		nus = full.nus()
 	}
-	stop := f.s.report("learning", func() string {
+	stop := f.steps("learning", func() string {
 		return fmt.Sprintf("%d of %d fits", full.done.Load(), len(nus)*f.folds+1)
 	})
 	defer stop()
@@ -161,7 +153,7 @@ func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
 		return err
 	}
 	best := 0
-	if c.Nu.auto {
+	if f.tunes() {
 		if r.Tuning, best, err = full.choose(nus, fits); err != nil {
 			return err
 		}
@@ -175,9 +167,9 @@ func (c *fitCmd) learnRows(ctx context.Context, f *fit, r *fitReport) error {
 	if f.model, f.in, reports, err = full.modelOf(ctx, none, whole[0]); err != nil {
 		return err
 	}
-	r.Refinement = &refinementReport{Method: f.method.String(), Passes: 1, Planes: model.PlaneRefinements(&newton.Result{Model: f.model, Planes: reports})}
-	if c.Kernel != config.KernelNone {
-		r.Refinement.Tolerance = cmp.Or(c.Tolerance, svm.DefaultTolerance)
+	r.Refinement = &Refinement{Method: f.method.String(), Passes: 1, Planes: model.PlaneRefinements(&newton.Result{Model: f.model, Planes: reports})}
+	if f.want.Full() {
+		r.Refinement.Tolerance = cmp.Or(f.want.Tolerance, svm.DefaultTolerance)
 	}
 	if err := full.hold(ctx, best, fits); err != nil {
 		return err
@@ -256,9 +248,9 @@ func (b *byRows) forget(fit *svm.Fit, fold int) {
 // judge judges γ as the machine itself does: by the ν, of every second one that is tried, whose
 // planes classify most rows of the folds right. Those above 2^11 would take most of the time, and γ
 // has its place along the same ridge without them.
-func (b *byRows) judge(c *fitCmd) basis.Judge {
+func (b *byRows) judge() basis.Judge {
 	nus := []float64{b.options.Nu}
-	if c.Nu.auto {
+	if b.tunes() {
 		nus = nil
 		for i, nu := range b.nus() {
 			if i%2 == 0 && nu <= 1<<11 {
@@ -280,7 +272,7 @@ func (b *byRows) judge(c *fitCmd) basis.Judge {
 				held[row] = true
 			}
 			next := 0
-			if err := svm.Classify(ctx, svm.SMO{Kernel: kernel, Tolerance: c.Tolerance}, rows, func(i int) bool { return held[i] }, b.options, nus, func(fit *svm.Fit) error {
+			if err := svm.Classify(ctx, svm.SMO{Kernel: kernel, Tolerance: b.want.Tolerance}, rows, func(i int) bool { return held[i] }, b.options, nus, func(fit *svm.Fit) error {
 				for _, row := range fold {
 					answers[next].add(rows, row, fit, row)
 				}
@@ -343,8 +335,8 @@ func (a *answered) shares() (correctness, balanced float64, ok bool) {
 }
 
 // choose chooses the ν whose planes classify most held-out rows right, the smallest of several.
-func (b *byRows) choose(nus []float64, fits [][]*svm.Fit) (*tuningReport, int, error) {
-	r := &tuningReport{Criterion: tuning.For(b.objective, true).String(), Method: b.method.String(), Balanced: b.options.Balanced}
+func (b *byRows) choose(nus []float64, fits [][]*svm.Fit) (*Tuning, int, error) {
+	r := &Tuning{Criterion: tuning.For(b.objective, true).String(), Method: b.method.String(), Balanced: b.options.Balanced}
 	best := -1
 	for i, nu := range nus {
 		next := make([]int, b.folds) // numbers of the folds' rows

@@ -1,4 +1,4 @@
-package main
+package fit
 
 import (
 	"bytes"
@@ -14,9 +14,11 @@ import (
 	"testing"
 
 	"streamd/cmd/streamd/dataset"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
+	"streamd/ingest/ndc"
 	"streamd/ingest/wire"
 )
 
@@ -54,7 +56,11 @@ func TestFoldModelsNeverSawTheirRows(t *testing.T) {
 
 func writeRows(t *testing.T, path string, rows int) []byte {
 	t.Helper()
-	text, err := wire.Encode(nil, wire.CSV, ndcPoints(rows))
+	g, err := ndc.New(ndc.Config{Features: 3, Separability: ndc.Easy, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := wire.Encode(nil, wire.CSV, g.NewSampler().Block(ndc.Train, 0, rows))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,13 +70,28 @@ func writeRows(t *testing.T, path string, rows int) []byte {
 	return text
 }
 
-func trained(t *testing.T, path string, k int, seed uint64) *fit {
+// settings are those of planes that are solved with a ν.
+func settings(nu config.Nu, folds int, seed uint64) Settings {
+	s := Settings{Spec: config.DefaultSpec(), Seed: seed}
+	s.Model.Nu, s.Model.Folds = nu, folds
+	return s
+}
+
+// opened is a fit of a file that has learned nothing yet.
+func opened(t *testing.T, path string, want Settings) *fit {
 	t.Helper()
-	data, err := dataset.Open(path, wire.Options{}, quiet().watchRows)
+	data, err := dataset.Open(path, wire.Options{}, func(string, func() (int64, float64)) func() { return func() {} })
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fit{s: quiet(), data: data, folds: k, seed: seed, options: incremental.Options{Nu: 1}, method: newton.Full}
+	return newFit(data, want, func(string, func() string) func() { return func() {} })
+}
+
+// trained has the model of a file.
+func trained(t *testing.T, path string, k int, seed uint64) *fit {
+	t.Helper()
+	f := opened(t, path, settings(1, k, seed))
+	var err error
 	if f.sums, err = f.sum(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +103,7 @@ func trained(t *testing.T, path string, k int, seed uint64) *fit {
 
 // With fewer rows than features the dual finds the planes of Newton's steps in the
 // primal, which passes over the file for each of them.
-func TestFitRefinesFewRowsByTheDual(t *testing.T) {
+func TestRefinesFewRowsByTheDual(t *testing.T) {
 	const rows, features, k = 40, 90, 2
 	r := rand.New(rand.NewPCG(3, 4))
 	var text bytes.Buffer
@@ -133,24 +154,16 @@ func TestFitRefinesFewRowsByTheDual(t *testing.T) {
 	}
 }
 
-func quiet() *surroundings {
-	return &surroundings{stdout: new(bytes.Buffer), stderr: new(bytes.Buffer)}
-}
-
 // A number that only the sums refuse is named by its row in the file.
-func TestFitNamesTheRowOfTheFile(t *testing.T) {
+func TestNamesTheRowOfTheFile(t *testing.T) {
 	const good = 9000 // in the second block
 	path := filepath.Join(t.TempDir(), "rows.csv")
 	text := append(writeRows(t, path, good), "1,0,1e300,0\n"...)
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	data, err := dataset.Open(path, wire.Options{}, quiet().watchRows)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fit{s: quiet(), data: data, options: incremental.Options{Nu: 1}, method: newton.Full}
-	_, err = f.sum(t.Context(), nil)
+	f := opened(t, path, settings(1, 0, 0))
+	_, err := f.sum(t.Context(), nil)
 	row := (*incremental.RowError)(nil)
 	if !errors.As(err, &row) || row.Row != good || row.Feature != "x2" || !strings.HasPrefix(err.Error(), "read "+path) {
 		t.Errorf("got %v", err)

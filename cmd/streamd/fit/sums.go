@@ -1,4 +1,4 @@
-package main
+package fit
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"streamd/cmd/streamd/dataset"
 	"streamd/incremental"
 	"streamd/incremental/sample"
-	"streamd/incremental/study"
 	"streamd/kernels/basis"
 )
 
@@ -105,13 +104,13 @@ func (f *fit) sumWithout(ctx context.Context, fold int) (*incremental.State, err
 type fileParts struct{ *fit }
 
 // Parts implements study.Parts.
-func (p fileParts) Parts(ctx context.Context, visit func(fold int, part *incremental.Block) error) error {
-	tools := p.tools()
-	return dataset.Each(ctx, p.data, "choosing nu",
+func (f fileParts) Parts(ctx context.Context, visit func(fold int, part *incremental.Block) error) error {
+	tools := f.tools()
+	return dataset.Each(ctx, f.data, "choosing nu",
 		func(worker int, b *incremental.Block, firstRow int64) (nothing struct{}, err error) {
 			z := &tools[worker]
 			for fold, part := range z.parts(b, firstRow) {
-				if err := visit(fold, z.enter(part, p.in)); err != nil {
+				if err := visit(fold, z.enter(part, f.in)); err != nil {
 					return nothing, err
 				}
 			}
@@ -145,67 +144,4 @@ func (r *rereading) Pass(ctx context.Context, visit func(*incremental.Block) err
 			return nothing, visit(z.enterAll(b, r.in))
 		},
 		func(struct{}) error { return nil })
-}
-
-// rowSample is a sample of a file's rows. Its classes are in canonical order.
-type rowSample struct {
-	*incremental.Block
-	order  []int                    // a random order of the rows; nil: they are in one
-	fold   []int32                  // of each row; nil: there are no folds
-	totals []incremental.ClassTotal // of the rows that the sample stands for; nil: for itself
-
-	unlabelled *rowSample // rows without a label, or nil
-}
-
-// without leaves out a fold, if not none.
-func (r *rowSample) without(fold int) *rowSample {
-	if fold == none {
-		return r
-	}
-	var rows []int
-	for i, of := range r.fold {
-		if int(of) != fold {
-			rows = append(rows, i)
-		}
-	}
-	out := &rowSample{Block: r.Pick(rows)}
-	if r.unlabelled != nil {
-		out.unlabelled = r.unlabelled.without(fold)
-	}
-	return out
-}
-
-// stands says whether the rows are some of many.
-func (r *rowSample) stands(sums *incremental.State) bool {
-	return r != nil && int64(r.Rows()) < sums.Rows()-sums.Unlabelled().Rows
-}
-
-// random has the rows in a random order, so that the first of them are a sample, too.
-func (r *rowSample) random() *rowSample {
-	if r.order == nil {
-		return r
-	}
-	out := &rowSample{Block: r.Pick(r.order), totals: r.totals}
-	for _, i := range r.order {
-		out.fold = append(out.fold, r.fold[i])
-	}
-	if r.unlabelled != nil {
-		out.unlabelled = r.unlabelled.random()
-	}
-	return out
-}
-
-// view has the rows in some coordinates.
-func (r *rowSample) view(in *basis.Coordinates) *sample.View {
-	b, _ := new(basis.Lifter).Block(context.Background(), r.Block, in) // a context that does not end
-	return &sample.View{Block: b, Fold: r.fold}
-}
-
-// study has the rows, in some coordinates, for a study of sums with folds or without.
-func (r *rowSample) study(in *basis.Coordinates, whole *incremental.State, folds []*incremental.State) *study.Sample {
-	out := study.NewSample(r.view(in), whole.Totals(), folds)
-	if r.unlabelled != nil {
-		out.AddUnlabelled(r.unlabelled.view(in), whole.Unlabelled())
-	}
-	return out
 }

@@ -1,4 +1,4 @@
-package main
+package fit
 
 import (
 	"fmt"
@@ -14,33 +14,27 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"streamd/cmd/streamd/dataset"
-	"streamd/cmd/streamd/model"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
-	"streamd/incremental/newton"
-	"streamd/ingest/wire"
 	"streamd/kernels"
 	"streamd/kernels/svm"
 )
 
-// kernelFit learns from lines of CSV.
-func kernelFit(t *testing.T, lines []string, folds int, flags kernelFlags, blockRows ...int) *fit {
+// kernelFit learns from lines of CSV, by blocks of so many rows if not 0.
+func kernelFit(t *testing.T, lines []string, folds int, kernel config.Kernel, blockRows int) *fit {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rows.csv")
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	data, err := dataset.Open(path, wire.Options{}, quiet().watchRows)
-	if err != nil {
-		t.Fatal(err)
+	want := settings(2, folds, 1)
+	want.Kernel, want.BlockRows = kernel, blockRows
+	if blockRows > 0 {
+		want.Model.Standardise = config.SwitchOn
 	}
-	f := &fit{s: quiet(), data: data, folds: folds, seed: 1, options: incremental.Options{Nu: 2}, method: newton.Full}
-	c := &fitCmd{kernelFlags: flags}
-	f.options.Standardise = len(blockRows) > 0
-	for _, rows := range blockRows {
-		f.replay(rows, c.sampled())
-	}
-	if err := c.learn(t.Context(), f, new(fitReport)); err != nil {
+	f := opened(t, path, want)
+	if err := f.learn(t.Context(), new(Report)); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -66,7 +60,7 @@ func ring(rows int) (lines []string, x [][]float64, d []float64) {
 func TestFullKernelIsThePrintedAlgorithm(t *testing.T) {
 	lines, x, d := ring(60)
 	m := len(x)
-	f := kernelFit(t, lines, 0, kernelFlags{Kernel: "gaussian(gamma=0.7)", Reduce: "none"})
+	f := kernelFit(t, lines, 0, config.Kernel{Function: "gaussian(gamma=0.7)", Reduce: ReduceNone}, 0)
 	kernel, err := kernels.Gaussian(0.7)
 	if err != nil {
 		t.Fatal(err)
@@ -112,13 +106,13 @@ func TestFullKernelIsThePrintedAlgorithm(t *testing.T) {
 func TestKernelFoldsNeverSawTheirRows(t *testing.T) {
 	const folds = 3
 	lines, _, _ := ring(300)
-	for _, flags := range []kernelFlags{
-		{Kernel: "gaussian(gamma=0.7)", Basis: new(8)},
-		{Kernel: "gaussian(gamma=0.7)", Basis: new(8), Reduce: "stratified", Regulariser: "kernel"},
-		{Kernel: "gaussian(gamma=2)", Reduce: "none"},
+	for _, kernel := range []config.Kernel{
+		{Function: "gaussian(gamma=0.7)", Basis: 8, Reduce: "kmeans"},
+		{Function: "gaussian(gamma=0.7)", Basis: 8, Reduce: "stratified", Regulariser: "kernel"},
+		{Function: "gaussian(gamma=2)", Reduce: ReduceNone},
 	} {
-		f := kernelFit(t, lines, folds, flags)
-		deal := dataset.NewDealer(folds, f.seed)
+		f := kernelFit(t, lines, folds, kernel, 0)
+		deal := dataset.NewDealer(folds, f.want.Seed)
 		for fold := range folds {
 			var others []string
 			for i, line := range lines {
@@ -126,20 +120,20 @@ func TestKernelFoldsNeverSawTheirRows(t *testing.T) {
 					others = append(others, line)
 				}
 			}
-			alone := kernelFit(t, others, 0, flags)
+			alone := kernelFit(t, others, 0, kernel, 0)
 			got, want := f.foldIn[fold].Map, alone.in.Map
 			if got.Points() != want.Points() {
-				t.Fatalf("%+v, fold %d: %d points, not %d", flags, fold, got.Points(), want.Points())
+				t.Fatalf("%+v, fold %d: %d points, not %d", kernel, fold, got.Points(), want.Points())
 			}
 			for i := range want.Points() {
 				if !slices.Equal(got.Point(i), want.Point(i)) {
-					t.Fatalf("%+v, fold %d: point %d is %v, not %v", flags, fold, i, got.Point(i), want.Point(i))
+					t.Fatalf("%+v, fold %d: point %d is %v, not %v", kernel, fold, i, got.Point(i), want.Point(i))
 				}
 			}
 			p, q := f.foldModels[fold].Planes[0], alone.model.Planes[0]
 			for i := range q.W {
 				if !(math.Abs(p.W[i]-q.W[i]) < 1e-8*(1+math.Abs(q.W[i]))) {
-					t.Errorf("%+v, fold %d: coefficient %d is %v, not %v", flags, fold, i, p.W[i], q.W[i])
+					t.Errorf("%+v, fold %d: coefficient %d is %v, not %v", kernel, fold, i, p.W[i], q.W[i])
 				}
 			}
 		}
@@ -151,11 +145,11 @@ func TestKernelFoldsNeverSawTheirRows(t *testing.T) {
 func TestKernelFoldsNeverSawTheirBlocks(t *testing.T) {
 	const folds, blockRows = 3, 25
 	lines, _, _ := ring(300)
-	for _, flags := range []kernelFlags{
-		{Kernel: "gaussian(gamma=0.7)", Basis: new(8)},
-		{Kernel: "gaussian(gamma=0.7)", Basis: new(8), Reduce: "stratified", Regulariser: "kernel"},
+	for _, kernel := range []config.Kernel{
+		{Function: "gaussian(gamma=0.7)", Basis: 8, Reduce: "kmeans"},
+		{Function: "gaussian(gamma=0.7)", Basis: 8, Reduce: "stratified", Regulariser: "kernel"},
 	} {
-		f := kernelFit(t, lines, folds, flags, blockRows)
+		f := kernelFit(t, lines, folds, kernel, blockRows)
 		for fold := range folds {
 			var others []string
 			for i, line := range lines {
@@ -166,28 +160,13 @@ func TestKernelFoldsNeverSawTheirBlocks(t *testing.T) {
 			if len(others) == len(lines) {
 				t.Fatalf("fold %d has no blocks", fold)
 			}
-			alone := kernelFit(t, others, 0, flags, blockRows)
+			alone := kernelFit(t, others, 0, kernel, blockRows)
 			if got, want := f.foldIn[fold].Map.Digest(), alone.in.Map.Digest(); got != want {
-				t.Errorf("%+v, fold %d: the basis is another", flags, fold)
+				t.Errorf("%+v, fold %d: the basis is another", kernel, fold)
 			}
 			if got, want := f.foldModels[fold].Planes, alone.model.Planes; !reflect.DeepEqual(got, want) {
-				t.Errorf("%+v, fold %d: %v, not %v", flags, fold, got, want)
+				t.Errorf("%+v, fold %d: %v, not %v", kernel, fold, got, want)
 			}
-		}
-	}
-}
-
-func TestDescribeStage(t *testing.T) {
-	for _, c := range []struct {
-		stage model.Stage
-		want  string
-	}{
-		{model.Stage{Class: "ham", Rows: 20, Points: 3, Training: 0.9}, "class ham, stage 0: 20 rows, 3 nonzero weights, 90.00 % right"},
-		{model.Stage{Class: "ham", Rows: 1, Points: 1, Training: 1}, "class ham, stage 0: 1 row, 1 nonzero weight, 100.00 % right"},
-		{model.Stage{Class: "ham", Stage: 1, Rows: 20, Points: 2.5, Training: 0.9, Testing: 0.8}, "class ham, stage 1: 20 rows, 2.5 nonzero weights, 80.00 % of other rows right"},
-	} {
-		if got := describeStage(&c.stage); got != c.want {
-			t.Errorf("%q, not %q", got, c.want)
 		}
 	}
 }
@@ -196,10 +175,8 @@ func TestDescribeStage(t *testing.T) {
 // each fold, found one by one.
 func TestMachineJudgesGamma(t *testing.T) {
 	lines, x, d := ring(80)
-	f := kernelFit(t, lines, 0, kernelFlags{Kernel: "gaussian(gamma=0.7)", Reduce: "none"})
-	c := &fitCmd{}
-	c.Tolerance = 1e-8
-	c.Nu.auto = true
+	f := kernelFit(t, lines, 0, config.Kernel{Function: "gaussian(gamma=0.7)", Reduce: ReduceNone}, 0)
+	f.want.Tolerance, f.want.Model.Nu = 1e-8, config.NuAuto
 	b := &byRows{fit: f}
 	kernel, err := kernels.Gaussian(0.3)
 	if err != nil {
@@ -214,7 +191,7 @@ func TestMachineJudgesGamma(t *testing.T) {
 	for i := range x {
 		folds[2*(i/3%2)] = append(folds[2*(i/3%2)], i)
 	}
-	got, err := b.judge(c)(t.Context(), kernel, rows, folds)
+	got, err := b.judge()(t.Context(), kernel, rows, folds)
 	if err != nil {
 		t.Fatal(err)
 	}

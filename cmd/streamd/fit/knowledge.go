@@ -1,11 +1,9 @@
-package main
+package fit
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 
 	"streamd/cmd/streamd/dataset"
@@ -17,34 +15,6 @@ import (
 	"streamd/kernels/rules"
 	"streamd/kernels/svm"
 )
-
-// knowledgeFlags ask for planes by rules and rows.
-type knowledgeFlags struct {
-	Knowledge string   `placeholder:"FILE" help:"Learn from rules, too: a YAML file that says of which class rows are. rules: [{when: tumor >= 4 and lymph >= 5, then: recur}] has comparisons that are linear in the features, and each rule may have a name and a weight. within: [0, 1] bounds the features that a rule does not name; one-of: [[red, green, blue]] lists features of which one is 1. The planes are those of the 1-norm SVM with these knowledge sets, by a program of all rows, in memory. With --nu 0 they are those of the rules alone. With --block-rows they have the squared loss of a daemon with model.knowledge, and with --refine sparse, too, the errors of the rows of the --sample."`
-	Mu        autoFlag `placeholder:"MU" help:"Weight of the rules' slack against the size of the plane. At 1 and less, a rule that leaves features without bounds may cost less than a plane. auto, with --nu auto, tries 0.01 to 10000 and takes the one that classifies best over the folds. (default: 10)"`
-}
-
-// checkKnowledge refuses what no daemon has, and what a daemon alone has.
-func (c *fitCmd) checkKnowledge() error {
-	switch {
-	case c.Knowledge == "" && c.alone():
-		return errors.New("--nu 0: goes with --knowledge, since nothing is learned from the rows")
-	case c.Knowledge == "":
-		return nil
-	case c.Refine == config.RefineSparse && c.BlockRows == nil:
-		return errors.New("--knowledge: has the planes of --refine sparse with rules, unless --block-rows asks for those of a daemon")
-	case c.LOO || c.EpsilonSV != nil:
-		return errors.New("--knowledge: does not go with --loo and --epsilon-sv, which are of solved planes")
-	case c.BlockRows == nil && c.Regulariser == config.RegulariserKernel:
-		return errors.New("--knowledge: goes with --regulariser identity")
-	case c.BlockRows != nil && c.alone():
-		return errors.New("--knowledge: with --block-rows, as in a daemon, it does not go with --nu 0")
-	}
-	return nil
-}
-
-// alone says whether rows do not count.
-func (c *fitCmd) alone() bool { return !c.Nu.auto && c.Nu.value == 0 }
 
 // knowledge is the rules of a fit.
 type knowledge struct {
@@ -61,12 +31,13 @@ type knowledge struct {
 }
 
 // know reads the rules, once the classes are known.
-func (c *fitCmd) know(ctx context.Context, f *fit) error {
-	rules, err := rules.Load(c.Knowledge)
+func (f *fit) know(ctx context.Context) error {
+	m := &f.want.Model
+	rules, err := rules.Load(m.Knowledge)
 	if err != nil {
 		return err
 	}
-	k := &knowledge{machine: svm.Knowledge{Mu: cmp.Or(c.Mu.value, model.FirstMu), Alone: c.alone()}, anyMu: c.Mu.auto}
+	k := &knowledge{machine: svm.Knowledge{Mu: cmp.Or(float64(m.Mu), model.FirstMu), Alone: f.want.Alone}, anyMu: m.Mu == config.NuAuto}
 	if k.rules, err = rules.Bind(ctx, f.data.Features, f.sums.whole.Moments().Classes()); err != nil {
 		return err
 	}
@@ -77,7 +48,7 @@ func (c *fitCmd) know(ctx context.Context, f *fit) error {
 		f.refining = study.Always
 		return nil
 	}
-	k.sums, k.refine = true, c.Refine
+	k.sums, k.refine = true, m.Refine
 	f.options.Solver = model.NewRules(rules, k.machine.Mu)
 	f.options = f.optionsIn(f.in)
 	return nil
@@ -142,13 +113,14 @@ func (f *fit) reporting(in *basis.Coordinates) study.Refiner {
 	return r
 }
 
-// knowledgeReport reports what became of the rules.
-type knowledgeReport struct {
-	Mu    float64      `json:"mu"`
-	Rules []ruleReport `json:"rules"`
+// Knowledge reports what became of the rules.
+type Knowledge struct {
+	Mu    float64 `json:"mu"`
+	Rules []Rule  `json:"rules"`
 }
 
-type ruleReport struct {
+// Rule reports what became of a rule.
+type Rule struct {
 	Name   string  `json:"name"`
 	Class  string  `json:"class"`
 	Weight float64 `json:"weight"`
@@ -162,9 +134,9 @@ type ruleReport struct {
 }
 
 // reportRules counts the rows that meet the conditions of each rule.
-func (f *fit) reportRules(ctx context.Context) (*knowledgeReport, error) {
+func (f *fit) reportRules(ctx context.Context) (*Knowledge, error) {
 	k := f.knowledge
-	r := &knowledgeReport{Mu: k.machine.Mu}
+	r := &Knowledge{Mu: k.machine.Mu}
 	solved := model.NewKnowledge(ctx, f.model)
 	if solved != nil {
 		if r.Mu = solved.Mu; solved.Problem != "" {
@@ -174,10 +146,10 @@ func (f *fit) reportRules(ctx context.Context) (*knowledgeReport, error) {
 	for i, rule := range k.rules {
 		if solved != nil {
 			of := solved.Rules[i]
-			r.Rules = append(r.Rules, ruleReport{Name: of.Name, Class: of.Class, Weight: of.Weight, Slack: of.Slack, Support: of.Support})
+			r.Rules = append(r.Rules, Rule{Name: of.Name, Class: of.Class, Weight: of.Weight, Slack: of.Slack, Support: of.Support})
 			continue
 		}
-		report := ruleReport{Name: rule.Name, Class: rule.Class, Weight: rule.Weight, Support: []string{}}
+		report := Rule{Name: rule.Name, Class: rule.Class, Weight: rule.Weight, Support: []string{}}
 		supports := make([]bool, len(rule.Texts))
 		for _, held := range k.held {
 			report.Slack += held[i].Slack
@@ -220,25 +192,4 @@ func (f *fit) reportRules(ctx context.Context) (*knowledgeReport, error) {
 			return nil
 		})
 	return r, err
-}
-
-func (r *knowledgeReport) print(p *table) {
-	p.row("knowledge", fmt.Sprintf("%s, mu %g", counted(len(r.Rules), "rule"), r.Mu))
-	for _, rule := range r.Rules {
-		text := fmt.Sprintf("%s; slack %.3g; %s, %d of the class", rule.Class, rule.Slack, counted(rule.Rows, "row"), rule.Right)
-		p.row("  "+rule.Name, text+restsOn(rule.Support))
-	}
-}
-
-// restsOn names the conditions that planes rest on, if there are any.
-func restsOn(support []string) string {
-	if len(support) == 0 {
-		return ""
-	}
-	const most = 6 // within may add hundreds
-	more := ""
-	if len(support) > most {
-		support, more = support[:most], fmt.Sprintf(" and %d more", len(support)-most)
-	}
-	return "; rests on " + strings.Join(support, ", ") + more
 }

@@ -1,4 +1,4 @@
-package main
+package fit
 
 import (
 	"context"
@@ -44,8 +44,8 @@ func (f *fit) space(b *incremental.Block) (class []int32, values []float64) {
 	return make([]int32, b.Rows()), make([]float64, b.Rows()*len(f.model.Planes))
 }
 
-// supportReport reports the second solve, with the ε-support vectors.
-type supportReport struct {
+// SupportVectors reports the second solve, with the ε-support vectors.
+type SupportVectors struct {
 	Epsilon       float64           `json:"epsilon"`
 	Rows          int64             `json:"rows"`
 	Nu            float64           `json:"nu"`
@@ -54,20 +54,11 @@ type supportReport struct {
 	Planes        []model.PlaneJSON `json:"planes"`
 }
 
-func (r *supportReport) print(p *table) {
-	p.row("ε-support vectors", fmt.Sprintf("%s, of errors below %.3g", counted(r.Rows, "row"), r.Epsilon))
-	p.row("  nu", fmt.Sprintf("%g, chosen by the other rows", r.Nu))
-	p.row("  train accuracy", percent(r.TrainAccuracy))
-	if r.TestAccuracy != nil {
-		p.row("  test accuracy", percent(*r.TestAccuracy))
-	}
-}
-
 // supportVectors solves again with the ε-support vectors (Fung 2003, §2.1): the rows whose
 // errors y = 1 − d(x'w − γ) are below ε in magnitude for every plane. ε makes them the
 // given share of the rows. The other rows choose ν.
-func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset.Dataset) (*supportReport, error) {
-	r := &supportReport{}
+func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset.Dataset) (*SupportVectors, error) {
+	r := &SupportVectors{}
 	var err error
 	if r.Epsilon, err = f.epsilon(ctx, share); err != nil {
 		return nil, err
@@ -97,7 +88,11 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset.D
 	}
 	r.Rows = near.Rows()
 	if near.Classes() < f.sums.whole.Classes() {
-		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: they are %s of %d of the %d classes; ask for a larger share", f.data.Path, counted(r.Rows, "row"), near.Classes(), f.sums.whole.Classes())
+		rows := "rows"
+		if r.Rows == 1 {
+			rows = "row"
+		}
+		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: they are %d %s of %d of the %d classes; ask for a larger share", f.data.Path, r.Rows, rows, near.Classes(), f.sums.whole.Classes())
 	}
 	if far.Rows() == 0 {
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: all rows are, which leaves none to choose nu by; ask for a smaller share", f.data.Path)
@@ -131,7 +126,7 @@ func (f *fit) supportVectors(ctx context.Context, share float64, test *dataset.D
 		return nil, fmt.Errorf("solve again with the ε-support vectors of %s: %w", f.data.Path, err)
 	}
 	r.Nu, r.Planes = chosen.Nu, model.NewPlanesJSON(solved.Planes)
-	again := &fit{s: f.s, data: f.data, in: f.in, model: solved, rules: &study.Decided{Rule: decision.ByValue(len(solved.Classes))}}
+	again := &fit{data: f.data, in: f.in, model: solved, rules: &study.Decided{Rule: decision.ByValue(len(solved.Classes))}}
 	own, _, err := again.score(ctx, f.data, "scoring", nil)
 	if err != nil {
 		return nil, err

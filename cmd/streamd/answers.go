@@ -109,7 +109,7 @@ func (c *tuningCmd) Run(ctx context.Context, s *surroundings) error {
 }
 
 func (t *table) tuning(a *model.Tuning) {
-	t.row("chosen", describeTuning(a)+describeLuckier(a))
+	t.row("chosen", describeTuning(a)+describeLuckier(&a.Choice))
 	t.row("at", a.ChosenAt.Local().Format(time.DateTime))
 	t.row("digest", a.Digest)
 	for _, f := range a.Finals {
@@ -151,7 +151,7 @@ func describeTuning(a *model.Tuning) string {
 }
 
 // describeLuckier names the most correct planes that were tried, where others are served.
-func describeLuckier(a *model.Tuning) string {
+func describeLuckier(a *model.Choice) string {
 	curve, p := a.Luckier()
 	if p == nil {
 		return ""

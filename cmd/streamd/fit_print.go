@@ -102,9 +102,9 @@ func describeSpread(accuracies []float64) string {
 func percent(share float64) string { return fmt.Sprintf("%.2f %%", 100*share) }
 
 // describeChoice says how ν was chosen.
-func describeChoice(r *fit.Tuning) string {
+func describeChoice(r *model.Choice) string {
 	text := fmt.Sprintf("%g%s, chosen by the %s of %s on %d folds", r.Nu, describePlanes(r.Standardise, r.Balanced, r.Method, r.Mu), r.Criterion, percent(r.Best), r.Folds)
-	text += describeLuckier(&model.Tuning{Criterion: r.Criterion, Method: r.Method, Best: r.Best, Curves: r.Curves})
+	text += describeLuckier(r)
 	for _, f := range r.Finals {
 		switch {
 		case f.Method == r.Method:

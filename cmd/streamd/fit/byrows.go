@@ -335,8 +335,9 @@ func (a *answered) shares() (correctness, balanced float64, ok bool) {
 }
 
 // choose chooses the ν whose planes classify most held-out rows right, the smallest of several.
-func (b *byRows) choose(nus []float64, fits [][]*svm.Fit) (*Tuning, int, error) {
-	r := &Tuning{Criterion: tuning.For(b.objective, true).String(), Method: b.method.String(), Balanced: b.options.Balanced}
+func (b *byRows) choose(nus []float64, fits [][]*svm.Fit) (*model.Choice, int, error) {
+	r := &model.Choice{Criterion: tuning.For(b.objective, true).String(), Method: b.method.String(), Balanced: b.options.Balanced}
+	curve := model.TuningCurve{Method: r.Method, Balanced: r.Balanced, Rows: int64(b.rows.Rows())}
 	best := -1
 	for i, nu := range nus {
 		next := make([]int, b.folds) // numbers of the folds' rows
@@ -352,7 +353,7 @@ func (b *byRows) choose(nus []float64, fits [][]*svm.Fit) (*Tuning, int, error) 
 		if !ok {
 			return nil, 0, tuning.ErrRows
 		}
-		r.Points = append(r.Points, model.TuningPoint{Nu: nu, Correctness: &correctness, BalancedCorrectness: &balanced})
+		curve.Points = append(curve.Points, model.TuningPoint{Nu: nu, Correctness: &correctness, BalancedCorrectness: &balanced})
 		if of := b.objective.Of(correctness, balanced); best < 0 || of > r.Best {
 			r.Best, r.Nu, best = of, nu, i
 		}
@@ -362,7 +363,7 @@ func (b *byRows) choose(nus []float64, fits [][]*svm.Fit) (*Tuning, int, error) 
 			r.Folds++
 		}
 	}
-	r.Curves = []model.TuningCurve{{Method: r.Method, Balanced: r.Balanced, Rows: int64(b.rows.Rows()), Points: r.Points}}
+	r.Curves = []model.TuningCurve{curve}
 	return r, best, nil
 }
 

@@ -256,7 +256,7 @@ func (f *fit) weighs() error {
 
 // tune chooses ν, and the other settings that are auto, by the rows of each fold and the planes
 // without it. Planes that are refined, or may be, are judged on the rows of a sample.
-func (f *fit) tune(ctx context.Context) (*Tuning, error) {
+func (f *fit) tune(ctx context.Context) (*model.Choice, error) {
 	p := &study.Problem{Whole: f.sums.dealt, Folds: f.sums.folds}
 	if f.in != nil {
 		p.Regulariser = f.in.Regulariser
@@ -300,11 +300,7 @@ func (f *fit) tune(ctx context.Context) (*Tuning, error) {
 			f.judged = final.Model
 		}
 	}
-	r := model.NewTuning(t)
-	return &Tuning{
-		Folds: r.Folds, Criterion: r.Criterion, Nu: r.Nu, Best: r.Best, Points: r.Curves[t.Chosen].Points,
-		Method: r.Method, Standardise: r.Standardise, Balanced: r.Balanced, Mu: r.Mu, Curves: r.Curves, Finals: r.Finals,
-	}, nil
+	return model.NewChoice(t), nil
 }
 
 // train makes the model. Its sums are those of whole blocks, so that it has the same bits

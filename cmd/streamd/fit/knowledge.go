@@ -121,16 +121,9 @@ type Knowledge struct {
 
 // Rule reports what became of a rule.
 type Rule struct {
-	Name   string  `json:"name"`
-	Class  string  `json:"class"`
-	Weight float64 `json:"weight"`
-	// Slack of all planes together: 0 where the rule's set lies beyond its bounding planes.
-	Slack float64 `json:"slack"`
-	// Support lists the conditions whose multipliers are above 0, for any plane. Without the
-	// others the planes are the same.
-	Support []string `json:"support"`
-	Rows    int64    `json:"rows"`  // that meet the conditions
-	Right   int64    `json:"right"` // of these, those of the class
+	model.Rule
+	Rows  int64 `json:"rows"`  // that meet the conditions
+	Right int64 `json:"right"` // of these, those of the class
 }
 
 // reportRules counts the rows that meet the conditions of each rule.
@@ -145,11 +138,10 @@ func (f *fit) reportRules(ctx context.Context) (*Knowledge, error) {
 	}
 	for i, rule := range k.rules {
 		if solved != nil {
-			of := solved.Rules[i]
-			r.Rules = append(r.Rules, Rule{Name: of.Name, Class: of.Class, Weight: of.Weight, Slack: of.Slack, Support: of.Support})
+			r.Rules = append(r.Rules, Rule{Rule: solved.Rules[i]})
 			continue
 		}
-		report := Rule{Name: rule.Name, Class: rule.Class, Weight: rule.Weight, Support: []string{}}
+		report := model.Rule{Name: rule.Name, Class: rule.Class, Weight: rule.Weight, Support: []string{}}
 		supports := make([]bool, len(rule.Texts))
 		for _, held := range k.held {
 			report.Slack += held[i].Slack
@@ -162,7 +154,7 @@ func (f *fit) reportRules(ctx context.Context) (*Knowledge, error) {
 				report.Support = append(report.Support, text)
 			}
 		}
-		r.Rules = append(r.Rules, report)
+		r.Rules = append(r.Rules, Rule{Rule: report})
 	}
 	type count struct{ rows, right int64 }
 	err := dataset.Each(ctx, f.data, "counting rows of rules",

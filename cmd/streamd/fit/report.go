@@ -33,7 +33,7 @@ type Report struct {
 	Refinement *Refinement     `json:"refinement,omitempty"`
 	Knowledge  *Knowledge      `json:"knowledge,omitempty"`
 	Reduction  *Reduction      `json:"reduction,omitempty"`
-	Tuning     *Tuning         `json:"tuning,omitempty"`
+	Tuning     *model.Choice   `json:"tuning,omitempty"`
 	EpsilonSV  *SupportVectors `json:"epsilon_sv,omitempty"`
 
 	Unlabelled int64 `json:"unlabelled_rows,omitempty"` // of the rows
@@ -52,22 +52,6 @@ type Report struct {
 	Missing []model.MissingJSON `json:"missing,omitempty"`      // of features that may be missing
 	Digest  string              `json:"state_digest,omitempty"` // absent where no sums were made
 	Seconds float64             `json:"seconds"`
-}
-
-// Tuning reports how ν was chosen.
-type Tuning struct {
-	Folds     int                 `json:"folds"`
-	Criterion string              `json:"criterion"`
-	Nu        float64             `json:"nu"`
-	Best      float64             `json:"best"`   // value of the criterion at nu
-	Points    []model.TuningPoint `json:"points"` // of the chosen curve
-
-	Method      string              `json:"method"`
-	Standardise bool                `json:"standardise"`
-	Balanced    bool                `json:"balanced"`
-	Mu          float64             `json:"mu,omitempty"` // weight of the slack of rules
-	Curves      []model.TuningCurve `json:"curves"`
-	Finals      []model.TuningFinal `json:"finals,omitempty"`
 }
 
 // Refinement reports how the planes of all rows were refined.

@@ -437,9 +437,12 @@ func (f *fake) answers(t testing.TB) {
 	}
 	figures := [][4]float64{{0.75, 0.875, 0.75, 0.5}, {0.5, math.Inf(1), 0.875, 0.75}}
 	f.served.Tuning = &model.Tuning{
-		Digest: "d1", ChosenAt: testTime, Folds: 2, Criterion: tuning.Correctness.String(), Nu: 1, Method: "psvm", Best: 0.875,
-		Curves: []model.TuningCurve{curve(false, 42, figures...), curve(true, 0, figures...)},
-		Finals: []model.TuningFinal{{Nu: 1, Method: "psvm", Correctness: 0.875, BalancedCorrectness: 0.75}},
+		Digest: "d1", ChosenAt: testTime,
+		Choice: model.Choice{
+			Folds: 2, Criterion: tuning.Correctness.String(), Nu: 1, Method: "psvm", Best: 0.875,
+			Curves: []model.TuningCurve{curve(false, 42, figures...), curve(true, 0, figures...)},
+			Finals: []model.TuningFinal{{Nu: 1, Method: "psvm", Correctness: 0.875, BalancedCorrectness: 0.75}},
+		},
 	}
 	f.calibrate(calibration.Sigmoid{A: -2, B: 0})
 	reliability := func(p ...float64) *model.Reliability {

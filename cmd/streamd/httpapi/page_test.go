@@ -632,7 +632,8 @@ func (f *fake) explain(k int) {
 	}
 	best := curves[0].Points[25]
 	f.served.Quality, f.served.Tuning = quality, &model.Tuning{
-		ChosenAt: testTime, Folds: 10, Criterion: tuning.Correctness.String(), Nu: best.Nu, Method: "psvm", Best: *best.Correctness, Curves: curves,
+		ChosenAt: testTime,
+		Choice:   model.Choice{Folds: 10, Criterion: tuning.Correctness.String(), Nu: best.Nu, Method: "psvm", Best: *best.Correctness, Curves: curves},
 	}
 	f.served.Refinement = &model.Refinement{
 		Method: "full", Digest: f.served.Digest, MadeAt: testTime, Seconds: 1.75, Source: "sample",

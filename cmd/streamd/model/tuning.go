@@ -17,6 +17,11 @@ type Tuning struct {
 	Digest   string    `json:"state_digest"` // digest of the live rows it was chosen for
 	ChosenAt time.Time `json:"chosen_at"`    // time of the choice
 	Seconds  float64   `json:"seconds"`      // time it took
+	Choice
+}
+
+// Choice is a choice of ν, for the live rows or for those of a file.
+type Choice struct {
 	// Number of folds of whole blocks that were held out in turn: those of model.folds
 	// that have rows.
 	Folds     int    `json:"folds"`
@@ -70,34 +75,34 @@ type TuningPoint struct {
 }
 
 // Chose reports whether the choice is on a curve.
-func (t *Tuning) Chose(c *TuningCurve) bool {
-	return c.Method == t.Method && c.Standardise == t.Standardise && c.Balanced == t.Balanced && c.Mu == t.Mu
+func (c *Choice) Chose(curve *TuningCurve) bool {
+	return curve.Method == c.Method && curve.Standardise == c.Standardise && curve.Balanced == c.Balanced && curve.Mu == c.Mu
 }
 
 // Luckier returns the most correct point of the chosen method that was tried, with its curve, where
 // it is more correct than the choice; nil where none is, or where the loss chose. It is so within
 // the errors of package tuning: by chance as far as the held-out rows tell.
-func (t *Tuning) Luckier() (*TuningCurve, *TuningPoint) {
+func (c *Choice) Luckier() (*TuningCurve, *TuningPoint) {
 	var of *TuningCurve
 	var best *TuningPoint
-	most := t.Best
-	for i := range t.Curves {
-		c := &t.Curves[i]
-		for j := range c.Points {
-			p := &c.Points[j]
+	most := c.Best
+	for i := range c.Curves {
+		curve := &c.Curves[i]
+		for j := range curve.Points {
+			p := &curve.Points[j]
 			figure := map[string]*float64{
 				tuning.Correctness.String(): p.Correctness, tuning.BalancedCorrectness.String(): p.BalancedCorrectness,
-			}[t.Criterion]
-			if c.Method == t.Method && figure != nil && *figure > most {
-				of, best, most = c, p, *figure
+			}[c.Criterion]
+			if curve.Method == c.Method && figure != nil && *figure > most {
+				of, best, most = curve, p, *figure
 			}
 		}
 	}
 	return of, best
 }
 
-// NewTuning reports a choice of ν. The caller adds the digest and the times.
-func NewTuning(of *study.Tuning) *Tuning {
+// NewChoice reports a choice.
+func NewChoice(of *study.Tuning) *Choice {
 	method := func(curve int) string {
 		if by := of.Curves[curve].Method; by != "" {
 			return by
@@ -105,7 +110,7 @@ func NewTuning(of *study.Tuning) *Tuning {
 		return SolvedBy(of.Curves[curve].Options)
 	}
 	o := of.Curves[of.Chosen].Options
-	t := &Tuning{
+	out := &Choice{
 		Criterion: of.Criterion.String(), Nu: of.Point.Nu, Method: method(of.Chosen),
 		Standardise: o.Standardise, Balanced: o.Balanced, Mu: MuOf(of.Ways[of.Chosen]), Best: of.Criterion.Of(&of.Point),
 		Folds: len(of.Point.FoldLoss),
@@ -119,16 +124,16 @@ func NewTuning(of *study.Tuning) *Tuning {
 			}
 			curve.Points = append(curve.Points, point)
 		}
-		t.Curves = append(t.Curves, curve)
+		out.Curves = append(out.Curves, curve)
 	}
 	for _, f := range of.Finals {
 		c := of.Curves[f.Curve].Options
-		t.Finals = append(t.Finals, TuningFinal{
+		out.Finals = append(out.Finals, TuningFinal{
 			Nu: f.Nu, Method: method(f.Curve), Standardise: c.Standardise, Balanced: c.Balanced, Mu: MuOf(of.Ways[f.Curve]),
 			Correctness: f.Quality.Correctness, BalancedCorrectness: f.Quality.BalancedCorrectness,
 		})
 	}
-	return t
+	return out
 }
 
 // Objective is the figure that model.objective names.
@@ -183,8 +188,8 @@ func Refiner(how config.Refine, settings svm.Settings, solver incremental.Solver
 
 // Value is the figure of p that Criterion compares, nil when it was not measured, and
 // whether more of it is better.
-func (t *Tuning) Value(p TuningPoint) (value *float64, more bool) {
-	switch t.Criterion {
+func (c *Choice) Value(p TuningPoint) (value *float64, more bool) {
+	switch c.Criterion {
 	case tuning.Loss.String():
 		return p.Loss, false
 	case tuning.BalancedLoss.String():

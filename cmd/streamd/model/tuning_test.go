@@ -7,7 +7,7 @@ func TestLuckier(t *testing.T) {
 	at := func(nu, right, balanced float64) TuningPoint {
 		return TuningPoint{Nu: nu, Correctness: &right, BalancedCorrectness: &balanced}
 	}
-	tuned := Tuning{
+	tuned := Choice{
 		Criterion: "correctness", Method: MethodPSVM, Standardise: true, Nu: 2, Best: 0.9,
 		Curves: []TuningCurve{
 			{Method: MethodPSVM, Standardise: true, Points: []TuningPoint{at(1, 0.89, 0.8), at(2, 0.9, 0.8)}},

@@ -180,10 +180,10 @@ func (s *Study) tune(ctx context.Context, y *study.Study, rows *study.Sample) {
 		return
 	}
 	s.Options = y.Options()
-	chosen := model.NewTuning(t)
-	chosen.Digest, chosen.ChosenAt = s.Served.Digest, from.UTC()
-	chosen.Seconds = time.Since(from).Seconds()
-	s.Served.Tuning, s.Served.Absent.Tuning = chosen, ""
+	s.Served.Absent.Tuning = ""
+	s.Served.Tuning = &model.Tuning{
+		Digest: s.Served.Digest, ChosenAt: from.UTC(), Seconds: time.Since(from).Seconds(), Choice: *model.NewChoice(t),
+	}
 }
 
 // refine refines the planes. If that fails, the solved planes stay and the status says why.

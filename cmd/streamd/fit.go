@@ -43,10 +43,8 @@ type fitCmd struct {
 	jsonFlag
 }
 
-const (
-	defaultFolds = 10      // that choose ν or a basis without --folds
-	maxReplayed  = 1 << 24 // rows of a block that streamd replay writes
-)
+// defaultFolds is the number of folds that choose ν or a basis without --folds.
+const defaultFolds = 10
 
 // settings say what the flags ask for. Settings that no flag gives a value are auto where a choice
 // by folds of the rows is worth its time, and else those of a daemon without such keys. Machines
@@ -62,19 +60,10 @@ func (c *fitCmd) settings(wide bool) fit.Settings {
 	c.kernelFlags.choose(&s, c.Refine)
 
 	inFeatures := c.Kernel == config.KernelNone
-	programs := cmp.Or(c.Refine, config.RefineNone).Program() || c.Reduce == "none" || c.Knowledge != ""
+	programs := cmp.Or(c.Refine, config.RefineNone).Program() || c.Reduce == reduceNone || c.Knowledge != ""
 	s.NuByDefault = c.Nu == (nuFlag{}) && !c.Plain && !programs && !(wide && inFeatures)
-	switch {
-	case c.Nu.auto || s.NuByDefault:
+	if m.Nu, m.Mu = c.Nu.or(m.Nu), c.Mu.or(m.Mu); s.NuByDefault {
 		m.Nu = config.NuAuto
-	case c.Nu.value > 0:
-		m.Nu = config.Nu(c.Nu.value)
-	}
-	switch {
-	case c.Mu.auto:
-		m.Mu = config.NuAuto
-	case c.Mu.value > 0:
-		m.Mu = config.Nu(c.Mu.value)
 	}
 	choose := m.Nu == config.NuAuto && !c.Plain && inFeatures && c.Knowledge == ""
 	m.Standardise = cmp.Or(c.Standardise, switchTo(choose))
@@ -204,8 +193,8 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 
 // advise adds to an error which flags help.
 func advise(err error, want *fit.Settings) error {
-	if weight := (*fit.ClassError)(nil); errors.As(err, &weight) {
-		return usagef("--class-weights: %w", weight)
+	if errors.As(err, new(fit.ClassError)) {
+		return usagef("--class-weights: %w", err)
 	}
 	if condition := (*incremental.ConditionError)(nil); want.Kernel.Regulariser == config.RegulariserKernel && errors.As(err, &condition) {
 		err = fmt.Errorf("%w; here also: a basis of fewer points, a larger gamma, or --regulariser identity", err)

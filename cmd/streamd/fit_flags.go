@@ -160,6 +160,14 @@ type autoFlag struct {
 	auto  bool
 }
 
+// or is the weight that the flag gives, or another one.
+func (f *autoFlag) or(otherwise config.Nu) config.Nu {
+	if f.auto {
+		return config.NuAuto
+	}
+	return cmp.Or(config.Nu(f.value), otherwise)
+}
+
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (f *autoFlag) UnmarshalText(text []byte) error {
 	if string(text) == "auto" {

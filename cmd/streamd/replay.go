@@ -43,12 +43,15 @@ type replayFlags struct {
 	jsonFlag
 }
 
+// maxReplayed is the most rows of a message.
+const maxReplayed = 1 << 24
+
 func (f *replayFlags) check() error {
 	switch {
 	case f.Partitions < 1:
 		return fmt.Errorf("--partitions %d: must be 1 or more", f.Partitions)
-	case f.BlockRows < 1 || f.BlockRows > 1<<24:
-		return fmt.Errorf("--block-rows %d: must be 1 to %d", f.BlockRows, 1<<24)
+	case f.BlockRows < 1 || f.BlockRows > maxReplayed:
+		return fmt.Errorf("--block-rows %d: must be 1 to %d", f.BlockRows, maxReplayed)
 	case !(f.Rate >= 0) || math.IsInf(f.Rate, 0):
 		return fmt.Errorf("--rate %v: must be 0 or more", f.Rate)
 	case f.MaxLag < 1:

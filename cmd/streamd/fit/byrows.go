@@ -522,7 +522,7 @@ func means(ctx context.Context, b *incremental.Block, in *basis.Coordinates) ([]
 		}
 		for j, c := range part.Columns {
 			for i := range part.Rows() {
-				out[j] += part.Weight(i) * c.At(i)
+				out[j] += float64(part.Weight(i) * c.At(i))
 			}
 		}
 	}

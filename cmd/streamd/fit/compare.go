@@ -72,10 +72,7 @@ func (f *fit) compare(ctx context.Context, kernel kernels.Kernel) (*Comparison, 
 	if p.Planes = f.options; f.tunes() {
 		p.Planes.Nu = 0
 	}
-	candidates, err := f.candidates(kernel, p.Points)
-	if err != nil {
-		return nil, err
-	}
+	candidates := f.candidates(kernel, p.Points)
 	began := time.Now()
 	limit := f.want.ReduceTime
 	inTime, cancel := context.WithTimeout(ctx, limit)
@@ -105,7 +102,7 @@ func (f *fit) compare(ctx context.Context, kernel kernels.Kernel) (*Comparison, 
 }
 
 // candidates are all reducers that go with the kernel in all sizes, the default one first.
-func (f *fit) candidates(kernel kernels.Kernel, most int) (all []basis.Candidate, err error) {
+func (f *fit) candidates(kernel kernels.Kernel, most int) (all []basis.Candidate) {
 	planes := len(f.rows.Classes)
 	if planes == 2 {
 		planes = 1
@@ -116,18 +113,14 @@ func (f *fit) candidates(kernel kernels.Kernel, most int) (all []basis.Candidate
 	slices.Reverse(names) // cs, which takes the most time, comes last
 	for _, name := range append([]string{string(firstReduce)}, names...) {
 		for i, size := 0, most; i < mostSizes && (i == 0 || size >= max(planes, leastSize)); i, size = i+1, size/2 {
-			by, err := reduce.Parse(name, size)
-			if err != nil {
-				return nil, err
-			}
-			points := size
+			by, points := config.Reduce(name).Reducer(size), size
 			if eigen, ok := by.(reduce.Eigen); ok {
 				points = eigen.Points
 			}
 			all = append(all, basis.Candidate{Name: name, Reducer: by, Coordinates: size, Points: points})
 		}
 	}
-	return all, nil
+	return all
 }
 
 func newComparison(of *basis.Comparison, objective tuning.Objective) *Comparison {

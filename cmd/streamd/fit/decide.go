@@ -89,10 +89,7 @@ func (f *fit) holdOut(ctx context.Context) (*study.HeldOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &study.Problem{Whole: f.sums.dealt, Folds: f.sums.folds}
-	if f.in != nil {
-		p.Regulariser = f.in.Regulariser
-	}
+	p := f.dealt()
 	y := study.New(p, study.Options{Planes: f.options, Refine: f.refiner(f.in)})
 	y.Use(f.model, f.refining == study.Always)
 	if f.blocks == nil && f.foldIn == nil && f.knowledge == nil {

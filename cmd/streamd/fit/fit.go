@@ -10,10 +10,12 @@
 //
 // # Same bits
 //
-// A report is a function of the file and the settings, its seconds aside. With Settings.BlockRows
-// the file is cut as streamd replay file cuts it. Blocks go to the folds and rows to the sample by
-// their content, as in a daemon that reads the blocks. For the same settings γ, ν, the basis, the
-// planes and the rule of labels have the bits of that daemon's.
+// A report is a function of the file and the settings, but for its seconds, and for the bases that
+// ReduceAuto had the time to compare.
+//
+// With Settings.BlockRows the file is cut as streamd replay file cuts it. Blocks go to the folds
+// and rows to the sample by their content, as in a daemon that reads the blocks. For the same
+// settings γ, ν, the basis, the planes and the rule of labels have the bits of that daemon's.
 //
 // # Errors
 //
@@ -80,16 +82,8 @@ func (s *Settings) machine() svm.Settings {
 	return svm.Settings{Mu: s.Model.MachineMu, Epsilon: s.Model.MachineEpsilon, Delta: s.Model.MachineDelta}
 }
 
-// A ClassError is a weight of a class that no row has.
-type ClassError struct {
-	Path    string
-	Class   string
-	Classes []string // of the rows
-}
-
-func (e *ClassError) Error() string {
-	return fmt.Sprintf("%s has no class %q; it has %s", e.Path, e.Class, strings.Join(e.Classes, ", "))
-}
+// ClassError refuses a weight of a class that no row has.
+type ClassError struct{ error }
 
 // Steps shows the progress of work that has other steps than rows until stop is called. at
 // describes it, and may be called on any goroutine.
@@ -248,7 +242,7 @@ func (f *fit) doWithout(r *Report, reason string) {
 func (f *fit) weighs() error {
 	for class := range f.options.ClassWeights {
 		if !f.sums.whole.Has(class) {
-			return &ClassError{f.data.Path, class, f.sums.whole.Moments().Classes()}
+			return ClassError{fmt.Errorf("%s has no class %q; it has %s", f.data.Path, class, strings.Join(f.sums.whole.Moments().Classes(), ", "))}
 		}
 	}
 	return nil
@@ -257,10 +251,7 @@ func (f *fit) weighs() error {
 // tune chooses ν, and the other settings that are auto, by the rows of each fold and the planes
 // without it. Planes that are refined, or may be, are judged on the rows of a sample.
 func (f *fit) tune(ctx context.Context) (*model.Choice, error) {
-	p := &study.Problem{Whole: f.sums.dealt, Folds: f.sums.folds}
-	if f.in != nil {
-		p.Regulariser = f.in.Regulariser
-	}
+	p := f.dealt()
 	var rows study.Parts = fileParts{f}
 	if f.refining != study.Never && f.rows == nil {
 		var err error
@@ -301,6 +292,15 @@ func (f *fit) tune(ctx context.Context) (*model.Choice, error) {
 		}
 	}
 	return model.NewChoice(t), nil
+}
+
+// dealt has the sums of the folds, for a study.
+func (f *fit) dealt() *study.Problem {
+	p := &study.Problem{Whole: f.sums.dealt, Folds: f.sums.folds}
+	if f.in != nil {
+		p.Regulariser = f.in.Regulariser
+	}
+	return p
 }
 
 // train makes the model. Its sums are those of whole blocks, so that it has the same bits

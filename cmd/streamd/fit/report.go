@@ -8,8 +8,9 @@ import (
 	"streamd/incremental/study"
 )
 
-// Report is the output of fit. Features, classes, planes, options and method have their
-// names in httpapi.ModelAnswer, so that streamd predict reads a saved report.
+// Report is what Learn found. Accuracies are shares of the rows by weight, 0 to 1. What a daemon
+// serves, too, has its names there (httpapi.ModelAnswer), so that streamd predict reads a saved
+// report. There are k classes and n features.
 type Report struct {
 	File           string    `json:"file"`
 	Rows           int64     `json:"rows"` // of weight > 0, like all counts
@@ -51,7 +52,7 @@ type Report struct {
 
 	Missing []model.MissingJSON `json:"missing,omitempty"`      // of features that may be missing
 	Digest  string              `json:"state_digest,omitempty"` // absent where no sums were made
-	Seconds float64             `json:"seconds"`
+	Seconds float64             `json:"seconds"`                // all of Learn
 }
 
 // Refinement reports how the planes of all rows were refined.

@@ -17,7 +17,7 @@
 //	jobs.go        work beside the loop, its failures, and the way into the loop
 //	loop.go        one goroutine does one thing after the other
 //	receipts.go    blocks that leave or come back have a leaf in the log of receipts
-//	witnessing.go  witnesses cosign that log; package witness calls them
+//	witness/       witnesses cosign that log
 //	retention.go   how long the log keeps records, for those who retire them
 //	replaying.go   the topic is read again without a daemon, to check a snapshot
 //	saver.go       the state goes to the snapshot, and retired blocks leave its file
@@ -139,6 +139,7 @@ import (
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/daemon/passes"
 	"streamd/cmd/streamd/daemon/problems"
+	"streamd/cmd/streamd/daemon/witness"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -180,7 +181,7 @@ type Daemon struct {
 	// The parts of the loop.
 	saver       *saver
 	receipts    *receipts
-	witnessing  *witnessing
+	witnesses   *witness.Witnesses
 	retention   *retention
 	publisher   *publisher
 	studying    *studying
@@ -355,10 +356,10 @@ func (d *Daemon) restore(o Options) (err error) {
 	if err := d.receipts.open(store, saved); err != nil {
 		return err
 	}
-	if d.witnessing, err = newWitnessing(d.cfg.Receipts, d.log, store, saved.Log); err != nil {
+	if d.witnesses, err = witness.New(d.cfg.Receipts, d.log, store, saved.Log); err != nil {
 		return err
 	}
-	d.receipts.witnessing = d.witnessing
+	d.receipts.witnesses = d.witnesses
 	live, retired, err := live.Open(store, saved, d.cfg, d.memory, d.log)
 	if err != nil {
 		return err
@@ -491,7 +492,7 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	applying, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
 	if d.serving.first == d.api {
-		if err := d.witnessing.check(ctx, d.receipts.key); err != nil {
+		if err := d.witnesses.Check(ctx, d.receipts.key); err != nil {
 			return nil, errors.Join(fmt.Errorf("receipts.witnesses: %w", err), d.serving.listener.Close())
 		}
 		d.serving.begin(ctx)
@@ -541,7 +542,7 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	d.commit(applying, next)                           // committed when the consumer joins the group
 	unfollow := d.withdrawing.follow(consuming, stop)  // before anything is read that must not come back
 	asking, endAsking := context.WithCancel(consuming) // a consumer that fails ends it, too
-	unwitness := d.witnessing.follow(asking, d.jobs)
+	unwitness := d.witnesses.Follow(asking, func(run func()) { d.keep(asking, taskWitness, run) })
 	var retention sync.WaitGroup
 	retention.Go(func() { d.keep(asking, taskRetention, func() { d.retention.follow(asking) }) })
 	failed := d.consumer.Run(consuming)

@@ -22,6 +22,7 @@ import (
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/events"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/witness"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/retire"
@@ -39,10 +40,10 @@ import (
 // Methods belong to the loop, but for earlier.
 type receipts struct {
 	*core
-	witnessing *witnessing
-	retention  *retention
-	events     *events.Log
-	version    string
+	witnesses *witness.Witnesses
+	retention *retention
+	events    *events.Log
+	version   string
 
 	key     *receipt.Key // nil: there are no receipts
 	locked  *os.File     // of the key, while the daemon runs
@@ -351,7 +352,7 @@ func (r *receipts) grow(now time.Time) (*receipt.Growth, error) {
 // the disk, too, and witnesses may see it.
 func (r *receipts) succeeded() {
 	if r.end(); r.head.Size > 0 {
-		r.witnessing.saved(r.head)
+		r.witnesses.Saved(r.head)
 		r.head = snapshot.LogHead{}
 	}
 }
@@ -423,7 +424,7 @@ func (d *Daemon) Receipt(_ context.Context, leaf int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	signed, cosigned := mostCosigned(head, leaf)
+	signed, cosigned := witness.MostCosigned(head, leaf)
 	if key := d.receipts.key; key != nil && !cosigned {
 		return key.Prove(leaf, record, d.store)
 	}

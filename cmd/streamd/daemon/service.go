@@ -129,7 +129,7 @@ func (d *Daemon) Status() httpapi.Status {
 	}
 	s.InGroup = stats.OutSince.IsZero()
 	var outside []httpapi.Problem
-	s.Witnesses, outside = d.witnessing.report()
+	s.Witnesses, outside = d.witnesses.Report()
 	// A rebalance that ends soon is no problem.
 	if !s.InGroup && stats.Rebalances > 0 && (stats.OutBecause != nil || time.Since(stats.OutSince) >= longRebalance) {
 		reason := "the group is rebalancing"
@@ -140,7 +140,7 @@ func (d *Daemon) Status() httpapi.Status {
 	}
 	d.problems.Hold(problems.Outside, time.Now(), outside)
 	s.Problems = d.problems.Present()
-	s.Receipts = d.witnessing.receipts()
+	s.Receipts = d.witnesses.Receipts()
 	s.NotReady = strings.Join(d.notReady(&s), "; ")
 	d.board.mu.Lock()
 	if s.NotReady == "" {

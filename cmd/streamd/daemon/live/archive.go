@@ -30,8 +30,8 @@ func MostArchived(b *memory.Budget) int {
 }
 
 // archivedOf is the archived entries of a file that are kept, and makes their archive. Blocks of
-// other features cannot be summed with those of now, and without retire.archive no archived block is
-// wanted: these are dropped.
+// other features cannot be summed with those of now, and without retire.archive no archived block
+// is wanted: these are dropped.
 func (l *Set) archivedOf(saved *snapshot.Contents, wanted, same bool, log zerolog.Logger) []retire.Entry {
 	if wanted {
 		l.ledger.KeepArchive(MostArchived(l.budget))

@@ -378,8 +378,8 @@ func (l *Set) provable() (last map[receipt.Item]move, passing [receipt.Kinds]int
 		if m.kind == receipt.Restored {
 			in, was, out, is = out, is, in, was
 		}
-		// A block that has grown before it left, or after it came back, has another item there. That
-		// one may have a move of its own, in the same direction.
+		// A block that has grown before it left, or after it came back, has another item there.
+		// That one may have a move of its own, in the same direction.
 		other, own := r.moved[in]
 		own = own && (other.kind == receipt.Restored) == (m.kind == receipt.Restored)
 		if !was || is && in == out || in != i && own {

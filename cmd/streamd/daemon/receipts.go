@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -395,62 +394,3 @@ func (r *receipts) tell(first int64, saved []*pendingReceipt) {
 
 // errNoReceipts says that there is no log.
 var errNoReceipts = fmt.Errorf("there are no receipts (receipts.key_file): %w", httpapi.ErrNoReceipt)
-
-// Checkpoint implements httpapi.Service.
-func (d *Daemon) Checkpoint(context.Context) ([]byte, error) {
-	head, err := d.store.LogHead()
-	if err == nil && head.Size == 0 {
-		err = errNoReceipts
-	}
-	if n := len(head.Cosigned); n > 0 && head.Cosigned[n-1].Size == head.Size {
-		head = head.Cosigned[n-1]
-	}
-	return head.Checkpoint, err
-}
-
-// Receipt implements httpapi.Service.
-func (d *Daemon) Receipt(_ context.Context, leaf int64) ([]byte, error) {
-	head, err := d.store.LogHead()
-	if err != nil {
-		return nil, err
-	}
-	if head.Size == 0 {
-		return nil, errNoReceipts
-	}
-	if leaf < 0 || leaf >= head.Size {
-		return nil, fmt.Errorf("receipt %d of %d: %w", leaf, head.Size, httpapi.ErrNoReceipt)
-	}
-	record, err := d.store.Receipt(leaf)
-	if err != nil {
-		return nil, err
-	}
-	signed, cosigned := witness.MostCosigned(head, leaf)
-	if key := d.receipts.key; key != nil && !cosigned {
-		return key.Prove(leaf, record, d.store)
-	}
-	return receipt.ProveIn(signed.Checkpoint, signed.Size, leaf, record, d.store)
-}
-
-// Tile implements httpapi.Service.
-func (d *Daemon) Tile(_ context.Context, path string) ([]byte, error) {
-	head, err := d.store.LogHead()
-	if err != nil {
-		return nil, err
-	}
-	tile, ok := receipt.ParseTile(path, head.Size)
-	if !ok {
-		return nil, fmt.Errorf("tile %.100q: %w", path, httpapi.ErrNoReceipt)
-	}
-	if tile.L >= 0 {
-		return tlog.ReadTileData(tile, d.store)
-	}
-	var bundle []byte
-	for i := range tile.W {
-		r, err := d.store.Receipt(tile.N*receipt.TileWidth + int64(i))
-		if err != nil {
-			return nil, err
-		}
-		bundle = append(binary.BigEndian.AppendUint16(bundle, uint16(len(r.Leaf))), r.Leaf...)
-	}
-	return bundle, nil
-}

@@ -11,7 +11,6 @@ import (
 
 	"streamd/cmd/streamd/daemon/history"
 	"streamd/cmd/streamd/httpapi"
-	"streamd/cmd/streamd/model"
 	"streamd/snapshot"
 )
 
@@ -99,14 +98,4 @@ func memoryInUse() int64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(samples)
 	return int64(samples[0].Value.Uint64() - samples[1].Value.Uint64())
-}
-
-// History implements httpapi.Service.
-func (d *Daemon) History(span model.Span) *model.History {
-	r := d.recorder
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	h := r.rings.History(span, time.Now())
-	h.MemoryLimit = r.limit
-	return h
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -298,44 +297,4 @@ func (s *saver) endCompaction(began, since time.Time, info snapshot.SaveInfo, er
 	}
 	s.info.Bytes = info.FileBytes
 	s.log.Info().Int64("bytes", info.FileBytes).Dur("took", time.Since(began)).Msg("snapshot compacted")
-}
-
-// Snapshot implements httpapi.Service.
-func (d *Daemon) Snapshot(ctx context.Context, compact bool) (httpapi.SnapshotInfo, error) {
-	s := d.saver
-	type compacted struct {
-		info snapshot.SaveInfo
-		err  error
-	}
-	done := make(chan compacted, 1)
-	saved, err := inLoop(ctx, d.jobs, func() (httpapi.SnapshotInfo, error) {
-		if d.failure != nil {
-			return httpapi.SnapshotInfo{}, errStopping
-		}
-		if !d.isFlushed() { // so that the snapshot has everything read so far
-			return httpapi.SnapshotInfo{}, errStopping
-		}
-		if s.save(); s.problem != nil {
-			return httpapi.SnapshotInfo{}, fmt.Errorf("the snapshot could not be saved (see the log): %w", httpapi.ErrUnavailable)
-		}
-		if compact {
-			s.beginCompaction(time.Now(), func(info snapshot.SaveInfo, err error) { done <- compacted{info, err} })
-		}
-		return s.info, nil
-	})
-	if err != nil || !compact {
-		return saved, err
-	}
-	select {
-	case c := <-done:
-		if c.err != nil {
-			return saved, fmt.Errorf("the snapshot was saved but could not be compacted (see the log): %w", httpapi.ErrUnavailable)
-		}
-		saved.Bytes, saved.Compacted = c.info.FileBytes, true
-		return saved, nil
-	case <-d.loopDone:
-		return saved, d.ended()
-	case <-ctx.Done(): // the compaction continues
-		return saved, context.Cause(ctx)
-	}
 }

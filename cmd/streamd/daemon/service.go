@@ -2,21 +2,26 @@ package daemon
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
-	"streamd/cmd/streamd/daemon/intake"
+	"golang.org/x/mod/sumdb/tlog"
+
 	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/problems"
+	"streamd/cmd/streamd/daemon/witness"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/kernels/reduce"
 	"streamd/retire"
+	"streamd/retire/receipt"
+	"streamd/snapshot"
 )
 
 // Served implements httpapi.Service.
@@ -337,92 +342,170 @@ func (d *Daemon) Epoch(ctx context.Context) (*httpapi.EpochAnswer, error) {
 	})
 }
 
-// conditions lists what the operator should know now, as far as the loop knows it.
-func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
-	add := func(p httpapi.Problem) { all = append(all, p) }
-	if d.failure != nil {
-		add(httpapi.Problem{Kind: httpapi.ProblemStopping, Text: d.failure.Error()})
+// Checkpoint implements httpapi.Service.
+func (d *Daemon) Checkpoint(context.Context) ([]byte, error) {
+	head, err := d.store.LogHead()
+	if err == nil && head.Size == 0 {
+		err = errNoReceipts
 	}
-	if err := d.saver.problem; err != nil {
-		add(httpapi.Problem{Kind: httpapi.ProblemSave, Text: "the snapshot cannot be saved, and is tried again: " + err.Error()})
+	if n := len(head.Cosigned); n > 0 && head.Cosigned[n-1].Size == head.Size {
+		head = head.Cosigned[n-1]
 	}
-	all = append(all, d.withdrawing.conditions()...)
-	all = append(all, d.watching.conditions()...)
-	served := d.publisher.published.Load().served
-	if newest, ok := d.live.Newest(); ok {
-		p := httpapi.Problem{
-			Kind:   httpapi.ProblemTime,
-			Detail: fmt.Sprintf("the newest live block, of %s, is %s", retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID),
+	return head.Checkpoint, err
+}
+
+// Receipt implements httpapi.Service.
+func (d *Daemon) Receipt(_ context.Context, leaf int64) ([]byte, error) {
+	head, err := d.store.LogHead()
+	if err != nil {
+		return nil, err
+	}
+	if head.Size == 0 {
+		return nil, errNoReceipts
+	}
+	if leaf < 0 || leaf >= head.Size {
+		return nil, fmt.Errorf("receipt %d of %d: %w", leaf, head.Size, httpapi.ErrNoReceipt)
+	}
+	record, err := d.store.Receipt(leaf)
+	if err != nil {
+		return nil, err
+	}
+	signed, cosigned := witness.MostCosigned(head, leaf)
+	if key := d.receipts.key; key != nil && !cosigned {
+		return key.Prove(leaf, record, d.store)
+	}
+	return receipt.ProveIn(signed.Checkpoint, signed.Size, leaf, record, d.store)
+}
+
+// Tile implements httpapi.Service.
+func (d *Daemon) Tile(_ context.Context, path string) ([]byte, error) {
+	head, err := d.store.LogHead()
+	if err != nil {
+		return nil, err
+	}
+	tile, ok := receipt.ParseTile(path, head.Size)
+	if !ok {
+		return nil, fmt.Errorf("tile %.100q: %w", path, httpapi.ErrNoReceipt)
+	}
+	if tile.L >= 0 {
+		return tlog.ReadTileData(tile, d.store)
+	}
+	var bundle []byte
+	for i := range tile.W {
+		r, err := d.store.Receipt(tile.N*receipt.TileWidth + int64(i))
+		if err != nil {
+			return nil, err
 		}
-		if in.TooOld >= manyTooOld {
-			p.Subject, p.Count = "retire.keep", int64(in.TooOld)
-			p.Text = fmt.Sprintf("the last %d blocks were retired as they came, since they are older than retire.keep lets in", in.TooOld)
-			add(p)
+		bundle = append(binary.BigEndian.AppendUint16(bundle, uint16(len(r.Leaf))), r.Leaf...)
+	}
+	return bundle, nil
+}
+
+// History implements httpapi.Service.
+func (d *Daemon) History(span model.Span) *model.History {
+	r := d.recorder
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.rings.History(span, time.Now())
+	h.MemoryLimit = r.limit
+	return h
+}
+
+// Snapshot implements httpapi.Service.
+func (d *Daemon) Snapshot(ctx context.Context, compact bool) (httpapi.SnapshotInfo, error) {
+	s := d.saver
+	type compacted struct {
+		info snapshot.SaveInfo
+		err  error
+	}
+	done := make(chan compacted, 1)
+	saved, err := inLoop(ctx, d.jobs, func() (httpapi.SnapshotInfo, error) {
+		if d.failure != nil {
+			return httpapi.SnapshotInfo{}, errStopping
 		}
-		if f := served.Forgetting; f != nil && f.Rows <= newest.Rows && served.Rows > f.Rows {
-			p.Subject, p.Count = "retire.half_life", 0
-			p.Text = fmt.Sprintf("by retire.half_life %d of the %d live rows of the model have a weight", f.Rows, served.Rows)
-			add(p)
+		if !d.isFlushed() { // so that the snapshot has everything read so far
+			return httpapi.SnapshotInfo{}, errStopping
 		}
-	}
-	if r := &in.Latest; r.Many(time.Now()) {
-		add(httpapi.Problem{
-			Kind: httpapi.ProblemRefused, Since: r.Since, Last: r.Last, Count: r.InARow, Text: r.String(), Detail: r.Reason,
-			Lasting: r.Meaning, Action: r.Action(d.cfg.DeadLetters),
-		})
-	} else if r.Good {
-		d.problems.Resolve(httpapi.ProblemRefused, "") // of before a restart
-	}
-	if err := d.saver.compactProblem; err != nil {
-		add(httpapi.Problem{Kind: httpapi.ProblemCompaction, Text: "the snapshot cannot be compacted, so retired blocks can still be read from the file: " + err.Error()})
-	}
-	if n := d.saver.missed; n > 0 {
-		add(httpapi.Problem{Kind: httpapi.ProblemRetired, Count: n, Text: missedRetirements})
-	}
-	if served.Model == nil && served.Rows > 0 && d.publisher.answered {
-		add(httpapi.Problem{Kind: httpapi.ProblemModel, Text: "there are rows, and no model", Detail: served.Problem})
-	} else {
-		if y := d.publisher.study; y != nil && y.Failed != nil {
-			add(httpapi.Problem{Kind: httpapi.ProblemRefinement, Text: "the planes are not refined: " + y.Failed.Error()})
+		if s.save(); s.problem != nil {
+			return httpapi.SnapshotInfo{}, fmt.Errorf("the snapshot could not be saved (see the log): %w", httpapi.ErrUnavailable)
 		}
-		if q := served.Quality; served.Model != nil && q != nil && len(q.Warnings) > 0 {
-			add(httpapi.Problem{
-				Kind: httpapi.ProblemQuality, Count: int64(len(q.Warned())), Detail: strings.Join(q.Warnings, "; "),
-				Text: "rows of some classes are never or seldom found, as held-out rows show (GET /v1/quality)",
-			})
+		if compact {
+			s.beginCompaction(time.Now(), func(info snapshot.SaveInfo, err error) { done <- compacted{info, err} })
 		}
-		if b := served.Better; served.Model != nil && b != nil {
-			add(httpapi.Problem{Kind: httpapi.ProblemSettings, Text: b.String()})
+		return s.info, nil
+	})
+	if err != nil || !compact {
+		return saved, err
+	}
+	select {
+	case c := <-done:
+		if c.err != nil {
+			return saved, fmt.Errorf("the snapshot was saved but could not be compacted (see the log): %w", httpapi.ErrUnavailable)
 		}
+		saved.Bytes, saved.Compacted = c.info.FileBytes, true
+		return saved, nil
+	case <-d.loopDone:
+		return saved, d.ended()
+	case <-ctx.Done(): // the compaction continues
+		return saved, context.Cause(ctx)
 	}
-	if r := d.rebuilding; r.problem != "" && r.reducing == nil && d.live.Next() == nil {
-		add(httpapi.Problem{Kind: httpapi.ProblemBasis, Subject: "reduction", Text: "no basis could be chosen: " + r.problem})
+}
+
+// Refine implements httpapi.Service. A study under way has older rows, so the requested one
+// begins after it.
+func (d *Daemon) Refine(ctx context.Context) (*model.Refinement, error) {
+	if !d.learner.Refines() {
+		return nil, fmt.Errorf("model.refine is none: %w", httpapi.ErrOff)
 	}
-	if n := len(d.filling.unread); n > 0 && d.rebuilding.mustGo() && d.rebuilding.reducing == nil && d.live.Next() == nil && d.filling.reading == nil {
-		add(httpapi.Problem{
-			Kind: httpapi.ProblemBasis, Subject: "sample", Count: int64(n),
-			Text:   fmt.Sprintf("the basis in use was chosen from blocks that have been retired since, and no other can be chosen: the row sample lacks rows of %d blocks that the log does not return unchanged", n),
-			Action: "retire the blocks that the log no longer has, or produce them again",
-		})
+	answer := make(chan refineAnswer, 1)
+	// The request stands even if the caller stops waiting.
+	err := d.call(context.WithoutCancel(ctx), func() error {
+		y := d.studying
+		switch {
+		case d.failure != nil:
+			return errStopping
+		case y.asked != nil || y.now != nil && y.now.answer != nil:
+			return fmt.Errorf("refine: %w", httpapi.ErrBusy)
+		}
+		y.want()
+		y.asked = answer
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	if p := d.filling.condition(); p != nil {
-		add(*p)
+	select {
+	case a := <-answer:
+		if a.err != nil {
+			return nil, fmt.Errorf("%w: %w", a.err, httpapi.ErrUnavailable)
+		}
+		return a.report, nil
+	case <-d.loopDone:
+		return nil, d.ended()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
-	if r := served.Refinement; r != nil && r.Source == string(config.RowsLog) && !r.Complete {
-		add(httpapi.Problem{
-			Kind: httpapi.ProblemSample, Subject: "refinement",
-			Text: "the planes are refined without rows of live blocks that the log does not return unchanged, so a daemon that never saw the retired blocks may serve others",
-		})
+}
+
+// Prequential implements httpapi.Service.
+func (d *Daemon) Prequential() *model.Prequential {
+	p := d.intake.Prequential()
+	if d.cfg.Drift.Detect {
+		p.Drift = d.watching.says()
 	}
-	if e := d.live.Next(); e != nil && e.Waits() {
-		add(httpapi.Problem{
-			Kind: httpapi.ProblemBasis, Subject: "rebuild", Count: int64(e.Missing()),
-			Text:   fmt.Sprintf("the new basis waits for blocks that the log does not return unchanged, %d of them (see /v1/epoch)", e.Missing()),
-			Action: "retire them, or set kernel.unread: skip",
-		})
-	}
-	if r := d.refeaturing; r != nil {
-		add(r.condition())
-	}
-	return all
+	return &p
+}
+
+// Seen implements httpapi.Service.
+func (d *Daemon) Seen(ctx context.Context, until time.Time) error {
+	return d.call(ctx, func() error {
+		d.problems.Seen(until)
+		d.watching.risen = true // the next save has it
+		return nil
+	})
+}
+
+// Events implements httpapi.Service.
+func (d *Daemon) Events(after string) ([]httpapi.Event, int64, <-chan struct{}) {
+	return d.watching.events.After(after)
 }

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
-	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -330,40 +328,4 @@ func (s *studyJob) retry() bool {
 	var stall *newton.StallError
 	var condition *incremental.ConditionError
 	return s.log != nil && s.Failed != nil && !errors.As(s.Failed, &limit) && !errors.As(s.Failed, &stall) && !errors.As(s.Failed, &condition)
-}
-
-// Refine implements httpapi.Service. A study under way has older rows, so the requested one
-// begins after it.
-func (d *Daemon) Refine(ctx context.Context) (*model.Refinement, error) {
-	if !d.learner.Refines() {
-		return nil, fmt.Errorf("model.refine is none: %w", httpapi.ErrOff)
-	}
-	answer := make(chan refineAnswer, 1)
-	// The request stands even if the caller stops waiting.
-	err := d.call(context.WithoutCancel(ctx), func() error {
-		y := d.studying
-		switch {
-		case d.failure != nil:
-			return errStopping
-		case y.asked != nil || y.now != nil && y.now.answer != nil:
-			return fmt.Errorf("refine: %w", httpapi.ErrBusy)
-		}
-		y.want()
-		y.asked = answer
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case a := <-answer:
-		if a.err != nil {
-			return nil, fmt.Errorf("%w: %w", a.err, httpapi.ErrUnavailable)
-		}
-		return a.report, nil
-	case <-d.loopDone:
-		return nil, d.ended()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }

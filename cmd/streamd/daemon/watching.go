@@ -380,15 +380,6 @@ func (w *watching) raise(a model.Alarm) {
 	w.report.Alarms = w.report.Alarms[:min(len(w.report.Alarms), keptAlarms)]
 }
 
-// Prequential implements httpapi.Service.
-func (d *Daemon) Prequential() *model.Prequential {
-	p := d.intake.Prequential()
-	if d.cfg.Drift.Detect {
-		p.Drift = d.watching.says()
-	}
-	return &p
-}
-
 // says is the report of the detectors.
 func (w *watching) says() *model.Drift {
 	w.mu.Lock()
@@ -403,18 +394,4 @@ func (w *watching) says() *model.Drift {
 		r.Error.Rows, r.Error.Share = rows, &share
 	}
 	return &r
-}
-
-// Seen implements httpapi.Service.
-func (d *Daemon) Seen(ctx context.Context, until time.Time) error {
-	return d.call(ctx, func() error {
-		d.problems.Seen(until)
-		d.watching.risen = true // the next save has it
-		return nil
-	})
-}
-
-// Events implements httpapi.Service.
-func (d *Daemon) Events(after string) ([]httpapi.Event, int64, <-chan struct{}) {
-	return d.watching.events.After(after)
 }

@@ -65,7 +65,7 @@ type Config struct {
 type Kafka struct {
 	Brokers         []string `key:"brokers" default:"127.0.0.1:9092" help:"Addresses host:port of the cluster. One that answers is enough."`
 	Topic           string   `key:"topic" help:"Topic to learn from."`
-	Group           string   `key:"group" help:"Consumer group that shares the partitions among instances. Empty: streamd.<kafka.topic>.<model.name>."`
+	Group           string   `key:"group" help:"Name under which offsets are committed, for lag monitors. Empty: streamd.<kafka.topic>.<model.name>.<kafka.client_id>."`
 	ClientID        string   `key:"client_id" help:"Name of this instance in the brokers' logs and quotas. Empty: streamd-<host name>."`
 	Start           Start    `key:"start" default:"earliest" choices:"earliest|latest" help:"Where to begin in a partition without a saved offset."`
 	OnGap           OnGap    `key:"on_gap" default:"stop" choices:"stop|earliest|latest" help:"Action when the saved offset is outside the log, or the topic was created again: stop and explain, or continue there."`

@@ -109,14 +109,14 @@ func (l *loader) flags(given map[string]string) {
 // derive fills in the values that depend on others or on the machine.
 func (l *loader) derive() {
 	c := l.config
-	if c.Kafka.Group == "" {
-		c.Kafka.Group = "streamd." + c.Kafka.Topic + "." + c.Model.Name
-	}
 	if c.Kafka.ClientID == "" {
 		c.Kafka.ClientID = "streamd"
 		if host, err := os.Hostname(); err == nil && host != "" {
 			c.Kafka.ClientID += "-" + host
 		}
+	}
+	if c.Kafka.Group == "" {
+		c.Kafka.Group = "streamd." + c.Kafka.Topic + "." + c.Model.Name + "." + c.Kafka.ClientID
 	}
 	if c.DeadLetters.Topic == "" && c.Kafka.Topic != "" {
 		c.DeadLetters.Topic = c.Kafka.Topic + ".dlq"

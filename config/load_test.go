@@ -65,7 +65,7 @@ func equal(c, d *Config) bool {
 
 func TestDefaults(t *testing.T) {
 	c := load(t, Sources{Flags: map[string]string{"kafka.topic": "orders"}})
-	if got := c.Kafka.Group; got != "streamd.orders.default" {
+	if got := c.Kafka.Group; got != "streamd.orders.default."+c.Kafka.ClientID {
 		t.Errorf("kafka.group is %q", got)
 	}
 	if got := c.DeadLetters.Topic; got != "orders.dlq" {
@@ -491,7 +491,7 @@ func TestWriteYAMLNamesOrigins(t *testing.T) {
 		"  topic: orders  # " + file + ":2:10\n",
 		"  nu: 2  # STREAMD_MODEL_NU\n",
 		"workers: 3  # --workers\n",
-		"  group: streamd.orders.default  # default\n",
+		"  group: streamd.orders.default." + c.Kafka.ClientID + "  # default\n",
 	} {
 		if !strings.Contains(out.String(), "\n"+line) {
 			t.Errorf("no line %q in\n%s", line, &out)

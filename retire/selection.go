@@ -16,7 +16,7 @@ import (
 )
 
 // Range is a range of offsets of a partition, both ends included. Its text is
-// TOPIC/PARTITION/FIRST-LAST.
+// TOPIC/PARTITION/FIRST-LAST, or that of one offset TOPIC/PARTITION/OFFSET.
 type Range struct {
 	Topic       string
 	Partition   int
@@ -30,16 +30,19 @@ func (r Range) String() string {
 // MarshalText writes the text of the range.
 func (r Range) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads the text of a range.
+// UnmarshalText reads the text of a range. One offset is a range, too.
 func (r *Range) UnmarshalText(text []byte) error {
 	topic, rest, _ := strings.Cut(string(text), "/")
 	number, offsets, _ := strings.Cut(rest, "/")
-	from, to, _ := strings.Cut(offsets, "-")
+	from, to, several := strings.Cut(offsets, "-")
+	if !several {
+		to = from
+	}
 	partition, err1 := strconv.ParseUint(number, 10, 31)
 	first, err2 := strconv.ParseUint(from, 10, 63)
 	last, err3 := strconv.ParseUint(to, 10, 63)
 	if topic == "" || err1 != nil || err2 != nil || err3 != nil {
-		return fmt.Errorf("%.100q: want TOPIC/PARTITION/FIRST-LAST, such as orders/3/100-199", text)
+		return fmt.Errorf("%.100q: want TOPIC/PARTITION/FIRST-LAST, such as orders/3/100-199, or one offset", text)
 	}
 	if first > last {
 		return fmt.Errorf("%.100q: the first offset is above the last one", text)

@@ -129,8 +129,12 @@ func TestRangeOfText(t *testing.T) {
 			t.Errorf("%s: %s, %v", text, again, err)
 		}
 	}
+	var one Range
+	if err := one.UnmarshalText([]byte("orders/3/100")); err != nil || one != (Range{"orders", 3, 100, 100}) {
+		t.Errorf("one offset: %v, %v", one, err)
+	}
 	for text, want := range map[string]string{
-		"": "want TOPIC", "orders": "want TOPIC", "orders/3": "want TOPIC", "orders/3/100": "want TOPIC", "/3/1-2": "want TOPIC", "orders/3/1-": "want TOPIC",
+		"": "want TOPIC", "orders": "want TOPIC", "orders/3": "want TOPIC", "orders/3/": "want TOPIC", "/3/1-2": "want TOPIC", "orders/3/1-": "want TOPIC",
 		"orders/-1/1-2": "want TOPIC", "orders/3/1-2-3": "want TOPIC", "orders/3/-1-2": "want TOPIC", "orders/3/1-9223372036854775808": "want TOPIC",
 		"orders/3/2-1": "above the last", "orders/2147483648/1-2": "want TOPIC", "orders/3/+1-2": "want TOPIC",
 	} {

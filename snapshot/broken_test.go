@@ -60,7 +60,7 @@ func TestDamageWhileTheFileIsOpen(t *testing.T) {
 				if _, err := s.Save(w.change()); errors.As(err, new(*BrokenError)) != (s.Broken() != nil) {
 					t.Errorf("seed %d: %v, broken: %v", seed, err, s.Broken())
 				}
-				s.SaveMember(Member{"g", "m"})
+				s.SaveHistory([]byte("h"))
 				s.Part("any")
 				s.Compact(t.Context())
 			}

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -84,6 +86,47 @@ func (s *Store) Adopt(ctx context.Context, other *Store) error {
 	return nil
 }
 
+// Copying is the name of the file that a copy of a snapshot should have while it is written. What
+// is left there after a crash goes with the next start.
+func Copying(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".copy")
+}
+
+// Copy writes the last saved state to a new file, which has only the live values, and returns when
+// it is on the disk. With receipts false the copy has no log of receipts: one key signs one log, so
+// another daemon begins its own. Saves go on meanwhile. Copy needs what Compact needs, beside the
+// memory of a read transaction: pages that saves free meanwhile are used again after it.
+func (s *Store) Copy(ctx context.Context, path string, receipts bool) error {
+	next, err := s.copyTo(ctx, path, func(from *bbolt.Tx, to *copier) (head, error) {
+		if s.key != nil {
+			to.summer = newSummer(s.key, valueSum{}) // the sum of the file may be of a later save
+		}
+		err := from.ForEach(func(name []byte, _ *bbolt.Bucket) error {
+			if !receipts && slices.ContainsFunc(logBuckets, func(of []byte) bool { return bytes.Equal(of, name) }) {
+				return nil
+			}
+			return to.copyBucket(from, name)
+		})
+		if err != nil {
+			return head{}, err
+		}
+		h, err := readHead(from)
+		h.uncompacted = time.Time{}
+		return h, err
+	})
+	if err == nil {
+		err = next.db.Close()
+	}
+	if err != nil {
+		os.Remove(path)
+		return fmt.Errorf("copy snapshot %s to %s: %w", s.path, path, err)
+	}
+	return nil
+}
+
+// logBuckets have the log of receipts.
+var logBuckets = [][]byte{bucketReceipts, bucketLogHashes, bucketLog}
+
 // copyAdopted copies the blocks of one file and the rest of another.
 func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
 	if s.key != nil {
@@ -92,12 +135,12 @@ func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
 	if err := createBuckets(to.tx); err != nil {
 		return head{}, err
 	}
-	for _, name := range [][]byte{bucketWithdrawn, bucketHistory, bucketReceipts, bucketLogHashes, bucketLog} {
+	for _, name := range append([][]byte{bucketWithdrawn, bucketHistory}, logBuckets...) {
 		if err := to.copyBucket(from, name); err != nil {
 			return head{}, err
 		}
 	}
-	for _, p := range []place{{bucketMeta, keySettings}, {bucketMeta, keyMember}, {bucketOffsets, nil}} {
+	for _, p := range []place{{bucketMeta, keySettings}, {bucketOffsets, nil}} {
 		if err := p.each(from, func(key, value []byte) error { return to.put(p.bucket, key, value) }); err != nil {
 			return head{}, err
 		}
@@ -139,7 +182,13 @@ type filler func(from *bbolt.Tx, to *copier) (head, error)
 // replace replaces the open file by a new one.
 func (s *Store) replace(ctx context.Context, f filler) error {
 	temporary := compacting(s.target)
-	next, err := s.copyTo(ctx, temporary, f)
+	next, err := s.copyTo(ctx, temporary, func(from *bbolt.Tx, to *copier) (head, error) {
+		if err := s.findSum(from); err != nil {
+			return head{}, err
+		}
+		to.sum = s.sum
+		return f(from, to)
+	})
 	if err == nil {
 		if err = os.Rename(temporary, s.target); err != nil {
 			next.Close()
@@ -153,7 +202,7 @@ func (s *Store) replace(ctx context.Context, f filler) error {
 	// had the name.
 	s.swap.Lock()
 	old, reading := s.db, s.readers
-	s.db, s.readers, s.data, s.file, s.sum = next.db, next.readers, next.data, next.file, next.sum
+	s.db, s.readers, s.data, s.sum = next.db, next.readers, next.data, next.sum
 	s.swap.Unlock()
 	s.failed, s.unsynced = false, false
 	// While bbolt waits for one reader to end, no other one can: one within another, or one that
@@ -176,7 +225,7 @@ func (s *Store) copyTo(ctx context.Context, temporary string, f filler) (next *S
 	if err != nil {
 		return nil, err
 	}
-	info, err := s.data.Stat()
+	info, err := os.Stat(s.target)
 	if err == nil {
 		err = keepOwner(made, info)
 	}
@@ -197,7 +246,7 @@ func (s *Store) copyTo(ctx context.Context, temporary string, f filler) (next *S
 	var h head
 	err = s.view(func(from *bbolt.Tx) error {
 		defer to.rollback()
-		if err := cmp.Or(s.findSum(from), to.begin()); err != nil {
+		if err := to.begin(); err != nil {
 			return err
 		}
 		if h, err = f(from, to); err != nil {
@@ -208,20 +257,13 @@ func (s *Store) copyTo(ctx context.Context, temporary string, f filler) (next *S
 	if err != nil {
 		return nil, err
 	}
-	if info, err = file.Stat(); err != nil {
-		return nil, err
-	}
-	next = &Store{db: db, readers: new(sync.WaitGroup), data: file, path: temporary, key: s.key, sum: s.sum, file: idOf(info)}
+	next = &Store{db: db, readers: new(sync.WaitGroup), data: file, path: temporary, key: s.key, sum: to.sum}
 	if to.summer != nil {
 		next.sum = to.summer.sum
 	}
 	if err := next.update(func(w *writer) error {
 		w.head = &h
-		m, err := readMember(w.tx, s.file)
-		if err == nil && m != (Member{}) {
-			err = w.putValue(bucketMeta, keyMember, appendMember(frame(), m, next.file))
-		}
-		return errors.Join(err, w.putFormat(), w.putHead())
+		return errors.Join(w.putFormat(), w.putHead())
 	}); err != nil {
 		return nil, err
 	}
@@ -241,8 +283,9 @@ type copier struct {
 	ctx    context.Context
 	db     *bbolt.DB
 	tx     *bbolt.Tx
-	room   int     // left in the transaction, in bytes
-	summer *summer // nil: the new file has the sum of the old one
+	room   int      // left in the transaction, in bytes
+	sum    valueSum // of the values of the old file
+	summer *summer  // nil: the new file has the sum of the old one
 }
 
 func (c *copier) begin() (err error) {
@@ -271,7 +314,7 @@ func (c *copier) put(bucket, key, value []byte) error {
 			return err
 		}
 	}
-	if c.summer != nil {
+	if c.summer != nil && !isMAC(bucket, key) {
 		c.summer.sum.add(c.summer.mac(bucket, key, value))
 	}
 	b := c.tx.Bucket(bucket)

@@ -302,7 +302,7 @@ func TestCompactAfterCrash(t *testing.T) {
 	}
 }
 
-// A link stays a link, to the new file, and the group's member stays known.
+// A link stays a link, to the new file.
 func TestCompactBehindALink(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "streamd.db"), filepath.Join(dir, "link.db")
@@ -312,8 +312,7 @@ func TestCompactBehindALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _ = mustOpen(t, link)
-	want := Member{"group", "streamd-1"}
-	if err := s.SaveMember(want); err != nil {
+	if err := s.SaveHistory([]byte("history")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Compact(t.Context()); err != nil {
@@ -323,8 +322,8 @@ func TestCompactBehindALink(t *testing.T) {
 	if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
 		t.Errorf("the link is gone: %v, %v", info, err)
 	}
-	if _, c := mustOpen(t, link); c.Member != want {
-		t.Errorf("the member is %+v", c.Member)
+	if _, c := mustOpen(t, link); string(c.History) != "history" {
+		t.Errorf("the history is %q", c.History)
 	}
 }
 
@@ -354,8 +353,8 @@ func TestFileGoes(t *testing.T) {
 			if _, err := s.Save(w.change()); !errors.Is(err, ErrReplaced) {
 				t.Errorf("saved: %v", err)
 			}
-			if err := s.SaveMember(Member{"group", "x"}); !errors.Is(err, ErrReplaced) {
-				t.Errorf("member saved: %v", err)
+			if err := s.SaveHistory([]byte("x")); !errors.Is(err, ErrReplaced) {
+				t.Errorf("history saved: %v", err)
 			}
 			if _, err := s.Compact(t.Context()); !errors.Is(err, ErrReplaced) {
 				t.Errorf("compacted: %v", err)
@@ -366,7 +365,7 @@ func TestFileGoes(t *testing.T) {
 			w.save(t, s)
 			s.Close()
 			s, got := mustOpen(t, path)
-			got.Member = Member{}
+			got.History = nil
 			w.compare(t, s, got)
 		})
 	}
@@ -421,9 +420,6 @@ func TestAdopt(t *testing.T) {
 		if w.save(t, s); len(w.archived) == 0 {
 			t.Error("no block is archived")
 		}
-		if err := s.SaveMember(Member{"group", "member"}); err != nil {
-			t.Fatal(err)
-		}
 		if err := s.SaveHistory([]byte("history")); err != nil {
 			t.Fatal(err)
 		}
@@ -449,13 +445,13 @@ func TestAdopt(t *testing.T) {
 			t.Helper()
 			s.Close()
 			reopened, c := open("streamd.db")
-			if s = reopened; c.Member != (Member{"group", "member"}) || c.Keyed != (key != nil) {
-				t.Errorf("the group's member is %+v, keyed: %t", c.Member, c.Keyed)
+			if s = reopened; c.Keyed != (key != nil) {
+				t.Errorf("keyed: %t", c.Keyed)
 			}
 			if string(c.History) != "history" {
 				t.Errorf("the history is %q", c.History)
 			}
-			c.Member, c.Keyed, c.History = Member{}, false, nil
+			c.Keyed, c.History = false, nil
 			others.compare(t, s, c)
 		}
 		check()

@@ -7,6 +7,4 @@ import (
 	"os"
 )
 
-func idOf(fs.FileInfo) fileID { return fileID{} }
-
 func keepOwner(f *os.File, of fs.FileInfo) error { return f.Chmod(of.Mode().Perm()) }

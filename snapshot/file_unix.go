@@ -8,14 +8,6 @@ import (
 	"syscall"
 )
 
-func idOf(info fs.FileInfo) (id fileID) {
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		order.PutUint64(id[:8], uint64(stat.Dev))
-		order.PutUint64(id[8:], stat.Ino)
-	}
-	return id
-}
-
 // keepOwner gives a file the owner and the mode of another, so that the same users can
 // open it.
 func keepOwner(f *os.File, of fs.FileInfo) error {

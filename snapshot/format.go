@@ -25,7 +25,6 @@ import (
 //	            head                         the record of the last save
 //	            withdrawn                    tally of the withdrawn blocks; absent without any
 //	            archive                      tallies of the archived blocks; absent without any
-//	            member                       the last process's place in the group
 //	            mac                          HMAC-SHA256 of the file, see Key
 //	blocks      block id                     ledger entry
 //	parts       block id                     sample.Part, as AppendBinary writes it
@@ -76,7 +75,6 @@ var (
 
 	keyFormat    = []byte("format")
 	keySettings  = []byte("settings")
-	keyMember    = []byte("member")
 	keyHead      = []byte("head")
 	keyWithdrawn = []byte("withdrawn")
 	keyArchive   = []byte("archive")
@@ -337,62 +335,27 @@ func checkVersion(tx *bbolt.Tx) error {
 	return nil
 }
 
-// Settings (topic and unit) and the member (group, and id behind that of the file):
+// Settings:
 //
 //	offset size
-//	     0    4  length t of the first text
-//	     4    t  first text
-//	   4+t       second text
-func appendTexts(b []byte, first, second string) []byte {
-	return append(appendPrefixed(b, first), second...)
+//	     0    4  length t of the topic
+//	     4    t  topic
+//	   4+t       rule that makes blocks
+func appendSettings(b []byte, s Settings) []byte {
+	return append(appendPrefixed(b, s.Topic), s.Unit...)
 }
 
-func decodeTexts(key, value []byte) (first, second string, err error) {
-	p, err := open(bucketMeta, key, value)
+func decodeSettings(value []byte) (s Settings, err error) {
+	p, err := open(bucketMeta, keySettings, value)
 	if err != nil {
-		return "", "", err
+		return s, err
 	}
-	first, second = string(p.prefixed()), p.remainder()
-	return first, second, p.done(bucketMeta, key)
+	s.Topic, s.Unit = string(p.prefixed()), p.remainder()
+	return s, p.done(bucketMeta, keySettings)
 }
 
-func readSettings(tx *bbolt.Tx) (s Settings, err error) {
-	s.Topic, s.Unit, err = decodeTexts(keySettings, tx.Bucket(bucketMeta).Get(keySettings))
-	return s, err
-}
-
-// A fileID is the device and the inode of a file, which identify it in the system. Zero if
-// unknown.
-type fileID [16]byte
-
-func appendMember(b []byte, m Member, file fileID) []byte {
-	return appendTexts(b, m.Group, string(file[:])+m.ID)
-}
-
-func decodeMember(value []byte) (m Member, file fileID, err error) {
-	group, rest, err := decodeTexts(keyMember, value)
-	if err == nil && len(rest) < len(file) {
-		err = &ChecksumError{string(bucketMeta), string(keyMember), "not a valid encoding"}
-	}
-	if err != nil {
-		return m, file, err
-	}
-	copy(file[:], rest)
-	return Member{Group: group, ID: rest[len(file):]}, file, nil
-}
-
-// readMember returns a zero Member if there is none. It also does so in a copy of the
-// file that the process had open, because that process may still run.
-func readMember(tx *bbolt.Tx, here fileID) (Member, error) {
-	value := tx.Bucket(bucketMeta).Get(keyMember)
-	if value == nil {
-		return Member{}, nil
-	}
-	m, file, err := decodeMember(value)
-	if file != here || here == (fileID{}) {
-		return Member{}, err
-	}
-	return m, err
+func readSettings(tx *bbolt.Tx) (Settings, error) {
+	return decodeSettings(tx.Bucket(bucketMeta).Get(keySettings))
 }
 
 // head is the record of a save. It binds the rest of the file: a ledger, spaces or

@@ -21,7 +21,7 @@ func FuzzDecodeValues(f *testing.F) {
 	last := Fingerprint{Offset: 9, Checksum: 7, Time: at}
 	offset := Offset{Topic: "orders", Partition: 3, Next: 10, Last: last, HasLast: true}
 	f.Add(0, []byte("format"), appendFormat(nil, version, program))
-	f.Add(1, []byte("settings"), appendTexts(nil, settings.Topic, settings.Unit))
+	f.Add(1, []byte("settings"), appendSettings(nil, settings))
 	f.Add(2, []byte("head"), appendHead(nil, &head{
 		savedAt: at, horizon: retire.Rank{Milliseconds: 5, Position: position},
 		rows: 8, blocks: tally{2, 1 << 60}, offsets: tally{1, 5}, counts: Counts{AppliedRecords: 7, BlocksReplaced: 2},
@@ -37,18 +37,14 @@ func FuzzDecodeValues(f *testing.F) {
 		number: 7, basisChecksum: 5, summaries: tally{3, 1 << 50}, states: tally{6, 9}, rows: 8, sources: tally{2, 1 << 33}, stale: 2,
 	}))
 	f.Add(6, spaceKey(7), appendBasis(nil, &Space{Number: 7, Basis: []byte("basis"), Report: []byte("report")}))
-	f.Add(7, []byte("member"), appendMember(nil, Member{"group", "streamd-1"}, fileID{1, 15: 2}))
-	f.Add(8, []byte("orders/3/1841"), appendBlock(nil, &retire.Entry{Position: position, Time: at, Rows: 50, Withdrawn: true}, nil))
+	f.Add(7, []byte("orders/3/1841"), appendBlock(nil, &retire.Entry{Position: position, Time: at, Rows: 50, Withdrawn: true}, nil))
 	f.Fuzz(func(t *testing.T, kind int, key, payload []byte) {
-		bucket := [][]byte{bucketMeta, bucketMeta, bucketMeta, bucketBlocks, bucketOffsets, bucketSpaces, bucketBases, bucketMeta, bucketWithdrawn}
+		bucket := [][]byte{bucketMeta, bucketMeta, bucketMeta, bucketBlocks, bucketOffsets, bucketSpaces, bucketBases, bucketWithdrawn}
 		if kind < 0 || kind >= len(bucket) {
 			return
 		}
 		if kind < 3 {
 			key = [][]byte{keyFormat, keySettings, keyHead}[kind]
-		}
-		if kind == 7 {
-			key = keyMember
 		}
 		value := append(frame(), payload...)
 		if err := seal(bucket[kind], key, value); err != nil {
@@ -63,9 +59,9 @@ func FuzzDecodeValues(f *testing.F) {
 			v, p, err = decodeFormat(value)
 			again = appendFormat(nil, v, p)
 		case 1:
-			var first, second string
-			first, second, err = decodeTexts(key, value)
-			again = appendTexts(nil, first, second)
+			var s Settings
+			s, err = decodeSettings(value)
+			again = appendSettings(nil, s)
 		case 2:
 			var h head
 			h, err = decodeHead(value)
@@ -96,12 +92,6 @@ func FuzzDecodeValues(f *testing.F) {
 			again = appendBasis(nil, &s)
 		}
 		if kind == 7 {
-			var m Member
-			var file fileID
-			m, file, err = decodeMember(value)
-			again = appendMember(nil, m, file)
-		}
-		if kind == 8 {
 			var e retire.Entry
 			e, err = decodeWithdrawn(string(key), value)
 			again = appendBlock(nil, &e, nil)

@@ -172,12 +172,17 @@ func (k *Key) authenticate(tx *bbolt.Tx) (sum valueSum, err error) {
 	return sum, err
 }
 
+// isMAC reports whether the MAC of a file is there.
+func isMAC(bucket, key []byte) bool {
+	return string(bucket) == string(bucketMeta) && string(key) == string(keyMAC)
+}
+
 // sumValues returns the sum of all values of a file except its MAC.
 func (k *Key) sumValues(tx *bbolt.Tx) (valueSum, error) {
 	s := newSummer(k, valueSum{})
 	err := tx.ForEach(func(bucket []byte, b *bbolt.Bucket) error {
 		return b.ForEach(func(key, value []byte) error {
-			if string(bucket) != string(bucketMeta) || string(key) != string(keyMAC) {
+			if !isMAC(bucket, key) {
 				s.sum.add(s.mac(bucket, key, value))
 			}
 			return nil

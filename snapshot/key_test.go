@@ -89,7 +89,7 @@ func TestKeyedFileEqualsMemory(t *testing.T) {
 				}
 				w.saved()
 				if r.IntN(4) == 0 {
-					if err := s.SaveMember(Member{"group", "streamd-1"}); err != nil && !errors.Is(err, syscall.EIO) {
+					if err := s.SaveHistory([]byte("history")); err != nil && !errors.Is(err, syscall.EIO) {
 						t.Fatal(err)
 					}
 				}
@@ -104,7 +104,7 @@ func TestKeyedFileEqualsMemory(t *testing.T) {
 						t.Fatal(err)
 					}
 					failing = false
-					c.Member, c.Keyed = Member{}, false
+					c.History, c.Keyed = nil, false
 					w.compare(t, s, c)
 				}
 			}
@@ -170,7 +170,7 @@ func TestForgedFile(t *testing.T) {
 		w.step()
 	}
 	w.withdraw(slices.Sorted(maps.Keys(w.live))[0])
-	if err := s.SaveMember(Member{"group", "streamd-1"}); err != nil {
+	if err := s.SaveHistory([]byte("history")); err != nil {
 		t.Fatal(err)
 	}
 	w.save(t, s)
@@ -243,12 +243,10 @@ func TestForgedFile(t *testing.T) {
 		})
 	})
 	db.Close()
-	if err != nil || len(places) != 10 {
+	if err != nil || len(places) != 11 {
 		t.Fatalf("%d buckets: %v", len(places), err)
 	}
-	for _, key := range [][]byte{keySettings, keyMember} {
-		places = append(places, place{bucketMeta, key})
-	}
+	places = append(places, place{bucketMeta, keySettings})
 	for _, p := range places {
 		if string(p.key) == string(keyFormat) {
 			continue // without it the file is not a snapshot

@@ -19,7 +19,6 @@ import (
 // Contents is everything in a file except the summaries and the parts.
 type Contents struct {
 	Settings
-	Member  Member          // of the process that had this file open last, if known; a copy has none
 	Version int             // of the format
 	Spaces  []SpaceContents // by number; without the first, Features, the features are not fixed
 	InUse   uint32          // the space that planes are solved from
@@ -311,17 +310,13 @@ type note func(error) error
 func strict(err error) error { return err }
 
 // readContents reads everything except the summaries and the parts.
-func readContents(tx *bbolt.Tx, file fileID, note note) (*Contents, error) {
+func readContents(tx *bbolt.Tx, note note) (*Contents, error) {
 	f, _, err := readFormat(tx)
 	if err != nil {
 		return nil, err
 	}
 	c := &Contents{Version: int(f)}
 	c.Settings, err = readSettings(tx)
-	if err := note(err); err != nil {
-		return nil, err
-	}
-	c.Member, err = readMember(tx, file)
 	if err := note(err); err != nil {
 		return nil, err
 	}

@@ -531,18 +531,6 @@ func (s *SpaceChange) check() error {
 	return nil
 }
 
-// SaveMember writes the process's place in its consumer group, independently of Save. It
-// returns when it is on the disk.
-func (s *Store) SaveMember(m Member) error {
-	err := s.update(func(w *writer) error {
-		return w.putValue(bucketMeta, keyMember, appendMember(frame(), m, s.file))
-	})
-	if err != nil {
-		return fmt.Errorf("save the group's member in snapshot %s: %w", s.path, err)
-	}
-	return nil
-}
-
 // SaveHistory replaces the saved history of the daemon's figures, which this package does
 // not read. It works independently of Save, and returns when the history is on the disk.
 // The record has its own bucket, because in the bucket of the head every save would write
@@ -667,7 +655,7 @@ func (w *writer) putFormat() error {
 }
 
 func (w *writer) putSettings(s Settings) error {
-	return w.putValue(bucketMeta, keySettings, appendTexts(frame(), s.Topic, s.Unit))
+	return w.putValue(bucketMeta, keySettings, appendSettings(frame(), s))
 }
 
 func (w *writer) putHead() error {
@@ -782,7 +770,7 @@ func (w *writer) rekey(k *Rekeyed) error {
 		if err != nil {
 			return err
 		}
-		if e.ItemKey != ([sha256.Size]byte{}) {
+		if e.ItemKey == k.ItemKey {
 			continue
 		}
 		e.ItemKey = k.ItemKey

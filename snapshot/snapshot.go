@@ -56,7 +56,7 @@
 //
 // # Concurrency
 //
-// Save belongs to one goroutine at a time. Methods that read, SaveMember, SaveHistory and
+// Save belongs to one goroutine at a time. Methods that read, SaveHistory and
 // SaveCosigned may be called meanwhile from others. Prepare and Prepared.Save are Save in two
 // parts, for a caller that changes the sums while the second part writes. Compact may be called
 // beside all of them, and writers wait for it. One process at a time has a file open for
@@ -86,9 +86,6 @@ type Settings struct {
 	Topic string
 	Unit  string // the rule that makes blocks, as "message", "offsets 1000", "time 1m0s" or "key"
 }
-
-// Member is the place in a consumer group of the process that has the file open.
-type Member struct{ Group, ID string }
 
 // Fingerprint identifies a record of the log.
 type Fingerprint struct {
@@ -270,7 +267,6 @@ type Store struct {
 	db      *bbolt.DB
 	readers *sync.WaitGroup // transactions that read db
 	data    *os.File        // bbolt's
-	file    fileID
 }
 
 // Open opens a file for writing and reads its contents. If there is no file, it makes an
@@ -303,16 +299,35 @@ func (k *Key) Open(path string, s Settings) (*Store, *Contents, error) {
 			return nil, nil, openError(path, err)
 		}
 	}
-	for _, setting := range []SettingsError{
-		{"topic", contents.Topic, s.Topic},
-		{"unit", contents.Unit, s.Unit},
-	} {
-		if setting.Saved != setting.Configured {
-			store.Close()
-			return nil, nil, fmt.Errorf("open snapshot %s: %w", path, &setting)
-		}
+	if err := fits(path, contents, s); err != nil {
+		store.Close()
+		return nil, nil, err
 	}
 	return store, contents, nil
+}
+
+// Check reads the contents of a file that no process has open, as Open does, and changes nothing.
+// With a nil key a file must be under none.
+func (k *Key) Check(path string, s Settings) (*Contents, error) {
+	store, contents, err := k.open(path, true)
+	if err != nil {
+		return nil, err
+	}
+	err = fits(path, contents, s)
+	if k == nil && contents.Keyed {
+		err = openError(path, ErrKeyNeeded)
+	}
+	return contents, errors.Join(err, store.Close())
+}
+
+// fits returns a *SettingsError if the contents are of other settings.
+func fits(path string, c *Contents, s Settings) error {
+	for _, setting := range []SettingsError{{"topic", c.Topic, s.Topic}, {"unit", c.Unit, s.Unit}} {
+		if setting.Saved != setting.Configured {
+			return fmt.Errorf("open snapshot %s: %w", path, &setting)
+		}
+	}
+	return nil
 }
 
 func (k *Key) open(path string, readOnly bool) (*Store, *Contents, error) {
@@ -322,7 +337,7 @@ func (k *Key) open(path string, readOnly bool) (*Store, *Contents, error) {
 	}
 	var contents *Contents
 	err = s.view(func(tx *bbolt.Tx) error {
-		contents, err = readContents(tx, s.file, strict)
+		contents, err = readContents(tx, strict)
 		return err
 	})
 	s.forget() // reading has touched pages of all summaries
@@ -389,11 +404,6 @@ func (k *Key) openFile(path string, readOnly bool) (*Store, error) {
 
 // prepare makes a file with good pages ready for use.
 func (s *Store) prepare(readOnly bool) error {
-	info, err := s.data.Stat()
-	if err != nil {
-		return err
-	}
-	s.file = idOf(info)
 	if s.key != nil || !readOnly {
 		if err := s.view(func(tx *bbolt.Tx) (err error) {
 			s.sum, err = s.key.authenticate(tx)
@@ -405,9 +415,11 @@ func (s *Store) prepare(readOnly bool) error {
 	if readOnly {
 		return nil
 	}
-	// A crash may have left a copy that was meant to replace the file.
-	if err := removeIfThere(compacting(s.target)); err != nil {
-		return err
+	// A crash may have left a copy.
+	for _, left := range []string{compacting(s.target), Copying(s.target)} {
+		if err := removeIfThere(left); err != nil {
+			return err
+		}
 	}
 	return s.settle()
 }

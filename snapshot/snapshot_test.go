@@ -717,75 +717,9 @@ func TestLearningIsSaved(t *testing.T) {
 	}
 }
 
-// There is no member at first, and then the last saved one. Other saves do not change it.
-func TestMember(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "streamd.db")
-	w := newWorld(rand.New(rand.NewPCG(6, 1)), 2)
-	s, c := mustOpen(t, path)
-	for _, want := range []Member{{}, {"g", "streamd-1"}, {"", "streamd-2"}, {"group", ""}} {
-		if want != (Member{}) {
-			if err := s.SaveMember(want); err != nil {
-				t.Fatal(err)
-			}
-			w.step()
-			w.save(t, s)
-			s.Close()
-			s, c = mustOpen(t, path)
-		}
-		if c.Member != want {
-			t.Errorf("member %+v, want %+v", c.Member, want)
-		}
-	}
-	c.Member = Member{}
-	w.compare(t, s, c)
-	s.Close()
-	if report, err := Verify(t.Context(), path, nil); err != nil || !report.OK {
-		t.Errorf("%+v, %v", report, err)
-	}
-}
-
-// A copy does not name the member that works on the original. A renamed file does, and so
-// does a file that a copy was written back to.
-func TestMemberOfACopy(t *testing.T) {
-	dir := t.TempDir()
-	original, moved, copied := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db"), filepath.Join(dir, "c.db")
-	want := Member{"group", "streamd-1"}
-	s, _ := mustOpen(t, original)
-	if err := s.SaveMember(want); err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(original) // while it is open
-	if err == nil {
-		err = os.WriteFile(copied, b, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c, got := mustOpen(t, copied); got.Member != (Member{}) {
-		t.Errorf("the copy has %+v", got.Member)
-	} else {
-		c.Close()
-	}
-	s.Close()
-	if err := os.Rename(original, moved); err != nil {
-		t.Fatal(err)
-	}
-	s, got := mustOpen(t, moved)
-	if got.Member != want {
-		t.Errorf("with another name it has %+v", got.Member)
-	}
-	s.Close()
-	if err := os.WriteFile(moved, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, got := mustOpen(t, moved); got.Member != want {
-		t.Errorf("with its old contents it has %+v", got.Member)
-	}
-}
-
-// A member is saved beside changes, also where the file must be mapped again, which bbolt
+// The history is saved beside changes, also where the file must be mapped again, which bbolt
 // without options does soon.
-func TestMemberBesideSaves(t *testing.T) {
+func TestHistoryBesideSaves(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streamd.db")
 	s, _ := mustOpen(t, path)
 	s.Close()
@@ -793,14 +727,14 @@ func TestMemberBesideSaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = &Store{db: db, readers: new(sync.WaitGroup), path: path, file: s.file, data: openData(t, path)}
+	s = &Store{db: db, readers: new(sync.WaitGroup), path: path, data: openData(t, path)}
 	w := newWorld(rand.New(rand.NewPCG(6, 2)), 2)
-	var last Member
+	var last []byte
 	var beside sync.WaitGroup
 	beside.Go(func() {
 		for i := range 40 {
-			last = Member{"group", strings.Repeat("x", 10_000*i)}
-			if err := s.SaveMember(last); err != nil {
+			last = bytes.Repeat([]byte("x"), 10_000*i+1)
+			if err := s.SaveHistory(last); err != nil {
 				t.Error(err)
 			}
 		}
@@ -812,10 +746,10 @@ func TestMemberBesideSaves(t *testing.T) {
 	beside.Wait()
 	s.Close()
 	s, c := mustOpen(t, path)
-	if c.Member != last {
-		t.Error("the member is not the last that was written down")
+	if !bytes.Equal(c.History, last) {
+		t.Error("the history is not the last that was written down")
 	}
-	c.Member = Member{}
+	c.History = nil
 	w.compare(t, s, c)
 }
 

@@ -123,7 +123,7 @@ func (r *Report) note(err error) error {
 
 func (r *verification) read(tx *bbolt.Tx) (err error) {
 	r.tx = tx
-	if r.contents, err = readContents(tx, fileID{}, r.note); err != nil {
+	if r.contents, err = readContents(tx, r.note); err != nil {
 		return err
 	}
 	c := r.contents

@@ -22,6 +22,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/kernels/svm"
+	"streamd/retire"
 )
 
 // daemonFlags name the daemon and identify the caller.
@@ -31,6 +32,18 @@ type daemonFlags struct {
 	CAFile    string `name:"ca-file" placeholder:"FILE" help:"PEM file of the trusted authorities for https. The default is the system's."`
 	CertFile  string `placeholder:"FILE" help:"PEM file of a client certificate. Goes with --key-file."`
 	KeyFile   string `placeholder:"FILE" help:"PEM file of the client certificate's private key."`
+	as        string // prefix of the flags' names in errors; "": none
+}
+
+// flag is the name of a flag.
+func (f *daemonFlags) flag(name string) string {
+	switch {
+	case f.as == "":
+		return "--" + name
+	case name == "url":
+		return "--" + f.as
+	}
+	return "--" + f.as + "-" + name
 }
 
 const (
@@ -45,10 +58,11 @@ type client struct {
 	base  string
 	token string
 	http  *http.Client
+	flags *daemonFlags
 }
 
 func (f *daemonFlags) client(s *surroundings) (*client, error) {
-	c := &client{base: f.URL}
+	c := &client{base: f.URL, flags: f}
 	if c.base == "" {
 		c.base = s.variable(config.URLVariable)
 	}
@@ -57,16 +71,16 @@ func (f *daemonFlags) client(s *surroundings) (*client, error) {
 	}
 	c.base = strings.TrimRight(c.base, "/")
 	if u, err := url.Parse(c.base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, usagef("--url %q: want an address such as %s", c.base, defaultURL)
+		return nil, usagef("%s %q: want an address such as %s", f.flag("url"), c.base, defaultURL)
 	}
 	if f.TokenFile != "" {
 		text, err := os.ReadFile(f.TokenFile)
 		if err != nil {
-			return nil, fmt.Errorf("--token-file: %w", err)
+			return nil, fmt.Errorf("%s: %w", f.flag("token-file"), err)
 		}
 		c.token = strings.TrimSpace(string(text))
 		if c.token == "" || strings.ContainsAny(c.token, " \t\r\n") {
-			return nil, fmt.Errorf("--token-file %s: want one token and nothing else, without a name and roles", f.TokenFile)
+			return nil, fmt.Errorf("%s %s: want one token and nothing else, without a name and roles", f.flag("token-file"), f.TokenFile)
 		}
 	}
 	encryption, err := f.tls()
@@ -85,19 +99,19 @@ func (f *daemonFlags) tls() (*tls.Config, error) {
 	if f.CAFile != "" {
 		pem, err := os.ReadFile(f.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("--ca-file: %w", err)
+			return nil, fmt.Errorf("%s: %w", f.flag("ca-file"), err)
 		}
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--ca-file %s: no certificate in PEM form in it", f.CAFile)
+			return nil, fmt.Errorf("%s %s: no certificate in PEM form in it", f.flag("ca-file"), f.CAFile)
 		}
 	}
 	if (f.CertFile == "") != (f.KeyFile == "") {
-		return nil, usagef("--cert-file and --key-file go together")
+		return nil, usagef("%s and %s go together", f.flag("cert-file"), f.flag("key-file"))
 	}
 	if f.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(f.CertFile, f.KeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("--cert-file and --key-file: %w", err)
+			return nil, fmt.Errorf("%s and %s: %w", f.flag("cert-file"), f.flag("key-file"), err)
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
@@ -125,6 +139,24 @@ func (c *client) send(ctx context.Context, method, path string, send payload, ti
 	}()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	answer, err := c.open(ctx, method, path, send)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	if body, err = readAnswer(answer.Body); err != nil {
+		return nil, err
+	}
+	if into != nil {
+		if err := json.Unmarshal(body, into); err != nil {
+			return nil, fmt.Errorf("the answer is not that of streamd: %w", err)
+		}
+	}
+	return bytes.TrimSpace(body), nil
+}
+
+// open sends a request and returns the answer, whose body the caller closes. A refusal is an error.
+func (c *client) open(ctx context.Context, method, path string, send payload) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(send.body))
 	if err != nil {
 		return nil, err
@@ -138,37 +170,44 @@ func (c *client) send(ctx context.Context, method, path string, send payload, ti
 	answer, err := c.http.Do(request)
 	if err != nil {
 		if e := (*url.Error)(nil); errors.As(err, &e) {
-			err = e.Err // the deferred text has the rest
+			err = e.Err // the caller's text has the rest
 		}
-		return nil, fmt.Errorf("%w; is the daemon running there? (--url and STREAMD_URL say where)", err)
+		where := "--url and STREAMD_URL say where"
+		if c.flags.as != "" {
+			where = c.flags.flag("url") + " says where"
+		}
+		return nil, fmt.Errorf("%w; is the daemon running there? (%s)", err, where)
+	}
+	if answer.StatusCode == http.StatusOK || answer.StatusCode == http.StatusAccepted {
+		return answer, nil
 	}
 	defer answer.Body.Close()
-	body, err = io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
+	body, err := readAnswer(answer.Body)
+	if err != nil {
+		return nil, err
+	}
+	return nil, c.refusal(answer.Status, body)
+}
+
+func readAnswer(r io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the answer: %w", err)
 	}
 	if len(body) > maxAnswer {
 		return nil, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 	}
-	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusAccepted {
-		return nil, refusal(answer.Status, body)
-	}
-	if into != nil {
-		if err := json.Unmarshal(body, into); err != nil {
-			return nil, fmt.Errorf("the answer is not that of streamd: %w", err)
-		}
-	}
-	return bytes.TrimSpace(body), nil
+	return body, nil
 }
 
 // refusal is the error in an answer of the daemon.
-func refusal(status string, body []byte) error {
+func (c *client) refusal(status string, body []byte) error {
 	var e httpapi.ErrorAnswer
 	if json.Unmarshal(body, &e) != nil || e.Error.Code == "" {
 		return fmt.Errorf("%s, and not from streamd", status)
 	}
 	if e.Error.Code == httpapi.CodeUnauthorized {
-		return fmt.Errorf("%s (--token-file names the file that holds one)", e.Error.Message)
+		return fmt.Errorf("%s (%s names the file that holds one)", e.Error.Message, c.flags.flag("token-file"))
 	}
 	return &e.Error
 }
@@ -213,8 +252,9 @@ func printAnswer(w io.Writer, body []byte) error {
 
 // modelCmd shows the served model, or that of a window.
 type modelCmd struct {
-	Wait     time.Duration `default:"0s" help:"Time to wait for a model when there is none yet, or for a daemon that starts, at most 1m."`
-	Receipts int           `placeholder:"N" help:"Only show a model that has the changes of the first N receipts, 1 + the number of a receipt: it is without the blocks that these have taken out. With --wait also wait for it."`
+	Wait     time.Duration  `default:"0s" help:"Time to wait for a model when there is none yet, or for a daemon that starts, at most 1m."`
+	Receipts int            `placeholder:"N" help:"Only show a model that has the changes of the first N receipts, 1 + the number of a receipt: it is without the blocks that these have taken out. With --wait also wait for it."`
+	Includes []retire.Range `placeholder:"TOPIC/PARTITION/OFFSET" help:"Only show a model of a state that has read this record, of the topic or the control topic. May be given several times. With --wait also wait for it."`
 	windowFlags
 	daemonFlags
 	jsonFlag
@@ -225,8 +265,8 @@ func (c *modelCmd) Validate() error {
 	if c.Wait < 0 || c.Wait > httpapi.MaxWait {
 		return fmt.Errorf("--wait %v: must be 0 to %v", c.Wait, httpapi.MaxWait)
 	}
-	if (c.Wait > 0 || c.Receipts != 0) && c.chosen() {
-		return errors.New("--wait and --receipts are for the served model: leave them out with --from, --to and --positions")
+	if (c.Wait > 0 || c.Receipts != 0 || c.Includes != nil) && c.chosen() {
+		return errors.New("--wait, --receipts and --includes are for the served model: leave them out with --from, --to and --positions")
 	}
 	if c.Receipts < 0 {
 		return fmt.Errorf("--receipts %d: must be 1 or more", c.Receipts)
@@ -241,6 +281,9 @@ func (c *modelCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	if c.Receipts > 0 {
 		query.Set("receipts", strconv.Itoa(c.Receipts))
+	}
+	if c.Includes != nil {
+		query.Set("includes", rangesText(c.Includes))
 	}
 	for end := time.Now().Add(c.Wait); ; {
 		left := max(0, time.Until(end).Round(time.Millisecond))

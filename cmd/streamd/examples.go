@@ -17,7 +17,7 @@ streamd demo --rows 200000 --features 32 --separability hard --exit --json`,
 	"run": `streamd run --kafka.brokers 127.0.0.1:9092 --kafka.topic orders
 streamd run --config streamd.yaml --check`,
 	"replay ndc": `streamd replay ndc --rows 5000000 --topic ndc --partitions 4
-streamd replay ndc --rows 1000000000 --topic ndc --wait-group streamd.ndc.default`,
+streamd replay ndc --rows 1000000000 --topic ndc --wait-group ndc`,
 	"replay file": `streamd replay file rows.csv --topic orders
 streamd replay file rows.parquet --topic orders --label class --ignore id,*_at --block-rows 1000`,
 	"fit": `streamd fit rows.csv --label class

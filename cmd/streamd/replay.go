@@ -37,7 +37,7 @@ type replayFlags struct {
 	Format     string    `default:"arrow" enum:"arrow,json,csv,libsvm" help:"Format of the messages: ${enum}."`
 	BlockRows  int       `default:"20000" help:"Rows per message; 1 makes single-row messages."`
 	Rate       float64   `default:"0" placeholder:"ROWS" help:"Most rows to write per second. 0: as many as the cluster takes."`
-	WaitGroup  string    `placeholder:"GROUP" help:"Consumer group to wait for, so that it loses no block to the topic's retention."`
+	WaitGroup  string    `placeholder:"GROUP" help:"kafka.group of a daemon to wait for, so that it loses no block to the topic's retention."`
 	MaxLag     int64     `default:"256" help:"Most messages per partition that --wait-group may be behind."`
 	Time       time.Time `placeholder:"RFC3339" help:"Event time of all blocks. By default the time of writing."`
 	jsonFlag

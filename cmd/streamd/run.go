@@ -18,6 +18,7 @@ import (
 type runCmd struct {
 	configFile
 	Check bool `help:"Check the configuration, print it with the origin of each value, and exit."`
+	fromFlags
 	config.Flags
 }
 
@@ -50,6 +51,9 @@ func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	for _, warning := range cfg.Warnings() {
 		log.Warn().Msg(warning)
+	}
+	if err := c.begin(ctx, s, cfg, log); err != nil {
+		return fatal(log, err)
 	}
 	var d *daemon.Daemon
 	err = within(ctx, cfg.ShutdownTimeout, func() error {

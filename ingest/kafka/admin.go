@@ -148,6 +148,28 @@ func (cl *client) leave(ctx context.Context, group, member string) error {
 	return err
 }
 
+// commit commits offsets of a topic to a group without being a member of it. A broker refuses
+// that while the group has members.
+func (cl *client) commit(ctx context.Context, group, topic string, offsets map[int]int64) error {
+	request := &kafkago.OffsetCommitRequest{GroupID: group, GenerationID: -1, Topics: map[string][]kafkago.OffsetCommit{}}
+	for id, offset := range offsets {
+		request.Topics[topic] = append(request.Topics[topic], kafkago.OffsetCommit{Partition: id, Offset: offset})
+	}
+	r, err := cl.api().OffsetCommit(ctx, request)
+	if err != nil {
+		return err
+	}
+	for _, p := range r.Topics[topic] {
+		if errors.Is(p.Error, kafkago.UnknownMemberId) {
+			return fmt.Errorf("the group has members, which commit offsets of their own: %w", p.Error)
+		}
+		if p.Error != nil {
+			return fmt.Errorf("partition %d: %w", p.Partition, p.Error)
+		}
+	}
+	return nil
+}
+
 // EnsureTopic creates a topic when it does not exist. configs are Kafka's topic settings.
 // A topic that exists stays as it is, whatever its partitions.
 func EnsureTopic(ctx context.Context, c Cluster, topic string, partitions int, configs map[string]string) error {

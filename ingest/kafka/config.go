@@ -125,12 +125,15 @@ const (
 type Config struct {
 	Cluster
 	Topic string
-	Group string
-	Start Start
-	OnGap OnGap
+	Group string // that offsets are committed to
+	// Shared makes the consumer a member of Group, whose members share the partitions. Without it
+	// a consumer reads all partitions, whoever else reads them.
+	Shared bool
+	Start  Start
+	OnGap  OnGap
 	Fetching
 
-	SessionTimeout time.Duration // the group expels a silent member after it; 30 s
+	SessionTimeout time.Duration // a group expels a silent member after it; 30 s
 }
 
 // Fetching is the sizes of fetches and buffers. Zero values stand for the defaults given.

@@ -13,8 +13,8 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// Consumer reads one topic as a member of a group. Make it with NewConsumer and call Run
-// once.
+// Consumer reads one topic: all of its partitions, or with Config.Shared those that a group
+// assigns to it. Make it with NewConsumer and call Run once.
 type Consumer struct {
 	cfg  Config
 	sink Sink
@@ -23,20 +23,20 @@ type Consumer struct {
 
 	total *total
 
-	mu         sync.Mutex
-	partitions map[int]*partition
-	generation *kafkago.Generation // nil: none
-	assigned   []int
-	processed  map[int]int64 // by partition, as given to Commit last
-	rebalances int64
-	outSince   time.Time // zero: generation is not nil
-	outBecause error     // the last failure to join since then
+	mu          sync.Mutex
+	partitions  map[int]*partition
+	generation  *kafkago.Generation // of a member of a group; nil: none
+	assigned    []int
+	processed   map[int]int64 // by partition, as given to Commit last
+	assignments int64
+	outSince    time.Time // zero: partitions are assigned
+	outBecause  error     // the last failure to join since then
 
 	committing sync.Mutex // held over a commit, so that later commits have later offsets
 
 	// These belong to Run's goroutines, one after the other.
 	count  int    // partitions of the topic, as far as known
-	member string // id in the group, as given to the sink
+	member string // id in the group
 }
 
 // NewConsumer checks the configuration and reports all its problems at once. It does not
@@ -56,9 +56,9 @@ func NewConsumer(cfg Config, sink Sink, log zerolog.Logger) (*Consumer, error) {
 	}, nil
 }
 
-// Run joins the group and delivers until ctx ends, which is no error, or until a
-// partition cannot continue. Before it returns, all deliveries have ended, the sink's
-// Revoked has been called, and the group has been left.
+// Run delivers until ctx ends, which is no error, or until a partition cannot continue.
+// Before it returns, all deliveries have ended, the sink's Revoked has been called, and a
+// group that was joined has been left.
 func (c *Consumer) Run(ctx context.Context) error {
 	err := c.run(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -73,133 +73,56 @@ func (c *Consumer) Run(ctx context.Context) error {
 func (c *Consumer) run(ctx context.Context) (err error) {
 	c.cl = newClient(&c.cfg.Cluster, c.cfg.Topic)
 	defer c.cl.close()
-	// The topic must exist by now. kafka-go asks for it while joining, in a way that makes
-	// some brokers create it.
+	// The topic must exist by now. kafka-go asks for it while joining a group, in a way that
+	// makes some brokers create it.
 	if c.count, err = c.cl.waitForTopic(ctx, c.cfg.Topic, c.log); err != nil {
 		return err
 	}
-	if former := c.sink.Former(); former != "" {
-		if err := c.cl.leave(ctx, c.cfg.Group, former); err != nil && ctx.Err() == nil {
-			c.log.Warn().Err(err).Str("member", former).Msg("the process before could not be taken out of the group; partitions may come when its session ends")
-		}
+	if c.cfg.Shared {
+		return c.share(ctx)
 	}
-	m := newMembership(&c.cfg, c.cl, c.log)
-	if err := m.enter(); err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancelCause(ctx)
-	var serving, beside sync.WaitGroup
-	// The last generation ends by itself (serve). Then the group is left.
-	defer func() {
-		stop(nil)
-		serving.Wait()
-		m.leave()
-		beside.Wait()
-	}()
-	beside.Go(func() { m.abandonJoins(ctx, func() bool { return c.Stats().OutSince.IsZero() }) })
-
-	var expelled string
 	for {
-		gen, err := m.group.Next(ctx)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		ids := make([]int, c.count)
+		for i := range ids {
+			ids[i] = i
 		}
-		if err == nil {
-			serving.Wait() // the previous generation may still be ending
-			serving.Add(1)
-			gen.Start(func(gctx context.Context) {
-				c.serve(ctx, gctx, gen, stop)
-				serving.Done()
-				// A return would end the generation and join the next. At Run's end that
-				// would disturb the other members for nothing.
-				if ctx.Err() != nil {
-					<-gctx.Done()
-				}
-			})
-			continue
-		}
-		if isPermanent(err) {
-			return fmt.Errorf("group %s: %w", c.cfg.Group, err)
-		}
-		c.mu.Lock()
-		c.outBecause = err
-		c.mu.Unlock()
-		c.log.Warn().Err(err).Msg("joining the group failed; trying again")
-		if errors.Is(err, kafkago.RebalanceInProgress) {
-			continue
-		}
-		// kafka-go joins as another member from here on.
-		serving.Wait()
-		if former := c.member; former != expelled {
-			expelled = former
-			beside.Go(func() { m.expel(ctx, former) })
-		}
-		if err := m.reenter(ctx); err != nil {
+		if err := c.serve(ctx, ids, c.count); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-// serve reads the partitions of one generation until the generation or ctx ends, or the
-// number of partitions changes.
-func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fail context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(gctx, cancel)()
-
-	if gen.MemberID != c.member {
-		c.member = gen.MemberID
-		c.sink.Joined(c.member)
-	}
-	var ids []int
-	for _, a := range gen.Assignments[c.cfg.Topic] {
-		ids = append(ids, a.ID)
-	}
-	slices.Sort(ids)
-	count := c.count
-	if n := len(ids); n > 0 && ids[n-1] >= count { // the leader may know of more
-		if n, err := c.cl.partitions(ctx, c.cfg.Topic); err == nil {
-			count = max(count, n)
-		}
-		known, _ := slices.BinarySearch(ids, count)
-		if known < len(ids) {
-			c.log.Warn().Int("partitions", count).Int("assigned", ids[len(ids)-1]).Msg("the leader of the group assigns partitions that the topic does not have; leaving them out")
-			ids = ids[:known]
-		}
-	}
+// serve reads partitions until ctx ends or the number of partitions changes, which is no
+// error. The topic has count partitions.
+func (c *Consumer) serve(ctx context.Context, ids []int, count int) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	parts := make([]*partition, len(ids))
 	for i, id := range ids {
 		parts[i] = c.partition(id)
 	}
 	c.mu.Lock()
-	c.generation, c.assigned = gen, ids
+	c.assigned = ids
 	c.outSince, c.outBecause = time.Time{}, nil
-	c.rebalances++
+	c.assignments++
 	c.mu.Unlock()
-	c.log.Info().Ints("partitions", ids).Int32("generation", gen.ID).Msg("partitions assigned")
+	c.log.Info().Ints("partitions", ids).Msg("partitions assigned")
 
 	var work sync.WaitGroup
-	work.Go(func() { // another member may have committed lower offsets
+	work.Go(func() { // a member of a group may have committed lower offsets
 		if err := c.commit(ctx); err != nil && ctx.Err() == nil {
 			c.log.Debug().Err(err).Msg("offsets not committed at the assignment; the next commit has them")
 		}
 	})
-	work.Go(func() {
-		if err := c.watch(ctx); err != nil && ctx.Err() == nil {
-			fail(err)
-		}
-		cancel()
-	})
+	work.Go(func() { end(c.watch(ctx)) })
 	if err := c.passOver(ctx, count); err != nil {
-		if ctx.Err() == nil {
-			fail(err)
-		}
+		end(err)
 		parts = nil
 	}
 	for _, p := range parts {
 		work.Go(func() {
-			if err := pump(ctx, p.fetchAll, p.deliver); err != nil && ctx.Err() == nil {
-				fail(fmt.Errorf("partition %d: %w", p.id, err))
+			if err := pump(ctx, p.fetchAll, p.deliver); err != nil {
+				end(fmt.Errorf("partition %d: %w", p.id, err))
 			}
 		})
 	}
@@ -209,10 +132,14 @@ func (c *Consumer) serve(ctx, gctx context.Context, gen *kafkago.Generation, fai
 	c.sink.Revoked(rctx, ids)
 	done()
 	c.mu.Lock()
-	c.generation, c.assigned = nil, nil
+	c.assigned = nil
 	c.outSince = time.Now()
 	c.mu.Unlock()
-	c.log.Info().Ints("partitions", ids).Int32("generation", gen.ID).Msg("partitions revoked")
+	c.log.Info().Ints("partitions", ids).Msg("partitions revoked")
+	if err := context.Cause(ctx); err != context.Canceled {
+		return err
+	}
+	return nil
 }
 
 // partition returns the state of a partition, and makes it on first use.
@@ -236,7 +163,7 @@ func (c *Consumer) newPartition(id int) *partition {
 	}
 }
 
-// passOver handles positions in partitions beyond count, which no member is assigned. A
+// passOver handles positions in partitions beyond count, which nobody is assigned. A
 // topic does not lose partitions, so it was made anew with fewer.
 func (c *Consumer) passOver(ctx context.Context, count int) error {
 	const attempts = 4
@@ -249,7 +176,7 @@ func (c *Consumer) passOver(ctx context.Context, count int) error {
 		if n, err := c.cl.partitions(ctx, c.cfg.Topic); err != nil {
 			attempt = 0
 		} else if n != count {
-			return nil // watch sees that and joins again
+			return nil // watch sees that, too
 		}
 	}
 	for _, p := range c.stray(count) {
@@ -307,7 +234,7 @@ func (c *Consumer) watch(ctx context.Context) error {
 		case err == nil:
 			missing = 0
 			if n != c.count {
-				c.log.Info().Int("before", c.count).Int("now", n).Msg("the number of partitions has changed; joining again")
+				c.log.Info().Int("before", c.count).Int("now", n).Msg("the number of partitions has changed")
 				c.count = n
 				return nil
 			}
@@ -315,10 +242,10 @@ func (c *Consumer) watch(ctx context.Context) error {
 	}
 }
 
-// Commit commits the offsets up to which partitions have been processed to the group. Lag
-// monitors read them; streamd does not. The offsets of partitions that are not assigned,
-// which are all before Run, are committed when they are assigned. A commit that comes too
-// late, in the middle of a rebalance, is no error.
+// Commit commits the offsets up to which partitions have been processed, for lag monitors;
+// streamd does not read them. The offsets of partitions that are not assigned, which are all
+// before Run, are committed when they are assigned. A commit of a member of a group that comes
+// too late, in the middle of a rebalance, is no error.
 func (c *Consumer) Commit(ctx context.Context, next map[int]int64) error {
 	c.mu.Lock()
 	maps.Copy(c.processed, next)
@@ -341,11 +268,14 @@ func (c *Consumer) commit(ctx context.Context) error {
 			}
 		}
 		c.mu.Unlock()
-		if gen == nil || len(offsets) == 0 {
+		switch {
+		case len(offsets) == 0:
 			result <- nil
-			return
+		case gen != nil:
+			result <- gen.CommitOffsets(map[string]map[int]int64{c.cfg.Topic: offsets})
+		default:
+			result <- c.cl.commit(ctx, c.cfg.Group, c.cfg.Topic, offsets)
 		}
-		result <- gen.CommitOffsets(map[string]map[int]int64{c.cfg.Topic: offsets})
 	}()
 	var err error
 	select {
@@ -354,7 +284,7 @@ func (c *Consumer) commit(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	var code kafkago.Error
-	if err == nil || errors.As(err, &code) &&
+	if err == nil || c.cfg.Shared && errors.As(err, &code) &&
 		(code == kafkago.RebalanceInProgress || code == kafkago.IllegalGeneration || code == kafkago.UnknownMemberId) {
 		return nil
 	}
@@ -363,16 +293,16 @@ func (c *Consumer) commit(ctx context.Context) error {
 
 // Stats is a snapshot of a consumer's state, for metrics.
 type Stats struct {
-	Rebalances int64            // generations joined
-	OutSince   time.Time        // since when it has not been a member of the group; zero: it is one
-	OutBecause error            // the last failure to join since then; nil: none
-	Partitions []PartitionStats // all ever assigned, by number
+	Assignments int64            // how often partitions were assigned: at the start, when their number changed, in a group's rebalances
+	OutSince    time.Time        // since when none have been assigned; zero: some are
+	OutBecause  error            // the last failure to join the group since then; nil: none
+	Partitions  []PartitionStats // all ever assigned, by number
 }
 
 // Stats returns a snapshot. It may be called at any time.
 func (c *Consumer) Stats() Stats {
 	c.mu.Lock()
-	s := Stats{Rebalances: c.rebalances, OutSince: c.outSince, OutBecause: c.outBecause}
+	s := Stats{Assignments: c.assignments, OutSince: c.outSince, OutBecause: c.outBecause}
 	for id, p := range c.partitions {
 		ps := p.stats()
 		ps.Assigned = slices.Contains(c.assigned, id)

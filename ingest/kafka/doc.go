@@ -4,7 +4,7 @@
 //
 // # Promises
 //
-// For every partition that this process owns, Sink.Deliver gets each committed record from
+// For every partition that this process reads, Sink.Deliver gets each committed record from
 // the starting position on exactly once per process, in offset order, with the bytes that
 // the broker's checksum vouches for. In particular:
 //
@@ -26,7 +26,7 @@
 //     checksum and a wrong encoding, is handed over as a refused stretch of offsets
 //     (Refused). A record of more than 16,384 headers comes without them
 //     (Record.OmittedHeaders).
-//   - Data from other members of the group is checked before kafka-go reads it. An
+//   - Data from other members of a group is checked before kafka-go reads it. An
 //     impossible assignment is an error of joining, and joining is tried again.
 //   - After lost connections, restarts of brokers and moves of leaders, everything is tried
 //     again for ever, with a pause between attempts and a line in the log.
@@ -36,9 +36,13 @@
 //
 // # Positions
 //
+// A consumer reads all partitions of its topic, as long as there are, whoever else reads them:
+// so nothing that another process does, and no session that has to expire, keeps it from its
+// records. With Config.Shared it is a member of a group instead, which divides the partitions
+// among its members. That is for work without a state, whose results go back to Kafka.
+//
 // The position that the Sink has saved wins. Without one, Config.Start decides. Offsets are
-// committed to the group for lag monitors and never read: a group moves partitions between
-// processes, but a saved state stays with its process. After a rebalance the process
+// committed to the group for lag monitors and never read. After a rebalance a process
 // continues at its own delivered position.
 //
 // # Memory
@@ -61,8 +65,7 @@
 // # Failure
 //
 // Run ends with an error when one partition cannot continue. It does not go on with the
-// others. A member that keeps its heartbeat while one of its partitions stands still looks
-// healthy, and no other member may read that partition.
+// others. A process that goes on while one of its partitions stands still looks healthy.
 //
 // # Use of segmentio/kafka-go
 //
@@ -81,7 +84,7 @@
 //
 // # The path of a record
 //
-// Consumer.Run joins the group and serves the partitions assigned. For each one,
+// Consumer.Run serves all partitions, or those that a group assigns. For each one,
 // partition.fetchAll calls fetcher.fetch, which gets a response through package protocol. A
 // splitter checks and decodes its record batches into Batches. pump queues these for
 // partition.deliver, which calls Sink.Deliver.

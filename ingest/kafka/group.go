@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -15,7 +16,7 @@ import (
 	"streamd/ingest/kafka/protocol"
 )
 
-// membership is this process's membership in its group. kafka-go maintains it, but waits
+// membership is this process's membership in a group. kafka-go maintains it, but waits
 // for brokers that do not answer. To make it ask others, membership closes its connections,
 // or begins anew.
 type membership struct {
@@ -55,6 +56,107 @@ func newMembership(cfg *Config, cl *client, log zerolog.Logger) *membership {
 		Timeout:           groupTimeout,
 	}
 	return m
+}
+
+// share joins the group and serves the partitions that it assigns, until ctx ends or a
+// partition cannot continue.
+func (c *Consumer) share(ctx context.Context) error {
+	m := newMembership(&c.cfg, c.cl, c.log)
+	if err := m.enter(); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	var serving, beside sync.WaitGroup
+	// The last generation ends by itself (generation). Then the group is left.
+	defer func() {
+		stop(nil)
+		serving.Wait()
+		m.leave()
+		beside.Wait()
+	}()
+	beside.Go(func() { m.abandonJoins(ctx, func() bool { return c.Stats().OutSince.IsZero() }) })
+
+	var expelled string
+	for {
+		gen, err := m.group.Next(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err == nil {
+			serving.Wait() // the previous generation may still be ending
+			serving.Add(1)
+			gen.Start(func(gctx context.Context) {
+				if err := c.serveGeneration(ctx, gctx, gen); err != nil {
+					stop(err)
+				}
+				serving.Done()
+				// A return would end the generation and join the next. At Run's end that
+				// would disturb the other members for nothing.
+				if ctx.Err() != nil {
+					<-gctx.Done()
+				}
+			})
+			continue
+		}
+		if isPermanent(err) {
+			return fmt.Errorf("group %s: %w", c.cfg.Group, err)
+		}
+		c.mu.Lock()
+		c.outBecause = err
+		c.mu.Unlock()
+		c.log.Warn().Err(err).Msg("joining the group failed; trying again")
+		if errors.Is(err, kafkago.RebalanceInProgress) {
+			continue
+		}
+		// kafka-go joins as another member from here on.
+		serving.Wait()
+		if former := c.member; former != expelled {
+			expelled = former
+			beside.Go(func() { m.expel(ctx, former) })
+		}
+		if err := m.reenter(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// serveGeneration reads the partitions of one generation until it or ctx ends, or the number of
+// partitions changes.
+func (c *Consumer) serveGeneration(ctx, gctx context.Context, gen *kafkago.Generation) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(gctx, cancel)()
+	c.member = gen.MemberID
+	var ids []int
+	for _, a := range gen.Assignments[c.cfg.Topic] {
+		ids = append(ids, a.ID)
+	}
+	slices.Sort(ids)
+	count := c.count
+	if n := len(ids); n > 0 && ids[n-1] >= count { // the leader may know of more
+		if n, err := c.cl.partitions(ctx, c.cfg.Topic); err == nil {
+			count = max(count, n)
+		}
+		known, _ := slices.BinarySearch(ids, count)
+		if known < len(ids) {
+			c.log.Warn().Int("partitions", count).Int("assigned", ids[len(ids)-1]).Msg("the leader of the group assigns partitions that the topic does not have; leaving them out")
+			ids = ids[:known]
+		}
+	}
+	c.enter(gen)
+	defer c.enter(nil)
+	err := c.serve(ctx, ids, count)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// enter notes the generation under which offsets are committed.
+func (c *Consumer) enter(gen *kafkago.Generation) {
+	c.mu.Lock()
+	c.generation = gen
+	c.mu.Unlock()
 }
 
 // enter begins to join the group. kafka-go asks the first broker that it can connect to for

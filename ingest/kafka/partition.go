@@ -38,6 +38,9 @@ type PartitionStats struct {
 	LogStart      int64 // -1: not known
 	Buffered      int64 // bytes that count against the budget
 	FetchErrors   int64 // since the process began
+
+	Failing time.Time // since when no fetch has succeeded; zero: the last one has
+	Because error     // the last failure since then
 }
 
 func (p *partition) stats() PartitionStats {
@@ -116,6 +119,7 @@ func (p *partition) fetchAll(ctx context.Context, queue chan<- delivery) error {
 			return context.Cause(ctx)
 		}
 		if err == nil {
+			p.failed(nil)
 			retry.succeeded()
 			continue
 		}
@@ -127,13 +131,26 @@ func (p *partition) fetchAll(ctx context.Context, queue chan<- delivery) error {
 			return err
 		}
 		located = false // the log may be another one by now
-		p.mu.Lock()
-		p.state.FetchErrors++
-		p.mu.Unlock()
+		p.failed(err)
 		p.log.Warn().Err(err).Int64("offset", at.Next).Msg("fetching failed; trying again")
 		if err := retry.waitFor(ctx, p.fetcher); err != nil {
 			return err
 		}
+	}
+}
+
+// failed notes how a fetch has ended.
+func (p *partition) failed(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &p.state
+	if s.Because = err; err == nil {
+		s.Failing = time.Time{}
+		return
+	}
+	s.FetchErrors++
+	if s.Failing.IsZero() {
+		s.Failing = time.Now()
 	}
 }
 

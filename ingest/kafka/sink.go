@@ -8,15 +8,6 @@ import (
 // Sink takes the records that a Consumer reads from its topic. Its methods may be called at
 // the same time for different partitions, never for the same one.
 type Sink interface {
-	// Former is the id that Joined was given in a process that has ended, perhaps without
-	// leaving its group. Empty: there is none. Run takes that member out of the group, which
-	// otherwise waits for the end of its session.
-	Former() string
-
-	// Joined gives the sink its own id in the group, whenever it changes, and before
-	// anything is delivered.
-	Joined(member string)
-
 	// Position is the position that the sink has saved for the partition, or false if there
 	// is none. It is asked before anything of the partition is delivered, and not again in
 	// this process.
@@ -43,8 +34,9 @@ type Sink interface {
 	Jumped(gap *GapError, to int64)
 
 	// Revoked says that nothing more of these partitions is delivered until they are
-	// assigned anew, and that all calls for them have returned. The process is still a
-	// member of the group: this is the moment to save and to Commit, until ctx ends.
+	// assigned anew, and that all calls for them have returned: at the end of Run, when the
+	// number of partitions has changed, and when a group rebalances. This is the moment to
+	// save and to Commit, until ctx ends. A member of a group is still one.
 	Revoked(ctx context.Context, partitions []int)
 }
 

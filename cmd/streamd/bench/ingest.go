@@ -149,7 +149,7 @@ func (r *reading) drain(ctx context.Context, _ time.Duration) (s Sample, err err
 		return s, err
 	}
 	return r.timed(ctx, c.Run,
-		func() bool { return c.Stats().Rebalances > 0 },
+		func() bool { return c.Stats().Assignments > 0 },
 		func() bool { return sink.records.Load() >= r.written.Blocks },
 		func(context.Context) error { return nil })
 }
@@ -206,10 +206,6 @@ func (d *drain) Deliver(_ context.Context, b *kafka.Batch) error {
 }
 
 func (d *drain) Position(int) (kafka.Saved, bool) { return kafka.Saved{}, false }
-
-func (d *drain) Former() string { return "" }
-
-func (d *drain) Joined(string) {}
 
 func (d *drain) Partitions() []int { return nil }
 

@@ -30,7 +30,7 @@ func BenchmarkSmallBlocks(b *testing.B) {
 	for _, rate := range []float64{math.Inf(1), 10_000} {
 		b.Run(fmt.Sprintf("rate=%v", rate), func(b *testing.B) {
 			d := start(b, topic(b, partitions), filepath.Join(b.TempDir(), "streamd.db"), map[string]string{"snapshot.interval": "1s"})
-			d.until("an assignment", func() bool { _, n := d.assigned(); return n == partitions })
+			d.until("an assignment", func() bool { return d.partitions() == partitions })
 			next := [partitions]int64{}
 			before, began, blocks := processorTime(b), time.Now(), int64(0)
 			for b.Loop() {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,7 +26,7 @@ import (
 func logging(t *testing.T, topic, file string, flags map[string]string) (*instance, *bytes.Buffer) {
 	t.Helper()
 	given := map[string]string{
-		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": topic, "kafka.group": fmt.Sprintf("g%d", rand.Int64()), "snapshot.file": file,
+		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": topic, "snapshot.file": file,
 	}
 	for k, v := range flags {
 		given[k] = v

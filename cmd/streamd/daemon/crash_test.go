@@ -193,7 +193,7 @@ func TestKillTwentyTimes(t *testing.T) {
 				messages = append(messages, message{partition: i % partitions, value: payload, contentType: wire.Arrow.ContentType()})
 			}
 			flags := map[string]string{
-				"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
+				"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name,
 				"http.listen": "127.0.0.1:0", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms", "snapshot.blocks": "7",
 				"blocks.unit": unit, "blocks.offsets": "10",
 				// Small deliveries, so that kills fall between them.
@@ -214,7 +214,6 @@ func TestKillTwentyTimes(t *testing.T) {
 					// The process may be killed while it joins the group. The broker then
 					// keeps a member that no leave request can name, so the next process
 					// uses another group.
-					flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
 				} else {
 					next := most + 1 + r.Int64N(part/2)
 					p.until(t, fmt.Sprintf("%d records", next), func() bool {

@@ -4,7 +4,6 @@ package daemon
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -38,8 +37,8 @@ func TestFullDisk(t *testing.T) {
 	flags := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0",
 		"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms", "snapshot.blocks": "50",
-		"kafka.fetch_bytes": "64KiB", "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
-		fileLimit: "",
+		"kafka.fetch_bytes": "64KiB",
+		fileLimit:           "",
 	}
 	p := spawn(t, flags)
 	p.until(t, "the problem", func() bool { return strings.Contains(p.get(t, "/"), "the snapshot cannot be saved") })
@@ -65,7 +64,6 @@ func TestFullDisk(t *testing.T) {
 	}
 
 	delete(flags, fileLimit)
-	flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
 	p = spawn(t, flags)
 	p.waitFor(t, blocks, live.DigestOf(want))
 }

@@ -86,8 +86,11 @@
 //
 // State, ledger, counts and the offsets that belong to them are saved in one transaction,
 // and a restart reads from these offsets. A record that was delivered before is
-// recognised by its offset. Offsets are committed to the group after a save, so that lag
+// recognised by its offset. Offsets are committed to kafka.group after a save, so that lag
 // can be monitored.
+//
+// A daemon reads all partitions of its topic, whoever else does, so its model is that of the
+// whole topic. Replicas are more daemons, each with its own snapshot.
 //
 // A block that gathers records is saved before it is complete, with two positions.
 // Reading continues before its first record, and the state includes its records up to the
@@ -112,9 +115,8 @@
 // Start: open the snapshot, restore, listen, start workers and loop, serve, read the control
 // topic up to its end, and consume last. Stop is the reverse. The consumer stops first, so
 // that nothing new comes. Then pending deliveries are applied, which needs the workers. Then
-// comes the last save and, while the process is still a member of the group, the commit. HTTP
-// answers until then, so that a load balancer sees "stopping" and not a refused connection.
-// The store is closed last.
+// comes the last save and the commit. HTTP answers until then, so that a load balancer sees
+// "stopping" and not a refused connection. The store is closed last.
 package daemon
 
 import (
@@ -164,7 +166,6 @@ type Daemon struct {
 	api      *httpapi.Server
 	serving  *serving
 	resumes  map[int]kafka.Saved // the saved positions of partitions, for the consumer
-	former   string              // the group's member that had the snapshot before
 
 	// The parts of the loop.
 	saver       *saver
@@ -185,6 +186,7 @@ type Daemon struct {
 	board     statusBoard
 	labelling sync.Mutex // one caller at a time gets label requests
 	windows   windowCache
+	copying   sync.Mutex // held until a copy of the snapshot has been taken
 }
 
 // statusBoard is the status that the loop has published.
@@ -201,6 +203,14 @@ func (d *Daemon) decodingOf(cfg *config.Config) (wire.Options, error) {
 	o, err := decodingOptions(cfg)
 	o.Limits.Bytes, o.Limits.Numbers = d.memory.Message, d.memory.Largest
 	return o, err
+}
+
+// topics are the topic, and the control topic if there is one.
+func (d *Daemon) topics() []string {
+	if d.cfg.Retire.Topic == "" {
+		return []string{d.cfg.Kafka.Topic}
+	}
+	return []string{d.cfg.Kafka.Topic, d.cfg.Retire.Topic}
 }
 
 // Addr is the address that HTTP is served on.

@@ -217,7 +217,6 @@ func startWith(t testing.TB, topic, file string, flags map[string]string, prepar
 	given := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0],
 		"kafka.topic":   topic,
-		"kafka.group":   fmt.Sprintf("g%d", rand.Int64()),
 		"snapshot.file": file,
 	}
 	for k, v := range flags {
@@ -618,8 +617,6 @@ type collector struct {
 
 func (c *collector) Position(int) (kafka.Saved, bool) { return kafka.Saved{}, false }
 func (c *collector) Partitions() []int                { return nil }
-func (c *collector) Former() string                   { return "" }
-func (c *collector) Joined(string)                    {}
 func (c *collector) Jumped(*kafka.GapError, int64)    {}
 func (c *collector) Revoked(context.Context, []int)   {}
 func (c *collector) Deliver(_ context.Context, b *kafka.Batch) error {
@@ -966,17 +963,17 @@ func TestGroupIsToldWhatIsSaved(t *testing.T) {
 
 // Without a broker the daemon keeps serving. The page and the metrics say that it does not
 // learn, until it learns again.
-func TestOutOfTheGroup(t *testing.T) {
+func TestBrokerAway(t *testing.T) {
 	b := otherBroker(t)
 	b.produce("t", nil, message{value: jsonRow(1, 2, 3)}, message{value: jsonRow(-1, 4, 5)})
 	d := start(t, "t", filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"kafka.brokers": b.Addr()})
 	d.waitForOffsets(2)
 	in := func(want string) bool {
 		_, metrics := d.ask(http.MethodGet, "/metrics")
-		return strings.Contains(metrics, "\nstreamd_in_group "+want+"\n")
+		return strings.Contains(metrics, "\nstreamd_reading "+want+"\n")
 	}
 	if s := d.Status(); len(s.Problems) > 0 || !in("1") {
-		t.Errorf("in the group: %q", s.Problems)
+		t.Errorf("with a broker: %q", s.Problems)
 	}
 	b.Close()
 	problem := d.problems
@@ -985,7 +982,7 @@ func TestOutOfTheGroup(t *testing.T) {
 			t.Fatalf("without a broker: %+v", d.Status())
 		}
 	}
-	if code, body := d.ask(http.MethodGet, "/"); code != http.StatusOK || !strings.Contains(body, "out of the consumer group, so nothing is read") {
+	if code, body := d.ask(http.MethodGet, "/"); code != http.StatusOK || !strings.Contains(body, "t/0 cannot be read: ") {
 		t.Errorf("the page: %d: %s", code, body)
 	}
 	if code, body := d.ask(http.MethodGet, "/readyz"); code != http.StatusOK {
@@ -1311,7 +1308,7 @@ func TestRetiredInTheLog(t *testing.T) {
 	var text bytes.Buffer // to be read after the daemon has stopped
 	d, err := New(Options{
 		Config: load(t, map[string]string{
-			"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
+			"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name,
 			"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "1h",
 		}),
 		Log: zerolog.New(zerolog.SyncWriter(&text)),

@@ -987,7 +987,6 @@ func TestKillInRebuilds(t *testing.T) {
 	}
 	run := func(held bool) *process {
 		t.Helper()
-		flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64())
 		delete(flags, heldReading)
 		if held {
 			flags[heldReading] = ""

@@ -101,7 +101,7 @@ func TestKilledBetweenServingAndSaving(t *testing.T) {
 		}
 	}
 	flags := map[string]string{
-		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
+		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name,
 		"http.listen": "127.0.0.1:0", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "1h",
 		"sample.rows": "0", "model.folds": "0",
 	}
@@ -136,7 +136,6 @@ func TestKilledBetweenServingAndSaving(t *testing.T) {
 		t.Error("the model is durable, and nothing has saved its blocks")
 	}
 	p.kill()
-	flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64()) // the broker keeps the killed member
 	p = spawn(t, flags)
 	again := answer(blocks)
 	if again.Fingerprint != early.Fingerprint || !reflect.DeepEqual(again.Planes, early.Planes) {

@@ -129,7 +129,7 @@ func (s studied) count(o *offline) {
 // error, and all of JSON is JSON: it has no NaN.
 func (o *offline) answers() {
 	o.t.Helper()
-	o.joinGroup()
+	o.consume()
 	guard, err := access.New(o.cfg.HTTP, zerolog.Nop())
 	if err != nil {
 		o.t.Fatal(err)

@@ -499,54 +499,53 @@ func (h *logHistory) run(t *testing.T) {
 	if h.flags["blocks.unit"] != "key" && r.IntN(3) == 0 {
 		h.flags["retire.archive"] = "true"
 	}
-	var group []*offline // the instances of the consumer group
+	var replicas []*offline
 	for i := range 1 + (r.IntN(4)+1)/4 {
 		flags := maps.Clone(h.flags)
 		flags["snapshot.file"] = filepath.Join(t.TempDir(), fmt.Sprint(i, ".db"))
-		group = append(group, h.open(t, flags, r.IntN(4) == 0))
+		replicas = append(replicas, h.open(t, flags, r.IntN(4) == 0))
 	}
 	defer func() {
-		for _, o := range group {
+		for _, o := range replicas {
 			o.store.Close()
 		}
 	}()
-	owner := make([]int, len(h.log)) // of each partition
+	all := make([]int, len(h.log)) // the partitions
+	for i := range all {
+		all[i] = i
+	}
 	for range 10 + r.IntN(40) {
-		i := r.IntN(len(group))
-		o := group[i]
+		i := r.IntN(len(replicas))
+		o := replicas[i]
 		switch k := r.IntN(25); {
 		case k < 10:
-			partition := r.IntN(len(h.log))
-			o = group[owner[partition]]
-			h.read(o, partition, 1+r.IntN(10))
+			h.read(o, r.IntN(len(h.log)), 1+r.IntN(10))
 		case k < 13:
 			o.flushRuns()
 		case k < 15:
 			o.saver.save()
 		case k < 17:
-			group[i] = h.crash(t, o)
-			o = group[i]
+			o = h.crash(t, o)
+			replicas[i] = o
 		case k < 18:
 			if h.sliced && r.IntN(2) == 0 {
-				h.retireAmid(t, o, owned(owner, i))
+				h.retireAmid(t, o, all)
 			} else {
 				h.retire(t, o)
 			}
 		case k < 19:
-			h.rebalance(group, owner)
+			o.revoke(all)
 		case k < 21:
 			h.say()
 		case k < 23:
-			o.meanwhile = h.arrivals(o, owned(owner, i))
+			o.meanwhile = h.arrivals(o, all)
 			o.follow(h.control[o.follows : o.follows+r.IntN(len(h.control)-o.follows+1)])
 			if o.meanwhile = nil; r.IntN(2) == 0 {
 				o.giveBack()
 			}
 		case k < 24:
 			if h.retire(t, o); r.IntN(2) == 0 { // there is room for the next ones
-				partition := r.IntN(len(h.log))
-				o = group[owner[partition]]
-				h.read(o, partition, 1+r.IntN(4))
+				h.read(o, r.IntN(len(h.log)), 1+r.IntN(4))
 				h.check(t, o, "after a retirement")
 			}
 		default:
@@ -561,31 +560,36 @@ func (h *logHistory) run(t *testing.T) {
 			return
 		}
 	}
-	for partition := range h.log {
-		o := group[owner[partition]]
-		h.read(o, partition, math.MaxInt)
-		if at := o.at[partition]; at < h.end(partition) {
-			t.Fatalf("partition %d is read up to %d of %d", partition, at, h.end(partition))
+	asked := false
+	for _, o := range replicas {
+		for _, partition := range all {
+			h.read(o, partition, math.MaxInt)
+			if at := o.at[partition]; at < h.end(partition) {
+				t.Fatalf("partition %d is read up to %d of %d", partition, at, h.end(partition))
+			}
 		}
-	}
-	for _, o := range group {
 		o.flushRuns()
 		o.follow(h.control[o.follows:])
 		h.check(t, o, "at the end")
+		asked = asked || len(o.asked) > 0
+	}
+	for _, o := range replicas {
+		if !asked { // one replica retires blocks for itself alone
+			o.compareLive(replicas[0], "as the first replica")
+		}
 		h.checkSurvivors(t, o)
 		h.auditReceipts(t, o)
 		h.checkReplay(t, o)
+		o.checkCounts(h)
 		if t.Failed() {
 			return
 		}
 	}
-	if len(group) > 1 {
+	if asked {
 		return
 	}
-	o := group[0]
-	o.checkCounts(h)
-	if h.flags["blocks.unit"] == "key" && len(o.asked) == 0 && !h.others {
-		h.checkCompacted(t, o)
+	if h.flags["blocks.unit"] == "key" && !h.others {
+		h.checkCompacted(t, replicas[0])
 	}
 }
 

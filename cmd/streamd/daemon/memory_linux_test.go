@@ -80,7 +80,7 @@ func TestWideMessagesStayBelowTheLimit(t *testing.T) {
 	}
 	produce(t, name, messages...)
 	flags := map[string]string{
-		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0", "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
+		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0",
 		"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "50ms",
 		"limits.memory": "512MiB", "model.nu": "auto",
 	}
@@ -143,7 +143,7 @@ func TestAdmittedBlocksStayBelowTheLimit(t *testing.T) {
 		t.Fatalf("a price of %s is not what there is room for, %s", memory.Size(price), memory.Size(m.Room()))
 	}
 	p := spawn(t, map[string]string{
-		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0", "kafka.group": fmt.Sprintf("g%d", rand.Int64()),
+		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0",
 		"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms",
 		"limits.memory": "512MiB", "model.nu": "auto", "model.refine_interval": "10ms", "sample.rows": "1000",
 	})

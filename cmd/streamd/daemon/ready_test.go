@@ -15,12 +15,11 @@ import (
 // An instance is ready when it can answer, and says why not when it cannot.
 func TestNotReady(t *testing.T) {
 	type state = struct {
-		rebalances int64
-		out        bool // outside the group
-		lags       []int64
-		noModel    bool
-		saveFails  bool
-		want       string // "" means ready
+		out       bool // some partitions cannot be read
+		lags      []int64
+		noModel   bool
+		saveFails bool
+		want      string // "" means ready
 	}
 	const (
 		reading    = "still reading: more records are left than http.ready_lag, 100"
@@ -28,17 +27,16 @@ func TestNotReady(t *testing.T) {
 		saving     = "the state cannot be saved: the log says why"
 	)
 	for name, states := range map[string][]state{
-		"joining":        {{out: true, want: "joining the consumer group"}},
-		"no partition":   {{rebalances: 1, want: "no partition is assigned to this instance: others of its group have them all"}},
-		"no model":       {{rebalances: 1, lags: []int64{0}, noModel: true, want: noModelYet}},
-		"failing saves":  {{rebalances: 1, lags: []int64{0}, saveFails: true, want: saving}, {rebalances: 1, lags: []int64{0}}},
-		"all at once":    {{rebalances: 1, lags: []int64{200}, noModel: true, saveFails: true, want: reading + "; " + noModelYet + "; " + saving}},
-		"unknown lag":    {{rebalances: 1, lags: []int64{0, -1}, want: reading}},
-		"behind":         {{rebalances: 1, lags: []int64{60, 41}, want: reading}, {rebalances: 1, lags: []int64{60, 40}}},
-		"behind again":   {{rebalances: 1, lags: []int64{100}}, {rebalances: 1, lags: []int64{1e9}}, {rebalances: 2, lags: []int64{-1}}},
-		"brokers away":   {{rebalances: 1, lags: []int64{0}}, {rebalances: 1, out: true}, {rebalances: 1, out: true, noModel: true, want: noModelYet}},
-		"out too early":  {{rebalances: 1, out: true, want: reading}},
-		"partition lost": {{rebalances: 1, lags: []int64{0}}, {rebalances: 2, want: "no partition is assigned to this instance: others of its group have them all"}, {rebalances: 3, lags: []int64{5000}}},
+		"no topic yet":    {{out: true, want: "the topic's partitions are not known yet"}},
+		"no model":        {{lags: []int64{0}, noModel: true, want: noModelYet}},
+		"failing saves":   {{lags: []int64{0}, saveFails: true, want: saving}, {lags: []int64{0}}},
+		"all at once":     {{lags: []int64{200}, noModel: true, saveFails: true, want: reading + "; " + noModelYet + "; " + saving}},
+		"unknown lag":     {{lags: []int64{0, -1}, want: reading}},
+		"behind":          {{lags: []int64{60, 41}, want: reading}, {lags: []int64{60, 40}}},
+		"behind again":    {{lags: []int64{100}}, {lags: []int64{1e9}}, {lags: []int64{-1}}},
+		"brokers away":    {{lags: []int64{0}}, {out: true}, {out: true, noModel: true, want: noModelYet}},
+		"away too early":  {{out: true, lags: []int64{0}, want: reading}},
+		"more partitions": {{lags: []int64{0}}, {}, {lags: []int64{0, -1, 5000}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &core{cfg: &config.Config{HTTP: config.HTTP{ReadyLag: 100}}, stopping: make(chan struct{})}
@@ -49,7 +47,7 @@ func TestNotReady(t *testing.T) {
 					served.Model = nil
 				}
 				d.publisher.published.Store(&publication{served: served})
-				s := httpapi.Status{Rebalances: at.rebalances, InGroup: !at.out, SaveFails: at.saveFails}
+				s := httpapi.Status{Reading: !at.out, SaveFails: at.saveFails}
 				for p, lag := range at.lags {
 					part := model.Partition{Partition: p, Next: 10, HighWatermark: 10 + lag}
 					if lag < 0 {

@@ -293,14 +293,13 @@ func TestKillWhileRetiring(t *testing.T) {
 	produce(t, name, messages...)
 	file := filepath.Join(folder, "streamd.db")
 	flags := withReceipts(folder, map[string]string{
-		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "kafka.group": "g", "http.listen": "127.0.0.1:0",
+		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": name, "http.listen": "127.0.0.1:0",
 		"snapshot.file": file, "snapshot.interval": "10ms",
 	})
 	r := rand.New(rand.NewPCG(21, 1))
 	answered := map[string]int64{} // leaves that answers have named, by block
 	next := 0
 	for kill := range kills {
-		flags["kafka.group"] = fmt.Sprintf("kill-%d-%d", kill, rand.Int64())
 		p := spawn(t, flags)
 		p.until(t, "all records", func() bool {
 			_, _, seen, err := p.model()
@@ -586,7 +585,6 @@ func TestKillWhileBlocksLeave(t *testing.T) {
 			some()
 			kinds := map[receipt.Kind]int64{}
 			for kill := range kills {
-				flags["kafka.group"] = fmt.Sprintf("kill-%d-%d", kill, rand.Int64())
 				p := spawn(t, flags)
 				p.until(t, "a model", func() bool {
 					_, rows, _, err := p.model()

@@ -1,12 +1,17 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -18,6 +23,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/ingest/kafka"
 	"streamd/kernels/reduce"
 	"streamd/retire"
 	"streamd/retire/receipt"
@@ -97,15 +103,14 @@ func blockInfo(e retire.Entry) httpapi.BlockInfo {
 	return b
 }
 
-// assigned returns the number of rebalances, and of partitions that are assigned.
-func (d *Daemon) assigned() (rebalances int64, partitions int) {
-	stats := d.consumer.Stats()
-	for _, p := range stats.Partitions {
+// partitions is the number of partitions that are read.
+func (d *Daemon) partitions() (n int) {
+	for _, p := range d.consumer.Stats().Partitions {
 		if p.Assigned {
-			partitions++
+			n++
 		}
 	}
-	return stats.Rebalances, partitions
+	return n
 }
 
 // Status implements httpapi.Service.
@@ -115,10 +120,19 @@ func (d *Daemon) Status() httpapi.Status {
 	applied := d.board.offsets
 	d.board.mu.Unlock()
 	stats := d.consumer.Stats()
-	s.Rebalances = stats.Rebalances
-	for _, p := range stats.Partitions {
+	s.Reading = stats.OutSince.IsZero()
+	var failing *kafka.PartitionStats // the longest
+	for i := range stats.Partitions {
+		p := &stats.Partitions[i]
 		s.FetchErrors += p.FetchErrors
 		if p.Assigned {
+			// A new leader is found soon.
+			if !p.Failing.IsZero() && time.Since(p.Failing) >= longFailure {
+				s.Reading = false
+				if failing == nil || p.Failing.Before(failing.Failing) {
+					failing = p
+				}
+			}
 			next, ok := applied[p.Partition] // fetched records may wait for long
 			if !ok {
 				next = -1
@@ -132,16 +146,13 @@ func (d *Daemon) Status() httpapi.Status {
 			})
 		}
 	}
-	s.InGroup = stats.OutSince.IsZero()
 	var outside []httpapi.Problem
 	s.Witnesses, outside = d.witnesses.Report()
-	// A rebalance that ends soon is no problem.
-	if !s.InGroup && stats.Rebalances > 0 && (stats.OutBecause != nil || time.Since(stats.OutSince) >= longRebalance) {
-		reason := "the group is rebalancing"
-		if stats.OutBecause != nil {
-			reason = stats.OutBecause.Error()
-		}
-		outside = append(outside, httpapi.Problem{Kind: httpapi.ProblemGroup, Since: stats.OutSince, Text: "out of the consumer group, so nothing is read: " + reason})
+	if failing != nil {
+		outside = append(outside, httpapi.Problem{
+			Kind: httpapi.ProblemReading, Since: failing.Failing,
+			Text: fmt.Sprintf("%s/%d cannot be read: %v", d.cfg.Kafka.Topic, failing.Partition, failing.Because),
+		})
 	}
 	d.problems.Hold(problems.Outside, time.Now(), outside)
 	s.Problems = d.problems.Present()
@@ -159,8 +170,8 @@ func (d *Daemon) Status() httpapi.Status {
 }
 
 // notReady says why this instance cannot answer. Everybody may read it, so it names nothing
-// that only some may know. An instance that has left the group for a while, for instance
-// because the brokers are away, still answers with its model.
+// that only some may know. An instance that cannot read for a while, because the brokers are
+// away, still answers with its model.
 func (d *Daemon) notReady(s *httpapi.Status) (reasons []string) {
 	select {
 	case <-d.stopping:
@@ -171,11 +182,10 @@ func (d *Daemon) notReady(s *httpapi.Status) (reasons []string) {
 	default:
 	}
 	switch {
-	case s.Rebalances == 0:
-		reasons = append(reasons, "joining the consumer group")
-	case s.InGroup && len(s.Partitions) == 0:
-		reasons = append(reasons, "no partition is assigned to this instance: others of its group have them all")
-	case !d.caughtUp(s):
+	case d.caughtUp(s):
+	case len(s.Partitions) == 0:
+		reasons = append(reasons, "the topic's partitions are not known yet")
+	default:
 		reasons = append(reasons, fmt.Sprintf("still reading: more records are left than http.ready_lag, %d", d.cfg.HTTP.ReadyLag))
 	}
 	if d.publisher.published.Load().served.Model == nil {
@@ -201,15 +211,15 @@ func (d *Daemon) caughtUp(s *httpapi.Status) bool {
 		}
 		left += lag
 	}
-	if !s.InGroup || left > d.cfg.HTTP.ReadyLag {
+	if !s.Reading || len(s.Partitions) == 0 || left > d.cfg.HTTP.ReadyLag {
 		return false
 	}
 	d.board.hasCaughtUp.Store(true)
 	return true
 }
 
-// longRebalance is how long the group may rebalance before that is a problem.
-const longRebalance = 10 * time.Second
+// longFailure is how long the fetches of a partition may fail before that is a problem.
+const longFailure = 3 * time.Second
 
 // manyTooOld is the number of successive blocks that the policy retires on arrival before
 // the status reports a problem. A few blocks may be late.
@@ -449,6 +459,62 @@ func (d *Daemon) Snapshot(ctx context.Context, compact bool) (httpapi.SnapshotIn
 	case <-ctx.Done(): // the compaction continues
 		return saved, context.Cause(ctx)
 	}
+}
+
+// CopySnapshot implements httpapi.Service.
+func (d *Daemon) CopySnapshot(ctx context.Context, receipts bool) (copied io.ReadCloser, bytes int64, err error) {
+	if !d.copying.TryLock() {
+		return nil, 0, fmt.Errorf("copy the snapshot: %w", httpapi.ErrBusy)
+	}
+	defer func() {
+		if err != nil {
+			d.copying.Unlock()
+		}
+	}()
+	if _, err := d.Snapshot(ctx, false); err != nil {
+		return nil, 0, err
+	}
+	// A stop does not wait for a copy.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-d.stopping:
+			cancel(errStopping)
+		case <-ended:
+		}
+	}()
+	path := snapshot.Copying(d.cfg.Snapshot.File)
+	if err := d.store.Copy(ctx, path, receipts); err != nil {
+		return nil, 0, cmp.Or(context.Cause(ctx), err)
+	}
+	file, err := os.Open(path)
+	os.Remove(path) // so that nothing is left after a crash
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return &snapshotCopy{file, path, sync.OnceFunc(d.copying.Unlock)}, info.Size(), nil
+}
+
+// snapshotCopy is a copy of the snapshot, which is gone after Close.
+type snapshotCopy struct {
+	*os.File
+	path  string
+	ended func()
+}
+
+// Close ends the copy.
+func (c *snapshotCopy) Close() error {
+	err := c.File.Close()
+	os.Remove(c.path) // where an open file has kept its name
+	c.ended()
+	return err
 }
 
 // Refine implements httpapi.Service. A study under way has older rows, so the requested one

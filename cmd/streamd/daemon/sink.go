@@ -8,20 +8,7 @@ import (
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/kafka"
-	"streamd/snapshot"
 )
-
-// Former implements kafka.Sink. The former member has ended, because this process holds its
-// snapshot now.
-func (d *Daemon) Former() string { return d.former }
-
-// Joined implements kafka.Sink. It saves the name of this process in the group, so that
-// after a crash the next process need not wait for the session to expire.
-func (d *Daemon) Joined(member string) {
-	if err := d.store.SaveMember(snapshot.Member{Group: d.cfg.Kafka.Group, ID: member}); err != nil {
-		d.log.Warn().Err(err).Msg("should this process crash, the next one will wait for the end of its session in the group")
-	}
-}
 
 // Position implements kafka.Sink.
 func (d *Daemon) Position(partition int) (kafka.Saved, bool) {
@@ -63,8 +50,8 @@ func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
 	})
 }
 
-// Revoked implements kafka.Sink. The partitions go to another process, or this one is
-// stopping. Their blocks stay live here, and their positions are kept.
+// Revoked implements kafka.Sink. The process is stopping, or the topic has another number of
+// partitions.
 func (d *Daemon) Revoked(ctx context.Context, partitions []int) {
 	var next map[int]int64
 	ran := d.intake.InTurn(ctx, d.loopDone, func() {

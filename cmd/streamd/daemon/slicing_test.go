@@ -41,16 +41,6 @@ func (o *offline) sliceAll() {
 	}
 }
 
-// owned are the partitions of instance i.
-func owned(owner []int, i int) (partitions []int) {
-	for partition, of := range owner {
-		if of == i {
-			partitions = append(partitions, partition)
-		}
-	}
-	return partitions
-}
-
 // arrivals returns a function that delivers the next records of some partition, now and then. It is
 // nil where blocks do not depart in slices.
 func (h *logHistory) arrivals(o *offline, partitions []int) func() {

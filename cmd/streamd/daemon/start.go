@@ -80,6 +80,7 @@ func New(o Options) (d *Daemon, err error) {
 		Access:       guard,
 		Origins:      cfg.HTTP.CORSOrigins,
 		Rows:         d.decoding,
+		Topics:       d.topics(),
 		MaxBodyBytes: d.memory.Body,
 		MaxRows:      cfg.HTTP.MaxRows,
 
@@ -128,7 +129,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	d.receipts.retention = d.retention
 	d.receipts.version = o.Version
 	d.watching = w.watching
-	d.watching.publisher, d.watching.events, d.watching.assigned = p, o.events, d.assigned
+	d.watching.publisher, d.watching.events, d.watching.partitions = p, o.events, d.partitions
 	if d.watching.events == nil {
 		d.watching.events = events.New(now)
 	}
@@ -188,9 +189,6 @@ func (d *Daemon) restore(o Options) (err error) {
 		Served: d.publisher.servedOf, HasRoom: d.saver.hasRoom, Logged: d.logged, Freed: d.rebuilding.featuresFreed,
 		Ahead: d.metrics.RecordsAhead, TooOld: d.metrics.BlocksRefused,
 	})
-	if saved.Member.Group == d.cfg.Kafka.Group {
-		d.former = saved.Member.ID
-	}
 	d.resumes = d.intake.Restore(saved)
 	d.receipts.begin(saved)
 	d.watching.restore(saved.Detectors)
@@ -333,7 +331,7 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	for number, saved := range d.resumes {
 		next[number] = saved.Next
 	}
-	d.commit(applying, next)                           // committed when the consumer joins the group
+	d.commit(applying, next)                           // committed when the consumer has its partitions
 	unfollow := d.withdrawing.follow(consuming, stop)  // before anything is read that must not come back
 	asking, endAsking := context.WithCancel(consuming) // a consumer that fails ends it, too
 	unwitness := d.witnesses.Follow(asking, func(run func()) { d.keep(asking, taskWitness, run) })

@@ -173,8 +173,8 @@ func (h *logHistory) say() {
 	h.control = append(h.control, c)
 }
 
-// joinGroup gives the daemon a consumer, which never connects.
-func (o *offline) joinGroup() {
+// consume gives the daemon a consumer, which never connects.
+func (o *offline) consume() {
 	o.t.Helper()
 	if o.consumer != nil {
 		return
@@ -186,23 +186,12 @@ func (o *offline) joinGroup() {
 	o.consumer = consumer
 }
 
-// rebalance takes all partitions from the instances and assigns them anew.
-func (h *logHistory) rebalance(group []*offline, owner []int) {
-	for i, o := range group {
-		o.joinGroup()
-		var lost []int
-		for partition := range owner {
-			if owner[partition] == i {
-				lost = append(lost, partition)
-			}
-		}
-		o.play(func() { o.Revoked(o.t.Context(), lost) }, func() {})
-		if o.saver.hasUnsaved() {
-			o.t.Error("something is unsaved after a revocation")
-		}
-	}
-	for partition := range owner {
-		owner[partition] = h.r.IntN(len(group))
+// revoke ends the reading of partitions for a moment, as when their number changes.
+func (o *offline) revoke(partitions []int) {
+	o.consume()
+	o.play(func() { o.Revoked(o.t.Context(), partitions) }, func() {})
+	if o.saver.hasUnsaved() {
+		o.t.Error("something is unsaved after a revocation")
 	}
 }
 

@@ -30,7 +30,6 @@ func flagsOfChild(t *testing.T, topic string) map[string]string {
 	return map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": topic, "http.listen": "127.0.0.1:0", "format.default": "json",
 		"snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms",
-		"kafka.group": fmt.Sprintf("g%d", rand.Int64()),
 	}
 }
 

@@ -28,17 +28,17 @@ import (
 // depends on either.
 type watching struct {
 	*core
-	publisher *publisher
-	events    *events.Log
-	assigned  func() (rebalances int64, partitions int) // of the consumer
+	publisher  *publisher
+	events     *events.Log
+	partitions func() int // that are read
 
 	compared *model.Served // the value that was compared last
 	ended    time.Time     // of the last comparison
 	took     time.Duration // the loop's time for it
 	looked   time.Time     // when the events of others were looked for
 
-	epoch      uint32 // that was told of
-	rebalances int64  // likewise
+	epoch  uint32 // that was told of
+	number int    // of partitions, likewise
 
 	judged  time.Time      // when the judged rows were looked at
 	useless *model.Stretch // figures that are no better than one class for all; nil: they are better
@@ -196,7 +196,7 @@ func (w *watching) conditions() (all []httpapi.Problem) {
 	return all
 }
 
-// lookAround tells of rebalances and epochs.
+// lookAround tells of partitions and epochs.
 func (w *watching) lookAround() {
 	epoch, text := uint32(0), "the planes are in the features"
 	if in := w.live.InUse().Coordinates; in != nil {
@@ -206,10 +206,9 @@ func (w *watching) lookAround() {
 		w.epoch = epoch
 		w.events.Add(httpapi.Event{Type: httpapi.EventEpoch, Epoch: &epoch, Text: text})
 	}
-	if n, partitions := w.assigned(); n != w.rebalances {
-		w.rebalances = n
-		w.events.Add(httpapi.Event{Type: httpapi.EventRebalance, Partitions: &partitions,
-			Text: fmt.Sprintf("the consumer group has rebalanced; partitions of this instance: %d", partitions)})
+	if n := w.partitions(); n != w.number && n > 0 {
+		w.number = n
+		w.events.Add(httpapi.Event{Type: httpapi.EventPartitions, Partitions: &n, Text: fmt.Sprintf("partitions of the topic: %d", n)})
 	}
 }
 

@@ -64,10 +64,10 @@ func TestAlarms(t *testing.T) {
 		t.Errorf("without a change %+v", s)
 	}
 	var events []httpapi.Event
-	d.until("the rebalance is told of", func() bool {
+	d.until("the number of partitions is told", func() bool {
 		events, _, _ = d.Events("")
 		return slices.ContainsFunc(events, func(e httpapi.Event) bool {
-			return e.Type == httpapi.EventRebalance && *e.Partitions == 1
+			return e.Type == httpapi.EventPartitions && *e.Partitions == 1
 		})
 	})
 

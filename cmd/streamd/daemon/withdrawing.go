@@ -14,6 +14,7 @@ import (
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/passes"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -48,6 +49,14 @@ type followed struct {
 }
 
 func (f *followed) move(partition int, next int64) { f.next[partition], f.moved = next, true }
+
+// offsets lists the offsets, by partition.
+func (f *followed) offsets(topic string) (all []model.Offset) {
+	for _, partition := range slices.Sorted(maps.Keys(f.next)) {
+		all = append(all, model.Offset{Topic: topic, Partition: partition, Next: f.next[partition]})
+	}
+	return all
+}
 
 // takeMoved lists the offsets to save and marks them as saved. undo marks them as moved again.
 func (f *followed) takeMoved(topic string) (offsets []snapshot.Offset, undo func()) {
@@ -156,6 +165,7 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 			gone.Add(more)
 		}
 		w.saver.control.move(partition, next)
+		w.studying.publisher.changed = true // the served value names the position
 		w.withdrew(gone, before)
 		return nil
 	})

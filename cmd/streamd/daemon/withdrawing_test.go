@@ -609,7 +609,6 @@ func TestKillWhileTheControlTopicIsFollowed(t *testing.T) {
 	}
 	saved := map[int]int{} // withdrawn blocks in the file after a kill
 	for round := range rounds {
-		flags["kafka.group"] = fmt.Sprintf("g%d", rand.Int64()) // the killed member stays in the group for a while
 		p := spawn(t, flags)
 		follows(p)
 		if code := p.post(t, "snapshot"); code != http.StatusOK {

@@ -1,9 +1,12 @@
 package httpapi
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -124,6 +127,42 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) error {
 	info.Offsets, info.Resume = listed(info.Offsets), listed(info.Resume)
 	return answerJSON(w, info)
 }
+
+var copyReceipts = &parameter[bool]{
+	name: "receipts", kind: trueOrFalse, otherwise: true,
+	meaning: "Whether the copy has the log of receipts.",
+}
+
+func (s *Server) copySnapshot(w http.ResponseWriter, r *http.Request) error {
+	extend(w, copyPatience)
+	file, size, err := s.service.CopySnapshot(r.Context(), copyReceipts.of(r))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	header := w.Header()
+	header.Set("Content-Type", "application/octet-stream")
+	header.Set("Content-Length", strconv.FormatInt(size, 10))
+	for err == nil {
+		select {
+		case <-s.stopping:
+			err = errors.New("the daemon stops")
+			continue
+		default:
+		}
+		extend(w, 0) // a client that takes nothing for that long has gone
+		_, err = io.CopyN(w, file, copyStretch)
+	}
+	if err != io.EOF { // the client sees that the body is short
+		s.log.Warn().Err(err).Msg("a copy of the snapshot was not taken to its end")
+	}
+	return nil
+}
+
+const (
+	copyPatience = 10 * time.Minute // for the copy to be written
+	copyStretch  = 16 << 20         // bytes that a client takes within WriteTimeout
+)
 
 func (s *Server) epoch(w http.ResponseWriter, r *http.Request) error {
 	answer, err := s.service.Epoch(r.Context())

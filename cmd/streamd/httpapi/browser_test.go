@@ -368,7 +368,7 @@ var statesShow = map[string]map[string][]string{
 	"everything refused":     {viewOverview: {"No the last 300 records were refused", "the last 300 records were refused", "column campaign is not a feature"}, viewStream: {"the payload cannot be decoded"}},
 	"receipts":               {viewReceipts: {"12 345", "witness.example/two", "12 blocks"}, viewBlocks: {"key"}},
 	"dead letters":           {viewStream: {"there would be too many classes", "1 234 561"}},
-	"broker away":            {viewOverview: {"No it is out of the consumer group", "connection refused"}},
+	"broker away":            {viewOverview: {"No the topic's partitions are not known yet", "connection refused"}},
 	"no model":               {viewOverview: {"Not yet", "the live rows are all of one class, ham"}, viewModel: {"There is no model yet"}},
 	"hostile names":          {viewModel: {"f1", "c11"}, viewQuality: {"c11"}},
 }

@@ -21,6 +21,7 @@ const (
 	CodeInternal             Code = "internal"
 	CodeNoModel              Code = "no_model"
 	CodeUnavailable          Code = "unavailable"
+	CodeNotYet               Code = "not_yet"
 )
 
 // codes has the status and the description of every code.
@@ -39,6 +40,7 @@ var codes = map[Code]struct {
 	CodeNotAcceptable:        {http.StatusNotAcceptable, "The call has no answer of a type that Accept takes."},
 	CodeInternal:             {http.StatusInternalServerError, "An internal error; the daemon's log has its cause."},
 	CodeNoModel:              {http.StatusServiceUnavailable, "There is no model; the message says why."},
+	CodeNotYet:               {http.StatusGatewayTimeout, "The state does not include yet what the call names; ask again."},
 	CodeUnavailable:          {http.StatusServiceUnavailable, "The daemon cannot answer now; the message says why."},
 }
 

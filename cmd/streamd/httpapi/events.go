@@ -18,7 +18,7 @@ type EventType string
 const (
 	EventAlarm      EventType = "alarm"      // a drift detector has found a change
 	EventRetirement EventType = "retirement" // blocks were retired on request or by the control topic
-	EventRebalance  EventType = "rebalance"  // the consumer group has assigned partitions
+	EventPartitions EventType = "partitions" // the topic has another number of partitions
 	EventEpoch      EventType = "epoch"      // the live blocks are in other coordinates
 	EventReceipt    EventType = "receipt"    // receipts were saved
 	EventProblem    EventType = "problem"    // a problem has appeared or passed
@@ -29,12 +29,12 @@ const (
 type Event struct {
 	ID         string           `json:"-"`
 	Time       time.Time        `json:"time"`                 // time when it happened
-	Type       EventType        `json:"type"`                 // alarm, retirement, receipt, rebalance, epoch, problem or missed, as in the line event
+	Type       EventType        `json:"type"`                 // alarm, retirement, receipt, partitions, epoch, problem or missed, as in the line event
 	Text       string           `json:"text"`                 // sentence about the event, for people to read
 	Alarm      *model.Alarm     `json:"alarm,omitempty"`      // change that a drift detector has found
 	Retirement *RetirementEvent `json:"retirement,omitempty"` // size of a retirement, and digests of the state
 	Receipts   *ReceiptsEvent   `json:"receipts,omitempty"`   // receipts that were saved
-	Partitions *int             `json:"partitions,omitempty"` // partitions of this instance after a rebalance
+	Partitions *int             `json:"partitions,omitempty"` // number of the topic's partitions
 	Epoch      *uint32          `json:"epoch,omitempty"`      // number of the epoch in use, as in GET /v1/epoch
 	Problem    *ProblemEvent    `json:"problem,omitempty"`    // problem that has appeared or passed
 	Missed     int64            `json:"missed,omitempty"`     // number of events that the client has missed

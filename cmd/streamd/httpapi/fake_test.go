@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -103,7 +104,7 @@ func newFake() *fake {
 		Records:  model.RecordCounts{Read: 19, Applied: 8, Tombstones: 4, Rejected: 5, Pending: 2, Undecoded: 3, Lost: 21, Gaps: 2},
 		Rows:     model.RowCounts{Read: 50, Summarised: 42, ZeroWeight: 3, Rejected: 4, Pending: 1},
 		Blocks:   model.BlockCounts{Added: 5, Retired: 1, Replaced: 1},
-		LiveRows: 42, Unlabelled: 7, LiveBlocks: 3, Withdrawn: 2, Unreadable: 1, Archived: 8, DeadLetters: 4, Refused: []model.Refusal{{Reason: "batch", Meaning: "its record batch cannot be read", Records: 2}, {Reason: "format", Meaning: "the payload cannot be decoded", Records: 3}}, Rebalances: 6, FetchErrors: 7,
+		LiveRows: 42, Unlabelled: 7, LiveBlocks: 3, Withdrawn: 2, Unreadable: 1, Archived: 8, DeadLetters: 4, Refused: []model.Refusal{{Reason: "batch", Meaning: "its record batch cannot be read", Records: 2}, {Reason: "format", Meaning: "the payload cannot be decoded", Records: 3}}, FetchErrors: 7,
 		Partitions: []model.Partition{
 			{Topic: "orders", Partition: 3, Next: 1842, LogStart: 10, HighWatermark: 1900},
 			{Topic: "orders", Partition: 4, Next: -1, LogStart: -1, HighWatermark: -1},
@@ -372,6 +373,11 @@ func (f *fake) Snapshot(ctx context.Context, compact bool) (SnapshotInfo, error)
 		}
 	}
 	return SnapshotInfo{MadeAt: testTime, Blocks: 3, Rows: 42, Digest: "d1", Compacted: compact}, f.err
+}
+
+func (f *fake) CopySnapshot(_ context.Context, receipts bool) (io.ReadCloser, int64, error) {
+	text := fmt.Sprint("a copy, receipts: ", receipts)
+	return io.NopCloser(strings.NewReader(text)), int64(len(text)), f.err
 }
 
 func (f *fake) Refine(ctx context.Context) (*model.Refinement, error) {

@@ -240,7 +240,7 @@ func TestSelectors(t *testing.T) {
 		`{"headers":[""]}`:                                                   "one of its ids, keys, headers or positions is empty",
 		`{"keys":[null]}`:                                                    "one of its ids, keys, headers or positions is empty",
 		`{"positions":[null]}`:                                               "one of its ids, keys, headers or positions is empty",
-		`{"positions":["orders/3/1841"]}`:                                    `positions: "orders/3/1841": want TOPIC/PARTITION/FIRST-LAST, such as orders/3/100-199`,
+		`{"positions":["orders/3/18-"]}`:                                     `positions: "orders/3/18-": want TOPIC/PARTITION/FIRST-LAST, such as orders/3/100-199`,
 		`{"positions":"orders/3/1-2"}`:                                       "positions: want a list of texts such as orders/3/100-199",
 		`{"positions":["orders/3/9-8"]}`:                                     "the first offset is above the last one",
 		`{"from":"yesterday"}`:                                               "from: want a time such as 2026-01-02T03:04:05Z",

@@ -154,8 +154,7 @@ var (
 	rebuildUnread = desc("rebuild_blocks_unread", "Blocks in streamd_rebuild_blocks_left that the log no longer has unchanged.")
 	deadLetters   = desc("dead_letters_total", "Messages written to a dead-letter topic.")
 	refused       = desc("refused_records_total", "Records refused since the start, by reason.", "reason")
-	inGroup       = desc("in_group", "1 while the daemon is a member of its consumer group, else 0. Outside the group nothing is read, and streamd_partition_* are absent.")
-	rebalances    = desc("rebalances_total", "Rebalances of the consumer group.")
+	reading       = desc("reading", "1 while all partitions of the topic can be read, else 0. Before they are known streamd_partition_* are absent.")
 	fetchErrors   = desc("fetch_errors_total", "Fetches that failed.")
 	receipts      = desc("receipts", "Leaves of the log of receipts; absent where receipts are off.")
 	cosigned      = desc("witness_cosigned_receipts", "Leaves of the log of receipts that a witness has cosigned.", "witness")
@@ -289,8 +288,7 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, r := range s.Refused {
 		counter(refused, r.Records, r.Reason)
 	}
-	gauge(inGroup, oneIf(s.InGroup))
-	counter(rebalances, s.Rebalances)
+	gauge(reading, oneIf(s.Reading))
 	counter(fetchErrors, s.FetchErrors)
 	if s.Receipts > 0 || len(s.Witnesses) > 0 {
 		gauge(receipts, float64(s.Receipts))

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/calibration"
+	"streamd/retire"
 )
 
 // ModelAnswer is the body of GET /v1/model, for n features and k classes.
@@ -208,26 +211,63 @@ var modelWait = &parameter[time.Duration]{
 	meaning: "How long to wait for a model that If-None-Match does not name. More than 1m counts as 1m.",
 }
 
-var modelReceipts = &parameter[int]{
-	name: "receipts", kind: wholeNumber,
-	meaning: "Number of the first receipts whose changes the model must have: 1 + the number of a receipt. With `wait`, the answer comes once it has them; a model without them is not answered.",
+var (
+	modelReceipts = &parameter[int]{
+		name: "receipts", kind: wholeNumber,
+		meaning: "Number of the first receipts whose changes the model must have: 1 + the number of a receipt. With `wait`, the answer comes once it has them; a model without them is 504.",
+	}
+	modelIncludes = &parameter[[]retire.Range]{
+		name: "includes", kind: ranges,
+		meaning: "Positions TOPIC/PARTITION/OFFSET, with commas between them, of records that the state must have read, whichever replica answers: of the topic, or of the control topic. With `wait`, the answer comes once it has them; a state without them is 504.",
+	}
+	needQuery = []described{modelWait, modelReceipts, modelIncludes}
+)
+
+// need is what the state of an answer must have.
+type need struct {
+	receipts int64
+	includes []retire.Range
+}
+
+func (s *Server) needOf(r *http.Request) (need, error) {
+	n := need{int64(modelReceipts.of(r)), modelIncludes.of(r)}
+	for _, at := range n.includes {
+		if !slices.Contains(s.config.Topics, at.Topic) {
+			return n, fail(CodeBadRequest, "includes: the daemon does not read topic %q; it reads %s", at.Topic, strings.Join(s.config.Topics, " and "))
+		}
+	}
+	return n, nil
+}
+
+// lacks is an error that names what a state does not have yet, or nil.
+func (n *need) lacks(served *model.Served) error {
+	if served.Receipts < n.receipts {
+		return fail(CodeNotYet, "the model has the changes of %d receipts, and not yet of %d", served.Receipts, n.receipts)
+	}
+	for _, r := range n.includes {
+		next := int64(0)
+		for _, o := range served.Offsets {
+			if o.Topic == r.Topic && o.Partition == r.Partition {
+				next = o.Next
+			}
+		}
+		if next <= r.Last {
+			return fail(CodeNotYet, "the state has read %s/%d up to offset %d, and not yet offset %d", r.Topic, r.Partition, next, r.Last)
+		}
+	}
+	return nil
 }
 
 func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	if asks(r, windowQuery) {
 		return s.windowModel(w, r)
 	}
-	known := parseTags(r.Header.Values("If-None-Match"))
-	least := int64(modelReceipts.of(r))
-	served, err := s.await(w, r, known, least, min(modelWait.of(r), MaxWait))
+	served, err := s.current(w, r, parseTags(r.Header.Values("If-None-Match")))
 	if err != nil {
 		return err
 	}
 	if served.Model == nil {
 		return s.noModel(served)
-	}
-	if served.Receipts < least {
-		return fail(CodeUnavailable, "the model has the changes of %d receipts, and not yet of %d", served.Receipts, least)
 	}
 	if hasModel(w, r, served.Fingerprint) {
 		return nil
@@ -240,13 +280,26 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// await returns once a model is served that known does not name and that has the changes of so
-// many receipts, or the wait is over. A poll that begins without a model waits for one. If the
-// model goes away, the wait ends.
-func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, receipts int64, wait time.Duration) (*model.Served, error) {
+// current is the served value that has what the caller needs. It waits for that, and for one that
+// known does not name, as long as the caller does.
+func (s *Server) current(w http.ResponseWriter, r *http.Request, known tags) (*model.Served, error) {
+	n, err := s.needOf(r)
+	if err != nil {
+		return nil, err
+	}
+	served, err := s.await(w, r, known, n, min(modelWait.of(r), MaxWait))
+	if err == nil && served.Model != nil {
+		err = n.lacks(served)
+	}
+	return served, err
+}
+
+// await returns once a model is served that known does not name and that lacks nothing, or the wait
+// is over. A poll that begins without a model waits for one. If the model goes away, the wait ends.
+func (s *Server) await(w http.ResponseWriter, r *http.Request, known tags, n need, wait time.Duration) (*model.Served, error) {
 	served, replaced := s.service.Served()
 	news := func() bool {
-		return served.Model != nil && !known.has(served.Fingerprint) && served.Receipts >= receipts
+		return served.Model != nil && !known.has(served.Fingerprint) && n.lacks(served) == nil
 	}
 	if wait == 0 {
 		return served, nil

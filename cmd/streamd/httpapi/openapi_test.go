@@ -483,7 +483,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	troubled := func(t *testing.T, f *fake) {
 		f.status.NotReady = "reading"
 		f.status.Problems = []Problem{
-			{Kind: ProblemGroup, Since: testTime, Text: "out of the consumer group"},
+			{Kind: ProblemReading, Since: testTime, Text: "orders/0 cannot be read"},
 			{Kind: ProblemGap, Subject: "deleted", Since: testTime, Last: testTime, Count: 3, Text: "records were gone", Detail: "in orders/3", Action: "nothing"},
 		}
 	}

@@ -137,9 +137,12 @@ func learning(v *pageView, rate *float64, h *model.History) answerView {
 	}
 	lag, refused := s.Lag(), problemOf(s.Problems, ProblemRefused)
 	switch {
-	case !s.InGroup:
+	case !s.Reading && len(s.Partitions) == 0:
 		a.State, a.Text = ReplyBad, "No"
-		a.Notes = append(a.Notes, "it is out of the consumer group, so nothing is read")
+		a.Notes = append(a.Notes, "the topic's partitions are not known yet")
+	case !s.Reading:
+		a.State, a.Text = ReplyBad, "No"
+		a.Notes = append(a.Notes, "not all partitions can be read", since)
 	case refused != nil && (refused.Count > 0 || rate == nil || *rate == 0):
 		a.State, a.Text = ReplyBad, "No"
 		a.Notes = append(a.Notes, refused.Text, since)
@@ -239,10 +242,10 @@ func behind(s *Status, minutes *model.History) answerView {
 	switch {
 	case lag < 0:
 		a.State, a.Text = ReplyIdle, "Not known"
-		if s.InGroup {
+		if s.Reading {
 			a.Notes = []string{"not all partitions have been read yet"}
 		} else {
-			a.State, a.Notes = ReplyBad, []string{"not in the consumer group"}
+			a.State, a.Notes = ReplyBad, []string{"not all partitions can be read"}
 		}
 	case lag == 0:
 		a.State, a.Text, a.Notes = ReplyGood, "No", []string{"0 records wait " + in}

@@ -336,9 +336,9 @@ func TestPageWithoutALag(t *testing.T) {
 	}{
 		{true, known, "Is it behind? 58 records wait in 1 partition"},
 		{true, f.status.Partitions, `Is it behind? Not known not all partitions have been read yet`},
-		{false, known, `Is it behind? Not known not in the consumer group`},
+		{false, known, `Is it behind? Not known not all partitions can be read`},
 	} {
-		f.status.InGroup, f.status.Partitions = c.in, c.partitions
+		f.status.Reading, f.status.Partitions = c.in, c.partitions
 		if text := textOf(sectionOf(f, viewOverview, "glance")); !strings.Contains(text, c.want) {
 			t.Errorf("no %q in %s", c.want, text)
 		}
@@ -694,7 +694,7 @@ func pageExamples(t *testing.T) map[string]*fake {
 		}
 		f.status.Rows = model.RowCounts{Read: 5_242_880, Summarised: 5_200_000, ZeroWeight: 2880, Rejected: 20_000, Pending: 20_000}
 		f.status.LiveRows, f.status.LiveBlocks = 5_200_000, 260
-		f.status.Refused, f.status.InGroup, f.status.Epoch = nil, true, nil
+		f.status.Refused, f.status.Reading, f.status.Epoch = nil, true, nil
 		change(f)
 		return f
 	}
@@ -742,8 +742,8 @@ func pageExamples(t *testing.T) map[string]*fake {
 		}),
 		"broker away": example(func(f *fake) {
 			f.served.Model = wideModel(2, 10)
-			f.status.InGroup, f.status.Partitions = false, nil
-			f.status.Problems = []Problem{{Kind: ProblemGroup, Since: testTime, Text: "out of the consumer group, so nothing is read: dial tcp 10.0.0.7:9092: connect: connection refused"}}
+			f.status.Reading, f.status.Partitions = false, nil
+			f.status.Problems = []Problem{{Kind: ProblemReading, Since: testTime, Text: "orders/0 cannot be read: dial tcp 10.0.0.7:9092: connect: connection refused"}}
 		}),
 		"no model": example(func(f *fake) {
 			f.empty = true
@@ -991,7 +991,7 @@ func TestPageAtAGlance(t *testing.T) {
 		want   []string
 	}{
 		{"learning", func(*fake) {}, []string{"Is it learning? Yes ", "What needs you? Nothing no problem is known"}},
-		{"out of the group", func(f *fake) { f.status.InGroup = false }, []string{"Is it learning? No it is out of the consumer group"}},
+		{"a partition cannot be read", func(f *fake) { f.status.Reading = false }, []string{"Is it learning? No not all partitions can be read"}},
 		{"a burst an hour ago", func(f *fake) { f.past = burst; f.noLag() }, []string{"Is it learning? Waiting for rows the last row came", "Is it behind? No 0 records wait"}},
 		{"it stands", func(f *fake) { f.past = burst }, []string{"Is it learning? No row in a minute records wait to be read; the last row came", "Is it behind? 60 records"}},
 		{"all refused", func(f *fake) {
@@ -1012,7 +1012,7 @@ func TestPageAtAGlance(t *testing.T) {
 		}, []string{"What needs you? 2 problems"}},
 	} {
 		f := newFake()
-		f.status.InGroup, f.status.Partitions = true, []model.Partition{{Topic: "orders", Next: 40, HighWatermark: 100}}
+		f.status.Reading, f.status.Partitions = true, []model.Partition{{Topic: "orders", Next: 40, HighWatermark: 100}}
 		c.change(f)
 		text := textOf(sectionOf(f, viewOverview, "glance"))
 		for _, want := range c.want {

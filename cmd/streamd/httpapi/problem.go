@@ -18,7 +18,7 @@ const (
 	ProblemReady      ProblemKind = "ready"
 	ProblemStopping   ProblemKind = "stopping"
 	ProblemSave       ProblemKind = "save"
-	ProblemGroup      ProblemKind = "group"
+	ProblemReading    ProblemKind = "reading"
 	ProblemControl    ProblemKind = "control"
 	ProblemModel      ProblemKind = "model"
 	ProblemRetired    ProblemKind = "retired"
@@ -48,13 +48,13 @@ type problemKind struct {
 // problemKinds are all kinds, the gravest first.
 var problemKinds = []problemKind{
 	// the daemon is not ready
-	{ProblemReady, LevelFailure, "wait while it joins or reads, or stands by without a partition; records of two classes or more make a model; other reasons have their own entry"},
+	{ProblemReady, LevelFailure, "wait while it reads; records of two classes or more make a model; other reasons have their own entry"},
 	// the daemon stops because of an error
 	{ProblemStopping, LevelFailure, "remove the cause; the next start goes on from the last save"},
 	// the state cannot be saved
 	{ProblemSave, LevelFailure, "make room where snapshot.file lies, and see that the daemon may write there"},
-	// out of the consumer group, so nothing is read
-	{ProblemGroup, LevelFailure, "see that the brokers can be reached and let the daemon in; it joins again by itself"},
+	// the topic cannot be read
+	{ProblemReading, LevelFailure, "see that the brokers can be reached and let the daemon in; it is tried again by itself"},
 	// the control topic cannot be read, or lacks records
 	{ProblemControl, LevelFailure, "see that the brokers return the topic; it is tried again by itself"},
 	// there are rows, and no model

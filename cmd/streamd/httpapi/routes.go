@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/predictions"
@@ -50,9 +51,9 @@ var routes = []route{
 		summary: "The served model",
 		notes: "The ETag is the model's fingerprint: of its sums, settings and planes, without times and offsets. So it is weak, and alike for daemons that serve the same model. With `wait`, the answer comes once there is a model that If-None-Match does not name, or once the model goes away. At the end of the wait it is 304. " +
 			"Numbers have the fewest digits that read back to the same float64.\n\n" + windowNotes,
-		query: append([]described{modelWait, modelReceipts}, windowQuery...), tagged: true,
+		query: slices.Concat(needQuery, windowQuery), tagged: true,
 		replies: []reply{{200, "The model.", ModelAnswer{}, ""}},
-		codes:   []Code{CodeNotFound, CodeNoModel, CodeUnavailable},
+		codes:   []Code{CodeNotFound, CodeNoModel, CodeUnavailable, CodeNotYet},
 	},
 	{
 		method: "POST", path: "/v1/predict", handle: (*Server).predict, role: config.RolePredict,
@@ -60,14 +61,14 @@ var routes = []route{
 		notes: fmt.Sprintf("Labels, weights and columns that the model does not have are ignored. A missing value counts as the model says under `missing`. One model answers the whole body, or the call fails. "+
 			"A body has at most %d MiB and %d rows, unless the daemon is configured otherwise. An answer has at most %d numbers. Leverages take at most %d multiplications: "+
 			"rows times the square of the number of features or coordinates.\n\n", MaxBodyBytes>>20, MaxRows, maxNumbers, maxLeverageWork) + windowNotes,
-		query: append([]described{formQuery, contributionsQuery, topQuery, leverageQuery}, windowQuery...), rows: true, named: true,
+		query: slices.Concat([]described{formQuery, contributionsQuery, topQuery, leverageQuery}, needQuery, windowQuery), rows: true, named: true,
 		replies: []reply{
 			{200, "The predictions, in the form of Accept and `form`. ", predictions.PredictAnswer{}, ""},
 			{200, "", predictions.PredictRowsAnswer{}, ""},
 			{200, "CSV has a header and the columns `label`, `value_C` for the plane of each class C and, where the decision goes by probabilities, `probability_C` for each class C. Labels are as the producers sent them, quoted by RFC 4180: a spreadsheet may take one such as `=1+2` for a formula. ", nil, "text/csv"},
 			{200, "Arrow has the same columns: `label` is a dictionary of texts, the others are float64.", nil, "application/vnd.apache.arrow.stream"},
 		},
-		codes: []Code{CodeNotFound, CodeTooLarge, CodeUnsupportedMediaType, CodeNotAcceptable, CodeNoModel, CodeUnavailable},
+		codes: []Code{CodeNotFound, CodeTooLarge, CodeUnsupportedMediaType, CodeNotAcceptable, CodeNoModel, CodeUnavailable, CodeNotYet},
 	},
 	{
 		method: "GET", path: "/v1/tuning", handle: (*Server).tuning, role: config.RoleRead,
@@ -115,7 +116,7 @@ var routes = []route{
 	{
 		method: "GET", path: "/v1/events", handle: (*Server).events, role: config.RoleRead, follows: true,
 		summary: "Events as they happen",
-		notes: fmt.Sprintf("Server-sent events of the types `alarm`, `retirement`, `receipt`, `rebalance`, `epoch` and `problem`. The `data` of each is an Event. The last 1000 are kept, and come first. They name no block, key or label, and are not saved. "+
+		notes: fmt.Sprintf("Server-sent events of the types `alarm`, `retirement`, `receipt`, `partitions`, `epoch` and `problem`. The `data` of each is an Event. The last 1000 are kept, and come first. They name no block, key or label, and are not saved. "+
 			"In place of events that a slow client has missed there is one of the type `missed` with their number, without an id. "+
 			"A comment comes every %.0f seconds. The stream ends after %.0f minutes, and when the daemon stops. A browser's EventSource sends no token, but a script that reads the answer of fetch can.", heartbeat.Seconds(), longestStream.Minutes()),
 		replies: []reply{{200, "The stream.", Event{}, "text/event-stream"}},
@@ -220,6 +221,15 @@ var routes = []route{
 		wildcard: "Level and number of a tile of hashes, or `entries` and the number of a bundle of leaves, as c2sp.org/tlog-tiles has them: `0/000.p/7`.",
 		replies:  []reply{{200, "The tile, or the bundle.", nil, "application/octet-stream"}},
 		codes:    []Code{CodeNotFound},
+	},
+	{
+		method: "GET", path: "/v1/snapshot", handle: (*Server).copySnapshot, role: config.RoleAdmin,
+		summary: "A copy of the snapshot",
+		notes: "The state is saved, and the copy has it and nothing else: no retired block is left in a free page. It is a backup, and what `streamd run --from` begins a replica with. " +
+			"One key signs one log of receipts, so a replica takes a copy without them (`receipts=false`) and begins its own. A copy of a snapshot under a key (`snapshot.key_file`) is under the same one.",
+		query:   []described{copyReceipts},
+		replies: []reply{{200, "The file.", nil, "application/octet-stream"}},
+		codes:   []Code{CodeConflict, CodeUnavailable},
 	},
 	{
 		method: "POST", path: "/v1/snapshot", handle: (*Server).snapshot, role: config.RoleAdmin,

@@ -44,7 +44,10 @@ type Config struct {
 	Origins []string
 	// Rows says how blocks are read. Predictions name labels and weights in the same
 	// way and ignore them. Format and Features are not used.
-	Rows                  wire.Options
+	Rows wire.Options
+	// Topics are those whose positions the served states have.
+	Topics []string
+
 	MaxBodyBytes, MaxRows int
 	// MaxConnections bounds the connections that Serve keeps open. Half as many polls
 	// may wait, and a quarter as many clients may follow the events.

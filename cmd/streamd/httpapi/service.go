@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"streamd/cmd/streamd/model"
@@ -81,6 +82,11 @@ type Service interface {
 	// retire.ErrHeaders, ErrOtherTopic, ErrUnavailable.
 	Retire(ctx context.Context, s retire.Selector, dryRun bool) (Retirement, error)
 
+	// CopySnapshot saves the state and copies the snapshot: without what was retired, and without
+	// the log of receipts unless the caller wants it. The caller closes the copy, which is gone
+	// then. ErrBusy, ErrUnavailable.
+	CopySnapshot(ctx context.Context, receipts bool) (copied io.ReadCloser, bytes int64, err error)
+
 	// Snapshot saves the state and returns once that is durable. With compact the file
 	// then has nothing else; compaction goes on when ctx ends first. ErrUnavailable.
 	Snapshot(ctx context.Context, compact bool) (SnapshotInfo, error)
@@ -127,7 +133,7 @@ type Status struct {
 	Started time.Time
 	Name    string // name of the model
 	Topic   string // topic that is read
-	Group   string // consumer group
+	Group   string // that offsets are committed to
 	Keys    bool   // whether keys name blocks
 	// NotReady says why the daemon cannot answer, for anybody to read; "": it can.
 	NotReady      string
@@ -149,11 +155,10 @@ type Status struct {
 
 	DeadLetters int64           // dead letters written
 	Refused     []model.Refusal // records refused since the start, by reason; may be shared
-	InGroup     bool            // whether the daemon is a member of the consumer group
-	Rebalances  int64           // rebalances of the consumer group
+	Reading     bool            // whether all partitions can be read
 	FetchErrors int64
 
-	Partitions []model.Partition // assigned, by topic and number
+	Partitions []model.Partition // all of the topic, by number
 
 	// Epoch has the progress of a kernel's coordinates, without the basis and lists of
 	// blocks. Nil: there is no kernel. It may be shared.
@@ -182,10 +187,10 @@ type Witness struct {
 	Failures int64 // calls since the start that have brought no cosignature
 }
 
-// Lag is an upper bound on the records of the assigned partitions that are not yet
+// Lag is an upper bound on the records of the partitions that are not yet
 // processed. It is −1 while it is not known for all of them.
 func (s *Status) Lag() (lag int64) {
-	if !s.InGroup {
+	if !s.Reading {
 		return -1
 	}
 	for _, p := range s.Partitions {

@@ -126,8 +126,8 @@ func (s *Server) solveWindow(w http.ResponseWriter, r *http.Request, wait time.D
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{modelWait.name, modelReceipts.name} {
-		if _, ok := r.URL.Query()[name]; ok {
+	for _, p := range needQuery {
+		if name, _, _, _ := p.describe(); asks(r, []described{p}) {
 			return nil, fail(CodeBadRequest, "%s does not go with a window: its model does not change by itself", name)
 		}
 	}
@@ -190,9 +190,9 @@ func (s *Server) predictor(w http.ResponseWriter, r *http.Request) (*model.Serve
 	if asks(r, windowQuery) {
 		return s.solveWindow(w, r, ReadTimeout/2)
 	}
-	served, _ := s.service.Served()
-	if served.Model == nil {
-		return nil, fail(CodeNoModel, "there is no model: %s", s.whyNoModel(served, false))
+	served, err := s.current(w, r, tags{})
+	if err == nil && served.Model == nil {
+		err = fail(CodeNoModel, "there is no model: %s", s.whyNoModel(served, false))
 	}
-	return served, nil
+	return served, err
 }

@@ -139,6 +139,7 @@ func testRebalance(t *testing.T, s *suite) {
 	sa, sb := newRecorder(), newRecorder()
 	add()
 	cfg := s.config(t, topic)
+	cfg.Shared = true
 	// The least that Apache Kafka allows by default: members notice a rebalance within a
 	// quarter of it. An expulsion is just one more rebalance.
 	cfg.SessionTimeout = 6 * time.Second
@@ -167,66 +168,6 @@ func testRebalance(t *testing.T, s *suite) {
 		if sa.chainOf(p) != want[p] || sb.chainOf(p) != want[p] {
 			t.Errorf("partition %d: chains differ; %d and %d records of %d", p, sa.count(p), sb.count(p), produced)
 		}
-	}
-}
-
-// testFormer joins a group with a member that is silent for ever, as after a crash, and has
-// the longest session that brokers allow.
-func testFormer(t *testing.T, s *suite) {
-	const n, session = 100, 5 * time.Minute
-	topic := s.topic(t, "topic", 2, nil)
-	produce(t, s.producer(t), values(topic, 0, 0, n)...)
-	cfg := s.config(t, topic)
-
-	subscription := kmsg.NewConsumerMemberMetadata()
-	subscription.Topics = []string{topic}
-	protocol := kmsg.NewJoinGroupRequestProtocol()
-	protocol.Name, protocol.Metadata = "range", subscription.AppendTo(nil)
-	join := kmsg.NewPtrJoinGroupRequest()
-	join.Group, join.ProtocolType, join.Protocols = cfg.Group, "consumer", append(join.Protocols, protocol)
-	join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = int32(session.Milliseconds()), int32(session.Milliseconds())
-	joined, err := join.RequestWith(deadline(t), s.admin)
-	if err == nil && joined.ErrorCode == kerr.MemberIDRequired.Code {
-		join.MemberID = joined.MemberID
-		joined, err = join.RequestWith(deadline(t), s.admin)
-	}
-	if err == nil {
-		err = kerr.ErrorForCode(joined.ErrorCode)
-	}
-	if err != nil {
-		t.Fatalf("join: %v", err)
-	}
-	assigned := kmsg.NewConsumerMemberAssignment()
-	of := kmsg.NewConsumerMemberAssignmentTopic()
-	of.Topic, of.Partitions = topic, []int32{0, 1}
-	assigned.Topics = append(assigned.Topics, of)
-	assignment := kmsg.NewSyncGroupRequestGroupAssignment()
-	assignment.MemberID, assignment.MemberAssignment = joined.MemberID, assigned.AppendTo(nil)
-	sync := kmsg.NewPtrSyncGroupRequest()
-	sync.Group, sync.Generation, sync.MemberID = cfg.Group, joined.Generation, joined.MemberID
-	sync.ProtocolType, sync.Protocol = &join.ProtocolType, &protocol.Name
-	sync.GroupAssignment = append(sync.GroupAssignment, assignment)
-	synced, err := sync.RequestWith(deadline(t), s.admin)
-	if err == nil {
-		err = kerr.ErrorForCode(synced.ErrorCode)
-	}
-	if err != nil {
-		t.Fatalf("sync: %v", err)
-	}
-
-	began := time.Now()
-	for range 2 { // the second time it has already left the group
-		sink := newRecorder()
-		sink.former = joined.MemberID
-		c := s.consume(t, cfg, sink)
-		c.until("100 records", func() bool { return sink.total() == n })
-		c.stop()
-		if len(sink.members) != 1 || sink.members[0] == "" || sink.members[0] == joined.MemberID {
-			t.Errorf("joined as %q after %q", sink.members, joined.MemberID)
-		}
-	}
-	if time.Since(began) > session/2 {
-		t.Error("the end of the session was waited for")
 	}
 }
 
@@ -518,18 +459,27 @@ func testUnknownTopic(t *testing.T, s *suite) {
 	}
 }
 
+// testAddedPartitions adds partitions under a consumer that reads all, and under a member of a
+// group.
 func testAddedPartitions(t *testing.T, s *suite) {
-	topic := s.topic(t, "topic", 1, nil)
-	sink := newRecorder()
-	c := s.consume(t, s.config(t, topic), sink)
-	c.until("the start", func() bool { return len(c.Stats().Partitions) == 1 })
-	s.addPartitions(t, topic, 3)
-	rs := values(topic, 2, 0, 30)
-	produce(t, s.producer(t), rs...)
-	c.until("the new partition", func() bool { return sink.count(2) == 30 })
-	c.stop()
-	if sink.chainOf(2) != chainOf(chain{}, 0, rs) {
-		t.Error("the chain differs")
+	for name, shared := range map[string]bool{"all": false, "shared": true} {
+		topic := s.topic(t, name, 1, nil)
+		sink := newRecorder()
+		cfg := s.config(t, topic)
+		cfg.Shared, cfg.Group = shared, s.name(t, "group-"+name)
+		c := s.consume(t, cfg, sink)
+		c.until("the start", func() bool { return len(c.Stats().Partitions) == 1 })
+		s.addPartitions(t, topic, 3)
+		rs := values(topic, 2, 0, 30)
+		produce(t, s.producer(t), rs...)
+		c.until("the new partition", func() bool { return sink.count(2) == 30 })
+		c.stop()
+		if sink.chainOf(2) != chainOf(chain{}, 0, rs) {
+			t.Errorf("%s: the chain differs", name)
+		}
+		if n := c.Stats().Assignments; n < 2 {
+			t.Errorf("%s: partitions were assigned %d times", name, n)
+		}
 	}
 }
 
@@ -1025,6 +975,98 @@ func testDeliverFails(t *testing.T, s *suite) {
 	}
 }
 
+// testReplicas has two consumers under one name, which both read everything. Neither waits for
+// the other, and neither has its records taken by the other.
+func testReplicas(t *testing.T, s *suite) {
+	const partitions, n = 3, 200
+	topic := s.topic(t, "topic", partitions, nil)
+	cfg := s.config(t, topic)
+	cl := s.producer(t)
+	want := make([]chain, partitions)
+	add := func(from int) {
+		for p := range partitions {
+			rs := values(topic, int32(p), from, n)
+			want[p] = chainOf(want[p], int64(from), rs)
+			produce(t, cl, rs...)
+		}
+	}
+	add(0)
+	sa, sb := newRecorder(), newRecorder()
+	a, b := s.consume(t, cfg, sa), s.consume(t, cfg, sb)
+	for _, c := range []*running{a, b} {
+		c.until("everything", func() bool { return c.sink.total() == partitions*n })
+	}
+	b.stop()
+	add(n)
+	a.until("what came while the other was away", func() bool { return sa.total() == 2*partitions*n })
+	b = s.consume(t, cfg, sb)
+	b.until("what it missed", func() bool { return sb.total() == 2*partitions*n })
+	a.stop()
+	b.stop()
+	for p := range partitions {
+		if sa.chainOf(p) != want[p] || sb.chainOf(p) != want[p] {
+			t.Errorf("partition %d: the chains differ", p)
+		}
+	}
+	if n := a.Stats().Assignments; n != 1 {
+		t.Errorf("partitions were assigned %d times to the one that stayed", n)
+	}
+}
+
+// testCommitAlone checks what lag monitors see of a consumer that belongs to no group, and that
+// one whose group has members says that it cannot commit, and reads all the same.
+func testCommitAlone(t *testing.T, s *suite) {
+	topic := s.topic(t, "topic", 2, nil)
+	cl := s.producer(t)
+	produce(t, cl, values(topic, 0, 0, 30)...)
+	produce(t, cl, values(topic, 1, 0, 40)...)
+	cfg := s.config(t, topic)
+	monitor, err := kafka.NewLagMonitor(s.cluster(), topic, cfg.Group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer monitor.Close()
+	lag := func() [2]int64 {
+		t.Helper()
+		lags, err := monitor.Lag(deadline(t))
+		if err != nil || len(lags) != 2 {
+			t.Fatalf("%v, %v", lags, err)
+		}
+		return [2]int64{lags[0].Lag(), lags[1].Lag()}
+	}
+	sink := newRecorder()
+	c := s.consume(t, cfg, sink)
+	c.until("all records", func() bool { return sink.total() == 70 })
+	if err := c.Commit(deadline(t), map[int]int64{0: 25}); err != nil {
+		t.Fatal(err)
+	}
+	if got := lag(); got != [2]int64{5, 40} {
+		t.Errorf("lag after a commit: %v", got)
+	}
+	sink.revoked = func(ctx context.Context, partitions []int) { // the last commit
+		if err := c.Commit(ctx, map[int]int64{0: 30, 1: 40}); err != nil {
+			t.Errorf("commit at the end: %v", err)
+		}
+	}
+	c.stop()
+	if got := lag(); got != [2]int64{0, 0} {
+		t.Errorf("lag at the end: %v", got)
+	}
+
+	shared := cfg
+	shared.Shared = true
+	member := s.consume(t, shared, newRecorder())
+	member.until("membership", func() bool { return member.Stats().OutSince.IsZero() })
+	beside := newRecorder()
+	c = s.consume(t, cfg, beside)
+	c.until("all records beside a group", func() bool { return beside.total() == 70 })
+	if err := c.Commit(deadline(t), map[int]int64{0: 10}); err == nil || !strings.Contains(err.Error(), "the group has members") {
+		t.Errorf("a commit to the group of others: %v", err)
+	}
+	c.stop()
+	member.stop()
+}
+
 // testCommitOfAnother checks that the group has the offset of the member that owns a
 // partition, even when no record comes. Another member may have had the partition,
 // committed a lower offset, and left.
@@ -1035,6 +1077,7 @@ func testCommitOfAnother(t *testing.T, s *suite) {
 		produce(t, cl, values(topic, p, 0, 30)...)
 	}
 	cfg := s.config(t, topic)
+	cfg.Shared = true
 	monitor, err := kafka.NewLagMonitor(s.cluster(), topic, cfg.Group)
 	if err != nil {
 		t.Fatal(err)
@@ -1070,6 +1113,7 @@ func testCommitAndLeave(t *testing.T, s *suite) {
 	produce(t, cl, values(topic, 0, 0, 30)...)
 	produce(t, cl, values(topic, 1, 0, 40)...)
 	cfg := s.config(t, topic)
+	cfg.Shared = true
 	monitor, err := kafka.NewLagMonitor(s.cluster(), topic, cfg.Group)
 	if err != nil {
 		t.Fatal(err)

@@ -141,6 +141,7 @@ func TestCoordinatorLost(t *testing.T) {
 	produce(t, s.producer(t), values(topic, 0, 0, 100)...)
 	sink := newRecorder()
 	cfg := s.config(t, topic)
+	cfg.Shared = true
 	cfg.SessionTimeout = 40 * time.Second
 	c := s.consume(t, cfg, sink)
 	c.until("the first half", func() bool { return sink.total() == 100 })
@@ -176,8 +177,8 @@ func TestCoordinatorLost(t *testing.T) {
 		t.Errorf("reading went on after %v: the former member was waited for", took)
 	}
 	c.stop()
-	if n := len(sink.members); n != 2 {
-		t.Errorf("%d members, want 2: %q", n, sink.members)
+	if n := c.Stats().Assignments; n != 2 {
+		t.Errorf("partitions were assigned %d times, want twice", n)
 	}
 }
 
@@ -351,6 +352,7 @@ func TestCoordinatorStuck(t *testing.T) {
 		return nil, nil, false
 	})
 	sink := newRecorder()
+	cfg.Shared = true
 	c := s.consume(t, cfg, sink)
 	c.within(20*time.Second, "joining", func() bool { return sink.total() == 10 })
 	if !met.Load() {
@@ -387,7 +389,9 @@ func TestHostileLeader(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	sink := newRecorder()
-	c := s.consume(t, s.config(t, topic), sink)
+	cfg := s.config(t, topic)
+	cfg.Shared = true
+	c := s.consume(t, cfg, sink)
 	c.until("10 records", func() bool { return sink.total() == 10 })
 	if n := len(c.Stats().Partitions); n != 1 {
 		t.Errorf("%d partitions are read", n)
@@ -414,6 +418,7 @@ func TestSeedStuck(t *testing.T) {
 		return nil, nil, false
 	})
 	sink := newRecorder()
+	cfg.Shared = true
 	c := s.consume(t, cfg, sink)
 	c.until("10 records", func() bool { return sink.total() == 10 })
 	unstick()
@@ -428,6 +433,7 @@ func TestSeedDies(t *testing.T) {
 	cfg.Brokers, cfg.Dial = cfg.Brokers[:1], seed.dial
 	produce(t, s.producer(t), values(cfg.Topic, 0, 0, 10)...)
 	sink := newRecorder()
+	cfg.Shared = true
 	c := s.consume(t, cfg, sink)
 	c.until("the first records", func() bool { return sink.total() == 10 })
 	seed.die(cfg.Brokers[0])

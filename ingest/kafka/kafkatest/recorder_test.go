@@ -36,9 +36,6 @@ type recorder struct {
 	deliver func(ctx context.Context, b *kafka.Batch) error
 	// keep makes records keep a copy of each record.
 	keep bool
-	// grouped says that a consumer uses the recorder. former is what Former returns.
-	grouped bool
-	former  string
 	// revoked, when set, is called from Revoked.
 	revoked func(ctx context.Context, partitions []int)
 
@@ -50,8 +47,7 @@ type recorder struct {
 	records map[int][]kafka.Record
 	refused []kafka.Refused
 	jumps   []*kafka.GapError
-	members []string // its ids in the group so far
-	failure error    // a broken promise of the consumer
+	failure error // a broken promise of the consumer
 }
 
 func newRecorder() *recorder {
@@ -62,14 +58,6 @@ func newRecorder() *recorder {
 		counts:  make(map[int]int),
 		records: make(map[int][]kafka.Record),
 	}
-}
-
-func (r *recorder) Former() string { return r.former }
-
-func (r *recorder) Joined(member string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.members = append(r.members, member)
 }
 
 func (r *recorder) Position(partition int) (kafka.Saved, bool) {
@@ -90,9 +78,6 @@ func (r *recorder) Deliver(ctx context.Context, b *kafka.Batch) error {
 	r.mu.Lock()
 	if r.busy[p] {
 		r.failure = fmt.Errorf("partition %d: two deliveries at once", p)
-	}
-	if r.grouped && len(r.members) == 0 {
-		r.failure = fmt.Errorf("partition %d: a delivery before the group was joined", p)
 	}
 	r.busy[p] = true
 	r.mu.Unlock()

@@ -43,7 +43,6 @@ func Run(t *testing.T, b Broker) {
 		{"CommitIsNotAPosition", testCommitIsNotAPosition},
 		{"StartLatest", testStartLatest},
 		{"Rebalance", testRebalance},
-		{"Former", testFormer},
 		{"Gap", testGap},
 		{"GapWhileRunning", testGapWhileRunning},
 		{"MadeAnew", testMadeAnew},
@@ -63,6 +62,8 @@ func Run(t *testing.T, b Broker) {
 		{"BackPressure", testBackPressure},
 		{"HugeRecord", testHugeRecord},
 		{"DeliverFails", testDeliverFails},
+		{"Replicas", testReplicas},
+		{"CommitAlone", testCommitAlone},
 		{"CommitAndLeave", testCommitAndLeave},
 		{"CommitOfAnother", testCommitOfAnother},
 		{"Ranges", testRanges},
@@ -263,7 +264,6 @@ func (s *suite) config(t *testing.T, topic string) kafka.Config {
 func (s *suite) consume(t *testing.T, cfg kafka.Config, sink *recorder) *running {
 	t.Helper()
 	log := zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)
-	sink.grouped = true
 	c, err := kafka.NewConsumer(cfg, sink, log)
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 			Msg("summing the folds of the live blocks again")
 	}
 	l = New(store, cfg, budget)
-	l.uncompacted = saved.Uncompacted
+	l.uncompacted, l.receipts.begins = saved.Uncompacted, saved.Log.Size == 0
 	if names := features.State.Features(); len(names) > 0 {
 		l.features.names = &names
 	}

@@ -30,6 +30,8 @@ type receipts struct {
 	grown map[receipt.Hash]size // at that save: of the blocks that have grown since, by the key of their items
 	past  map[receipt.Item]move // since that save: archived blocks with their summaries lost, or back
 	moves int64                 // since the start
+
+	begins bool // the log has no leaf yet: the snapshot may be a copy of one with another key
 	// withdrew has the blocks, by id, that were withdrawn since that save, with their items. An
 	// item is zero if the tree did not have the block as it is now.
 	withdrew   map[string]receipt.Item
@@ -171,11 +173,11 @@ func inParallel(n int, do func(i int)) {
 }
 
 // keepKeys computes the keys of items that the ledgers lack: those of blocks that came while there
-// were no receipts. The next save has them.
+// were no receipts, and all if the log begins. The next save has them.
 func (l *Set) keepKeys() {
 	var lack []retire.Entry
 	for _, e := range l.Everything() {
-		if receipt.Keyed(e.ID) && e.ItemKey == (receipt.Hash{}) {
+		if receipt.Keyed(e.ID) && (l.receipts.begins || e.ItemKey == (receipt.Hash{})) {
 			lack = append(lack, e)
 		}
 	}
@@ -211,8 +213,10 @@ func (l *Set) KeepReceipts(key *receipt.Key) error {
 	var retired []retire.Entry
 	blocks := make([]block, 0, l.ledger.Len())
 	err := l.store.Digests(func(e retire.Entry, digest [sha256.Size]byte) {
-		if now, live := l.ledger.Get(e.ID); live && e.ItemKey == (receipt.Hash{}) {
+		if now, live := l.ledger.Get(e.ID); live {
 			e.ItemKey = now.ItemKey
+		} else if r.begins && receipt.Keyed(e.ID) {
+			e.ItemKey = key.ItemKey(e.ID)
 		}
 		blocks = append(blocks, block{e.ID, e.ItemKey, digest})
 		if r.file == (receipt.Hash{}) { // the start has retired none, and a search for each block takes long

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/daemon"
+	"streamd/config"
+)
+
+// fromFlags name a daemon whose snapshot a new replica begins with.
+type fromFlags struct {
+	From          string `placeholder:"URL" help:"Address of a daemon of the same topic. Where snapshot.file does not exist yet, begin with a copy of that daemon's snapshot, and read on from its offsets: so the log need not have all of it."`
+	FromTokenFile string `placeholder:"FILE" help:"File with a token of the role admin, for --from."`
+	FromCAFile    string `name:"from-ca-file" placeholder:"FILE" help:"PEM file of the trusted authorities, for --from."`
+	FromCertFile  string `placeholder:"FILE" help:"PEM file of a client certificate, for --from. Goes with --from-key-file."`
+	FromKeyFile   string `placeholder:"FILE" help:"PEM file of the client certificate's private key, for --from."`
+}
+
+// begin takes a copy of the other daemon's snapshot, if there is none here.
+func (f *fromFlags) begin(ctx context.Context, s *surroundings, cfg *config.Config, log zerolog.Logger) error {
+	if f.From == "" {
+		return nil
+	}
+	if has, err := daemon.HasSnapshot(cfg); err != nil {
+		return err
+	} else if has {
+		log.Info().Str("file", cfg.Snapshot.File).Msg("there is a snapshot, so --from is not asked for one")
+		return nil
+	}
+	other := daemonFlags{URL: f.From, TokenFile: f.FromTokenFile, CAFile: f.FromCAFile, CertFile: f.FromCertFile, KeyFile: f.FromKeyFile, as: "from"}
+	from, err := other.client(s)
+	if err != nil {
+		return err
+	}
+	answer, err := from.open(ctx, http.MethodGet, "/v1/snapshot?receipts=false", payload{})
+	if err != nil {
+		return fmt.Errorf("--from %s: %w", from.base, err)
+	}
+	defer answer.Body.Close()
+	read := &countingReader{Reader: answer.Body}
+	stop := s.watch("copying the snapshot of "+from.base, func() advance {
+		n := read.n.Load()
+		return advance{bytes: n, done: float64(n) / float64(max(answer.ContentLength, 1))}
+	})
+	defer stop()
+	if err := daemon.BeginWith(read, cfg, log); err != nil {
+		return fmt.Errorf("--from %s: %w", from.base, err)
+	}
+	return nil
+}
+
+// countingReader counts the bytes that are read.
+type countingReader struct {
+	io.Reader
+	n atomic.Int64
+}
+
+func (r *countingReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.n.Add(int64(n))
+	return n, err
+}

@@ -30,6 +30,11 @@ func (r Range) String() string {
 // MarshalText writes the text of the range.
 func (r Range) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
+// Compare orders ranges by topic, partition and first offset.
+func (r Range) Compare(other Range) int {
+	return cmp.Or(strings.Compare(r.Topic, other.Topic), cmp.Compare(r.Partition, other.Partition), cmp.Compare(r.First, other.First))
+}
+
 // UnmarshalText reads the text of a range. One offset is a range, too.
 func (r *Range) UnmarshalText(text []byte) error {
 	topic, rest, _ := strings.Cut(string(text), "/")

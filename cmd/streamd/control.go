@@ -21,7 +21,7 @@ import (
 // controlCmd reads and writes the control topic.
 type controlCmd struct {
 	List    controlListCmd    `cmd:"" help:"List the selectors that are in force, and the records that cannot be read."`
-	Retire  controlRetireCmd  `cmd:"" help:"Put a selector in force: its blocks stay retired, in every instance and when the log is read again."`
+	Retire  controlRetireCmd  `cmd:"" help:"Put a selector in force: its blocks stay retired, in every replica and when the log is read again."`
 	Restore controlRestoreCmd `cmd:"" help:"Take a selector back: blocks that no other one chooses are read from the log again."`
 }
 
@@ -73,17 +73,11 @@ func (f *controlFlags) open(ctx context.Context, s *surroundings) (*controlTopic
 
 // write writes a record of a name to some partitions. A value of nil is a tombstone.
 func (t *controlTopic) write(ctx context.Context, name string, value []byte, partitions []int) error {
-	producer, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: t.cluster, Topic: t.name}, t.log)
-	if err != nil {
-		return err
-	}
-	defer producer.Close()
+	var records []control.Record
 	for _, partition := range partitions {
-		if err := producer.Write(ctx, partition, []byte(name), value, nil, time.Time{}); err != nil {
-			return err
-		}
+		records = append(records, control.Record{Partition: partition, Key: []byte(name), Value: value})
 	}
-	return producer.Flush(ctx)
+	return control.Write(ctx, t.cluster, t.name, records, t.log)
 }
 
 // controlReport is the report of list.

@@ -29,7 +29,7 @@ type grammar struct {
 	Labels     labelsCmd     `cmd:"" help:"Show which rows of a running daemon, or of a file, should be labelled next."`
 	Blocks     blocksCmd     `cmd:"" help:"List the live or the archived blocks of a running daemon."`
 	Retire     retireCmd     `cmd:"" help:"Take blocks out of the model of a running daemon, by their ids, keys, headers, positions or event times."`
-	Control    controlCmd    `cmd:"" help:"List, put in force and take back the selectors of the control topic: their blocks stay retired in every instance."`
+	Control    controlCmd    `cmd:"" help:"List, put in force and take back the selectors of the control topic: their blocks stay retired in every replica."`
 	Receipts   receiptsCmd   `cmd:"" help:"Get receipts of retirements, and check them."`
 	Snapshot   snapshotCmd   `cmd:"" help:"Inspect and verify snapshot files; make a running daemon save one."`
 	Letters    lettersCmd    `cmd:"" help:"List, show and replay dead letters."`

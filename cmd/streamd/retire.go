@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -33,6 +34,7 @@ type retireCmd struct {
 	Blocks []string `arg:"" optional:"" name:"block" help:"Ids of blocks, as streamd blocks shows them, or their keys."`
 	selectorFlags
 	DryRun bool `help:"Change nothing, and show which blocks would be retired."`
+	Here   bool `help:"Retire them in this replica alone, though there is a control topic (retire.topic). They also give up their places in the window of retire.keep."`
 	daemonFlags
 	jsonFlag
 }
@@ -108,11 +110,14 @@ func (c *retireCmd) Run(ctx context.Context, s *surroundings) error {
 	if len(body) > httpapi.MaxBodyBytes {
 		return fmt.Errorf("the ids, keys and headers take %d bytes, and the daemon takes %d at once: retire the blocks in parts", len(body), httpapi.MaxBodyBytes)
 	}
-	path := "/v1/retire"
+	query := url.Values{}
 	if c.DryRun {
-		path += "?dry_run=true"
+		query.Set("dry_run", "true")
 	}
-	q := question{c.daemonFlags, c.jsonFlag, http.MethodPost, path, adminTimeout}
+	if c.Here {
+		query.Set("here", "true")
+	}
+	q := question{c.daemonFlags, c.jsonFlag, http.MethodPost, withQuery("/v1/retire", query), adminTimeout}
 	err = showSent(ctx, s, q, payload{wire.JSON.ContentType(), body}, (*table).retirement)
 	if known, ok := errors.AsType[*httpapi.ErrorDetail](err); ok && known.Code == httpapi.CodeNotFound && keys {
 		return fmt.Errorf("%w: what is not the id of a block was taken for a key; streamd blocks shows ids and keys", err)
@@ -192,6 +197,11 @@ func (t *table) retirement(r *httpapi.Retirement) {
 		return
 	}
 	t.row("at", r.RetiredAt.Local().Format(time.DateTime))
+	if r.Control != "" {
+		t.row("in", "every replica, by the control topic: "+r.Control)
+	} else {
+		t.row("in", "this replica only: there is no control topic (retire.topic)")
+	}
 	t.row("digest before", r.DigestBefore)
 	t.row("digest after", r.DigestAfter)
 	for _, place := range r.Remains {

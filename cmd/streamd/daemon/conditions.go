@@ -28,6 +28,9 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 			Kind:   httpapi.ProblemTime,
 			Detail: fmt.Sprintf("the newest live block, of %s, is %s", retire.NearestTime(newest.Time).UTC().Format(time.RFC3339), newest.ID),
 		}
+		if d.cfg.Retire.Topic != "" {
+			p.Action = "retire the newest block if its time is wrong, in each replica (streamd retire --here): by the control topic it would keep its place"
+		}
 		if in.TooOld >= manyTooOld {
 			p.Subject, p.Count = "retire.keep", int64(in.TooOld)
 			p.Text = fmt.Sprintf("the last %d blocks were retired as they came, since they are older than retire.keep lets in", in.TooOld)

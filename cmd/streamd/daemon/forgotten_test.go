@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -274,7 +275,7 @@ var ways = map[string]func(d *instance, topic string){
 // choose retires the block that a selector chooses.
 func (i *instance) choose(s retire.Selector) {
 	i.t.Helper()
-	if r, err := i.Retire(i.t.Context(), s, false); err != nil || r.Blocks != 1 {
+	if r, err := i.Retire(i.t.Context(), s, httpapi.RetireOptions{}); err != nil || r.Blocks != 1 {
 		i.t.Fatalf("%+v: %+v, %v", s, r, err)
 	}
 }

@@ -159,7 +159,7 @@ func TestRetirementIsAnsweredAfterTheSave(t *testing.T) {
 	}()
 	answered := make(chan error, 1)
 	go func() {
-		_, err := d.Retire(context.Background(), retire.Selector{IDs: []string{fmt.Sprintf("%s/0/0", name)}}, false)
+		_, err := d.Retire(context.Background(), retire.Selector{IDs: []string{fmt.Sprintf("%s/0/0", name)}}, httpapi.RetireOptions{})
 		answered <- err
 	}()
 	if s := d.wait("a model without the block", func(s *model.Served) bool { return s.Blocks == 3 }); s.Durable {

@@ -285,7 +285,7 @@ func (i *instance) retireSome(r *rand.Rand) {
 	if len(s.IDs) == 0 {
 		return
 	}
-	if _, err := i.Retire(i.t.Context(), s, false); err != nil {
+	if _, err := i.Retire(i.t.Context(), s, httpapi.RetireOptions{}); err != nil {
 		i.t.Fatal(err)
 	}
 }

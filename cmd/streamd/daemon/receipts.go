@@ -201,6 +201,14 @@ func (r *receipts) name(answer *httpapi.Retirement, left []*pendingReceipt, requ
 	salt := r.key.Salt(answer.Request)
 	answer.RequestSalt = hex.EncodeToString(salt[:])
 	answer.Settings = string(left[0].settings)
+	r.prove(answer)
+}
+
+// prove gives the proofs of the keys of the listed blocks.
+func (r *receipts) prove(answer *httpapi.Retirement) {
+	if r.key == nil {
+		return
+	}
 	for i := range answer.First {
 		answer.First[i].Proof = hex.EncodeToString(r.key.ProveItemKey(answer.First[i].ID))
 	}
@@ -312,11 +320,16 @@ func (r *receipts) lacks(s *model.Served) bool {
 }
 
 // addDepartures adds the leaves of the blocks that have left or come back since the last ones.
-func (r *receipts) addDepartures() {
+func (r *receipts) addDepartures() (added []*pendingReceipt) {
+	if r.key == nil {
+		return nil
+	}
 	for _, left := range r.live.TakeDepartures() {
 		r.complete(&left)
-		r.pending = append(r.pending, &pendingReceipt{Departure: left})
+		added = append(added, &pendingReceipt{Departure: left})
 	}
+	r.pending = append(r.pending, added...)
+	return added
 }
 
 // grow begins the receipts of a save that begins now; nil: there are none.

@@ -24,9 +24,9 @@ var errRetiredUnsaved = fmt.Errorf("it is retired, but that could not be saved y
 // Retire implements httpapi.Service. A request goes through the loop twice. First the loop says
 // which blocks there are, and later it takes out those that were chosen and are still there. In
 // between it does other things.
-func (d *Daemon) Retire(ctx context.Context, s retire.Selector, dryRun bool) (httpapi.Retirement, error) {
-	r, err := d.retireBlocks(ctx, s, dryRun)
-	if !dryRun {
+func (d *Daemon) Retire(ctx context.Context, s retire.Selector, how httpapi.RetireOptions) (httpapi.Retirement, error) {
+	r, err := d.retireBlocks(ctx, s, how)
+	if !how.DryRun {
 		err = d.withEarlier(ctx, err, &s)
 	}
 	if id, one := s.Single(); err != nil && one {
@@ -38,13 +38,13 @@ func (d *Daemon) Retire(ctx context.Context, s retire.Selector, dryRun bool) (ht
 }
 
 // retireBlocks is Retire. The caller completes an error by withEarlier.
-func (d *Daemon) retireBlocks(ctx context.Context, s retire.Selector, dryRun bool) (none httpapi.Retirement, err error) {
-	q, err := inLoop(ctx, d.jobs, func() (*request, error) { return d.ask(s, dryRun, access.CallerOf(ctx)) })
+func (d *Daemon) retireBlocks(ctx context.Context, s retire.Selector, how httpapi.RetireOptions) (none httpapi.Retirement, err error) {
+	q, err := inLoop(ctx, d.jobs, func() (*request, error) { return d.ask(s, how.DryRun, access.CallerOf(ctx)) })
 	if err != nil {
 		return none, err
 	}
 	q.choose()
-	if dryRun {
+	if how.DryRun {
 		for few := range slices.Chunk(q.chosen, mostSlice) {
 			q.r.InBasis, err = inLoop(ctx, d.jobs, func() (bool, error) { return d.anyInBasis(few), nil })
 			if q.r.InBasis || err != nil {
@@ -54,6 +54,9 @@ func (d *Daemon) retireBlocks(ctx context.Context, s retire.Selector, dryRun boo
 	}
 	if err != nil {
 		return none, err
+	}
+	if !how.DryRun && !how.Here && d.cfg.Retire.Topic != "" && len(q.chosen) > 0 {
+		return d.retireEverywhere(ctx, q)
 	}
 	type answer struct {
 		retirement httpapi.Retirement
@@ -254,16 +257,20 @@ func (d *Daemon) retired(q *request, r httpapi.Retirement, left []*pendingReceip
 	d.watching.events.Add(retirementEvent("on request", httpapi.RetirementEvent{
 		Blocks: r.Blocks, Rows: r.Rows, Archived: r.Archived, DigestBefore: r.DigestBefore, DigestAfter: r.DigestAfter,
 	}))
-	now := time.Now().UTC()
+	d.describeRetired(&r, receipt.Retired, time.Now().UTC())
+	d.receipts.name(&r, left, &q.selector)
+	answer(r, nil)
+}
+
+// describeRetired tells when blocks were retired, and where their rows may remain.
+func (d *Daemon) describeRetired(r *httpapi.Retirement, how receipt.Kind, now time.Time) {
 	if until := d.retention.until(r.Latest); !until.IsZero() {
 		r.LogUntil = &until
 	}
-	r.RetiredAt, r.Remains = &now, d.receipts.remains(&leaving{receipt.Retired, r.InBasis, r.Latest})
+	r.RetiredAt, r.Remains = &now, d.receipts.remains(&leaving{how, r.InBasis, r.Latest})
 	if d.refeaturing != nil {
 		r.Remains = append(r.Remains, fmt.Sprintf("free pages of %s, until the change of features is complete", d.refeaturing.path))
 	}
-	d.receipts.name(&r, left, &q.selector)
-	answer(r, nil)
 }
 
 // takingOut takes the blocks of a request out of their sets, in slices. They are not saved. A

@@ -132,7 +132,9 @@ func TestLoopIsNotHeldByARetirement(t *testing.T) {
 				var err error
 				began := time.Now()
 				first := retire.Range{Topic: "t", Last: int64(last - 1)}
-				o.play(func() { done, err = o.Retire(t.Context(), retire.Selector{Positions: []retire.Range{first}}, dryRun) }, func() {})
+				o.play(func() {
+					done, err = o.Retire(t.Context(), retire.Selector{Positions: []retire.Range{first}}, httpapi.RetireOptions{DryRun: dryRun})
+				}, func() {})
 				if took = time.Since(began); err != nil || done.Blocks != last {
 					t.Fatalf("%d blocks of %d are retired: %v", done.Blocks, last, err)
 				}

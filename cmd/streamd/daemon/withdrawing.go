@@ -40,6 +40,10 @@ type withdrawing struct {
 	reading *job                    // the pass over the log that is under way, or nil
 	again   time.Time               // when the next pass may begin
 	unread  map[string]retire.Entry // due blocks that the log does not return
+
+	write    func(ctx context.Context, records []control.Record) error // to the control topic
+	asked    map[string]*everywhere                                    // requests by the names of their records that have not come yet
+	followed func(*everywhere, error)
 }
 
 // followed has the offsets below which the control topic is followed.
@@ -74,7 +78,7 @@ func (f *followed) takeMoved(topic string) (offsets []snapshot.Offset, undo func
 const betweenWithdrawn = time.Second
 
 func newWithdrawing(c *core, s *saver, y *studying) *withdrawing {
-	return &withdrawing{core: c, saver: s, studying: y, unread: map[string]retire.Entry{}}
+	return &withdrawing{core: c, saver: s, studying: y, unread: map[string]retire.Entry{}, asked: map[string]*everywhere{}}
 }
 
 // restore makes the reader of the topic. saved are the offsets of a snapshot.
@@ -96,6 +100,11 @@ func (w *withdrawing) restore(saved []snapshot.Offset) error {
 	}
 	cluster, err := Cluster(w.cfg.Kafka, w.log)
 	if err != nil {
+		return err
+	}
+	w.write = func(ctx context.Context, records []control.Record) error {
+		err := control.Write(ctx, cluster, topic, records, w.log)
+		w.reader.Look()
 		return err
 	}
 	w.reader, err = control.NewReader(control.Settings{Cluster: cluster, Topic: topic, Header: w.cfg.Retire.Header, Keyed: w.cfg.Blocks.Unit == config.UnitKey, Log: w.log, MaxMessageBytes: w.memory.Message, Saved: follows, Take: w.take})
@@ -156,7 +165,16 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 			return errStopping
 		}
 		gone, before := live.Withdrawal{}, w.live.Digest()
+		var asked []*everywhere // requests all of whose records have come
 		for _, c := range changes {
+			if e := w.asked[c.Name]; e != nil {
+				if e.r.DigestBefore == "" {
+					e.r.Offsets, e.r.DigestBefore = w.intake.Applied(), before
+				}
+				if e.left--; e.left == 0 {
+					asked = append(asked, e)
+				}
+			}
 			more, err := w.live.Withdraw(c.Name, c.Selection)
 			if err != nil {
 				w.fail(err)
@@ -167,6 +185,9 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 		w.saver.control.move(partition, next)
 		w.studying.publisher.changed = true // the served value names the position
 		w.withdrew(gone, before)
+		for _, e := range asked {
+			w.whenSettled(func(err error) { w.followed(e, err) })
+		}
 		return nil
 	})
 }

@@ -202,8 +202,8 @@ func TestControlTopic(t *testing.T) {
 	w.end(b)
 }
 
-// A block that the control topic has retired can also be retired on request. Then no record of that
-// topic gives it back, also after a restart.
+// A block that the control topic has retired can also be retired on request, in one replica. Then no
+// record of that topic gives it back there, also after a restart.
 func TestRetireBlocksOfTheControlTopic(t *testing.T) {
 	w := newWithdrawals(t, 1)
 	w.say("r", `{"retire":{"ids":["TOPIC/0/3","TOPIC/1/1"]}}`)
@@ -213,18 +213,18 @@ func TestRetireBlocksOfTheControlTopic(t *testing.T) {
 	w.follows("the record", []*instance{a}, "0/3", "1/1")
 	s := retire.Selector{IDs: []string{w.data + "/0/3", w.data + "/9/9"}}
 	for _, dryRun := range []bool{true, false} {
-		r, err := a.Retire(t.Context(), s, dryRun)
+		r, err := a.Retire(t.Context(), s, httpapi.RetireOptions{DryRun: dryRun, Here: true})
 		if err != nil || r.Blocks != 1 || r.Withdrawn != 1 || r.Archived != 0 || r.Rows != 1 || r.NotLive != 1 || r.First[0].ID != w.data+"/0/3" {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		if dryRun != (len(r.Receipts) == 0) || dryRun != (r.Request == "") {
+		if dryRun != (len(r.Receipts) == 0) || dryRun != (r.Request == "") || r.Control != "" {
 			t.Errorf("dry run %v: %+v", dryRun, r)
 		}
 		if !dryRun && (r.DigestAfter != r.DigestBefore || r.RetiredAt == nil || r.First[0].Proof != "") {
 			t.Errorf("%+v", r)
 		}
 	}
-	if _, err := a.Retire(t.Context(), s, false); !errors.Is(err, httpapi.ErrNoneChosen) || !strings.Contains(err.Error(), "receipts [") {
+	if _, err := a.Retire(t.Context(), s, httpapi.RetireOptions{}); !errors.Is(err, httpapi.ErrNoneChosen) || !strings.Contains(err.Error(), "receipts [") {
 		t.Errorf("again: %v", err)
 	}
 	w.say("r", `{"restore":true}`)
@@ -332,15 +332,15 @@ func TestRetiringByHeader(t *testing.T) {
 	w.follows("the start", []*instance{a})
 	w.end(a)
 	a = w.start(file, flags)
-	r, err := a.Retire(t.Context(), retire.Selector{Headers: []string{"bob", "none"}}, false)
+	r, err := a.Retire(t.Context(), retire.Selector{Headers: []string{"bob", "none"}}, httpapi.RetireOptions{})
 	if err != nil || r.Blocks != 2 || r.NoHeader != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	w.follows("a request", []*instance{a}, "0/1", "0/5")
-	if _, err := a.Retire(t.Context(), retire.Selector{Headers: []string{"none"}}, true); !errors.Is(err, httpapi.ErrNoneChosen) || !strings.Contains(err.Error(), "blocks without a value of the header tenant: 1; ") {
+	if _, err := a.Retire(t.Context(), retire.Selector{Headers: []string{"none"}}, httpapi.RetireOptions{DryRun: true}); !errors.Is(err, httpapi.ErrNoneChosen) || !strings.Contains(err.Error(), "blocks without a value of the header tenant: 1; ") {
 		t.Errorf("a request that finds nothing: %v", err)
 	}
-	if _, err := a.Retire(t.Context(), retire.Selector{Headers: []string{"none"}, IDs: []string{w.data + "/0/0"}}, true); !errors.Is(err, httpapi.ErrNoneChosen) || strings.Contains(err.Error(), "header") {
+	if _, err := a.Retire(t.Context(), retire.Selector{Headers: []string{"none"}, IDs: []string{w.data + "/0/0"}}, httpapi.RetireOptions{DryRun: true}); !errors.Is(err, httpapi.ErrNoneChosen) || strings.Contains(err.Error(), "header") {
 		t.Errorf("a request for a block of another value: %v", err)
 	}
 	w.say("k", `{"retire":{"headers":["ann"]}}`)
@@ -352,7 +352,7 @@ func TestRetiringByHeader(t *testing.T) {
 	w.end(a)
 
 	a = w.start(file, nil)
-	if _, err := a.Retire(t.Context(), retire.Selector{Headers: []string{"bob"}}, false); !errors.Is(err, retire.ErrHeaders) {
+	if _, err := a.Retire(t.Context(), retire.Selector{Headers: []string{"bob"}}, httpapi.RetireOptions{}); !errors.Is(err, retire.ErrHeaders) {
 		t.Errorf("without retire.header: %v", err)
 	}
 	w.end(a)

@@ -43,6 +43,10 @@ var (
 		name: "dry_run", kind: trueOrFalse,
 		meaning: "Whether to change nothing, and only to say which blocks would be retired.",
 	}
+	hereQuery = &parameter[bool]{
+		name: "here", kind: trueOrFalse,
+		meaning: "Whether to retire the blocks in this replica alone where there is a control topic (`retire.topic`). Then they also give up their places in the window of `retire.keep`, and a replica that reads the log anew has them again.",
+	}
 	compactQuery = &parameter[bool]{
 		name: "compact", kind: trueOrFalse,
 		meaning: "Whether to compact the file afterwards, so that it keeps nothing of retired or replaced blocks. It takes as long as writing the whole file.",
@@ -58,7 +62,7 @@ func (s *Server) blocks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) retire(w http.ResponseWriter, r *http.Request) error {
-	done, err := s.service.Retire(r.Context(), retire.Selector{IDs: []string{r.PathValue("id")}}, false)
+	done, err := s.service.Retire(r.Context(), retire.Selector{IDs: []string{r.PathValue("id")}}, RetireOptions{Here: hereQuery.of(r)})
 	if err != nil {
 		return err
 	}
@@ -96,7 +100,7 @@ func (s *Server) retireChosen(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fail(CodeBadRequest, "%v", err)
 	}
-	done, err := s.service.Retire(r.Context(), chosen, dryRunQuery.of(r))
+	done, err := s.service.Retire(r.Context(), chosen, RetireOptions{DryRun: dryRunQuery.of(r), Here: hereQuery.of(r)})
 	if err != nil {
 		return err
 	}

@@ -182,13 +182,13 @@ func (r *recorder) Blocks(ctx context.Context, archived bool, after string, limi
 	return r.fake.Blocks(ctx, archived, after, limit)
 }
 
-func (r *recorder) Retire(ctx context.Context, s retire.Selector, dryRun bool) (Retirement, error) {
+func (r *recorder) Retire(ctx context.Context, s retire.Selector, how RetireOptions) (Retirement, error) {
 	role := config.RoleAdmin
 	if _, one := s.Single(); one {
 		role = config.RoleRetire
 	}
 	r.roles = append(r.roles, role)
-	return r.fake.Retire(ctx, s, dryRun)
+	return r.fake.Retire(ctx, s, how)
 }
 
 func (r *recorder) Snapshot(ctx context.Context, compact bool) (SnapshotInfo, error) {

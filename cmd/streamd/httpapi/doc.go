@@ -23,6 +23,7 @@
 //	GET    /v1/receipts/checkpoint   the signed head of their log  c2sp.org/tlog-checkpoint
 //	GET    /v1/receipts/tile/{tile}  its hashes and leaves         c2sp.org/tlog-tiles
 //	POST   /v1/retire          retire blocks by id, key, position or event time; ?dry_run=true says which (retire) [Retirement]
+//	GET    /v1/snapshot        a copy of the snapshot; ?receipts=false leaves out their log (admin)
 //	POST   /v1/snapshot        save the state now; ?compact=true also compacts the file (admin) [SnapshotInfo]
 //	POST   /v1/refine          refine the planes now (admin)       [RefineAnswer]
 //	GET    /v1/openapi.json    this API as an OpenAPI 3.1 document
@@ -46,7 +47,8 @@
 // comes at once when there is one, and else when the model changes or goes away. At the end of the
 // wait, and when the server stops, it is 304. Without a model it is 503 no_model with the reason.
 // durable says whether the blocks of the model are saved: it is served before that, and a client
-// that has it is not told when they are. At most [PollRate] polls with a wait are answered in a
+// that has it is not told when they are. With ?includes=, positions of records, the model is of a
+// state that has read them, or it is 504 not_yet, for POST /v1/predict, too. At most [PollRate] polls with a wait are answered in a
 // second, in the order in which they came, and each with the model of its moment: many clients that
 // poll get fewer models each, and cost no more. Numbers have the fewest digits that read back to
 // the same float64, so w and γ survive JSON bit for bit.

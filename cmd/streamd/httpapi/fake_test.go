@@ -334,12 +334,12 @@ func (f *fake) Blocks(_ context.Context, _ bool, after string, limit int) (page 
 }
 
 // Retire goes by ids alone.
-func (f *fake) Retire(_ context.Context, s retire.Selector, dryRun bool) (Retirement, error) {
+func (f *fake) Retire(_ context.Context, s retire.Selector, how RetireOptions) (Retirement, error) {
 	f.selector = s
 	if f.err != nil {
 		return Retirement{}, f.err
 	}
-	r := Retirement{DryRun: dryRun, Earliest: testTime, Latest: testTime, DigestBefore: "d1"}
+	r := Retirement{DryRun: how.DryRun, Earliest: testTime, Latest: testTime, DigestBefore: "d1"}
 	for _, id := range s.IDs {
 		if i := slices.Index(f.ids, id); i < 0 {
 			r.NotLive++
@@ -347,7 +347,7 @@ func (f *fake) Retire(_ context.Context, s retire.Selector, dryRun bool) (Retire
 		} else {
 			r.Blocks++
 			r.First = append(r.First, BlockInfo{ID: id, Rows: 14})
-			if !dryRun {
+			if !how.DryRun {
 				f.ids = slices.Delete(f.ids, i, i+1)
 			}
 		}
@@ -357,7 +357,7 @@ func (f *fake) Retire(_ context.Context, s retire.Selector, dryRun bool) (Retire
 	} else if r.Blocks == 0 {
 		return r, fmt.Errorf("retire blocks: %w", ErrNoneChosen)
 	}
-	if !dryRun {
+	if !how.DryRun {
 		r.DigestAfter, r.RetiredAt = "d2", &testTime
 		r.Remains = []string{"copies of the snapshot file"}
 	}

@@ -146,7 +146,10 @@ func TestEndpoints(t *testing.T) {
 
 		{method: "POST", target: "/v1/snapshot", headers: []string{admin}, status: 200, want: `"state_digest":"d1"`},
 		{method: "POST", target: "/v1/snapshot", status: 401, code: CodeUnauthorized},
-		{method: "GET", target: "/v1/snapshot", status: 405, code: CodeMethodNotAllowed},
+		{method: "GET", target: "/v1/snapshot", headers: []string{admin}, status: 200, want: "a copy, receipts: true"},
+		{method: "GET", target: "/v1/snapshot?receipts=false", headers: []string{admin}, status: 200, want: "a copy, receipts: false"},
+		{method: "GET", target: "/v1/snapshot", status: 401, code: CodeUnauthorized},
+		{method: "PUT", target: "/v1/snapshot", status: 405, code: CodeMethodNotAllowed},
 
 		{method: "POST", target: "/v1/refine", headers: []string{admin}, status: 200,
 			want: `{"done":true,"refinement":{"method":"full","state_digest":"d1","made_at":"2026-03-04T05:06:07.0000008Z","seconds":0.25,` +

@@ -640,6 +640,12 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "POST", target: "/v1/retire", headers: []string{json}, body: strings.Repeat(" ", MaxBodyBytes+1), status: 413},
 		{method: "POST", target: "/v1/retire", headers: []string{csv}, body: "orders/3/1841", status: 415},
 		{method: "POST", target: "/v1/retire", headers: []string{json}, body: `{"keys":["alice"]}`, daemon: unavailable, status: 503},
+		{method: "GET", target: "/v1/snapshot", status: 200},
+		{method: "GET", target: "/v1/snapshot?receipts=no", status: 400},
+		{method: "GET", target: "/v1/snapshot", daemon: busy, status: 409},
+		{method: "GET", target: "/v1/snapshot", daemon: unavailable, status: 503},
+		{method: "GET", target: "/v1/model?includes=orders/3/9999", status: 504},
+		{method: "POST", target: "/v1/predict?includes=orders/3/9999", headers: []string{csv}, body: "1,2\n", status: 504},
 		{method: "POST", target: "/v1/snapshot", status: 200},
 		{method: "POST", target: "/v1/snapshot", body: "now", status: 400},
 		{method: "POST", target: "/v1/snapshot", headers: []string{stranger}, status: 403},
@@ -699,7 +705,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		if d.guarded {
 			open = guard(t, "")
 		}
-		s := New(Config{Access: open, MaxRows: d.most}, f, NewMetrics(), zerolog.Nop())
+		s := New(Config{Access: open, Topics: []string{"orders"}, MaxRows: d.most}, f, NewMetrics(), zerolog.Nop())
 		if d.target == "/v1/events" {
 			s.streams = make(chan struct{}, d.streams)
 			s.stop()

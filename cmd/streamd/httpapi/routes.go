@@ -45,6 +45,9 @@ type reply struct {
 	media   string // media type of a body that is not JSON
 }
 
+// retireNotes say which replicas forget, for the document.
+const retireNotes = "With a control topic (`retire.topic`) the daemon writes the positions of the blocks to that topic, so that every replica forgets them, and answers when it has followed these records itself. Without one, it retires them in this replica only: `control` in the answer is absent."
+
 var routes = []route{
 	{
 		method: "GET", path: "/v1/model", handle: (*Server).model, role: config.RoleRead,
@@ -185,7 +188,8 @@ var routes = []route{
 	{
 		method: "DELETE", path: "/v1/blocks/{id}", handle: (*Server).retire, role: config.RoleRetire,
 		summary:  "Retire a block",
-		notes:    "With the answer, the block is out of the state durably. The model follows.",
+		notes:    "With the answer, the block is out of the state durably. The model follows. " + retireNotes,
+		query:    []described{hereQuery},
 		wildcard: "The block's id, as `GET /v1/blocks` gives it. It may be written as it is, slashes included, or percent-encoded; a ?, # or % in it must be encoded.",
 		replies:  []reply{{200, "The receipt.", Retirement{}, ""}},
 		codes:    []Code{CodeNotFound, CodeUnavailable},
@@ -194,8 +198,8 @@ var routes = []route{
 		method: "POST", path: "/v1/retire", handle: (*Server).retireChosen, role: config.RoleRetire,
 		summary: "Retire blocks by id, key, position or event time",
 		notes: "All chosen blocks are retired in one transaction, or none. With the answer, they are out of the state durably. The model follows. " +
-			"Blocks that come later are not affected. With `dry_run=true` the answer says which blocks would go.",
-		query: []described{dryRunQuery}, chooses: true,
+			"Blocks that come later are not affected. With `dry_run=true` the answer says which blocks would go. " + retireNotes,
+		query: []described{dryRunQuery, hereQuery}, chooses: true,
 		replies: []reply{{200, "The receipt, or the forecast of a dry run.", Retirement{}, ""}},
 		codes:   []Code{CodeNotFound, CodeTooLarge, CodeUnsupportedMediaType, CodeUnavailable},
 	},

@@ -80,7 +80,7 @@ type Service interface {
 	// be retired. A dry run changes nothing and says which blocks would go. ErrNotLive for
 	// a selector of one id and nothing else, ErrNoneChosen for another,
 	// retire.ErrHeaders, ErrOtherTopic, ErrUnavailable.
-	Retire(ctx context.Context, s retire.Selector, dryRun bool) (Retirement, error)
+	Retire(ctx context.Context, s retire.Selector, how RetireOptions) (Retirement, error)
 
 	// CopySnapshot saves the state and copies the snapshot: without what was retired, and without
 	// the log of receipts unless the caller wants it. The caller closes the copy, which is gone
@@ -233,6 +233,12 @@ type BlockInfo struct {
 	Proof string `json:"proof,omitempty"`
 }
 
+// RetireOptions say how blocks are retired.
+type RetireOptions struct {
+	DryRun bool // only say which blocks would go
+	Here   bool // in this replica alone, though there is a control topic
+}
+
 // Retirement proves that blocks were retired together: adding them to the state of the later
 // digest gives the state of the earlier one. That of a dry run says which blocks would go.
 type Retirement struct {
@@ -255,6 +261,7 @@ type Retirement struct {
 	RetiredAt    *time.Time     `json:"retired_at,omitempty"`         // time when the retirement was durable; absent from a dry run
 	Remains      []string       `json:"remains,omitempty"`            // other places that may still have the rows, for people to read; absent from a dry run
 	LogUntil     *time.Time     `json:"log_until,omitempty"`          // time by which the topic drops the latest record, by retention.ms, segment.ms and its event time; absent if unknown or none
+	Control      string         `json:"control,omitempty"`            // name of the records of the control topic that retire the blocks in every replica; absent: they are retired in this one alone
 	Receipts     []int64        `json:"receipts,omitempty"`           // leaves of the log of receipts, several where the blocks are many; absent where receipts are off
 	Request      string         `json:"request,omitempty"`            // text that the receipts have a hash of as the request
 	RequestSalt  string         `json:"request_salt,omitempty"`       // salt of that hash, in hex

@@ -79,14 +79,14 @@ type Change struct {
 	Selection *retire.Selection // in force from now on; nil: taken back
 }
 
-// nameOf names the selection of a key.
-func nameOf(partition int, key []byte) string { return fmt.Sprintf("%d/%s", partition, key) }
+// NameOf names the selection of a key.
+func NameOf(partition int, key []byte) string { return fmt.Sprintf("%d/%s", partition, key) }
 
 var errNoKey = errors.New("it has no key: nothing could take it back")
 
 // changeOf reads a record.
 func changeOf(partition int, r *kafka.Record, header string) (Change, error) {
-	c := Change{Name: nameOf(partition, r.Key)}
+	c := Change{Name: NameOf(partition, r.Key)}
 	s, err := selectorOf(r)
 	if err == nil && s != nil {
 		c.Selection, err = s.Selection(header)

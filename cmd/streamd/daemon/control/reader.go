@@ -48,6 +48,7 @@ type Reader struct {
 	unread    *LostError  // records that were deleted before they could be read, or nil
 	shortened atomic.Bool // see Shortened
 
+	look       chan struct{}      // see Look
 	trouble    atomic.Value       // see Trouble; a string
 	bad        map[keyIn]struct{} // keys whose latest record cannot be read
 	unreadable atomic.Int64       // see Unreadable
@@ -73,7 +74,7 @@ func NewReader(s Settings) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{Settings: s, log: log, next: map[int]int64{}, astray: newAstray(), bad: map[keyIn]struct{}{}}, nil
+	return &Reader{Settings: s, log: log, next: map[int]int64{}, look: make(chan struct{}, 1), astray: newAstray(), bad: map[keyIn]struct{}{}}, nil
 }
 
 // newLog makes a reader of the records of a control topic.
@@ -204,9 +205,18 @@ func (r *Reader) Run(ctx context.Context, caughtUp func()) error {
 		}
 		select {
 		case <-time.After(between):
+		case <-r.look:
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// Look has Run look for new records now. It may be called at any time.
+func (r *Reader) Look() {
+	select {
+	case r.look <- struct{}{}:
+	default:
 	}
 }
 

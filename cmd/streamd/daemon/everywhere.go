@@ -1,0 +1,127 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"streamd/cmd/streamd/daemon/control"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/retire"
+	"streamd/retire/receipt"
+)
+
+// A request to retire blocks, where there is a control topic, is written to that topic, and every
+// replica forgets. Its records name the chosen blocks by their positions. So they choose the same
+// blocks in every replica and no later ones: a new value of a key is another block. They name no
+// key. The caller is answered when this daemon has followed the records and saved that.
+
+// followPatience bounds the wait for the records to come back.
+const followPatience = 20 * time.Second
+
+// everywhere is a request whose records this daemon has yet to follow.
+type everywhere struct {
+	*request
+	name   string
+	left   int // records
+	answer func(httpapi.Retirement, error)
+}
+
+// retireEverywhere retires the blocks that a request has chosen in every replica.
+func (d *Daemon) retireEverywhere(ctx context.Context, q *request) (none httpapi.Retirement, err error) {
+	if d.receipts.key != nil { // a leaf proves what has left since a save
+		if _, err := d.Snapshot(ctx, false); err != nil {
+			return none, err
+		}
+	}
+	selectors := control.SelectorsOf(q.chosen, d.cfg.Blocks.Unit)
+	var random [6]byte
+	rand.Read(random[:]) // never fails
+	type answer struct {
+		retirement httpapi.Retirement
+		err        error
+	}
+	done := make(chan answer, 1)
+	e := &everywhere{
+		request: q, left: len(selectors), name: time.Now().UTC().Format("request-20060102T150405Z-") + hex.EncodeToString(random[:]),
+		answer: func(r httpapi.Retirement, err error) { done <- answer{r, err} },
+	}
+	records := control.RecordsOf(e.name, selectors)
+	w := d.withdrawing
+	if err := d.call(ctx, func() error {
+		if d.failure != nil {
+			return errStopping
+		}
+		for _, r := range records {
+			w.asked[control.NameOf(r.Partition, r.Key)] = e
+		}
+		return nil
+	}); err != nil {
+		return none, err
+	}
+	defer d.call(context.WithoutCancel(ctx), func() error { // what has not come is not waited for any more
+		for _, r := range records {
+			delete(w.asked, control.NameOf(r.Partition, r.Key))
+		}
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(ctx, followPatience)
+	defer cancel()
+	if err := w.write(ctx, records); err != nil {
+		return none, fmt.Errorf("the control topic %s could not be written, so nothing is retired, or what it has of the records %s: %v: %w", d.cfg.Retire.Topic, e.name, err, httpapi.ErrUnavailable)
+	}
+	select {
+	case a := <-done:
+		return a.retirement, a.err
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return none, fmt.Errorf("the control topic %s has the records %s, which retire the blocks in every replica; this one has not followed them within %v: %w", d.cfg.Retire.Topic, e.name, followPatience, httpapi.ErrUnavailable)
+		}
+		return none, context.Cause(ctx)
+	case <-d.loopDone:
+		return none, d.ended()
+	}
+}
+
+// followed is called when no block departs any more by the records of a request.
+func (d *Daemon) followed(e *everywhere, failed error) {
+	if failed != nil {
+		e.answer(httpapi.Retirement{}, failed)
+		return
+	}
+	var first []retire.Entry
+	for _, chosen := range e.chosen {
+		is, ok := d.live.Find(chosen.ID)
+		if !ok || !is.Withdrawn || is.Position != chosen.Position {
+			continue // it has gone in another way, or is another one
+		}
+		is.Withdrawn = chosen.Withdrawn // before the request
+		e.describe(&is)
+		e.r.InBasis = e.r.InBasis || d.live.InBasis(is.ID)
+		if first = append(first, is); len(first) >= 2*listedNames {
+			first = firstOf(first)
+		}
+	}
+	e.r.DigestAfter, e.r.Control = d.live.Digest(), e.name
+	r := e.described(firstOf(first))
+	left := d.receipts.addDepartures()
+	d.saver.saveThen(func() {
+		d.logRetirement(&r, e.by)
+		if d.saver.problem != nil {
+			e.answer(httpapi.Retirement{}, errRetiredUnsaved)
+			return
+		}
+		now := time.Now().UTC()
+		d.describeRetired(&r, receipt.Withdrawn, now)
+		for _, p := range left {
+			if p.Kind == receipt.Withdrawn {
+				r.Receipts = append(r.Receipts, p.index)
+			}
+		}
+		d.receipts.prove(&r)
+		e.answer(r, nil)
+	})
+}

@@ -55,6 +55,9 @@ func (d *Daemon) retireEverywhere(ctx context.Context, q *request) (none httpapi
 		if d.failure != nil {
 			return errStopping
 		}
+		if !w.caughtUp {
+			return fmt.Errorf("the control topic %s has not been read up to its end: %w", d.cfg.Retire.Topic, httpapi.ErrUnavailable)
+		}
 		for _, r := range records {
 			w.asked[control.NameOf(r.Partition, r.Key)] = e
 		}

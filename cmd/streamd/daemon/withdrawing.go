@@ -35,7 +35,8 @@ type withdrawing struct {
 	events   *events.Log
 	reader   *control.Reader // nil without a control topic
 
-	caughtUp bool // all selections are known that the topic had at the start
+	caughtUp bool          // all selections are known that the topic had at the start
+	known    map[int]int64 // before that: offsets below which the topic has been read
 
 	reading *job                    // the pass over the log that is under way, or nil
 	again   time.Time               // when the next pass may begin
@@ -46,13 +47,18 @@ type withdrawing struct {
 	followed func(*everywhere, error)
 }
 
-// followed has the offsets below which the control topic is followed.
+// followed has the offsets below which the live set follows the control topic. A start reads the
+// topic from its beginning, and the set follows what is new once all is known.
 type followed struct {
 	next  map[int]int64 // of each partition
 	moved bool          // since the last save
 }
 
-func (f *followed) move(partition int, next int64) { f.next[partition], f.moved = next, true }
+func (f *followed) move(partition int, next int64) {
+	if next > f.next[partition] {
+		f.next[partition], f.moved = next, true
+	}
+}
 
 // offsets lists the offsets, by partition.
 func (f *followed) offsets(topic string) (all []model.Offset) {
@@ -78,7 +84,7 @@ func (f *followed) takeMoved(topic string) (offsets []snapshot.Offset, undo func
 const betweenWithdrawn = time.Second
 
 func newWithdrawing(c *core, s *saver, y *studying) *withdrawing {
-	return &withdrawing{core: c, saver: s, studying: y, unread: map[string]retire.Entry{}, asked: map[string]*everywhere{}}
+	return &withdrawing{core: c, saver: s, studying: y, unread: map[string]retire.Entry{}, asked: map[string]*everywhere{}, known: map[int]int64{}}
 }
 
 // restore makes the reader of the topic. saved are the offsets of a snapshot.
@@ -89,6 +95,7 @@ func (w *withdrawing) restore(saved []snapshot.Offset) error {
 		switch o.Topic {
 		case topic:
 			follows[o.Partition] = o.Next
+			w.saver.control.next[o.Partition] = o.Next
 		case w.cfg.Kafka.Topic:
 		default:
 			w.log.Warn().Str("former", o.Topic).Str("topic", topic).
@@ -148,6 +155,10 @@ func (w *withdrawing) follow(ctx context.Context, stop func(error)) (end func())
 // catchUp has the blocks follow the selections, all of which are known now.
 func (w *withdrawing) catchUp() error {
 	w.caughtUp = true
+	for partition, next := range w.known {
+		w.saver.control.move(partition, next)
+	}
+	w.studying.publisher.changed = true // the served value names the positions
 	before := w.live.Digest()
 	gone, err := w.live.FollowWithdrawals()
 	if err != nil {
@@ -182,7 +193,11 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 			}
 			gone.Add(more)
 		}
-		w.saver.control.move(partition, next)
+		if w.caughtUp {
+			w.saver.control.move(partition, next)
+		} else {
+			w.known[partition] = next
+		}
 		w.studying.publisher.changed = true // the served value names the position
 		w.withdrew(gone, before)
 		for _, e := range asked {

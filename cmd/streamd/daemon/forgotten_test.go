@@ -367,7 +367,11 @@ func TestNothingIsLeftOfTheForgotten(t *testing.T) {
 					case "replacement": // the key is live
 						return strings.Contains(trace, " of the key in ")
 					case "control topic": // a block that may come back keeps its name, until the log lets it go
-						return strings.HasSuffix(trace, " of the key in streamd.db") || trace == "raw of the hash of the header in streamd.db"
+						for _, file := range []string{"streamd.db", "/v1/snapshot"} {
+							if strings.HasSuffix(trace, " of the key in "+file) || trace == "raw of the hash of the header in "+file {
+								return true
+							}
+						}
 					}
 					return false
 				}

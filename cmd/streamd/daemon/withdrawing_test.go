@@ -460,13 +460,12 @@ type tableRow struct {
 	at    time.Time
 }
 
-// live is the digest of a daemon that has followed the topics from the beginning, or of one that
-// was also asked over HTTP to retire blocks.
-func (b *table) live(asked bool) (digest string, keys []string) {
+// live is the digest of a daemon that has followed the topics.
+func (b *table) live() (digest string, keys []string) {
 	var z incremental.Summariser
 	sum := incremental.NewState(incremental.DefaultFeatures(2))
 	for key, v := range b.values {
-		out := asked && b.gone[key]
+		out := b.gone[key]
 		for _, s := range b.in {
 			out = out || slices.Contains(s.Keys, key) && (s.From == nil || !v.at.Before(*s.From)) && (s.To == nil || v.at.Before(*s.To))
 		}
@@ -486,8 +485,8 @@ func (b *table) live(asked bool) (digest string, keys []string) {
 }
 
 // Random histories of values, tombstones, retirements over HTTP, records of the control topic
-// and restarts end with the sums of the surviving blocks alone. So does a daemon that reads both
-// topics from their beginning.
+// and restarts end with the sums of the surviving blocks alone. So does another replica, and a daemon
+// that reads both topics from their beginning.
 func TestHistoriesWithAControlTopic(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -509,10 +508,10 @@ func testHistory(t *testing.T, r *rand.Rand) {
 		at := epoch.Add(time.Duration(r.IntN(100)) * time.Second)
 		return &at
 	}
-	a := b.start(file, flags)
-	settle := func(what string, i *instance, asked bool) []string {
+	a, replica := b.start(file, flags), b.start(filepath.Join(t.TempDir(), "replica.db"), flags)
+	settle := func(what string, i *instance) []string {
 		t.Helper()
-		want, keys := b.live(asked)
+		want, keys := b.live()
 		i.wait(what, func(s *model.Served) bool { return s.Digest == want })
 		return keys
 	}
@@ -550,7 +549,7 @@ func testHistory(t *testing.T, r *rand.Rand) {
 			b.say(name, []string{"", `{"restore":true}`}[r.IntN(2)])
 			delete(b.in, name)
 		case k == 10:
-			keys := settle(fmt.Sprintf("step %d", step), a, true)
+			keys := settle(fmt.Sprintf("step %d", step), a)
 			if len(keys) > 1 {
 				a.retire("key:" + keys[0])
 				b.gone[keys[0]] = true
@@ -561,11 +560,13 @@ func testHistory(t *testing.T, r *rand.Rand) {
 			a = b.start(file, flags)
 		}
 	}
-	settle("the end", a, true)
+	settle("the end", a)
 	fresh := b.start(filepath.Join(t.TempDir(), "new.db"), flags)
-	settle("both topics from their beginning", fresh, false)
-	b.end(a)
-	b.end(fresh)
+	settle("both topics from their beginning", fresh)
+	settle("another replica", replica)
+	for _, i := range []*instance{a, fresh, replica} {
+		b.end(i)
+	}
 	if asked == 0 {
 		t.Error("nothing was retired over HTTP")
 	}

@@ -46,13 +46,12 @@ func (l *loader) check() {
 // error is an *Error.
 func (c *Config) Recheck(sections ...string) error {
 	l := newLoader()
-	l.noTopic = true
+	l.noTopic, l.noFiles = true, true
 	for _, k := range table {
 		if section, _, _ := strings.Cut(k.Name, "."); slices.Contains(sections, section) {
 			l.set(setting{key: k, items: k.items(k.in(c))})
 		}
 	}
-	l.config.Model.Knowledge = ""
 	l.config.Limits.Features, l.config.Limits.Classes = math.MaxInt, math.MaxInt
 	l.check()
 	if len(l.problems) > 0 {
@@ -220,7 +219,7 @@ func (l *loader) checkSpec() {
 	if !namePattern.MatchString(m.Name) {
 		l.fault("model.name", "want 1 to 64 letters, digits or . _ -")
 	}
-	if m.Knowledge != "" {
+	if m.Knowledge != "" && !l.noFiles {
 		if _, err := rules.Load(m.Knowledge); err != nil {
 			l.fault("model.knowledge", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}

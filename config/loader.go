@@ -21,6 +21,7 @@ type loader struct {
 	problems []document.Problem
 	bad      map[string]bool // keys with a reported problem, whose consequences are not reported
 	noTopic  bool            // see Sources.NoTopic
+	noFiles  bool            // the files that keys name are those of another machine
 }
 
 // newLoader returns a loader with the defaults.

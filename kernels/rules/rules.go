@@ -40,7 +40,7 @@ import (
 // Rules are those of a file.
 type Rules struct {
 	source string
-	digest [sha256.Size]byte // of the text
+	text   []byte
 	within *box
 	groups []group
 	rules  []rule
@@ -92,7 +92,7 @@ func Load(file string) (*Rules, error) {
 
 // Parse reads rules from a text. The error is a *document.Error.
 func Parse(source string, data []byte) (*Rules, error) {
-	r := &rulesReader{Reader: document.Reader{Source: source}, rules: &Rules{source: source, digest: sha256.Sum256(data)}}
+	r := &rulesReader{Reader: document.Reader{Source: source}, rules: &Rules{source: source, text: data}}
 	root := r.Root(data)
 	if root == nil && r.Problems == nil {
 		r.Report(&token.Position{Line: 1, Column: 1}, "", "has no rules; want rules: and a list")
@@ -108,7 +108,13 @@ func Parse(source string, data []byte) (*Rules, error) {
 }
 
 // Digest is the SHA-256 of the text, in hex.
-func (r *Rules) Digest() string { return hex.EncodeToString(r.digest[:]) }
+func (r *Rules) Digest() string {
+	digest := sha256.Sum256(r.text)
+	return hex.EncodeToString(digest[:])
+}
+
+// Text is the text that the rules were read from. It is not to be changed.
+func (r *Rules) Text() []byte { return r.text }
 
 // rulesReader reads the keys of a file of rules.
 type rulesReader struct {

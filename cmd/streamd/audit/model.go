@@ -135,7 +135,6 @@ type again struct {
 	weighted  *live.Weighted // nil without a half-life
 	processor string         // of the daemon, as the snapshot states
 	partial   int            // blocks of which the sample has some rows only
-	alone     bool           // rules make the model without rows, and the snapshot does not have the rules
 }
 
 // open restores the live set, and brings its sample and its weights up to date.
@@ -209,9 +208,8 @@ func (a *again) settings(s learning.Settings, receipts int64) error {
 	if err != nil {
 		return err
 	}
-	s.Processor = ""
-	before := s // the first block, whose features they are
-	s.Features = a.set.Features().Names()
+	before := s.OfLeaf(nil) // the first block, whose features they are
+	s = s.OfLeaf(a.set.Features().Names())
 	if leaf.Settings != sha256.Sum256(s.Text()) && leaf.Settings != sha256.Sum256(before.Text()) {
 		a.report.unchecked("settings: they are those that the snapshot states, and receipt %d has the hash of others: they have changed since", receipts-1)
 		return nil
@@ -321,14 +319,17 @@ func (a *again) model(ctx context.Context, missing error) (made *model.Served, s
 	case missing != nil:
 		state(missing.Error())
 		stated[method], stated[planes] = missing.Error(), missing.Error()
+	case a.processor != runtime.GOARCH && (l.Tunes() || l.Judges() || l.Refines() || !l.Portable()):
+		why := fmt.Sprintf("the snapshot states that they were made on %s, and this program runs on %s, where functions such as exp have other bits", a.processor, runtime.GOARCH)
+		if state(why); !l.Portable() {
+			stated[planes] = why
+		}
 	case !l.Tunes() && !l.Judges() && !l.Refines(): // there is nothing to choose
-	case a.processor != runtime.GOARCH:
-		state(fmt.Sprintf("the snapshot states that they were made on %s, and this program runs on %s, where functions such as exp have other bits", a.processor, runtime.GOARCH))
 	case a.set.Lacking() > 0:
 		state(fmt.Sprintf("the snapshot lacks rows of the sample, of %d blocks", a.set.Lacking()))
 	default:
 		s := l.Study(a.set, a.weighted, next)
-		if m.Rows == config.RowsLog && l.Config.Sample.Rows == 0 {
+		if m.Rows == config.RowsLog {
 			s.Rows = noRows{}
 		}
 		if s.Make(ctx); ctx.Err() != nil {
@@ -336,10 +337,14 @@ func (a *again) model(ctx context.Context, missing error) (made *model.Served, s
 		}
 		made := s.Served
 		if s.Refined && m.Rows == config.RowsLog {
-			const why = "they are made by planes that are refined on the rows of the log"
-			stated = map[string]string{planes: why, curves: why, rule: why}
-			if made.Refinement == nil && m.Refine != config.RefineAuto {
-				made.Refinement = &model.Refinement{Method: string(m.Refine)}
+			// A refinement may have failed there. Then the solved planes and what they give are
+			// served, and these are made here: so an answer that says so gains nothing by a lie.
+			if model.Refined(a.served.Method) {
+				const why = "they are made by planes that are refined on the rows of the log"
+				stated = map[string]string{planes: why, curves: why, rule: why}
+				made.Refinement = &model.Refinement{Method: s.By}
+			} else {
+				a.report.unchecked("refinement: by the settings the planes are refined on the rows of the log, and the model has solved ones, as after a refinement that failed")
 			}
 		}
 		if err := a.chosen(made); err != nil {
@@ -362,7 +367,6 @@ func (a *again) model(ctx context.Context, missing error) (made *model.Served, s
 		}
 	}
 	sums := learning.Sums(a.set, a.weighted)
-	a.alone = missing != nil && len(sums.Labels()) < 2
 	learning.Solve(ctx, next, in.Moments(sums), o, a.set.Features().Names(), sums.Labels())
 	return next, stated, ctx.Err()
 }
@@ -413,16 +417,10 @@ func (a *again) chosen(made *model.Served) error {
 // compare compares the model with the one that was made, except for what is stated.
 func (a *again) compare(made *model.Served, stated map[string]string) error {
 	served, p := a.served.Identity, a.report
-	if made.Model == nil && !a.alone {
+	if made.Model == nil {
 		return fmt.Errorf("its blocks make no model: %s", made.Problem)
 	}
 	want, figures := made.Identity(), made.Figures()
-	if made.Model == nil {
-		want.Features, want.Classes, want.Missing = a.set.Features().Names(), served.Classes, served.Missing
-		want.Basis, want.Regulariser, want.Options = served.Basis, served.Regulariser, served.Options
-		figures.Mean, figures.ClassRows = a.served.Mean, a.served.ClassRows
-		p.unchecked("classes, missing, mean, class_rows: without the rules its blocks make no model: %s", made.Problem)
-	}
 	for _, part := range []string{options, method, planes, curves, rule} {
 		why, is := stated[part]
 		if !is {

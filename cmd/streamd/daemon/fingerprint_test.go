@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -243,6 +244,7 @@ func TestServedModelIsThatOfItsBlocks(t *testing.T) {
 	const gaussian = "gaussian(gamma=0.01)"
 	type flags = map[string]string
 	studied := flags{"sample.rows": "1000", "model.folds": "3"}
+	known := rulesFile(t)
 	for name, test := range map[string]struct {
 		messages  []message
 		flags     flags
@@ -277,6 +279,11 @@ func TestServedModelIsThatOfItsBlocks(t *testing.T) {
 		"basis, scaled":       {messages: two, studied: true, flags: flags{"kernel.function": "gaussian", "kernel.basis": "8", "kernel.rows": "100", "model.standardise": "true", "model.refine": "line", "model.nu": "auto"}},
 		"basis by some rows":  {messages: three, studied: true, flags: flags{"kernel.function": gaussian, "kernel.basis": "8", "kernel.rows": "100", "sample.rows": "50"}, unchecked: []string{"sums in the basis of ", "rows of the sample: of "}},
 		"rows of the log":     {messages: three, studied: true, flags: flags{"model.refine": "line", "model.rows": "log"}, unchecked: []string{"planes: ", "calibration: ", "decision: "}},
+		"log, all chosen":     {messages: three, studied: true, flags: flags{"model.refine": "auto", "model.nu": "auto", "model.rows": "log"}, unchecked: []string{"planes: ", "calibration: ", "decision: "}},
+		"rules":               {messages: three, flags: flags{"model.knowledge": known, "model.mu": "20"}},
+		"rules, all chosen":   {messages: two, studied: true, flags: flags{"model.knowledge": known, "model.nu": "auto", "model.mu": "auto", "model.standardise": "auto"}},
+		"rules, sparse":       {messages: two, studied: true, flags: flags{"model.knowledge": known, "model.refine": "sparse"}},
+		"rules, basis":        {messages: three, studied: true, flags: flags{"model.knowledge": known, "kernel.function": gaussian, "kernel.basis": "8", "kernel.rows": "100"}},
 		"archived blocks":     {messages: three, studied: true, flags: flags{"retire.keep": "blocks", "retire.blocks": "6", "retire.archive": "true", "model.refine": "full"}},
 		"without labels":      {messages: mixed, studied: true, flags: flags{"blocks.unlabelled": "keep", "model.refine": "unlabelled", "sample.rows": "2000"}},
 		"basis, half-life":    {messages: three, studied: true, flags: flags{"kernel.function": gaussian, "kernel.basis": "8", "kernel.rows": "100", "retire.half_life_rows": "200"}},
@@ -367,6 +374,116 @@ func TestServedModelIsThatOfItsBlocks(t *testing.T) {
 	}
 }
 
+// rulesFile has rules of the rows of weightedBlocks.
+func rulesFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	const text = "rules: [{when: a >= 4 and b <= 50 and c <= 9, then: two, within: [-500, 500]}, {when: a <= -3, then: one, within: [-500, 500]}]"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Planes of rules are made again also where there are no rows of two classes. The file of rules is
+// that of the receipt's settings, and another one is found.
+func TestServedModelOfRulesAlone(t *testing.T) {
+	topic, folder := topic(t, 1), t.TempDir()
+	file, known := filepath.Join(folder, "streamd.db"), rulesFile(t)
+	one := message{value: []byte(`[{"a":1,"b":2,"c":5,"label":"one"},{"a":0.5,"b":1,"c":6,"label":"one"}]`)}
+	produce(t, topic, one, one)
+	flags := withReceipts(folder, map[string]string{
+		"blocks.unit": "message", "model.knowledge": known, "model.mu": "20", "sample.rows": "0", "model.folds": "0",
+	})
+	d := start(t, topic, file, flags)
+	d.waitForOffsetsRead(2)
+	d.retire(fmt.Sprintf("%s/0/%d", topic, 1))
+	d.waitForSolve()
+	_, _, a := d.etag("/v1/model", "")
+	d.stop()
+	if len(a.Planes) != 1 || a.Knowledge == nil || a.LiveRows != 2 {
+		t.Fatalf("%+v", a)
+	}
+	report, err := audit.Model(t.Context(), file, servedAs(&a, a.Fingerprint))
+	if err != nil || len(report.Unchecked) > 0 || report.Planes != 1 || !slices.Contains(report.Proved, "its settings are those that receipt 1 has the hash of") {
+		t.Fatalf("%v, %+v", err, report)
+	}
+	a.Planes[0].W[0]++
+	if report, err := audit.Model(t.Context(), file, servedAs(&a, a.Identity().Fingerprint())); err == nil || !strings.Contains(err.Error(), "planes[0].w[0] is ") {
+		t.Errorf("other planes: %v, %+v", err, report)
+	}
+	// A program has other bits on another processor, also where nothing is chosen by rows.
+	flags["kafka.topic"], flags["snapshot.file"] = topic, file
+	o := openOffline(t, flags, false)
+	o.saver.learning = bytes.Replace(o.saver.learning, []byte(`"processor":"`), []byte(`"processor":"abacus`), 1)
+	if o.saver.save(); o.saver.problem != nil {
+		t.Fatal(o.saver.problem)
+	}
+	if err := o.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	report, err = audit.Model(t.Context(), file, servedAs(&a, a.Identity().Fingerprint()))
+	if err != nil || len(report.Unchecked) != 1 || !strings.HasPrefix(report.Unchecked[0], "planes: ") {
+		t.Errorf("made on another processor: %v, %+v", err, report)
+	}
+}
+
+// A daemon whose refinement on rows of the log has failed serves solved planes, and an auditor
+// finds them. Other planes are no better for saying the same.
+func TestServedModelOfAFailedRefinement(t *testing.T) {
+	const blocks = 10
+	messages, _ := weightedBlocks(t, blocks)
+	for name, flags := range map[string]map[string]string{
+		"folds":  {"sample.rows": "1000", "model.folds": "3"},
+		"alone":  {"sample.rows": "0", "model.folds": "0"},
+		"chosen": {"sample.rows": "1000", "model.folds": "3", "model.nu": "auto"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			flags := maps.Clone(flags)
+			maps.Copy(flags, map[string]string{"format.weight": "weight", "model.refine": "full", "model.rows": "log", "model.refine_interval": "50ms"})
+			topic, file := topic(t, 1), filepath.Join(t.TempDir(), "streamd.db")
+			produce(t, topic, messages...)
+			d := start(t, topic, file, flags)
+			d.waitForOffsetsRead(blocks)
+			d.settled()
+			d.stop()
+			deleteRecords(t, topic, blocks)
+			d = start(t, topic, file, flags)
+			d.waitForOffsetsRead(blocks)
+			served := d.settled()
+			_, _, a := d.etag("/v1/model", "")
+			d.stop()
+			if a.Refinement != nil || a.Method != model.MethodPSVM || !strings.HasPrefix(served.Absent.Refinement, "refine on rows of the log: ") {
+				t.Fatalf("%s, %+v, %s", a.Method, a.Refinement, served.Absent.Refinement)
+			}
+			report, err := audit.Model(t.Context(), file, servedAs(&a, a.Fingerprint))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(report.Unchecked); n != 2 || !strings.HasPrefix(report.Unchecked[1], "refinement: ") || report.Planes != len(a.Planes) {
+				t.Errorf("%+v", report)
+			}
+			text, err := json.Marshal(a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, lie := range lies {
+				var a httpapi.ModelAnswer
+				if err := json.Unmarshal(text, &a); err != nil {
+					t.Fatal(err)
+				}
+				if !lie.tell(&a) {
+					continue
+				}
+				if _, err := audit.Model(t.Context(), file, servedAs(&a, a.Identity().Fingerprint())); err == nil || !strings.Contains(err.Error(), lie.part) {
+					t.Errorf("a lie about %s: %v", lie.part, err)
+				}
+			}
+		})
+	}
+}
+
 // What the snapshot cannot show of a model is told with the reason, and the rest is checked.
 func TestServedModelThatCannotBeMadeAgain(t *testing.T) {
 	const blocks = 10
@@ -429,7 +546,7 @@ func TestServedModelThatCannotBeMadeAgain(t *testing.T) {
 		return []string{"options: " + why, "calibration: " + why, "decision: " + why}
 	}
 	older := strings.Repeat("ab", 32)
-	lacking, rules := saved("sample.rows", "300", none), saved("", "", func(s map[string]any) { s["rules"] = "0123" })
+	lacking, algorithm := saved("sample.rows", "300", none), saved("", "", func(s map[string]any) { s["algorithm"] = s["algorithm"].(float64) + 1 })
 	for name, c := range map[string]struct {
 		file      string
 		tell      func(a *httpapi.ModelAnswer)
@@ -452,16 +569,15 @@ func TestServedModelThatCannotBeMadeAgain(t *testing.T) {
 			"options.class_weights"},
 		"the file lacks rows, not standardised": {lacking, func(a *httpapi.ModelAnswer) { a.Options.Standardise = false }, nil, false, "options.standardise"},
 		"the file lacks rows, no ν":             {lacking, func(a *httpapi.ModelAnswer) { a.Options.Nu = -1 }, nil, false, "make no model"},
-		"rules, other classes":                  {rules, func(a *httpapi.ModelAnswer) { a.Classes[0] = "zero" }, nil, false, "classes[0]"},
-		"rules, other missing values": {rules, func(a *httpapi.ModelAnswer) {
+		"another algorithm, other classes":      {algorithm, func(a *httpapi.ModelAnswer) { a.Classes[0] = "zero" }, nil, false, "classes[0]"},
+		"another algorithm, other missing values": {algorithm, func(a *httpapi.ModelAnswer) {
 			a.Missing = []model.MissingJSON{{Feature: "a", Policy: config.MissingZero}}
 		}, nil, false, "missing"},
-		"rules, other means": {rules, func(a *httpapi.ModelAnswer) { a.Mean[0]++ }, nil, false, "mean[0]"},
-		"other settings":     {saved("model.standardise", "false", none), honest, nil, false, "options.nu is "},
-		"another algorithm": {saved("", "", func(s map[string]any) { s["algorithm"] = s["algorithm"].(float64) + 1 }), honest,
+		"another algorithm, other means": {algorithm, func(a *httpapi.ModelAnswer) { a.Mean[0]++ }, nil, false, "mean[0]"},
+		"other settings":                 {saved("model.standardise", "false", none), honest, nil, false, "options.nu is "},
+		"another algorithm": {algorithm, honest,
 			append([]string{"settings: they are those"}, "options: algorithm ", "method: algorithm ", "planes: algorithm ", "calibration: algorithm ", "decision: algorithm "), false, ""},
-		"rules": {rules, honest,
-			append([]string{"settings: they are those"}, "options: they take the rules ", "method: they take the rules ", "planes: they take the rules ", "calibration: they take the rules ", "decision: they take the rules "), false, ""},
+		"rules of another file": {saved("", "", func(s map[string]any) { s["rules"] = "0123" }), honest, nil, false, "the settings of the model cannot be: they have rules, and model.knowledge is empty"},
 		"another processor": {saved("", "", func(s map[string]any) { s["processor"] = "abacus" }), honest,
 			all("the snapshot states that they were made on abacus, "), true, ""},
 		"settings of another program": {saved("", "", func(s map[string]any) { s["more"] = 1 }), honest, nil, false, `unknown field "more"`},

@@ -23,7 +23,7 @@ import (
 type Learner struct {
 	Config  *config.Config
 	Options incremental.Options // of the planes, as configured
-	Rules   string              // digest of the file model.knowledge; "": there is none
+	Rules   *rules.Rules        // of model.knowledge; nil: there are none
 	Values  int                 // bound of the decision values of held-out rows
 	Log     zerolog.Logger      // of reasons that have no other place
 
@@ -32,28 +32,29 @@ type Learner struct {
 
 // New makes a Learner. It reads the file of model.knowledge, if there is one.
 func New(cfg *config.Config, values int, log zerolog.Logger) (l *Learner, err error) {
-	l, err = newLearner(cfg, values, log)
-	if err != nil || cfg.Model.Knowledge == "" {
-		return l, err
+	var known *rules.Rules
+	if cfg.Model.Knowledge != "" {
+		if known, err = rules.Load(cfg.Model.Knowledge); err != nil {
+			return nil, fmt.Errorf("model.knowledge: %w", err)
+		}
 	}
-	rules, err := rules.Load(cfg.Model.Knowledge)
-	if err != nil {
-		return nil, fmt.Errorf("model.knowledge: %w", err)
+	return newLearner(cfg, values, known, log)
+}
+
+// newLearner makes a Learner with the rules of model.knowledge, which are nil if there are none.
+func newLearner(cfg *config.Config, values int, known *rules.Rules, log zerolog.Logger) (l *Learner, err error) {
+	l = &Learner{Config: cfg, Options: model.Options(cfg.Model), Rules: known, Values: values, Log: log}
+	if l.prices, err = model.Prices(cfg.Model.Costs); err != nil {
+		return nil, fmt.Errorf("model.costs: %w", err)
+	}
+	if known == nil {
+		return l, nil
 	}
 	mu := float64(cfg.Model.Mu)
 	if cfg.Model.Mu == config.NuAuto {
 		mu = model.FirstMu
 	}
-	l.Options.Solver, l.Rules = model.NewRules(rules, mu), rules.Digest()
-	return l, nil
-}
-
-// newLearner makes a Learner without rules.
-func newLearner(cfg *config.Config, values int, log zerolog.Logger) (l *Learner, err error) {
-	l = &Learner{Config: cfg, Options: model.Options(cfg.Model), Values: values, Log: log}
-	if l.prices, err = model.Prices(cfg.Model.Costs); err != nil {
-		return nil, fmt.Errorf("model.costs: %w", err)
-	}
+	l.Options.Solver = model.NewRules(known, mu)
 	return l, nil
 }
 
@@ -62,6 +63,12 @@ func (l *Learner) With(cfg *config.Config) *Learner {
 	next := *l
 	next.Config = cfg
 	return &next
+}
+
+// Portable reports whether solved planes have the same bits on every processor. Those of the
+// programs of package svm do not.
+func (l *Learner) Portable() bool {
+	return l.Rules == nil && l.Config.Model.Method != config.MethodLasso
 }
 
 // Refines reports whether planes are refined, or may be.

@@ -12,11 +12,12 @@ import (
 
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/kernels/rules"
 )
 
 // Settings is everything that determines a model beside the live blocks. A receipt's leaf has the
-// SHA-256 of the text. The snapshot has the text without the features, which it has anyway, and
-// with the processor.
+// SHA-256 of the text of OfLeaf. The snapshot has the text without the features, which it has
+// anyway, and with the processor and the file of rules.
 type Settings struct {
 	Algorithm int           `json:"algorithm"`
 	Topic     string        `json:"topic"`
@@ -30,6 +31,9 @@ type Settings struct {
 	Sample    config.Sample `json:"sample"`
 	Kernel    config.Kernel `json:"kernel"`
 	Values    int           `json:"held_out_values"` // most decision values of held-out rows, by limits.memory
+	// The file model.knowledge, by which an auditor makes the planes again. Empty in a leaf, which
+	// has its digest.
+	RulesFile string `json:"rules_file,omitempty"`
 	// GOARCH of the program that made the model. Elsewhere functions such as exp have other bits,
 	// of which refinement and curves are made. Empty in a leaf.
 	Processor string `json:"processor,omitempty"`
@@ -37,11 +41,14 @@ type Settings struct {
 
 // Settings are the settings of models in features.
 func (l *Learner) Settings(features []string) Settings {
-	c := l.Config
+	c, digest := l.Config, ""
+	if l.Rules != nil {
+		digest = l.Rules.Digest()
+	}
 	return Settings{
 		Algorithm: incremental.Algorithm, Topic: c.Kafka.Topic, Features: features,
 		Blocks: c.Blocks, Format: c.Format, Retire: c.Retire, Drift: c.Drift,
-		Model: c.Model, Rules: l.Rules, Sample: c.Sample, Kernel: c.Kernel, Values: l.Values,
+		Model: c.Model, Rules: digest, Sample: c.Sample, Kernel: c.Kernel, Values: l.Values,
 	}
 }
 
@@ -49,7 +56,16 @@ func (l *Learner) Settings(features []string) Settings {
 func (l *Learner) Saved() []byte {
 	s := l.Settings(nil)
 	s.Processor = runtime.GOARCH
+	if l.Rules != nil {
+		s.RulesFile = string(l.Rules.Text())
+	}
 	return s.Text()
+}
+
+// OfLeaf are the settings as a leaf has them, for the features of the live blocks.
+func (s Settings) OfLeaf(features []string) Settings {
+	s.Features, s.RulesFile, s.Processor = features, "", ""
+	return s
 }
 
 // Text is the text of the settings.
@@ -71,22 +87,41 @@ func Read(text []byte) (s Settings, err error) {
 	return s, err
 }
 
-// Learner makes models by the settings, which it checks. missing says what they take that a text
-// does not have. Then the Learner can tell sums and weights, and no model.
+// Learner makes models by the settings, which it checks. missing says why its models may have other
+// bits than those that were made by them. Then the Learner can tell sums and weights, and no model.
 func (s Settings) Learner() (l *Learner, missing, err error) {
 	c := &config.Config{Spec: config.Spec{Blocks: s.Blocks, Format: s.Format, Model: s.Model, Sample: s.Sample, Kernel: s.Kernel}, Retire: s.Retire, Drift: s.Drift}
 	c.Kafka.Topic = s.Topic
 	if err := c.Recheck("blocks", "format", "retire", "drift", "model", "sample", "kernel"); err != nil || s.Values < 0 {
 		return nil, nil, fmt.Errorf("the settings of the model cannot be: %w", cmp.Or(err, errors.New("held_out_values is negative")))
 	}
-	if l, err = newLearner(c, s.Values, zerolog.Nop()); err != nil {
-		return nil, nil, err
+	known, err := s.rules()
+	if err == nil {
+		l, err = newLearner(c, s.Values, known, zerolog.Nop())
 	}
-	switch {
-	case s.Algorithm != incremental.Algorithm:
+	if err != nil {
+		return nil, nil, fmt.Errorf("the settings of the model cannot be: %w", err)
+	}
+	if s.Algorithm != incremental.Algorithm {
 		missing = fmt.Errorf("algorithm %d made them, and this program has %d, which may give other bits", s.Algorithm, incremental.Algorithm)
-	case s.Rules != "":
-		missing = errors.New("they take the rules of model.knowledge, which the snapshot does not have")
 	}
 	return l, missing, nil
+}
+
+// rules are those of model.knowledge. They are nil if there are none.
+func (s Settings) rules() (*rules.Rules, error) {
+	if s.Model.Knowledge == "" {
+		if s.Rules != "" || s.RulesFile != "" {
+			return nil, errors.New("they have rules, and model.knowledge is empty")
+		}
+		return nil, nil
+	}
+	known, err := rules.Parse("model.knowledge", []byte(s.RulesFile))
+	if err != nil {
+		return nil, err
+	}
+	if digest := known.Digest(); digest != s.Rules {
+		return nil, fmt.Errorf("the rules of model.knowledge have the digest %s, and the settings say %s", digest, s.Rules)
+	}
+	return known, nil
 }

@@ -2,6 +2,8 @@ package learning
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -28,18 +30,24 @@ func saved(t testing.TB, flags map[string]string) []byte {
 
 // Settings that were saved read back, and the Learner that is made of them has the same ones.
 func TestSettingsReadBack(t *testing.T) {
+	known := rulesFile(t)
 	for _, flags := range []map[string]string{
 		{},
 		{"model.nu": "auto", "model.refine": "auto", "model.standardise": "auto", "model.balanced": "auto", "sample.seed": "-7"},
 		{"model.nu": "0.1", "model.class_weights": "spam=2.5,a>b=1e-3", "model.costs": "spam>ham=10", "model.decision": "cost", "retire.half_life": "36h"},
 		{"format.features": "a,b,c", "format.missing_features": "a=mean,b=zero", "format.ignore": "x*", "blocks.unit": "time", "blocks.period": "90s"},
 		{"kernel.function": "gaussian(gamma=0.5)", "kernel.reduce": "cs(nu=6)", "kernel.regulariser": "kernel", "retire.keep": "blocks+age", "retire.blocks": "9", "retire.age": "1h"},
+		{"model.knowledge": known, "model.mu": "3"},
+		{"model.knowledge": known, "model.mu": "auto", "model.nu": "auto", "model.refine": "sparse"},
 	} {
 		all := map[string]string{"kafka.topic": "t"}
 		for name, value := range flags {
 			all[name] = value
 		}
 		text := saved(t, all)
+		if err := os.Rename(known, known+".away"); err != nil { // an auditor does not have it
+			t.Fatal(err)
+		}
 		s, err := Read(text)
 		if err != nil {
 			t.Fatal(err)
@@ -48,15 +56,28 @@ func TestSettingsReadBack(t *testing.T) {
 		if err != nil || missing != nil {
 			t.Fatalf("%v: %v, %v", flags, err, missing)
 		}
+		if err := os.Rename(known+".away", known); err != nil {
+			t.Fatal(err)
+		}
 		if again := l.Saved(); !bytes.Equal(again, text) {
 			t.Errorf("%v: settings\n%s\nread back as\n%s", flags, text, again)
 		}
 	}
 }
 
+// rulesFile has a rule.
+func rulesFile(t testing.TB) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte("rules: [{when: x >= 1, then: a}] # ≥ < \u2028"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // Settings that no daemon has are refused.
 func TestSettingsThatCannotBe(t *testing.T) {
-	good := saved(t, map[string]string{"kafka.topic": "t", "retire.half_life": (72 * time.Hour).String()})
+	good := saved(t, map[string]string{"kafka.topic": "t", "retire.half_life": (72 * time.Hour).String(), "model.knowledge": rulesFile(t)})
 	for _, change := range [][2]string{
 		{`"Missing":"reject"`, `"Missing":"guess"`},
 		{`"Folds":5`, `"Folds":-5`},
@@ -68,6 +89,9 @@ func TestSettingsThatCannotBe(t *testing.T) {
 		{`"Rows":50000`, `"Rows":-1`},
 		{`"held_out_values":1048576`, `"held_out_values":-1`},
 		{`"Nu":1`, `"Nu":-1`},
+		{`"rules":"`, `"rules":"0`},
+		{`"rules_file":"`, `"rules_file":"rules: []`},
+		{`"rules_file":"`, `"rules_file":"","processor":"`},
 	} {
 		text := bytes.Replace(good, []byte(change[0]), []byte(change[1]), 1)
 		if bytes.Equal(text, good) {

@@ -34,6 +34,7 @@ type Study struct {
 	In          *live.Coordinates // of the sums; nil means the features
 	Lacking     int               // blocks whose rows the sample lacks
 	Refined     bool              // whether the planes are to be refined
+	By          string            // the method of the refinement, if they are
 	Failed      error             // why they are not
 	Refining    time.Duration     // that the refinement took; 0: there was none
 	Identifiers []string          // features that only tell rows apart
@@ -112,7 +113,9 @@ func (s *Study) Make(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	s.Refined = y.Refines()
+	if s.Refined = y.Refines(); s.Refined {
+		s.By = y.RefinesBy().String()
+	}
 	planes, hat, err := y.SolveWithHat()
 	if err != nil {
 		if out.Model, err = model.Alone(err, s.features, s.Options); err == nil {
@@ -190,7 +193,7 @@ func (s *Study) tune(ctx context.Context, y *study.Study, rows *study.Sample) {
 func (s *Study) refine(ctx context.Context, y *study.Study, rows *study.Sample, complete bool) {
 	from := time.Now()
 	out := &model.Refinement{
-		Method: y.RefinesBy().String(), Digest: s.Served.Digest, Source: string(s.Config.Model.Rows),
+		Method: s.By, Digest: s.Served.Digest, Source: string(s.Config.Model.Rows),
 		Live: s.Served.Rows, Complete: complete,
 	}
 	var result *newton.Result

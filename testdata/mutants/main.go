@@ -64,6 +64,8 @@ var (
 	receiptTests = tests{"cmd/streamd", []string{"-test.run", "TestScripts/^(receipt|retire|control)"}}
 	fitTests     = tests{"cmd/streamd", []string{"-test.run", "TestScripts/^(fit|tune|fold)"}}
 	studyTests   = tests{"incremental/study", nil}
+	witnessTests = tests{"cmd/streamd/daemon", []string{"-test.run", "Witness"}}
+	fitPackage   = tests{"cmd/streamd/fit", nil}
 )
 
 var targets = []target{
@@ -75,6 +77,9 @@ var targets = []target{
 	{"incremental/drift", []tests{daemonTests}},
 	{"incremental/tuning", []tests{studyTests, fitTests, daemonTests}},
 	{"incremental/study", []tests{fitTests, daemonTests}},
+	{"cmd/streamd/fit", []tests{fitTests}},
+	{"cmd/streamd/daemon/witness", []tests{witnessTests, daemonTests}},
+	{"cmd/streamd/dataset", []tests{fitPackage, fitTests}},
 }
 
 // edit replaces the bytes [from, to) of a file.

@@ -92,7 +92,7 @@ type topicReader interface {
 // So it decides about later blocks. The replay stops at the offsets of each receipt of a request
 // and takes its blocks out there, before it reads on. The key finds them by their ids. It also
 // stops where receipts say that the control topic has moved blocks. These keep their places, as
-// they do in the daemon, and the live set is that without them. At each stop it is compared with
+// they do in the daemon, but are set aside: the live set is that without them. At each stop it is compared with
 // that of the receipts. What else the snapshot lacks is taken out at the end.
 func Replay(ctx context.Context, o Options, from *snapshot.Store, saved *snapshot.Contents, key *receipt.Key, progress func(offsets, of int64)) (*Replayed, error) {
 	return replayTopic(ctx, o, (*Daemon).readTopic, from, saved, key, progress)
@@ -117,16 +117,13 @@ type replaying struct {
 	cuts []cut
 	// names has the ids of the blocks of the cuts, by the keys of their items. An id is "" until
 	// the topic gives the block.
-	names map[receipt.Hash]string
-	next  map[int]int64 // of each partition, the first offset that was not read
-	end   map[int]int64 // of each partition, the offset to read to
-	// withdrawn has the blocks that the control topic has taken out by the receipts so far, each
-	// with its position. It is no longer that block if its id has another one.
-	withdrawn map[string]incremental.Position
-	parted    []int64 // receipts of other live sets than the topic gives
-	foreign   []int64 // Replayed.Foreign, unless offsets are gone
-	holes     int64   // offsets below those read that the log lacks between others
-	r         *Replayed
+	names   map[receipt.Hash]string
+	next    map[int]int64 // of each partition, the first offset that was not read
+	end     map[int]int64 // of each partition, the offset to read to
+	parted  []int64       // receipts of other live sets than the topic gives
+	foreign []int64       // Replayed.Foreign, unless offsets are gone
+	holes   int64         // offsets below those read that the log lacks between others
+	r       *Replayed
 }
 
 // cut is a moment between two records at which blocks have left, or come back.
@@ -173,10 +170,11 @@ func replayTopic(ctx context.Context, o Options, open func(*Daemon) (topicReader
 		if err := d.live.KeepReceipts(key); err != nil {
 			return nil, err
 		}
+		d.live.KeepAside()
 	}
 	p := &replaying{
 		Daemon: d, key: key, left: map[receipt.Item]receipt.Kind{}, names: map[receipt.Hash]string{}, next: map[int]int64{}, end: map[int]int64{},
-		withdrawn: map[string]incremental.Position{}, r: &Replayed{Parted: -1},
+		r: &Replayed{Parted: -1},
 	}
 	if err := p.plan(from, saved); err != nil {
 		return nil, err
@@ -440,22 +438,16 @@ func (p *replaying) stop(c *cut, from map[int]int64) error {
 	p.name(from)
 	same := true
 	if c.asked {
-		var err error
-		if same, err = p.has(&c.before); err != nil {
-			return err
-		}
+		same = p.live.SideWithout() == c.before
 		if err := p.leaveOut(c); err != nil {
 			return err
 		}
-	} else {
-		p.move(c)
-	}
-	also, err := p.has(&c.after)
-	switch {
-	case err != nil:
+	} else if err := p.move(c); err != nil {
 		return err
+	}
+	switch {
 	case len(c.former) > 0:
-	case same && also:
+	case same && p.live.SideWithout() == c.after:
 		p.r.Compared++
 	default:
 		p.differs(&p.parted, c.leaves[0].receipt)
@@ -471,16 +463,6 @@ func (p *replaying) differs(all *[]int64, number int64) {
 		return
 	}
 	*all = append(*all, number)
-}
-
-// has reports whether the topic gives this live set.
-func (p *replaying) has(side *receipt.Side) (bool, error) {
-	maps.DeleteFunc(p.withdrawn, func(id string, at incremental.Position) bool {
-		e, live := p.live.Get(id)
-		return !live || e.Position != at
-	})
-	now, err := p.live.SideWithout(slices.Sorted(maps.Keys(p.withdrawn)))
-	return now == *side, err
 }
 
 // leaveOut takes out the blocks of a request, as the daemon's takeOut did.
@@ -513,10 +495,11 @@ func (p *replaying) leaveOut(c *cut) error {
 	return nil
 }
 
-// move notes which blocks the control topic has taken out and given back. A block that a proof
+// move sets the blocks aside that the control topic has taken out, and takes back those that it has
+// given back. A block that a proof
 // shows as withdrawn can have left since, and its id can have another block. An excluded or a
 // restored one is there.
-func (p *replaying) move(c *cut) {
+func (p *replaying) move(c *cut) (err error) {
 	for _, of := range c.leaves {
 		foreign := false
 		for _, item := range of.items {
@@ -526,15 +509,19 @@ func (p *replaying) move(c *cut) {
 			case !live || c.former[e.Position.Partition]:
 				foreign = foreign || of.kind != receipt.Withdrawn
 			case of.kind == receipt.Restored:
-				delete(p.withdrawn, id)
+				err = p.live.TakeBack(id)
 			case of.kind == receipt.Excluded || p.live.Item(id) == item:
-				p.withdrawn[id] = e.Position
+				err = p.live.SetAside(id)
+			}
+			if err != nil {
+				return err
 			}
 		}
 		if foreign && len(c.former) == 0 {
 			p.differs(&p.foreign, of.receipt)
 		}
 	}
+	return nil
 }
 
 // judge says what the stops have found. Where the log has lost records, a live set on the way is
@@ -629,7 +616,7 @@ func (p *replaying) compare(from *snapshot.Store, saved *snapshot.Contents) erro
 			out.Item = key.Item(e.ID, e.ItemKey, digest)
 		}
 		out.Kind = p.left[out.Item]
-		if at, told := p.withdrawn[e.ID]; out.Withdrawn && key != nil && len(r.Unplaced) == 0 && !(told && at == e.Position) {
+		if out.Withdrawn && key != nil && len(r.Unplaced) == 0 && !d.live.IsAside(e.ID) {
 			r.Untold = append(r.Untold, e.ID)
 		}
 		lacks = append(lacks, out)

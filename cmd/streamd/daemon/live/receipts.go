@@ -275,30 +275,6 @@ func (l *Set) Moves() int64 { return l.receipts.moves }
 // Controlled reports whether the control topic has moved blocks since the last TakeDepartures.
 func (l *Set) Controlled() bool { return l.receipts.controlled }
 
-// SideWithout identifies the live set less some of its blocks. There are receipts.
-func (l *Set) SideWithout(ids []string) (side receipt.Side, err error) {
-	r := &l.receipts
-	rest := incremental.NewState(l.features.Names())
-	rest.SetSum([]*incremental.State{l.features.Total()})
-	var removed []receipt.Item
-	defer func() {
-		for _, i := range removed {
-			r.tree.Put(i)
-		}
-	}()
-	for _, id := range ids {
-		s, err := l.features.summary(l.store, id)
-		if err != nil {
-			return side, fmt.Errorf("leave out block %s: %w", id, err)
-		}
-		rest.Remove(s)
-		i := l.Item(id)
-		r.tree.Remove(i.Key)
-		removed = append(removed, i)
-	}
-	return receipt.Side{Digest: rest.Digest(), Root: r.tree.Root()}, nil
-}
-
 // Departure is the contents of a receipt of blocks that have left the live set, or come back.
 type Departure struct {
 	receipt.Leaf

@@ -8,6 +8,7 @@
 //	archive.go   blocks that the policy has let go keep their summaries, for the past
 //	departing.go many blocks leave the sums a few at a time
 //	withdrawn.go selections of the control topic withdraw blocks, and give them back
+//	aside.go     live blocks that a replay counts as withdrawn
 //	sources.go   the blocks that a basis was chosen from
 //	fading.go    the sums of the blocks, weighted by a half-life
 //	cut.go       the blocks of a window, and their sum from an index
@@ -74,6 +75,7 @@ type Set struct {
 	due         map[string]struct{} // withdrawn blocks that no withdrawal chooses; they are read again
 
 	receipts receipts
+	aside    aside
 	unsaved
 	past   past
 	fading fading
@@ -283,7 +285,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		return o, err
 	}
 	e.Withdrawn = l.withdrawals.Choose(&e)
-	grown := false // a live block
+	grown, stays := false, false // a live block; and it stays aside
 	l.receipts.keep(&e, &former)
 	if ok {
 		o.Replaced = !former.Withdrawn && !former.Archived
@@ -294,6 +296,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 			}
 			l.forget(e.ID, SourceReplaced)
 		}
+		stays = l.IsAside(e.ID) && former.Position == e.Position
 		if grown && k.Summary.Rows() > 0 {
 			l.receipts.grow(&former)
 		} else if grown && !e.Withdrawn { // the log does not return its rows any more
@@ -317,6 +320,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		o = o.withoutNew()
 	} else {
 		l.include(e, k)
+		l.asideComes(&e, k.Summary, stays)
 		o.Added = true
 	}
 	gone := l.ledger.Add(e)
@@ -477,6 +481,7 @@ func (l *Set) takeOut(e *retire.Entry, archived bool) error {
 		if p == l.features {
 			l.churn += s.Rows()
 			digest = l.content(s, part)
+			l.asideLeaves(e, s)
 		}
 		if p == l.pastSpace() && !archived {
 			l.unindex(e, s)

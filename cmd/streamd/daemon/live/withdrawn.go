@@ -149,6 +149,7 @@ func (l *Set) GiveBack(e retire.Entry, k Kept) (given bool, err error) {
 	l.dropWithdrawn(e.ID)
 	e.Withdrawn = false
 	l.include(e, k)
+	l.asideComes(&e, k.Summary, false)
 	l.noteBack(&e, k.Summary, false)
 	return true, nil
 }

@@ -70,7 +70,7 @@ func Snapshot(path string, r *receipt.Receipt, public string, key *receipt.Key, 
 // findings are what a log has.
 type findings struct {
 	last     *receipt.Leaf         // nil: there is none
-	restored map[receipt.Hash]bool // keys of the items of blocks that came back after the receipt
+	restored map[receipt.Hash]bool // keys of the items of blocks that came back after the receipt, or may have
 	returned map[receipt.Hash]bool // likewise, to the archive
 	passing  bool                  // leaves after the receipt count blocks of which they say no more
 }
@@ -112,6 +112,12 @@ func (p *Report) audit(store *snapshot.Store, saved *snapshot.Contents, r *recei
 	return found, nil
 }
 
+// expired reports whether a leaf says that the policy has let go of a withdrawn block. An open run
+// may come again when it grows, and is live then without another leaf.
+func expired(l *receipt.Leaf, i receipt.Item) bool {
+	return l.Kind == receipt.Purged && l.Principal == "" && i.Withdrawn()
+}
+
 // leaf checks a leaf of a log, and returns its bytes.
 func (p *Report) leaf(store *snapshot.Store, i, receipted int64, found *findings) ([]byte, error) {
 	record, err := store.Receipt(i)
@@ -128,10 +134,10 @@ func (p *Report) leaf(store *snapshot.Store, i, receipted int64, found *findings
 	}
 	found.passing = found.passing || l.Passing > 0
 	for _, item := range items {
-		switch l.Kind {
-		case receipt.Restored:
+		switch {
+		case l.Kind == receipt.Restored || expired(l, item):
 			found.restored[item.Key] = true
-		case receipt.Returned:
+		case l.Kind == receipt.Returned:
 			found.returned[item.Key] = true
 		}
 	}
@@ -182,7 +188,7 @@ func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt
 	}
 	about := map[receipt.Hash]bool{} // the keys of the receipt; true: the id has no live block after it
 	for _, item := range r.Items {
-		about[item.Key] = r.Leaf.Kind != receipt.Restored && r.Leaf.Kind != receipt.Returned
+		about[item.Key] = r.Leaf.Kind != receipt.Restored && r.Leaf.Kind != receipt.Returned && !expired(r.Leaf, item)
 	}
 	for _, other := range r.Others {
 		about[other] = false

@@ -229,7 +229,7 @@ func (p *replaying) plan(from *snapshot.Store, saved *snapshot.Contents) error {
 				p.left[item] = leaf.Kind
 			}
 		}
-		if stopsFor(leaf) {
+		if stopsFor(leaf, items) {
 			p.stopAt(cutLeaf{i, leaf.Kind, items}, leaf)
 		}
 	}
@@ -256,16 +256,17 @@ func (p *replaying) unplaced(number int64, why string) {
 }
 
 // stopsFor reports whether the replay stops at the offsets of a receipt: that of a request, which
-// has a principal, or of blocks that the control topic has moved. A request for an archived block
-// does not change the live set, but it ends a block that is still growing, and one for a withdrawn
-// block frees its place.
-func stopsFor(leaf *receipt.Leaf) bool {
-	return leaf.Principal != "" || leaf.Blocks > 0 && controls(leaf.Kind)
-}
-
-// controls reports whether leaves of a kind are about blocks that the control topic has moved.
-func controls(k receipt.Kind) bool {
-	return k == receipt.Withdrawn || k == receipt.Restored || k == receipt.Excluded
+// has a principal, or of blocks that the control topic has moved, or that are no longer withdrawn
+// since the policy has let them go. A request for an archived block does not change the live set,
+// but it ends a block that is still growing, and one for a withdrawn block frees its place.
+func stopsFor(leaf *receipt.Leaf, items []receipt.Item) bool {
+	switch leaf.Kind {
+	case receipt.Withdrawn, receipt.Restored, receipt.Excluded:
+		return leaf.Principal != "" || leaf.Blocks > 0
+	case receipt.Purged:
+		return leaf.Principal != "" || slices.ContainsFunc(items, receipt.Item.Withdrawn)
+	}
+	return leaf.Principal != ""
 }
 
 // stopAt has the replay stop at the offsets of a leaf.
@@ -496,7 +497,7 @@ func (p *replaying) leaveOut(c *cut) error {
 }
 
 // move sets the blocks aside that the control topic has taken out, and takes back those that it has
-// given back. A block that a proof
+// given back, or that have lost their places among the withdrawn ones. A block that a proof
 // shows as withdrawn can have left since, and its id can have another block. An excluded or a
 // restored one is there.
 func (p *replaying) move(c *cut) (err error) {
@@ -507,8 +508,9 @@ func (p *replaying) move(c *cut) (err error) {
 			e, live := p.live.Get(id)
 			switch {
 			case !live || c.former[e.Position.Partition]:
-				foreign = foreign || of.kind != receipt.Withdrawn
-			case of.kind == receipt.Restored:
+				foreign = foreign || of.kind == receipt.Restored || of.kind == receipt.Excluded
+			case of.kind == receipt.Purged && !item.Withdrawn(): // it was archived, and is another one now
+			case of.kind == receipt.Restored || of.kind == receipt.Purged:
 				err = p.live.TakeBack(id)
 			case of.kind == receipt.Excluded || p.live.Item(id) == item:
 				err = p.live.SetAside(id)

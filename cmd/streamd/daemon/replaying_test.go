@@ -503,8 +503,8 @@ func (c *controlled) ends() *Replayed {
 	return c.replay(c.t, c.offline)
 }
 
-// count is the number of the log's leaves of a kind.
-func (c *controlled) count(kind receipt.Kind) (n int) {
+// leaves are the numbers of the log's leaves of a kind.
+func (c *controlled) leaves(kind receipt.Kind) (numbers []int64) {
 	c.t.Helper()
 	head, err := c.store.LogHead()
 	if err != nil {
@@ -520,10 +520,10 @@ func (c *controlled) count(kind receipt.Kind) (n int) {
 			c.t.Fatal(err)
 		}
 		if leaf.Kind == kind {
-			n++
+			numbers = append(numbers, i)
 		}
 	}
-	return n
+	return numbers
 }
 
 // The live sets of an honest daemon with a control topic are those of its topic and its receipts,
@@ -594,7 +594,7 @@ func TestReplayWithAControlTopic(t *testing.T) {
 			c.ask("t/0/5")
 			c.come("")
 			c.saver.save()
-		}, 3, 1},
+		}, 4, 1}, // also where the withdrawn blocks expire
 		"archived": {map[string]string{"retire.keep": "blocks", "retire.blocks": "3", "retire.archive": "true"}, func(c *controlled) {
 			c.say("a", "t/0/1", "t/0/2")
 			c.come("", "", "", "", "")
@@ -636,12 +636,90 @@ func TestReplayWithAControlTopic(t *testing.T) {
 			c := startControlled(t, of.flags)
 			of.do(c)
 			c.saver.save()
-			if n := c.count(receipt.Excluded); n != of.excluded {
+			if n := len(c.leaves(receipt.Excluded)); n != of.excluded {
 				t.Errorf("%d leaves say which blocks are excluded, want %d", n, of.excluded)
 			}
 			r := c.ends()
 			if r.Side != r.Saved || len(r.Others)+len(r.Unplaced)+len(r.Foreign)+len(r.Untold)+len(r.Gone) > 0 || r.Parted >= 0 || r.Compared != of.compared {
 				t.Errorf("%d live sets were compared, want %d: %+v", r.Compared, of.compared, r)
+			}
+		})
+	}
+}
+
+// A withdrawn block that the policy lets go of is not withdrawn any more. An open run among them is
+// live when it grows and has room again, and the replay counts it as live, also where it does not see
+// the run leave: it reads one partition after the other.
+func TestReplayOfAnOpenRunThatComesBackTooOld(t *testing.T) {
+	for name, of := range map[string]struct {
+		flags map[string]string
+		do    func(comes func(partition, second int), save, back func())
+		asked string
+	}{
+		"expired while it was withdrawn": {map[string]string{"retire.keep": "age", "retire.age": "30s"}, func(comes func(partition, second int), _, back func()) {
+			back()
+			comes(1, 60)
+			comes(0, 11)
+			comes(0, 59)
+		}, "t/1/0"},
+		"expired, with a save": {map[string]string{"retire.keep": "age", "retire.age": "30s"}, func(comes func(partition, second int), save, back func()) {
+			back()
+			comes(1, 60)
+			save()
+			comes(0, 59)
+			save()
+		}, "t/1/0"},
+		"as it comes back": {map[string]string{"retire.keep": "rows", "retire.rows": "4"}, func(comes func(partition, second int), _, back func()) {
+			comes(1, 21)
+			comes(1, 22)
+			back()
+			comes(0, 11)
+			comes(0, 59)
+		}, "t/0/0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			flags := map[string]string{"blocks.unit": "offsets", "blocks.offsets": "8"}
+			maps.Copy(flags, of.flags)
+			c := startControlled(t, flags)
+			c.logHistory.log = append(c.logHistory.log, nil)
+			comes := func(partition, second int) {
+				offset := int64(len(c.log[partition]))
+				r := after(offset, time.Duration(second)*time.Second)
+				c.log[partition] = append(c.log[partition], r)
+				c.deliver(partition, []kafka.Record{r}, offset+1)
+				c.flushRuns()
+			}
+			comes(0, 10)
+			comes(1, 20)
+			c.saver.save()
+			c.say("a", "t/0/0")
+			c.saver.save()
+			of.do(comes, func() { c.saver.save() }, func() { // and nobody has read it again
+				change := control.Change{Name: "a"}
+				c.logHistory.control = append(c.logHistory.control, change)
+				c.follow([]control.Change{change})
+			})
+			if e, live := c.live.Get("t/0/0"); !live || e.Rows < 2 {
+				t.Fatalf("the run is not let in: %+v", e)
+			}
+			c.ask(of.asked)
+			var proofs [][]byte
+			for _, number := range slices.Concat(c.leaves(receipt.Withdrawn), c.leaves(receipt.Purged)) {
+				proof, err := c.Receipt(t.Context(), number)
+				if err != nil {
+					t.Fatal(err)
+				}
+				proofs = append(proofs, proof)
+			}
+			if len(proofs) != 2 {
+				t.Errorf("%d receipts are about the run", len(proofs))
+			}
+			r := c.ends()
+			if r.Side != r.Saved || r.Parted >= 0 || len(r.Others)+len(r.Unplaced)+len(r.Foreign)+len(r.Untold) > 0 {
+				t.Errorf("the topic gives %+v", r)
+			}
+			for _, proof := range proofs {
+				c.auditSnapshot(t, c.offline, proof)
 			}
 		})
 	}
@@ -699,7 +777,7 @@ func TestLogThatBeginsWithWithdrawnBlocks(t *testing.T) {
 	c.again()
 	c.come("", "", "")
 	c.ask("t/0/0")
-	if n := c.count(receipt.Excluded); n != 1 {
+	if n := len(c.leaves(receipt.Excluded)); n != 1 {
 		t.Errorf("%d leaves say which blocks are excluded", n)
 	}
 	if r := c.ends(); r.Side != r.Saved || len(r.Unplaced)+len(r.Foreign)+len(r.Untold) > 0 || r.Parted >= 0 || r.Compared != 2 {

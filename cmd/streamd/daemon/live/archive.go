@@ -75,6 +75,7 @@ func (l *Set) letGo(e *retire.Entry, together int) error {
 	case l.ledger.HasArchive() && e.Withdrawn:
 		return l.putAway(e)
 	case e.Withdrawn:
+		l.receipts.notePlace(e)
 		l.dropWithdrawn(e.ID)
 		return nil
 	case l.ledger.HasArchive():
@@ -98,6 +99,9 @@ func (l *Set) putAway(of *retire.Entry) error {
 	l.putArchived(e, s)
 	for _, out := range l.ledger.Add(e) {
 		l.overflowed++
+		if out.Withdrawn {
+			l.receipts.notePlace(&out)
+		}
 		if err := l.dropArchived(&out); err != nil {
 			return err
 		}

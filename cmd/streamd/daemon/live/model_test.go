@@ -114,6 +114,12 @@ func (m *naive) toggles(id string, kind receipt.Kind, rows int64) {
 	m.past[i], m.pastRows[i] = kind, rows
 }
 
+// unplaced notes that the policy lets go of a withdrawn block for good.
+func (m *naive) unplaced(e *retire.Entry) {
+	i := receipt.Item{Key: m.key.ItemKey(e.ID)}
+	m.past[i], m.pastRows[i] = receipt.Purged, e.Rows
+}
+
 // gone takes a live block out of the sums.
 func (m *naive) gone(e *retire.Entry) {
 	if !e.Withdrawn {
@@ -126,6 +132,9 @@ func (m *naive) gone(e *retire.Entry) {
 func (m *naive) archived(e retire.Entry) {
 	due := m.due[e.ID]
 	if m.gone(&e); m.archive == nil {
+		if e.Withdrawn {
+			m.unplaced(&e)
+		}
 		return
 	}
 	if e.Withdrawn && due {
@@ -185,6 +194,8 @@ func (m *naive) add(e retire.Entry, s *incremental.Summary) (o Outcome) {
 			m.returns(e.ID)
 		} else if m.archive != nil {
 			m.toggles(e.ID, receipt.Returned, e.Rows)
+		} else {
+			m.unplaced(&e)
 		}
 	}
 	return o

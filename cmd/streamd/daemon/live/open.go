@@ -48,6 +48,11 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 	if err != nil {
 		return nil, 0, err
 	}
+	for _, e := range out {
+		if e.Withdrawn && (e.Archived || !l.ledger.HasArchive()) {
+			l.receipts.unplaced = append(l.receipts.unplaced, e)
+		}
+	}
 	out = slices.DeleteFunc(out, func(e retire.Entry) bool {
 		if e.Archived { // there is less memory than before
 			l.gone[e.ID] = struct{}{}

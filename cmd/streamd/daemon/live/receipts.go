@@ -30,12 +30,16 @@ type receipts struct {
 	grown map[receipt.Hash]size // at that save: of the blocks that have grown since, by the key of their items
 	past  map[receipt.Item]move // since that save: archived blocks with their summaries lost, or back
 	moves int64                 // since the start
-
-	begins bool // the log has no leaf yet: the snapshot may be a copy of one with another key
+	// unplaced has the withdrawn blocks that a stricter policy has let go of at the start.
+	unplaced []retire.Entry
 	// withdrew has the blocks, by id, that were withdrawn since that save, with their items. An
 	// item is zero if the tree did not have the block as it is now.
-	withdrew   map[string]receipt.Item
-	controlled bool // the control topic has moved blocks of the ledger since that save
+	withdrew map[string]receipt.Item
+	// The control topic has moved blocks of the ledger since that save, or some that it withdraws
+	// have lost their places.
+	controlled bool
+
+	begins bool // the log has no leaf yet: the snapshot may be a copy of one with another key
 }
 
 // move is how a block has left the live set, or come back, since the last save.
@@ -240,6 +244,10 @@ func (l *Set) KeepReceipts(key *receipt.Key) error {
 		l.note(receipt.Expired, &retired[i])
 		r.remove(&retired[i])
 	}
+	for i := range r.unplaced {
+		r.notePlace(&r.unplaced[i])
+	}
+	r.unplaced = nil
 	return nil
 }
 
@@ -272,7 +280,8 @@ func (l *Set) Begun() *Departure {
 // It is 0 without receipts.
 func (l *Set) Moves() int64 { return l.receipts.moves }
 
-// Controlled reports whether the control topic has moved blocks since the last TakeDepartures.
+// Controlled reports whether the control topic has moved blocks since the last TakeDepartures, or
+// some that it withdraws have lost their places.
 func (l *Set) Controlled() bool { return l.receipts.controlled }
 
 // Departure is the contents of a receipt of blocks that have left the live set, or come back.
@@ -421,6 +430,15 @@ func (l *Set) notePast(kind receipt.Kind, i receipt.Item, e *retire.Entry) {
 		return
 	}
 	r.past[i] = move{kind, e.ID, size{e.Rows, e.Time}, l.based(e.ID)}
+}
+
+// notePlace records that the policy lets go of a withdrawn block, which loses its place. An open run
+// may come again when it grows, and it is live then without another receipt.
+func (r *receipts) notePlace(e *retire.Entry) {
+	if r.key != nil {
+		r.past[receipt.Item{Key: r.keyOf(e)}] = move{receipt.Purged, e.ID, size{e.Rows, e.Time}, false}
+		r.controlled = true
+	}
 }
 
 // listed makes the contents of receipts of a listed kind. Their proof is the list of the items.

@@ -344,7 +344,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 }
 
 // noteBack records that a withdrawn block has come back with its rows: it is live again, or
-// archived.
+// archived, or the policy has let it go at once.
 func (l *Set) noteBack(e *retire.Entry, s *incremental.Summary, archived bool) {
 	switch key := l.receipts.key; {
 	case key == nil:
@@ -352,6 +352,8 @@ func (l *Set) noteBack(e *retire.Entry, s *incremental.Summary, archived bool) {
 		l.note(receipt.Restored, e)
 	case l.ledger.HasArchive():
 		l.notePast(receipt.Returned, key.Item(e.ID, e.ItemKey, s.Digest()), e)
+	default:
+		l.receipts.notePlace(e)
 	}
 }
 

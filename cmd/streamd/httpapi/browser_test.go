@@ -393,7 +393,7 @@ func TestPageInBrowser(t *testing.T) {
 					for _, view := range viewNames {
 						w.load(server.URL + "/?view=" + view)
 						if view == viewPast && !f.empty {
-							w.until(`document.querySelectorAll("#history canvas").length === 4`)
+							w.until(`document.querySelectorAll("#history canvas").length === 5`)
 						}
 						w.check(view)
 						w.picture(name + " " + view + " " + s.String())
@@ -808,9 +808,9 @@ func TestSwitchesInBrowser(t *testing.T) {
 		t.Error("a refresh has moved the switch")
 	}
 	w.click(`nav a[href="/?view=past"]`)
-	w.until(`document.querySelectorAll("#history canvas").length === 4`)
+	w.until(`document.querySelectorAll("#history canvas").length === 5`)
 	w.click(`#history a[href$="span=days"]`)
-	w.until(`document.querySelector("#history")?.dataset.span === "days" && document.querySelectorAll("#history canvas").length === 4`)
+	w.until(`document.querySelector("#history")?.dataset.span === "days" && document.querySelectorAll("#history canvas").length === 5`)
 	f.status.LiveRows = 1234
 	eval[string](w, `window.chart = document.querySelector("#history canvas"), window.seen = 0, document.addEventListener("refreshed", () => window.seen++), ""`)
 	w.until(`seen > 1`)

@@ -55,7 +55,7 @@ func newGlanceView(v *pageView, stream *model.Prequential, history func(model.Sp
 			baseline = share
 		}
 	}
-	g.Courses = newCourses(h, baseline)
+	g.Courses = slices.DeleteFunc(newCourses(h, baseline), func(c courseView) bool { return c.ID == "balanced" })
 	g.Baseline = !math.IsNaN(baseline) && g.Courses[0].Picture != ""
 	return g
 }
@@ -306,10 +306,11 @@ func needs(problems []problemView) answerView {
 	return a
 }
 
-// courseView is a figure over time.
+// courseView is a figure over time. All its values are of one kind of rows or moments.
 type courseView struct {
 	ID      string // of history.js
 	Title   string
+	Of      string        // the rows or moments that each value is of
 	Now     string        // the latest value
 	Picture template.HTML // empty where nothing was measured
 }
@@ -320,14 +321,16 @@ const latestIntervals = 3
 // newCourses draws the figures of a history. baseline is the correctness of the largest class,
 // NaN if it is not known.
 func newCourses(h *model.History, baseline float64) []courseView {
-	rows := courseView{ID: "rows", Title: "Rows read a second"}
-	correct := courseView{ID: "correctness", Title: "Right about new rows"}
-	lag := courseView{ID: "lag", Title: "Lag, records"}
-	memory := courseView{ID: "memory", Title: "Memory, MiB"}
+	each := interval(h.Seconds)
+	rows := courseView{ID: "rows", Title: "Rows read a second", Of: "mean of each " + each}
+	correct := courseView{ID: "correctness", Title: "Right about new rows", Of: "of the rows judged in each " + each}
+	balanced := courseView{ID: "balanced", Title: "Right, each class alike", Of: "of the latest judged rows, 10,000 or more, at the end of each " + each}
+	lag := courseView{ID: "lag", Title: "Lag, records", Of: "the most in each " + each}
+	memory := courseView{ID: "memory", Title: "Memory, MiB", Of: "the most in each " + each}
 	none := math.NaN()
 	draw := func(c *courseView, low, level float64, show, mark func(float64) string, values []float64) {
 		last, oldest := len(values)-1, max(0, len(values)-latestIntervals)
-		if c == &correct {
+		if c == &correct || c == &balanced {
 			oldest = 0 // what was last judged stays so
 		}
 		for last > oldest && math.IsNaN(values[last]) {
@@ -343,6 +346,7 @@ func newCourses(h *model.History, baseline float64) []courseView {
 	}
 	share := func(x float64) string { return number(100*x) + " %" }
 	draw(&correct, none, baseline, percent, share, floats(h.Correctness))
+	draw(&balanced, none, none, percent, share, floats(h.BalancedCorrectness))
 	draw(&rows, 0, none, number, compact, floats(h.RowsPerSecond))
 	draw(&lag, 0, none, number, compact, floats(h.Lag))
 	inUse := floats(h.Memory)
@@ -356,7 +360,18 @@ func newCourses(h *model.History, baseline float64) []courseView {
 		}
 		return now
 	}, compact, inUse)
-	return []courseView{correct, rows, lag, memory}
+	return []courseView{correct, balanced, rows, lag, memory}
+}
+
+// interval is the length of an interval in words.
+func interval(seconds int64) string {
+	switch {
+	case seconds%3600 == 0:
+		return fmt.Sprintf("%d hours", seconds/3600)
+	case seconds%60 == 0:
+		return fmt.Sprintf("%d minutes", seconds/60)
+	}
+	return fmt.Sprintf("%d seconds", seconds)
 }
 
 // floats has NaN in the place of a figure that was not measured.

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/xml"
 	"errors"
@@ -1040,13 +1041,40 @@ func TestPageOfABurst(t *testing.T) {
 	f := newFake()
 	f.past = burst
 	for view, id := range map[string]string{viewOverview: "courses", viewPast: "history"} {
-		section := sectionOf(f, view, id)
-		if !strings.Contains(section, "last 24 hours") || strings.Count(section, `class="dot d0"`) != 1 || strings.Count(section, `class="curve c0"`) != 3 {
+		section, dots := sectionOf(f, view, id), map[string]int{viewOverview: 1, viewPast: 2}[view]
+		if !strings.Contains(section, "last 24 hours") || strings.Count(section, `class="dot d0"`) != dots || strings.Count(section, `class="curve c0"`) != 3 {
 			t.Errorf("%s: %s", view, section)
 		}
 	}
 	if section := sectionOf(f, viewPast, "history", "span=minutes"); !strings.Contains(section, "No row was read in the last 30 minutes.") {
 		t.Errorf("of half an hour the page says %s", section)
+	}
+}
+
+// A figure of the past has series of the same rows alone, and says of which, by the intervals of
+// the span.
+func TestFiguresOfThePastNameTheirRows(t *testing.T) {
+	script, err := assetFiles.ReadFile("assets/history.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFake()
+	f.past = burst
+	for span, each := range map[string]string{"minutes": "5 seconds", "hours": "4 minutes", "days": "2 hours"} {
+		section := sectionOf(f, viewPast, "history", "span="+span)
+		for id, of := range map[string]string{
+			"correctness": "of the rows judged in each " + each,
+			"balanced":    "of the latest judged rows, 10,000 or more, at the end of each " + each,
+			"rows":        "mean of each " + each, "lag": "the most in each " + each, "memory": "the most in each " + each,
+		} {
+			figure := regexp.MustCompile(`(?s)<figure data-course="` + id + `">(.*?)</figure>`).FindStringSubmatch(section)
+			if figure == nil || !strings.Contains(figure[1], "<small>"+of+"</small>") || strings.Count(figure[1], `class="curve`) > 1 {
+				t.Errorf("%s, %s: %v", span, id, figure)
+			}
+			if line := regexp.MustCompile(`(?m)^  ` + id + `: \{ series: \[(.*)\],? `).FindSubmatch(script); line == nil || bytes.Count(line[1], []byte("(h) =>")) != 1 {
+				t.Errorf("%s has the series %s", id, line)
+			}
+		}
 	}
 }
 

@@ -21,7 +21,7 @@ type History struct {
 	Times               []int64    `json:"times"`                // beginnings of the intervals in seconds since 1970 UTC, ascending without gaps, from the first one that is known
 	RowsPerSecond       []*float64 `json:"rows_per_second"`      // rows read a second
 	Correctness         []*float64 `json:"correctness"`          // share classified right of the rows judged in the interval
-	BalancedCorrectness []*float64 `json:"balanced_correctness"` // mean of the classes' shares among the latest judged rows, at the end of an interval in which rows were judged
+	BalancedCorrectness []*float64 `json:"balanced_correctness"` // mean of the classes' shares among the latest judged rows, those of `window` in /v1/prequential, at the end of an interval in which rows were judged
 	Lag                 []*int64   `json:"lag"`                  // records not yet processed, the most seen
 	Memory              []*int64   `json:"memory"`               // bytes that the Go runtime holds, the most seen: what memory_limit bounds, without pages of files
 }

@@ -1,4 +1,4 @@
-// Draws the course of correctness, rows a second, lag and memory in the place of the server's
+// Draws the courses of correctness, of both kinds, rows a second, lag and memory in the place of the server's
 // pictures, with values under the pointer.
 import { get } from "./access.js";
 
@@ -9,14 +9,18 @@ const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignif
 const percent = (x) => `${(100 * x).toFixed(2)} %`;
 const mebibytes = (x) => `${grouped(x)} MiB`;
 
+// share shows parts of 1.
+const share = {
+  value: percent, tick: (x) => `${+(100 * x).toFixed(2)} %`,
+  range: (low, high) => { const room = Math.max((high - low) / 10, 0.002); return [Math.max(0, low - room), Math.min(1, high + room)]; },
+};
+
 // The figures by the names of their elements: each series has a label, a color of the style
-// sheet and the values of an answer.
+// sheet and the values of an answer. The series of a figure are of the same rows, which its caption
+// names.
 const figures = {
-  correctness: {
-    series: [["right", "--plus", (h) => h.correctness], ["balanced", "--minus", (h) => h.balanced_correctness]],
-    value: percent, tick: (x) => `${+(100 * x).toFixed(2)} %`,
-    range: (low, high) => { const room = Math.max((high - low) / 10, 0.002); return [Math.max(0, low - room), Math.min(1, high + room)]; },
-  },
+  correctness: { series: [["right", "--plus", (h) => h.correctness]], ...share },
+  balanced: { series: [["balanced", "--plus", (h) => h.balanced_correctness]], ...share },
   rows: { series: [["rows/s", "--plus", (h) => h.rows_per_second]], value: grouped, tick: (x) => compact.format(x) },
   lag: { series: [["records", "--plus", (h) => h.lag]], value: grouped, tick: (x) => compact.format(x) },
   memory: { series: [["in use", "--plus", (h) => h.memory.map((x) => x === null ? null : x / 2 ** 20)]], value: mebibytes, tick: (x) => compact.format(x) },

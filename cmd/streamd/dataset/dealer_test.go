@@ -5,6 +5,17 @@ import (
 	"testing"
 )
 
+// The words are those of SplitMix64 from the seed 0.
+func TestWordsOfSplitMix64(t *testing.T) {
+	state := uint64(0)
+	for i, want := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f} {
+		state += 0x9e3779b97f4a7c15
+		if got := mix(state); got != want {
+			t.Errorf("word %d is %x, want %x", i, got, want)
+		}
+	}
+}
+
 // Every k rows go to the k folds, one each, in an order that depends on the seed
 // and on where they are.
 func TestDealer(t *testing.T) {

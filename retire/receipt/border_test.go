@@ -143,6 +143,9 @@ func TestLeafCounts(t *testing.T) {
 func TestPartsOfEveryKind(t *testing.T) {
 	r := rand.New(rand.NewPCG(92, 1))
 	for tag := range 256 {
+		if _, err := CheckChange([]byte{byte(tag)}); err == nil {
+			t.Errorf("a part of kind %d and nothing else passes", tag)
+		}
 		for range 20 {
 			proof := []byte{byte(tag)}
 			for range r.IntN(300) {

@@ -345,6 +345,33 @@ func TestWindowsOfRandomHistories(t *testing.T) {
 	}
 }
 
+// An index without room for sums makes whole plans of any size. A change of blocks that have no sum
+// makes no room.
+func TestPlansWithoutRoomForSums(t *testing.T) {
+	r := rand.New(rand.NewPCG(33, 1))
+	x := New(4, 0)
+	s := summaryOf(t, r)
+	read := func(string) (*incremental.Summary, error) { return s, nil }
+	for i := range int64(200) {
+		x.Add(Line{}, Block{fmt.Sprint(i), i, i, i})
+	}
+	all := []Range{{First: -1 << 63, Last: 1<<63 - 1}}
+	p := x.Plan(all, nil, 10)
+	if p.Whole {
+		t.Fatal("the index knows that there is no room before a sum needs it")
+	}
+	if _, err := p.Evaluate(features, math.MaxInt, read); err != nil {
+		t.Fatal(err)
+	}
+	x.Keep(p)
+	for i := range int64(200) {
+		x.Add(Line{}, Block{fmt.Sprint("new", i), i, i, i})
+		if p := x.Plan(all, nil, 10); !p.Whole || p.Blocks != 201+int(i) {
+			t.Fatalf("after %d changes a plan of %d blocks is whole: %t", i+1, p.Blocks, p.Whole)
+		}
+	}
+}
+
 // With all sums kept, a window takes few parts, and no more than the leaves at its ends are read.
 func TestWindowTakesFewParts(t *testing.T) {
 	r := rand.New(rand.NewPCG(32, 1))

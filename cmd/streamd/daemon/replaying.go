@@ -92,8 +92,8 @@ type topicReader interface {
 // So it decides about later blocks. The replay stops at the offsets of each receipt of a request
 // and takes its blocks out there, before it reads on. The key finds them by their ids. It also
 // stops where receipts say that the control topic has moved blocks. These keep their places, as
-// they do in the daemon, but are set aside: the live set is that without them. At each stop it is compared with
-// that of the receipts. What else the snapshot lacks is taken out at the end.
+// they do in the daemon, but are set aside: the live set is that without them. At each stop it is
+// compared with that of the receipts. What else the snapshot lacks is taken out at the end.
 func Replay(ctx context.Context, o Options, from *snapshot.Store, saved *snapshot.Contents, key *receipt.Key, progress func(offsets, of int64)) (*Replayed, error) {
 	return replayTopic(ctx, o, (*Daemon).readTopic, from, saved, key, progress)
 }

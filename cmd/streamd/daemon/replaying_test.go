@@ -648,8 +648,8 @@ func TestReplayWithAControlTopic(t *testing.T) {
 }
 
 // A withdrawn block that the policy lets go of is not withdrawn any more. An open run among them is
-// live when it grows and has room again, and the replay counts it as live, also where it does not see
-// the run leave: it reads one partition after the other.
+// live when it grows and has room again, and the replay counts it as live, also where it does not
+// see the run leave: it reads one partition after the other.
 func TestReplayOfAnOpenRunThatComesBackTooOld(t *testing.T) {
 	for name, of := range map[string]struct {
 		flags map[string]string

@@ -432,8 +432,8 @@ func (l *Set) notePast(kind receipt.Kind, i receipt.Item, e *retire.Entry) {
 	r.past[i] = move{kind, e.ID, size{e.Rows, e.Time}, l.based(e.ID)}
 }
 
-// notePlace records that the policy lets go of a withdrawn block, which loses its place. An open run
-// may come again when it grows, and it is live then without another receipt.
+// notePlace records that the policy lets go of a withdrawn block, which loses its place. An open
+// run may come again when it grows, and it is live then without another receipt.
 func (r *receipts) notePlace(e *retire.Entry) {
 	if r.key != nil {
 		r.past[receipt.Item{Key: r.keyOf(e)}] = move{receipt.Purged, e.ID, size{e.Rows, e.Time}, false}

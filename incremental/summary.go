@@ -412,23 +412,29 @@ func (s *Summary) digest(classes []classSummary) [sha256.Size]byte {
 // ErrEncoding reports bytes that do not encode a summary or a state.
 var ErrEncoding = errors.New("incremental: not a valid encoding")
 
-// DecodeSummary decodes the output of AppendBinary. It fails with ErrEncoding on
-// everything that no Summariser could have made, so a decoded summary is safe to add.
+// DecodeSummary decodes the output of AppendBinary. It fails with ErrEncoding on everything
+// that is not a summary, or does not fit a State, so a decoded summary is safe to add. Sums
+// from elsewhere may still be ones that no rows have (see Possible).
 func DecodeSummary(b []byte) (*Summary, error) {
 	d := decoder{decode.Reader{Rest: b}}
 	n, k := d.Count(8), d.Count(1)
 	s := &Summary{origin: d.Floats(n)}
 	for range k {
-		c := classSummary{label: d.label()}
-		c.rows = d.rows()
+		c := classSummary{label: d.label(), rows: int64(d.Uvarint())}
 		if w := d.Floats(1); w != nil {
 			c.weight = w[0]
 		}
 		c.s = d.Floats(n)
 		c.cross = d.Floats(gram.PackedLen(n))
-		if d.Bad || !(c.weight > 0) ||
-			len(s.classes) > 0 && CompareLabels(s.classes[len(s.classes)-1].label, c.label) >= 0 {
+		switch {
+		case d.Bad:
 			return nil, ErrEncoding
+		case c.rows < 1 || c.rows > 1<<62:
+			return nil, fmt.Errorf("%w: class %.40q has %d rows", ErrEncoding, c.label, c.rows)
+		case !(c.weight > 0):
+			return nil, fmt.Errorf("%w: the sum of the weights of class %.40q is %v", ErrEncoding, c.label, c.weight)
+		case len(s.classes) > 0 && CompareLabels(s.classes[len(s.classes)-1].label, c.label) >= 0:
+			return nil, fmt.Errorf("%w: class %.40q is not in its place", ErrEncoding, c.label)
 		}
 		s.classes = append(s.classes, c)
 	}
@@ -436,7 +442,7 @@ func DecodeSummary(b []byte) (*Summary, error) {
 		return nil, ErrEncoding
 	}
 	if !s.fits() {
-		return nil, ErrEncoding
+		return nil, fmt.Errorf("%w: a number is not in the range of exact sums", ErrEncoding)
 	}
 	return s, nil
 }

@@ -1,0 +1,125 @@
+package incremental
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"streamd/incremental/gram"
+)
+
+// maxRows is the number of rows that exact sums have room for.
+const maxRows = math.MaxInt32
+
+// Possible says why no rows can have these sums. It returns nil for every summary of a
+// Summariser, and is for summaries that others have made. When ctx ends it returns its
+// cause.
+//
+// The origin must be in range, and Σv of a class must be a sum of as many weights. With
+// z = [1; x−c] the matrix Σvzz' of a class is positive semidefinite. Its computed sums have
+// rounding errors, so the matrix D^-½(Σvzz')D^-½ + εI is factored by Cholesky, where D is the
+// diagonal and ε bounds the errors: the Cauchy-Schwarz inequality bounds the error of each
+// scaled sum by the depth of the summation (see package gram) in units of the last place,
+// and the factoring adds n+1 such units (Higham 2002, theorem 10.7). The cost is k·n³/6
+// multiply-adds.
+func (s *Summary) Possible(ctx context.Context) error {
+	if indexOutside(s.origin) < len(s.origin) || hasNegativeZero(s.origin) {
+		return errors.New("an origin is not in the range of exact sums")
+	}
+	if len(s.classes) == 0 {
+		return nil
+	}
+	n := len(s.origin)
+	matrix := make([]float64, gram.PackedLen(n+1))
+	scale := make([]float64, n+1)
+	for i := range s.classes {
+		c := &s.classes[i]
+		if err := c.possible(ctx, matrix, scale); err != nil {
+			return fmt.Errorf("class %.40q: %w", c.label, err)
+		}
+	}
+	return nil
+}
+
+func hasNegativeZero(xs []float64) bool {
+	for _, x := range xs {
+		if x == 0 && math.Signbit(x) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *classSummary) possible(ctx context.Context, matrix, scale []float64) error {
+	const rounding = 1 + 0x1p-20 // more than that of Σv
+	rows := float64(c.rows)
+	switch {
+	case c.rows < 1 || c.rows > maxRows:
+		return fmt.Errorf("it has %d rows", c.rows)
+	case !(c.weight >= rows*minWeight/rounding && c.weight <= rows*maxWeight*rounding):
+		return fmt.Errorf("the sum of the weights of %d rows is %v", c.rows, c.weight)
+	case hasNegativeZero(c.s) || hasNegativeZero(c.cross):
+		return errors.New("a sum is −0, which sums of rows never are")
+	}
+	n := len(c.s)
+	scale[0] = math.Sqrt(c.weight)
+	for j := range n {
+		square := c.cross[gram.PackedLen(j)+j]
+		if !(square >= 0) {
+			return fmt.Errorf("the sum of squares of feature %d is %v", j, square)
+		}
+		scale[j+1] = math.Sqrt(square)
+	}
+	matrix[0] = 1
+	for j := range n {
+		row := matrix[gram.PackedLen(j+1):]
+		row[0] = c.s[j]
+		copy(row[1:j+2], c.cross[gram.PackedLen(j):])
+		for k := range j + 2 {
+			switch d := scale[j+1]; {
+			case d > 0 && scale[k] > 0:
+				row[k] = row[k] / d / scale[k]
+			case row[k] != 0: // all values of one of the two are its origin
+				return fmt.Errorf("the sums of feature %d are not 0, but its values are its origin", max(j, k-1))
+			case k == j+1:
+				row[k] = 1
+			}
+		}
+	}
+	const unit = 0x1p-52 // twice the error of a rounding
+	depth := rows/256 + 64 + float64(n)
+	if failed, err := cholesky(ctx, matrix, n+1, float64(n+1)*depth*unit); err != nil {
+		return err
+	} else if failed > 0 {
+		return fmt.Errorf("the matrix of its sums is not positive semidefinite at feature %d", failed-1)
+	}
+	return nil
+}
+
+// cholesky factors a packed matrix of order n and adds epsilon to its diagonal. It returns
+// the index of the first pivot that is not positive, or 0: the first one is.
+func cholesky(ctx context.Context, a []float64, n int, epsilon float64) (failed int, err error) {
+	for i := range n {
+		if i%64 == 63 && ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		row := a[gram.PackedLen(i) : gram.PackedLen(i)+i+1]
+		for j := range row {
+			other := a[gram.PackedLen(j) : gram.PackedLen(j)+j+1]
+			x := row[j]
+			for k, y := range other[:j] {
+				x -= float64(row[k] * y) // the same decision on every processor
+			}
+			if j < i {
+				row[j] = x / other[j]
+				continue
+			}
+			if x += epsilon; !(x > 0) {
+				return i, nil
+			}
+			row[i] = math.Sqrt(x)
+		}
+	}
+	return 0, nil
+}

@@ -253,6 +253,14 @@ func indexOutside(x []float64) int {
 	return len(x)
 }
 
+// FeatureNames are the names of the columns. Those without names have the default ones.
+func (b *Block) FeatureNames() []string {
+	if b.Features != nil {
+		return slices.Clone(b.Features)
+	}
+	return DefaultFeatures(len(b.Columns))
+}
+
 func (b *Block) featureName(j int) string {
 	if b.Features != nil {
 		return b.Features[j]

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -64,19 +65,52 @@ func (p *Part) Whole() *incremental.Block {
 	if int64(len(all)) != p.Rows() {
 		return nil
 	}
-	b := &incremental.Block{Classes: p.labels}
-	columns := make([][]float64, p.n)
-	for _, at := range all {
+	return p.block(all)
+}
+
+// block is a block of rows of the part.
+func (p *Part) block(all []place) *incremental.Block {
+	m := len(all)
+	b := &incremental.Block{Classes: p.labels, Codes: make([]int32, m), Weights: make([]float64, m), Columns: make([]gram.Column, p.n)}
+	numbers := make([]float64, m*p.n)
+	for i, at := range all {
 		r, row := p.row(at)
-		b.Codes, b.Weights = append(b.Codes, int32(r.code(row))), append(b.Weights, r.weight(row))
-		for j := range columns {
-			columns[j] = append(columns[j], r.at(row, j))
+		b.Codes[i], b.Weights[i] = int32(r.code(row)), r.weight(row)
+		for j := range p.n {
+			numbers[j*m+i] = r.at(row, j)
 		}
 	}
-	for _, column := range columns {
-		b.Columns = append(b.Columns, gram.ColumnOf(column))
+	for j := range p.n {
+		b.Columns[j] = gram.ColumnOf(numbers[j*m : (j+1)*m])
 	}
 	return b
+}
+
+// Check says why the part cannot be that of a block with this summary.
+func (p *Part) Check(s *incremental.Summary) error {
+	if p.n != s.Features() {
+		return fmt.Errorf("its rows have %d features, those of the sums %d", p.n, s.Features())
+	}
+	totals := s.Totals()
+	if len(totals) != len(p.classes) {
+		return fmt.Errorf("it has %d classes, the sums %d", len(p.classes), len(totals))
+	}
+	for c, total := range totals {
+		if p.labels[c] != total.Label || int64(p.classes[c].total) != total.Rows {
+			return fmt.Errorf("it is of %d rows of class %.40q, and the sums are of %d of class %.40q",
+				p.classes[c].total, p.labels[c], total.Rows, total.Label)
+		}
+	}
+	if p.digest != s.LabelledDigest() {
+		return errors.New("its digest is not that of the sums")
+	}
+	if len(p.pieces) == 0 {
+		return nil
+	}
+	if bad := p.block(byIndex(p.pieces)).FirstBadRow(); bad != nil {
+		return bad
+	}
+	return nil
 }
 
 // byPlace lists the rows of pieces by their places in the block.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -29,6 +30,22 @@ func badName(name []byte) string {
 		return fmt.Sprintf("the name of feature %s is not valid UTF-8", quoted(name))
 	}
 	return ""
+}
+
+// CheckFeatures says why a peer's names cannot be those of the features of a block.
+func CheckFeatures(list []string) error {
+	for _, name := range list {
+		if reason := badName([]byte(name)); reason != "" {
+			return errors.New(reason)
+		}
+	}
+	if _, twice := newNames(list); twice != "" {
+		return fmt.Errorf("feature %q is named twice", twice)
+	}
+	if one, other := lookingAlike(list); one != "" {
+		return fmt.Errorf(twoAlike, one, other)
+	}
+	return nil
 }
 
 // lookingAlike returns two of the names that differ in their Unicode form alone, such as é in one

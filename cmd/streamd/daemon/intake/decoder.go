@@ -73,14 +73,6 @@ func (d *Decoder) contentType(r *kafka.Record) string {
 	return ""
 }
 
-// featuresOf names the columns of a block.
-func featuresOf(b *incremental.Block) []string {
-	if b.Features != nil {
-		return slices.Clone(b.Features)
-	}
-	return incremental.DefaultFeatures(len(b.Columns))
-}
-
 // positionOf is a record's position in the log.
 func positionOf(cfg *config.Config, partition int, r *kafka.Record) incremental.Position {
 	return incremental.Position{Topic: cfg.Kafka.Topic, Partition: partition, Offset: r.Offset}

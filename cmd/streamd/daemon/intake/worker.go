@@ -132,7 +132,7 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *res
 		return w.reasonOf(ctx, b, err)
 	}
 	if w.features == nil {
-		z.features = featuresOf(b)
+		z.features = b.FeatureNames()
 	}
 	if Gathers(w.Config.Blocks) {
 		if bad := b.FirstBadRow(); bad != nil {

@@ -131,7 +131,7 @@ func TestCutsAreOfOneMoment(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					s, err := z.summariser.Summarise(in)
+					s, err := z.maker.Summarise(t.Context(), in)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -7,6 +7,7 @@ import (
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/incremental"
 	"streamd/incremental/sample"
+	"streamd/ingest/summary"
 	"streamd/kernels/basis"
 	"streamd/retire/receipt"
 )
@@ -93,9 +94,9 @@ func (k *Kept) Bytes() (n int64) {
 // Keeper summarises blocks for the spaces of a target. It belongs to one goroutine at a
 // time. When the context ends it stops with the context's cause.
 type Keeper struct {
-	summariser, inBasis incremental.Summariser
-	taker               sample.Taker
-	lifter              basis.Lifter
+	maker   summary.Maker // of sums of the features, as for a summary block
+	inBasis incremental.Summariser
+	lifter  basis.Lifter
 }
 
 // Keep summarises a block and takes its rows for the sample. A block of zero weight gets
@@ -103,7 +104,7 @@ type Keeper struct {
 // Rows that cannot be summed in those of the next space are left out there, because the
 // failure of another basis must not reject a block.
 func (z *Keeper) Keep(ctx context.Context, b *incremental.Block, t *Target) (k Kept, err error) {
-	if k.Summary, err = z.summariser.SummariseContext(ctx, b); err != nil || k.Summary.Rows() == 0 {
+	if k.Summary, err = z.maker.Summarise(ctx, b); err != nil || k.Summary.Rows() == 0 {
 		return k, err
 	}
 	for _, c := range t.bases() {
@@ -123,12 +124,12 @@ func (z *Keeper) Keep(ctx context.Context, b *incremental.Block, t *Target) (k K
 
 // Part takes the rows of a block for the sample.
 func (z *Keeper) Part(b *incremental.Block, s *incremental.Summary, t *Target) *sample.Part {
-	return z.taker.Take(b, s.LabelledDigest(), s.Totals(), t.sample.Levels())
+	return z.maker.Part(b, s, t.sample.Levels())
 }
 
 // SummariseLike summarises a block with the features and classes of an earlier summary.
 func (z *Keeper) SummariseLike(ctx context.Context, was *incremental.Summary, b *incremental.Block) (*incremental.Summary, error) {
-	return z.summariser.SummariseLike(ctx, was, b)
+	return z.maker.SummariseLike(ctx, was, b)
 }
 
 // Block returns b in the coordinates, valid until the next call. For the features it is b.

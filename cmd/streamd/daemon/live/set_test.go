@@ -67,7 +67,7 @@ func TestWhatChangesWhileItIsSaved(t *testing.T) {
 			return taker.Take(b, s.Digest(), s.Totals(), l.sample.Levels())
 		}
 		summary := func(b *incremental.Block) *incremental.Summary {
-			s, err := z.summariser.Summarise(b)
+			s, err := z.maker.Summarise(context.Background(), b)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -551,7 +551,7 @@ func BenchmarkLift(b *testing.B) {
 	var w Keeper
 	b.Run("features", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := w.summariser.Summarise(block); err != nil {
+			if _, err := w.maker.Summarise(context.Background(), block); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -559,7 +559,7 @@ func BenchmarkLift(b *testing.B) {
 	})
 	b.Run("t=40", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := w.summariser.Summarise(block); err != nil {
+			if _, err := w.maker.Summarise(context.Background(), block); err != nil {
 				b.Fatal(err)
 			}
 			if _, err := w.Summary(context.Background(), block, in.use); err != nil {

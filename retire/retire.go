@@ -76,12 +76,30 @@ type Entry struct {
 	Time     time.Time            // event time
 	Rows     int64                // rows of weight > 0
 	Header   HeaderHash           // of the header that retirements may name
+	Carrier  Carrier              // of a block whose rows were summed elsewhere
 	// ItemKey is the key of the block's item in the tree of receipts, where that takes long to
 	// compute; zero: it is not known. No Ledger looks at it.
 	ItemKey [sha256.Size]byte
 
 	Withdrawn bool // it keeps its place, but is not live
 	Archived  bool // a policy has let it go, and its owner keeps its summary; no Ledger looks at it
+}
+
+// Carrier is the record that brought the sums of a block. It lies in the log that the owner of the
+// ledger reads, while the block's position is that of its rows, in a log of their own. The zero
+// Carrier is that of a block whose rows were read.
+type Carrier struct {
+	Sums      bool
+	Partition int32
+	Offset    int64
+}
+
+// Records are where the owner's log has the block: its rows, or the record of its sums.
+func (e *Entry) Records() (partition int, first, last int64) {
+	if c := e.Carrier; c.Sums {
+		return int(c.Partition), c.Offset, c.Offset
+	}
+	return e.Position.Partition, e.Position.Offset, e.Last
 }
 
 // Rank is the order in which a policy retires blocks: by event time, to the
@@ -137,6 +155,7 @@ type Ledger struct {
 type places struct {
 	byID    map[string]*Entry
 	shelves [states]*shelf
+	topics  map[string]int // number of blocks; not of a View
 }
 
 // state is what a block of a ledger is.
@@ -178,6 +197,7 @@ func newShelf() *shelf {
 // note notes an entry everywhere but in the trees.
 func (p *places) note(e *Entry) (s *shelf) {
 	p.byID[e.ID] = e
+	p.topics[e.Position.Topic]++
 	s = p.shelves[stateOf(e)]
 	s.longest = max(s.longest, e.Last-e.Position.Offset)
 	s.rows += e.Rows
@@ -196,7 +216,13 @@ func (p *places) remove(e *Entry) {
 	s.places.Delete(placedOf(e))
 	s.rows -= e.Rows
 	delete(p.byID, e.ID)
+	if p.topics[e.Position.Topic]--; p.topics[e.Position.Topic] == 0 {
+		delete(p.topics, e.Position.Topic)
+	}
 }
+
+// HasTopic reports whether a block of any state has its rows in a topic.
+func (l *Ledger) HasTopic(topic string) bool { return l.topics[topic] > 0 }
 
 // count is the number of blocks of these states.
 func (p *places) count(of ...state) (n int) {
@@ -264,7 +290,7 @@ func NewLedger(p Policy) *Ledger {
 	if min(int64(p.Blocks), p.Rows, int64(p.Age)) < 0 {
 		panic("retire: a negative limit")
 	}
-	l := &Ledger{policy: p, horizon: Lowest, places: places{byID: map[string]*Entry{}}}
+	l := &Ledger{policy: p, horizon: Lowest, places: places{byID: map[string]*Entry{}, topics: map[string]int{}}}
 	for i := range l.shelves {
 		l.shelves[i] = newShelf()
 	}

@@ -262,7 +262,10 @@ func TestHostilePages(t *testing.T) {
 		newest = pageSize
 	}
 	freelist := int(order.Uint64(good[newest+48:])) * pageSize
-	firstLeaf := int(order.Uint64(good[at+24:])) * pageSize
+	firstLeaf := at
+	for order.Uint16(good[firstLeaf+8:]) == kindBranch {
+		firstLeaf = int(order.Uint64(good[firstLeaf+24:])) * pageSize
+	}
 	if order.Uint16(good[freelist+10:]) < 2 {
 		t.Fatal("the file is too small for this test: it has no two free pages")
 	}

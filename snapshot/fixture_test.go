@@ -91,6 +91,9 @@ func fixtureChange() Change {
 		if strings.HasPrefix(id, "key:") {
 			c.Put[i].Entry.ItemKey = sha256.Sum256([]byte(id))
 		}
+		if id == "orders/1/3" {
+			c.Put[i].Entry.Carrier = retire.Carrier{Sums: true, Partition: 2, Offset: 258}
+		}
 		b.Columns = append(b.Columns, gram.ColumnOf([]float64{1, x, x * x}))
 		lifted, err := z.Summarise(b)
 		if err != nil {
@@ -285,11 +288,40 @@ func TestHeadersAreOptional(t *testing.T) {
 	if got, err := decode(with); err != nil || got != e {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for name, value := range map[string][]byte{"short": with[:len(with)-1], "unknown flag": flagged(without, 7), "zero key": clearedKey(without), "long": append(bytes.Clone(with), 1), "zero": append(bytes.Clone(without), make([]byte, 17)...)} {
+	for name, value := range map[string][]byte{"short": with[:len(with)-1], "unknown flag": flagged(without, 15), "zero key": clearedKey(without), "long": append(bytes.Clone(with), 1), "zero": append(bytes.Clone(without), make([]byte, 17)...)} {
 		damage := (*ChecksumError)(nil)
 		if got, err := decode(bytes.Clone(value)); !errors.As(err, &damage) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
+	}
+}
+
+// The record that brought a block's sums adds its place before the topic.
+func TestCarriersAreOptional(t *testing.T) {
+	e := fixtureChange().Put[2].Entry
+	without := appendBlock(frame(), &e, new([32]byte))
+	e.Carrier = retire.Carrier{Sums: true, Partition: 3, Offset: 1<<40 + 7}
+	with := appendBlock(frame(), &e, new([32]byte))
+	end := len(without) - len(e.Position.Topic)
+	want := flagged(without[:end], hasSummary|hasCarrier)
+	want = append(append(want, 3, 0, 0, 0, 7, 0, 0, 0, 0, 1, 0, 0), e.Position.Topic...)
+	if !bytes.Equal(with, want) {
+		t.Errorf("%x, want %x", with, want)
+	}
+	negative := bytes.Clone(with)
+	negative[end+11] = 0x80
+	for value, good := range map[string]bool{string(with): true, string(negative): false} {
+		value := []byte(value)
+		if err := seal(bucketBlocks, []byte(e.ID), value); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := decodeBlock(e.ID, value)
+		if good != (err == nil) || good && got != e {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	if partition, first, last := e.Records(); partition != 3 || first != e.Carrier.Offset || last != first {
+		t.Errorf("the records are %d to %d of partition %d", first, last, partition)
 	}
 }
 

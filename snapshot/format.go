@@ -477,9 +477,11 @@ func decodeWithdrawnTally(value []byte) (tally, error) {
 //	    24    8  rows
 //	    32    4  partition
 //	    36    1  flags, a sum: 1 if the file has the block's summary in the features, 2 if the
-//	             key of the block's item is known
+//	             key of the block's item is known, 4 if a record brought its sums
 //	    37   32  digest of that summary; absent without it
 //	         32  key of the block's item in the tree of receipts; absent if it is not known
+//	          4  partition of the record that brought the block's sums; absent if rows were read
+//	          8  offset of that record
 //	             topic
 //
 // A block with a header ends with a zero byte, which no topic has, and the header's 16 bytes.
@@ -489,6 +491,7 @@ const leastBlock = frameSize + 37
 const (
 	hasSummary = 1 << iota // a digest follows
 	hasItemKey             // a key of the item follows
+	hasCarrier             // the place of the record with the sums follows
 )
 
 // appendBlock appends an entry. digest is that of the block's summary in the features; nil:
@@ -508,6 +511,10 @@ func appendBlock(b []byte, e *retire.Entry, digest *[sha256.Size]byte) []byte {
 	if e.ItemKey != [sha256.Size]byte{} {
 		b[flags] |= hasItemKey
 		b = append(b, e.ItemKey[:]...)
+	}
+	if c := e.Carrier; c.Sums {
+		b[flags] |= hasCarrier
+		b = appendI64(appendU32(b, uint32(c.Partition)), c.Offset)
 	}
 	b = append(b, e.Position.Topic...)
 	if e.Header != (retire.HeaderHash{}) {
@@ -555,13 +562,16 @@ func decodeEntry(bucket []byte, id string, value []byte) (e retire.Entry, digest
 	e.Rows = p.natural()
 	e.Position.Partition = p.partition()
 	flags := p.Take(1)[0]
-	p.Bad = p.Bad || flags >= hasItemKey<<1
+	p.Bad = p.Bad || flags >= hasCarrier<<1
 	if has = flags&hasSummary != 0; has {
 		digest = [sha256.Size]byte(p.Take(sha256.Size))
 	}
 	if flags&hasItemKey != 0 {
 		e.ItemKey = [sha256.Size]byte(p.Take(sha256.Size))
 		p.Bad = p.Bad || e.ItemKey == [sha256.Size]byte{}
+	}
+	if flags&hasCarrier != 0 {
+		e.Carrier = retire.Carrier{Sums: true, Partition: int32(p.partition()), Offset: p.natural()}
 	}
 	topic, header, headed := strings.Cut(p.remainder(), "\x00")
 	e.Position.Topic = topic

@@ -83,6 +83,10 @@ func randomBlock(r *rand.Rand, id string, m, n int) block {
 	if first%3 == 0 {
 		key = sha256.Sum256([]byte(id))
 	}
+	var carrier retire.Carrier
+	if first%5 == 0 {
+		carrier = retire.Carrier{Sums: true, Partition: r.Int32N(8), Offset: first / 5}
+	}
 	return block{Block{
 		Entry: retire.Entry{
 			ID:       id,
@@ -92,6 +96,7 @@ func randomBlock(r *rand.Rand, id string, m, n int) block {
 			Rows:     s.Rows(),
 			Header:   header,
 			ItemKey:  key,
+			Carrier:  carrier,
 		},
 		Part: part,
 	}, s}

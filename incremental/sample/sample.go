@@ -228,6 +228,10 @@ func (s *Sample) count(p *Part, sign int64) {
 // usable reports whether there is a part of this seed.
 func (s *Sample) usable(p *Part) bool { return p != nil && p.seed == s.settings.Seed }
 
+// Uses reports whether the sample can use a part that was taken elsewhere: it is of its seed. It
+// may be called from any goroutine.
+func (s *Sample) Uses(p *Part) bool { return s.usable(p) }
+
 // Add adds a block that has become live. Without a part, or with one of another seed,
 // the block is Wanted.
 func (s *Sample) Add(id string, p *Part) {

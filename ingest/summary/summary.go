@@ -102,3 +102,12 @@ func (b *Block) check() error {
 func isText(s string, most int) bool {
 	return s != "" && len(s) <= most && utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }
+
+// Is reports whether a content type is that of summary blocks. Its parameters are ignored.
+func Is(contentType string) bool {
+	if contentType == ContentType {
+		return true
+	}
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(media), ContentType)
+}

@@ -9,6 +9,8 @@
 //	3 csv     text/csv, with the parameter header=present or header=absent
 //	4 libsvm  application/x-libsvm
 //
+// A block whose rows were summed elsewhere is no format of rows: package summary has it.
+//
 // Parameters of a content type other than CSV's header are ignored. A payload
 // that opens with a zero byte is framed for a schema registry (a zero byte and
 // a four-byte schema id); it is refused under that name, never misread.

@@ -335,15 +335,16 @@ const (
 
 // came says when a block came, by the offsets of a leaf.
 func came(l *receipt.Leaf, e *retire.Entry) arrival {
-	at, found := slices.BinarySearchFunc(l.Offsets, e.Position.Partition, func(o receipt.Next, partition int) int {
+	in, first, last := e.Records()
+	at, found := slices.BinarySearchFunc(l.Offsets, in, func(o receipt.Next, partition int) int {
 		return cmp.Compare(int(o.Partition), partition)
 	})
 	switch {
 	case !found && len(l.Offsets) == receipt.MaxOffsets: // further ones were cut off
 		return unknown
-	case !found || e.Position.Offset >= l.Offsets[at].Offset:
+	case !found || first >= l.Offsets[at].Offset:
 		return after
-	case e.Last >= l.Offsets[at].Offset:
+	case last >= l.Offsets[at].Offset:
 		return partly
 	}
 	return before

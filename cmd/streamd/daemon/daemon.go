@@ -67,6 +67,16 @@
 // what leaves, take it out of everything, and give the save the contents of its leaves. places.go
 // has all places, and what an answer and a leaf say of each.
 //
+// # Blocks that come as sums
+//
+// A block may come summed (ingest/summary, intake/sums.go). It has the id, the position and the
+// event time of its rows, in a log or a file of their own, and the ledger has the place of the
+// record that brought it beside them (retire.Carrier). By the former it is ranked, chosen and
+// retired. By the latter it is read again (passes.Carried) and found among the records that
+// have been applied. Its rows are in no log that the daemon reads: what needs them does without,
+// and says so. A request that retires such a block forgets it; if its record is written again, the
+// block comes back. A selection of the control topic keeps it away.
+//
 // # Words
 //
 //	block        rows that come, and leave, together

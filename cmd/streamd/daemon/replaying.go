@@ -137,6 +137,12 @@ type cut struct {
 	former map[int]bool
 }
 
+// isFormer reports whether a block is of a topic that was deleted.
+func (c *cut) isFormer(e *retire.Entry) bool {
+	partition, _, _ := e.Records()
+	return c.former[partition]
+}
+
 // cutLeaf is a leaf of a cut.
 type cutLeaf struct {
 	receipt int64 // its number
@@ -151,6 +157,7 @@ func replayTopic(ctx context.Context, o Options, open func(*Daemon) (topicReader
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	needsRows := o.Config.Kernel.Function != config.KernelNone
 	o.Config = replayed(o.Config, filepath.Join(folder, "replay.db"))
 	if s := unit(o.Config.Blocks); saved.Topic != o.Config.Kafka.Topic || saved.Unit != s {
 		return nil, fmt.Errorf("the snapshot is of topic %s with a block per %s, the configuration has %s and %s", saved.Topic, saved.Unit, o.Config.Kafka.Topic, s)
@@ -163,6 +170,9 @@ func replayTopic(ctx context.Context, o Options, open func(*Daemon) (topicReader
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.store.Close()) }()
+	if needsRows {
+		d.intake.RowsOnly()
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	d.stop, d.background = cancel, ctx
@@ -475,7 +485,7 @@ func (p *replaying) leaveOut(c *cut) error {
 		id := p.names[item.Key]
 		foreign = foreign || id == "" || of.kind != receipt.Purged && p.live.Item(id) != item
 		// A withdrawn block may have been archived before.
-		if e, is := p.live.Find(id); is && (item.Withdrawn() || e.Archived == (of.kind == receipt.Purged)) && !c.former[e.Position.Partition] {
+		if e, is := p.live.Find(id); is && (item.Withdrawn() || e.Archived == (of.kind == receipt.Purged)) && !c.isFormer(&e) {
 			ids[id] = true
 		}
 	}
@@ -507,7 +517,7 @@ func (p *replaying) move(c *cut) (err error) {
 			id := p.names[item.Key]
 			e, live := p.live.Get(id)
 			switch {
-			case !live || c.former[e.Position.Partition]:
+			case !live || c.isFormer(&e):
 				foreign = foreign || of.kind == receipt.Restored || of.kind == receipt.Excluded
 			case of.kind == receipt.Purged && !item.Withdrawn(): // it was archived, and is another one now
 			case of.kind == receipt.Restored || of.kind == receipt.Purged:
@@ -547,7 +557,7 @@ func (p *replaying) judge() {
 // name notes the ids of blocks that have come or grown since offsets, if a cut has them.
 func (p *replaying) name(from map[int]int64) {
 	note := func(e *retire.Entry) {
-		if e.Last < from[e.Position.Partition] {
+		if partition, _, last := e.Records(); last < from[partition] {
 			return
 		}
 		key := e.ItemKey

@@ -7,11 +7,25 @@ import (
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/passes"
 	"streamd/incremental"
+	"streamd/ingest/summary"
 	"streamd/retire"
 )
 
 // enter runs a function where the live set may be read and changed.
 type enter func(context.Context, func() error) error
+
+// readSums reads blocks again that came as sums, and calls take on what is kept of them, inside of
+// in, where the block is unchanged in the set.
+func readSums(ctx context.Context, log *passes.Log, set *live.Set, in enter, blocks []retire.Entry, take func(retire.Entry, live.Kept) error) (unread []live.Unread, err error) {
+	return log.Carried(ctx, blocks, func(e retire.Entry, b *summary.Block) error {
+		return in(ctx, func() error {
+			if now, ok := set.Find(e.ID); !ok || now != e {
+				return nil
+			}
+			return take(e, set.Target().Carry(b.Summary, b.Part))
+		})
+	})
+}
 
 // readAgain makes a pass, which verifies the blocks by their summaries where there are any:
 // withdrawn blocks have none. Workers call of on each block. Inside of in, take is

@@ -1,10 +1,10 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -97,8 +97,8 @@ type request struct {
 	chosen    []retire.Entry        // by ascending rank
 	newest    map[int]*retire.Entry // of chosen, the last one of each partition
 	r         httpapi.Retirement
-	last      retire.Entry          // the described block of the highest rank
-	spans     map[int]*retire.Range // of the described blocks, by partition
+	last      retire.Entry           // the described block of the highest rank
+	spans     map[line]*retire.Range // of the described blocks, by partition of their rows
 }
 
 // ask begins a request: it is about the blocks of now.
@@ -106,7 +106,7 @@ func (d *Daemon) ask(s retire.Selector, dryRun bool, by access.Caller) (*request
 	if d.failure != nil {
 		return nil, errStopping
 	}
-	if err := d.ofOwnTopic(s.Positions); err != nil {
+	if err := d.ofKnownTopics(s.Positions); err != nil {
 		return nil, err
 	}
 	if err := d.flushAll(); err != nil { // so that the digests include everything read so far
@@ -116,7 +116,7 @@ func (d *Daemon) ask(s retire.Selector, dryRun bool, by access.Caller) (*request
 	if err != nil {
 		return nil, err
 	}
-	q := &request{selector: s, selection: chosen, by: by, places: d.live.Places(chosen.IDs), newest: map[int]*retire.Entry{}, spans: map[int]*retire.Range{}}
+	q := &request{selector: s, selection: chosen, by: by, places: d.live.Places(chosen.IDs), newest: map[int]*retire.Entry{}, spans: map[line]*retire.Range{}}
 	if q.r.DryRun = dryRun; dryRun {
 		q.r.Offsets, q.r.DigestBefore = d.intake.Applied(), d.live.Digest()
 	}
@@ -146,10 +146,19 @@ func (q *request) choose() {
 		if q.r.DryRun {
 			q.describe(e)
 		}
+		if e.Carrier.Sums {
+			continue // it came whole
+		}
 		if last := q.newest[e.Position.Partition]; last == nil || last.Position.Offset < e.Position.Offset {
 			q.newest[e.Position.Partition] = e
 		}
 	}
+}
+
+// line is a partition of a topic.
+type line struct {
+	topic     string
+	partition int
 }
 
 // mayGrow reports whether a chosen block of this id may still be growing.
@@ -175,10 +184,11 @@ func (q *request) describe(e *retire.Entry) {
 	}
 	r.Blocks++
 	p := e.Position
-	span := q.spans[p.Partition]
+	of := line{p.Topic, p.Partition}
+	span := q.spans[of]
 	if span == nil {
 		span = &retire.Range{Topic: p.Topic, Partition: p.Partition, First: p.Offset, Last: e.Last}
-		q.spans[p.Partition] = span
+		q.spans[of] = span
 	}
 	span.First, span.Last = min(span.First, p.Offset), max(span.Last, e.Last)
 }
@@ -191,9 +201,12 @@ func (q *request) described(first []retire.Entry) httpapi.Retirement {
 	if len(q.r.First) > 0 {
 		q.r.Earliest, q.r.Latest = q.r.First[0].Time, retire.NearestTime(q.last.Time).UTC()
 	}
-	for _, partition := range slices.Sorted(maps.Keys(q.spans)) {
-		q.r.Positions = append(q.r.Positions, *q.spans[partition])
+	for _, span := range q.spans {
+		q.r.Positions = append(q.r.Positions, *span)
 	}
+	slices.SortFunc(q.r.Positions, func(a, b retire.Range) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
 	return q.r
 }
 

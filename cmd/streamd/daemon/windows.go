@@ -129,11 +129,11 @@ func (d *Daemon) Window(ctx context.Context, w model.Window, nu float64) (*model
 	return s.served, ctx.Err()
 }
 
-// ofOwnTopic refuses ranges of a topic that this daemon does not read: they choose no block, and a
-// list of ranges would silently choose less than was meant.
-func (d *Daemon) ofOwnTopic(ranges []retire.Range) error {
+// ofKnownTopics refuses ranges of a topic that this daemon does not read, and that no block has its
+// rows in: they choose no block, and a list of ranges would silently choose less than was meant.
+func (d *Daemon) ofKnownTopics(ranges []retire.Range) error {
 	for _, r := range ranges {
-		if r.Topic != d.cfg.Kafka.Topic {
+		if r.Topic != d.cfg.Kafka.Topic && !d.live.HasTopic(r.Topic) {
 			return fmt.Errorf("positions %s: %w: the daemon reads %s", r, httpapi.ErrOtherTopic, d.cfg.Kafka.Topic)
 		}
 	}
@@ -184,9 +184,6 @@ func (d *Daemon) sumWindow(ctx context.Context, w model.Window, nu float64, cach
 		}
 		return err
 	}
-	if err := d.ofOwnTopic(w.Positions); err != nil {
-		return nil, err
-	}
 	at := stretch(w)
 	text, err := json.Marshal(w)
 	if err != nil {
@@ -196,6 +193,9 @@ func (d *Daemon) sumWindow(ctx context.Context, w model.Window, nu float64, cach
 		ready, err = inLoop(ctx, d.jobs, func() (bool, error) {
 			if d.failure != nil {
 				return false, errStopping
+			}
+			if err := d.ofKnownTopics(w.Positions); err != nil {
+				return false, err
 			}
 			return d.live.Index(at.Order)
 		})

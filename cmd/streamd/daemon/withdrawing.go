@@ -329,9 +329,7 @@ func (w *withdrawing) read(ctx context.Context, blocks *live.Blocks) (end func()
 	if names := w.live.Target().Features; names != nil {
 		atOnce = min(max(takenAtOnce/(8*gram.PackedLen(len(*names))), 1), offersAtOnce)
 	}
-	unread, err := readAgain(ctx, w.topic, w.live, w.call, blocks, false, atOnce, func(z *passes.Worker, b *incremental.Block, _ *incremental.Summary) (live.Kept, error) {
-		return z.Keeper.Keep(ctx, b, w.live.Target())
-	}, func(e retire.Entry, k live.Kept) error {
+	take := func(e retire.Entry, k live.Kept) error {
 		if w.failure != nil {
 			return errStopping
 		}
@@ -347,7 +345,22 @@ func (w *withdrawing) read(ctx context.Context, blocks *live.Blocks) (end func()
 			w.studying.blocksChanged()
 		}
 		return err
+	}
+	var sums []retire.Entry
+	blocks.Entries = slices.DeleteFunc(blocks.Entries, func(e retire.Entry) bool {
+		if e.Carrier.Sums {
+			sums = append(sums, e)
+		}
+		return e.Carrier.Sums
 	})
+	unread, err := readAgain(ctx, w.topic, w.live, w.call, blocks, false, atOnce, func(z *passes.Worker, b *incremental.Block, _ *incremental.Summary) (live.Kept, error) {
+		return z.Keeper.Keep(ctx, b, w.live.Target())
+	}, take)
+	if err == nil && len(sums) > 0 {
+		var more []live.Unread
+		more, err = readSums(ctx, w.topic, w.live, w.call, sums, take)
+		unread = append(unread, more...)
+	}
 	return func() {
 		w.reading = nil
 		if given > 0 {

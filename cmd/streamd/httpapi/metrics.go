@@ -129,6 +129,7 @@ var (
 	unreadable    = desc("unreadable_control_keys", "Keys of retire.topic whose latest record cannot be read, so that it retires and restores nothing.")
 	archived      = desc("archived_blocks", "Blocks that retire.keep has let go, and that retire.archive keeps for windows of the past.")
 	judged        = desc("prequential_rows_total", "Arriving rows that the served model classified before it learned from them, by outcome. Of a fast stream they are a part of all rows.", "outcome")
+	asSums        = desc("prequential_sums_rows_total", "Rows of blocks that came as sums, which cannot be judged.")
 	balanced      = desc("prequential_balanced_correctness", "Mean of the classes' shares classified right among the latest of these rows: 10,000 or more of the last minute or more; absent before the first.")
 	judgedRight   = desc("prequential_correctness", "Share of these rows that was right: over the latest (window), or with fading weights (fading).", "over")
 	judgedLoss    = desc("prequential_squared_loss", "Mean squared error of the decision values of these rows, likewise.", "over")
@@ -224,6 +225,9 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	p := c.service.Prequential()
 	counter(judged, p.Right, "right")
 	counter(judged, p.Rows-p.Right, "wrong")
+	if p.Sums != nil {
+		counter(asSums, p.Sums.Rows)
+	}
 	if p.Window != nil {
 		gauge(balanced, p.Window.BalancedCorrectness)
 		classFigures(gauge, p.Window.Classes, judgedRecall, judgedExact)

@@ -199,9 +199,14 @@ func right(v *pageView, stream *model.Prequential, h *model.History) answerView 
 		}
 	case v.Served.Model != nil && q != nil && q.Weight > 0:
 		of = &q.Answers
-		what = "of held-out rows; no new row has been judged since the start"
+		if what = "of held-out rows; no new row has been judged since the start"; stream.Sums != nil {
+			what = "of held-out rows; blocks came as sums, whose rows cannot be judged"
+		}
 	default:
 		a.Notes = []string{"no row has been judged since the start"}
+		if stream.Sums != nil {
+			a.Notes = []string{"blocks came as sums, whose rows cannot be judged"}
+		}
 		a.Notes = append(a.Notes, before...)
 		return a
 	}

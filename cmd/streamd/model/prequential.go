@@ -20,6 +20,14 @@ type Prequential struct {
 	Window *Stretch `json:"window"`
 	Fading *Stretch `json:"fading"` // figures of all judged rows, each of which counts 0.999 times as much as the next; null before the first
 	Drift  *Drift   `json:"drift"`  // drift detectors; null where drift.detect is false
+	Sums   *Sums    `json:"sums"`   // blocks that came as sums, so that their rows cannot be judged; null if none has since the start
+}
+
+// Sums counts blocks that came as sums, in place of their rows, since the start of the daemon.
+type Sums struct {
+	Blocks   int64 `json:"blocks"`   // that were added
+	Rows     int64 `json:"rows"`     // of these blocks
+	Repeated int64 `json:"repeated"` // records of blocks that were there already, each as it was
 }
 
 // Stretch has the figures of some judged rows. Each row counts as one, whatever its weight, or

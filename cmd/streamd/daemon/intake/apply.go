@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
 	"streamd/incremental/exact"
 	"streamd/ingest/kafka"
 	"streamd/retire"
@@ -154,7 +156,7 @@ func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (
 // isAdmitted reports whether the rows of a record may become live.
 func (in *Intake) isAdmitted(p *partition, t *task, z *result) bool {
 	switch {
-	case !Gathers(in.Config.Blocks):
+	case in.comesWhole(z):
 		return z.Summary == nil || in.Live.Admits(candidate(z)) == nil
 	case z.i == z.j:
 		return true
@@ -163,6 +165,9 @@ func (in *Intake) isAdmitted(p *partition, t *task, z *result) bool {
 	}
 	return in.admitsRows(&p.spare, exact.Window{}, t.rows, z) == nil
 }
+
+// comesWhole reports whether a record is a block of its own, if it is any.
+func (in *Intake) comesWhole(z *result) bool { return z.sums != nil || !Gathers(in.Config.Blocks) }
 
 // candidate is the block of a record's result.
 func candidate(z *result) live.Candidate {
@@ -177,10 +182,12 @@ func (in *Intake) isCurrent(z *result) bool {
 // unsavedBy is the size of the block that a record makes: its own, or the open run that it
 // ends.
 func (in *Intake) unsavedBy(p *partition, r *kafka.Record, z *result) int64 {
-	if !Gathers(in.Config.Blocks) {
+	switch ends := p.open != nil && p.open.grown; {
+	case in.comesWhole(z) && ends: // sums end an open run
+		return z.Bytes() + in.runBytes(p.open)
+	case in.comesWhole(z):
 		return z.Bytes()
-	}
-	if p.open == nil || !p.open.grown {
+	case !ends:
 		return 0
 	}
 	n, at := z.j-z.i, time.Time{}
@@ -209,11 +216,24 @@ func headerOf(name string, r *kafka.Record) retire.HeaderHash {
 // applyRecord changes the live set by record i of a task. An error is final.
 func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int, z result) error {
 	r := &t.records[i]
-	in.accounts.read.add(tally{1, int64(z.rows)})
-	if Gathers(in.Config.Blocks) {
+	if !in.comesWhole(&z) {
+		in.accounts.read.add(tally{1, int64(z.rows)})
 		return in.gather(ctx, p, t, i, z)
 	}
+	if p.open != nil { // sums end the run of rows before them, whatever becomes of them
+		if err := in.closeRun(ctx, p); err != nil {
+			return err
+		}
+	}
+	e, repeats, err := in.entryOf(p, t.partition, r, &z)
+	if err != nil {
+		return err
+	}
+	in.accounts.read.add(tally{1, int64(z.rows)})
 	switch {
+	case repeats:
+		in.countApplied(&in.accounts.counts.AppliedRecords)
+		return nil
 	case z.bad != nil:
 		in.countRejected(&in.accounts.counts, t.partition, r, z)
 		return in.retireFormer(z.id)
@@ -223,15 +243,13 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	}
 	if z.bad = in.Live.Admits(candidate(&z)); z.bad != nil {
 		in.countRejected(&in.accounts.counts, t.partition, r, z)
-		if err := in.reject(t.partition, r, z.id, z.bad); err != nil {
-			return err
+		if err := in.reject(t.partition, r, z.id, z.bad); err != nil || z.sums != nil && in.Config.Blocks.Unit != config.UnitKey {
+			return err // a position's rows are the same ones, so the sums that were there stay
 		}
 		return in.retireFormer(z.id)
 	}
-	e := retire.Entry{
-		ID: z.id, Position: positionOf(in.Config, t.partition, r), Last: r.Offset,
-		Time: in.boundedTime(p, t.partition, r), Rows: z.Summary.Rows(), Header: headerOf(in.Config.Retire.Header, r),
-		ItemKey: z.itemKey,
+	if z.sums == nil {
+		in.noteAhead(p, t.partition, r)
 	}
 	if z.Summary.Rows() > 0 { // otherwise it counts as absent
 		in.fixFeatures(z)
@@ -241,10 +259,32 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 		return err
 	}
 	in.countApplied(&in.accounts.counts.AppliedRecords)
-	countSummarised(&in.accounts.counts, z.rows, z.Summary)
+	in.countSummarised(e, o, &z)
 	in.countAdded(e, o)
 	in.record.add(z.judged)
 	return nil
+}
+
+// entryOf is the entry of the block that a record makes, if it makes one. A block that came as sums
+// and comes again counts once: then repeats is true, and z has no rows.
+func (in *Intake) entryOf(p *partition, number int, r *kafka.Record, z *result) (e retire.Entry, repeats bool, err error) {
+	if z.bad != nil || z.Summary == nil {
+		return e, false, nil
+	}
+	if z.sums != nil {
+		e = carried(in.Config, number, r, z.sums)
+	} else {
+		e = retire.Entry{
+			ID: z.id, Position: positionOf(in.Config, number, r), Last: r.Offset,
+			Time: in.countsAs(p, r), Rows: z.Summary.Rows(), Header: headerOf(in.Config.Retire.Header, r),
+		}
+	}
+	e.ItemKey = z.itemKey
+	if repeats, err = in.Live.Repeats(&e, z.Summary); repeats {
+		in.record.addSums(model.Sums{Repeated: 1})
+		z.rows = 0
+	}
+	return e, repeats, err
 }
 
 // retireFormer retires the block of that id, live, withdrawn or archived, if any. The key's value
@@ -273,15 +313,13 @@ func (in *Intake) countsAs(p *partition, r *kafka.Record) time.Time {
 	return p.clock.Bound(r.Time, in.Config.Retire.MaxFuture)
 }
 
-// boundedTime is countsAs, and also counts and logs records that are ahead.
-func (in *Intake) boundedTime(p *partition, number int, r *kafka.Record) time.Time {
-	bounded := in.countsAs(p, r)
-	if bounded.Before(r.Time) {
+// noteAhead counts and logs a record whose event time is ahead of the partition's clock.
+func (in *Intake) noteAhead(p *partition, number int, r *kafka.Record) {
+	if bounded := in.countsAs(p, r); bounded.Before(r.Time) {
 		in.Ahead.Inc()
 		in.Sampled.Warn().Stringer("record", positionOf(in.Config, number, r)).Time("event_time", r.Time).Time("counts_as", bounded).
 			Msg("the event time is more than retire.max_future after the partition's clock")
 	}
-	return bounded
 }
 
 // countAdded counts the outcome of adding block e. It logs if the policy has refused the

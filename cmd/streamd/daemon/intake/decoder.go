@@ -6,6 +6,7 @@ import (
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
+	"streamd/ingest/summary"
 	"streamd/ingest/wire"
 	"streamd/retire"
 )
@@ -15,6 +16,7 @@ type Decoder struct {
 	options  wire.Options
 	features *[]string // the model's features that decoder is for; nil if they are not fixed
 	decoder  *wire.Decoder
+	summary  summary.Decoder
 	format   string // the last content type
 }
 
@@ -47,16 +49,24 @@ func (d *Decoder) Features() *[]string { return d.features }
 
 // Decode makes a block from a record. Its memory is valid until the next call.
 func (d *Decoder) Decode(r *kafka.Record) (*incremental.Block, error) {
-	if r.OmittedHeaders > 0 {
-		return nil, unusablef(kindHeaders, "the record has %d headers, more than can be taken", r.OmittedHeaders)
-	}
-	if !retire.ValidTime(r.Time) {
-		return nil, unusablef(kindTime, "the event time is %d ms since 1970, which is not in the years 1 to 9999: is it in milliseconds?", r.Time.UnixMilli())
-	}
-	if r.Value == nil {
-		return nil, unusablef(kindNull, "the value is null")
+	if err := check(r); err != nil {
+		return nil, err
 	}
 	return d.decoder.Decode(d.contentType(r), r.Value)
+}
+
+// check says why no record like this can be a block.
+func check(r *kafka.Record) error {
+	if r.OmittedHeaders > 0 {
+		return unusablef(kindHeaders, "the record has %d headers, more than can be taken", r.OmittedHeaders)
+	}
+	if !retire.ValidTime(r.Time) {
+		return unusablef(kindTime, "the event time is %d ms since 1970, which is not in the years 1 to 9999: is it in milliseconds?", r.Time.UnixMilli())
+	}
+	if r.Value == nil {
+		return unusablef(kindNull, "the value is null")
+	}
+	return nil
 }
 
 // contentType is a record's content type: of several headers the last, as everywhere in Kafka. It

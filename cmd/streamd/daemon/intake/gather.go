@@ -97,7 +97,8 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 	usable := z.bad == nil && n > 0
 	var at time.Time
 	if usable {
-		at = in.boundedTime(p, t.partition, r)
+		at = in.countsAs(p, r)
+		in.noteAhead(p, t.partition, r)
 	}
 	bucket := bucketOf(in.Config.Blocks, r.Offset, at)
 	if p.open != nil && in.endsBefore(p.open, bucket, n, usable) {
@@ -363,7 +364,7 @@ func (in *Intake) retirePartition(number int) error {
 	}
 	n := 0
 	for _, e := range in.Live.Everything() {
-		if e.Position.Partition != number {
+		if from, _, _ := e.Records(); from != number {
 			continue
 		}
 		if err := in.Live.Retire(e.ID); err != nil {

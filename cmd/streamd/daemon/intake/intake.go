@@ -9,6 +9,7 @@
 //	decoder.go    a record becomes a block
 //	rows.go       rows of several records, in columns
 //	worker.go     a task becomes results: blocks, kept for every space
+//	sums.go       a block comes as sums, in place of rows
 //	judge.go      the served model is scored on rows before it learns from them
 //	reject.go     a record is rejected: dead letters, and lines in the log
 //	partition.go  the positions in a partition
@@ -45,6 +46,9 @@
 // read are rows summarised, rejected, of weight 0, and of open runs.
 // The counts of an open run become final with its block: until then the saved position is
 // before it, and its records are read again after a restart.
+//
+// A block that comes as sums counts with the rows that were read, rejected and of weight 0 where
+// it was summed. A record of a block that is there already counts as applied, and with no rows.
 //
 // Deliver and InTurn may be called from other goroutines, and each call of Work is one
 // worker. Everything else belongs to the loop. An error is final: nothing is applied
@@ -112,7 +116,8 @@ type pool struct {
 	inHand atomic.Int64 // bytes of results that have not been applied, beyond those of their payloads
 	room   atomic.Int64 // the limit of inHand, set by the loop
 
-	doubted sync.Once // for the line in the log
+	rowsOnly bool      // the model needs the rows of each block
+	doubted  sync.Once // for the line in the log
 
 	allowance allowance // of the judges
 	record    record    // of their judgements
@@ -120,7 +125,7 @@ type pool struct {
 
 // New makes an intake of a live set without positions (see Restore).
 func New(s Settings) *Intake {
-	p := &pool{Settings: s, tasks: make(chan *task)}
+	p := &pool{Settings: s, tasks: make(chan *task), rowsOnly: s.Config.Kernel.Function != config.KernelNone}
 	in := &Intake{pool: p, own: newWorker(p), order: make(chan *Delivery, inOrder), partitions: map[int]*partition{}}
 	in.own.admits = s.Live.Admits
 	if s.Config.Drift.Detect {
@@ -135,6 +140,9 @@ func (in *Intake) grantRoom() { in.room.Store(in.Live.RoomBytes()) }
 
 // Room is the bytes of results that workers may hold.
 func (in *Intake) Room() int64 { return in.room.Load() }
+
+// RowsOnly has the intake refuse blocks that come as sums, as those of a model with a kernel are.
+func (in *Intake) RowsOnly() { in.rowsOnly = true }
 
 // Fail makes the intake apply nothing more. Deliveries are received and dropped.
 func (in *Intake) Fail() { in.failed = true }

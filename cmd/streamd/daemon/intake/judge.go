@@ -155,6 +155,8 @@ type record struct {
 	began  time.Time     // start of the latest half of the window
 	halved int64         // rows before it
 
+	sums model.Sums // blocks that could not be judged
+
 	errors  *drift.ADWIN   // nil: off
 	changes []drift.Change // that nobody has taken yet
 }
@@ -199,6 +201,15 @@ func (p *record) add(y judgement) {
 			p.changes = append(p.changes, c)
 		}
 	}
+}
+
+// addSums counts what came as sums.
+func (p *record) addSums(more model.Sums) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sums.Blocks += more.Blocks
+	p.sums.Rows += more.Rows
+	p.sums.Repeated += more.Repeated
 }
 
 // Prequential reports the answers of the served models for rows before they learned from
@@ -269,6 +280,9 @@ func (p *record) answer(classes []string) (a model.Prequential) {
 	window, fading := p.all.Window(), p.all.Fading()
 	rule := p.rule
 	a.Rows, a.Right = p.all.Totals()
+	if sums := p.sums; sums != (model.Sums{}) {
+		a.Sums = &sums
+	}
 	p.mu.Unlock()
 	stretch := func(f prequential.Figures) *model.Stretch {
 		if f.Matrix == nil || f.Matrix.Figures().Weight == 0 {

@@ -107,7 +107,7 @@ func (in *Intake) Restore(saved *snapshot.Contents) map[int]kafka.Saved {
 	// open. Its records are read again and rebuild it.
 	for _, e := range slices.Concat(saved.Entries, saved.Withdrawn, saved.Archived) {
 		p, ok := in.partitions[e.Position.Partition]
-		if !Gathers(in.Config.Blocks) || !ok || e.Position.Offset < p.at.Next {
+		if !Gathers(in.Config.Blocks) || !ok || e.Position.Offset < p.at.Next || e.Carrier.Sums {
 			continue
 		}
 		p.unfinished = e.ID

@@ -23,6 +23,7 @@ const (
 	kindClasses = "classes"
 	kindMemory  = "memory"
 	kindHeaders = "headers"
+	kindSums    = "sums"
 	kindBatch   = "batch"
 	kindOther   = "other"
 )
@@ -37,6 +38,7 @@ var kinds = map[string]struct{ meaning, settles string }{
 	kindClasses: {"there would be too many classes", "mend the labels, or raise limits.classes"},
 	kindMemory:  {"it would take more memory than there is", "raise limits.memory, or make smaller blocks"},
 	kindHeaders: {"there are too many headers", "have the producer write fewer headers"},
+	kindSums:    {"it is a block of sums that the model cannot use", "have rows summed in the model's features and under its settings, or produce the rows"},
 	kindBatch:   {"its record batch cannot be read", "where it is too large, raise kafka.max_message_bytes or have the producer write smaller ones; where it is damaged, produce its records again"},
 	kindOther:   {"another reason", "remove the reason"},
 }

@@ -9,10 +9,11 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
-	"streamd/incremental"
 	"streamd/ingest/kafka"
+	"streamd/retire"
 	"streamd/snapshot"
 )
 
@@ -129,9 +130,26 @@ func (in *Intake) noteRefusal(record string, n int64, why error) {
 	in.accounts.refusals.note(in.Log, in.Config.DeadLetters, time.Now(), record, n, why)
 }
 
-func countSummarised(c *snapshot.Counts, rows int, s *incremental.Summary) {
-	c.Rows += s.Rows()
-	c.ZeroWeightRows += int64(rows) - s.Rows()
+// countSummarised counts the rows of a block, by their fate, and how it came.
+func (in *Intake) countSummarised(e retire.Entry, o live.Outcome, z *result) {
+	c, rows := &in.accounts.counts, z.Summary.Rows()
+	rejected := int64(0) // elsewhere
+	if z.sums != nil {
+		rejected = z.sums.Rows.Rejected
+	}
+	c.Rows += rows
+	c.RejectedRows += rejected
+	c.ZeroWeightRows += int64(z.rows) - rows - rejected
+	if z.sums == nil {
+		return
+	}
+	if o.Added {
+		in.record.addSums(model.Sums{Blocks: 1, Rows: rows})
+	}
+	if o.Replaced && o.Added && in.Config.Blocks.Unit != config.UnitKey {
+		in.Sampled.Warn().Str("block", in.Logged(e.ID)).Int64("rows", rows).
+			Msg("a block that came as sums has replaced another one of the same rows")
+	}
 }
 
 // refusals counts the rejected records and logs them: the first one at once, and the

@@ -9,6 +9,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/exact"
 	"streamd/ingest/kafka"
+	"streamd/ingest/summary"
 	"streamd/ingest/wire"
 	"streamd/retire/receipt"
 )
@@ -26,11 +27,12 @@ func (p *pool) giveBack(t *task) {
 
 // result is a processed record.
 type result struct {
-	id        string       // of the block
-	rows      int          // that the decoder gave
-	live.Kept              // without a summary the record makes no block
-	itemKey   receipt.Hash // of the block's receipts; zero: the live set has it, or computes it
-	fixed     *[]string    // the model's features that it was made for; nil if they were not fixed
+	id        string         // of the block
+	rows      int            // that the decoder gave
+	live.Kept                // without a summary the record makes no block
+	sums      *summary.Block // that it came as; nil: as rows
+	itemKey   receipt.Hash   // of the block's receipts; zero: the live set has it, or computes it
+	fixed     *[]string      // the model's features that it was made for; nil if they were not fixed
 	// features are the names that the record would give the model. They are nil once the
 	// model's features are fixed.
 	features []string
@@ -101,7 +103,9 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 		return z // a tombstone
 	}
 	if z.bad == nil {
-		if z.bad = w.summarise(ctx, t, r, &z); z.bad != nil {
+		if w.IsSums(r) {
+			z.bad = w.carry(ctx, r, &z)
+		} else if z.bad = w.summarise(ctx, t, r, &z); z.bad != nil {
 			z.Kept = live.Kept{}
 		}
 	}

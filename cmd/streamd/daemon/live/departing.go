@@ -128,7 +128,7 @@ func (l *Set) Former(id string) (e retire.Entry, ok bool, err error) {
 // Recall does to the departing blocks of a partition what Former does to one.
 func (l *Set) Recall(partition int) error {
 	for id, x := range l.departing.blocks {
-		if x.entry.Position.Partition != partition {
+		if from, _, _ := x.entry.Records(); from != partition {
 			continue
 		}
 		if err := l.settle(id); err != nil {

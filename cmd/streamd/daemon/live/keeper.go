@@ -122,6 +122,16 @@ func (z *Keeper) Keep(ctx context.Context, b *incremental.Block, t *Target) (k K
 	return k, nil
 }
 
+// Carry is what is kept of a block that came as sums. Its rows for the sample are those that came
+// with them, if they are of the sample's seed. A basis has nothing of it.
+func (t *Target) Carry(s *incremental.Summary, p *sample.Part) Kept {
+	k := Kept{Summary: s}
+	if t.sample != nil && t.sample.Uses(p) {
+		k.part = p.Above(t.sample.Levels())
+	}
+	return k
+}
+
 // Part takes the rows of a block for the sample.
 func (z *Keeper) Part(b *incremental.Block, s *incremental.Summary, t *Target) *sample.Part {
 	return z.maker.Part(b, s, t.sample.Levels())

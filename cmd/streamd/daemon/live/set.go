@@ -110,6 +110,9 @@ func (l *Set) Get(id string) (retire.Entry, bool) { return l.ledger.Get(id) }
 // Find finds a block, be it live, withdrawn or archived, but not a departing one (see Former).
 func (l *Set) Find(id string) (retire.Entry, bool) { return l.ledger.Find(id) }
 
+// HasTopic reports whether any block, be it live, withdrawn or archived, has its rows in a topic.
+func (l *Set) HasTopic(topic string) bool { return l.ledger.HasTopic(topic) }
+
 // Page lists up to limit live blocks above a rank, by ascending rank.
 func (l *Set) Page(above retire.Rank, limit int) []retire.Entry { return l.ledger.Page(above, limit) }
 
@@ -285,12 +288,14 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		return o, err
 	}
 	e.Withdrawn = l.withdrawals.Choose(&e)
+	// The next value of a key replaces a block, and so do sums. Otherwise its rows have grown.
+	replaces := l.keyed || e.Carrier.Sums || former.Carrier.Sums
 	grown, stays := false, false // a live block; and it stays aside
 	l.receipts.keep(&e, &former)
 	if ok {
 		o.Replaced = !former.Withdrawn && !former.Archived
-		grown = o.Replaced && !l.keyed
-		if l.keyed {
+		grown = o.Replaced && !replaces
+		if replaces {
 			if o.Replaced {
 				l.note(receipt.Replaced, &former)
 			}
@@ -337,10 +342,34 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 			o.Retired++
 		}
 	}
-	if former.Withdrawn && !e.Withdrawn && !l.keyed { // an open run was read again, or has grown
+	if former.Withdrawn && !e.Withdrawn && !replaces { // an open run was read again, or has grown
 		l.noteBack(&e, k.Summary, o.Refused)
 	}
 	return o, nil
+}
+
+// Repeats reports whether a block is there already as it comes: live or archived, and of the same
+// sums. Only a block that came, or comes, as sums can be: a record of rows comes once.
+func (l *Set) Repeats(e *retire.Entry, s *incremental.Summary) (bool, error) {
+	former, ok, err := l.Former(e.ID)
+	if !ok || err != nil || former.Withdrawn || !(e.Carrier.Sums || former.Carrier.Sums) || !former.Time.Equal(e.Time) {
+		return false, err
+	}
+	archived := former.Archived
+	former.Carrier, former.ItemKey, former.Time, former.Archived = e.Carrier, e.ItemKey, e.Time, false
+	if former != *e {
+		return false, nil
+	}
+	var was *incremental.Summary
+	if archived {
+		was, err = l.archivedSummary(e.ID)
+	} else {
+		was, err = l.features.summary(l.store, e.ID)
+	}
+	if err != nil {
+		return false, fmt.Errorf("compare block %s: %w", e.ID, err)
+	}
+	return was.Digest() == s.Digest(), nil
 }
 
 // noteBack records that a withdrawn block has come back with its rows: it is live again, or

@@ -18,6 +18,9 @@
 // So the result is compared with the ledger and the summary: the number of its rows always,
 // and the digest of its summary on request. A block that differs is reported and not visited.
 //
+// A block that came as sums has no rows in the log, so it is not visited, and unread. Carried reads
+// the records of such blocks again.
+//
 // # Cost
 //
 // Half as many workers decode as for ingestion (at least one), so that a pass takes no more
@@ -184,6 +187,10 @@ func (a *Log) Pass(ctx context.Context, blocks *live.Blocks, verify bool, visit 
 	lanes := map[int]*lane{}
 	ranges := make([]kafka.Range, 0, len(blocks.Entries))
 	for _, e := range blocks.Entries {
+		if e.Carrier.Sums {
+			p.unreadable(e, fmt.Errorf("it came as sums, without its rows, which are those of %s to %d", e.Position, e.Last))
+			continue
+		}
 		number := e.Position.Partition
 		if lanes[number] == nil {
 			lanes[number] = &lane{pass: p}
@@ -222,7 +229,7 @@ func (a *Log) Pass(ctx context.Context, blocks *live.Blocks, verify bool, visit 
 	for i := range p.unread {
 		u := &p.unread[i]
 		for _, gone := range lost {
-			if u.Position.Partition == gone.Partition && u.Position.Offset < gone.To && gone.From <= u.Last {
+			if !u.Carrier.Sums && u.Position.Partition == gone.Partition && u.Position.Offset < gone.To && gone.From <= u.Last {
 				u.Reason = errors.New(gone.String())
 			}
 		}

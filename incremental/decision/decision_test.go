@@ -145,6 +145,40 @@ func TestAnswersAgreeWithThemselves(t *testing.T) {
 	}
 }
 
+// A temperature keeps the labels of the decision values, also where these are right about most
+// rows and yet their sizes say so little that the best scale is 0.
+func TestTemperatureKeepsLabels(t *testing.T) {
+	const rows = 400
+	r := rand.New(rand.NewPCG(3, 24))
+	for _, k := range []int{2, 3, 9} {
+		for _, size := range []float64{1e-150, 1, 1e150} {
+			planes := ByValue(k).planes()
+			fitted, weights := make([]float64, rows*planes), slices.Repeat([]float64{1}, rows)
+			byValue, byCurve, classes := make([]int32, rows), make([]int32, rows), make([]int32, rows)
+			for i := range fitted {
+				fitted[i] = size * r.NormFloat64()
+			}
+			ByValue(k).Decide(byValue, fitted)
+			for i, c := range byValue {
+				classes[i] = c
+				if r.IntN(100) < 45 { // wrong, by more than the others are right
+					classes[i] = (c + 1 + r.Int32N(int32(k-1))) % int32(k)
+					for p := range planes {
+						fitted[i*planes+p] *= 8
+					}
+				}
+			}
+			curves := calibration.FitTemperature(fitted, classes, weights, planes)
+			ByProbability(curves).Decide(byCurve, fitted)
+			for i, c := range byCurve {
+				if c != byValue[i] {
+					t.Fatalf("%d classes: label %d of the values %v by %v", k, c, fitted[i*planes:][:planes], curves)
+				}
+			}
+		}
+	}
+}
+
 // A threshold is the least number of the plane's class.
 func TestThreshold(t *testing.T) {
 	for _, test := range []struct {

@@ -137,8 +137,8 @@ func (r *Rule) planes() int {
 	return r.classes
 }
 
-// bisect finds the threshold of two classes. The rule's value never falls as the decision
-// value rises.
+// bisect finds the threshold of two classes. The rule's value does not fall as the decision
+// value rises, but for the last bit of exp: Values keeps to the threshold there.
 func (r *Rule) bisect() {
 	if r.classes != 2 {
 		return
@@ -156,7 +156,7 @@ func (r *Rule) bisect() {
 	for low < high {
 		middle := low + int64(uint64(high-low)/2)
 		scratch[0] = number(middle)
-		r.Values(scratch[:], scratch[:])
+		r.scaled(scratch[:], scratch[:])
 		if scratch[0] >= 0 {
 			high = middle
 		} else {
@@ -210,9 +210,31 @@ func (r *Rule) Values(dst, values []float64) {
 	if len(values)%k != 0 || len(dst) != len(values) {
 		panic(fmt.Sprintf("decision: %d values for %d of %d planes", len(dst), len(values), k))
 	}
-	switch {
-	case r.kind == Value:
+	if r.kind == Value {
 		copy(dst, values)
+		return
+	}
+	if k > 1 {
+		r.scaled(dst, values)
+		return
+	}
+	var one [1]float64
+	for i, value := range values {
+		one[0] = value
+		r.scaled(one[:], one[:])
+		if value >= r.threshold {
+			dst[i] = max(one[0], 0)
+		} else {
+			dst[i] = min(one[0], -math.SmallestNonzeroFloat64)
+		}
+	}
+}
+
+// scaled is Values of a rule with another scale. With one plane the sign may be wrong by
+// rounding next to the threshold.
+func (r *Rule) scaled(dst, values []float64) {
+	k := r.planes()
+	switch {
 	case r.curves == nil:
 		for i, value := range values {
 			// Halves, because a difference of two finite numbers may be infinite.
@@ -222,8 +244,12 @@ func (r *Rule) Values(dst, values []float64) {
 		for from := 0; from < len(values); from += k {
 			row := dst[from:][:k]
 			r.apart(row, values[from:][:k])
+			label := incremental.Decide(row)
 			for c, p := range row {
 				row[c] = logOdds(p)
+			}
+			if k > 1 {
+				raise(row, label)
 			}
 		}
 	case k == 1:
@@ -261,12 +287,29 @@ func logOdds(p float64) float64 {
 	return math.Log(odds)
 }
 
+// raise makes the label's number the largest, where rounding made an earlier one equal to it.
+func raise(row []float64, label int) {
+	if first := incremental.Decide(row); first != label {
+		row[label] = math.Nextafter(row[first], math.Inf(1))
+	}
+}
+
 // Probabilities fills dst (m × classes, row by row) from the decision values of rows, with
 // calibration.Probabilities. If both of two classes have probability one half, that of the
-// plane's class, which is the label, is slightly raised.
+// plane's class, which is the label, is slightly raised. So is that of the label by Probability
+// where the division by the sum makes an earlier class's probability equal to it.
 func (r *Rule) Probabilities(dst, values []float64) {
 	calibration.Probabilities(dst, r.curves, values)
 	if r.classes != 2 {
+		if r.kind != Probability || calibration.Joint(r.curves) {
+			return
+		}
+		k := r.classes
+		apart := make([]float64, k)
+		for from := 0; from < len(dst); from += k {
+			r.apart(apart, values[from:][:k])
+			raise(dst[from:][:k], incremental.Decide(apart))
+		}
 		return
 	}
 	for i := 1; i < len(dst); i += 2 {

@@ -15,9 +15,22 @@ func curves(r *rand.Rand, k int) (all []calibration.Curve) {
 	if k == 2 {
 		k = 1
 	}
-	sigmoid := r.IntN(2) == 0
-	for range k {
-		if sigmoid {
+	kind := r.IntN(4)
+	level, steep := 40*r.NormFloat64(), math.Exp2(-60*r.Float64())
+	for i := range k {
+		switch {
+		case kind == 0 && k > 1 && k <= calibration.MostSoftmax:
+			s := calibration.Softmax{Weights: make([]float64, k), Bias: steep * r.NormFloat64()}
+			for j := range s.Weights {
+				s.Weights[j] = steep * r.NormFloat64()
+			}
+			s.Weights[i] += steep
+			all = append(all, s)
+			continue
+		case kind == 1: // probabilities that are nearly equal
+			all = append(all, calibration.Sigmoid{A: -steep, B: level})
+			continue
+		case kind == 2:
 			s := calibration.Sigmoid{A: -r.ExpFloat64() * 3, B: r.NormFloat64()}
 			if r.IntN(8) == 0 {
 				s.A = 0 // all rows have one probability
@@ -87,11 +100,19 @@ func TestAnswersAgreeWithThemselves(t *testing.T) {
 		prices = append(prices, Price{"absent", classes[0], 3})
 		rules := []*Rule{ByValue(k), ByProbability(fitted), ByCost(classes, fitted, prices)}
 		if k == 2 {
-			rules = append(rules, ByThreshold([]float64{0, r.NormFloat64(), math.MaxFloat64, -math.MaxFloat64}[r.IntN(4)], prices))
+			rules = append(rules, ByThreshold([]float64{0, r.NormFloat64(), math.SmallestNonzeroFloat64, math.MaxFloat64, -math.MaxFloat64}[r.IntN(5)], prices))
 		}
 		planes := len(fitted)
 		raw := values(r, planes, rows)
 		for _, rule := range rules {
+			if planes == 1 && rule.Threshold() < math.MaxFloat64 { // next to the threshold
+				below, above := rule.Threshold(), rule.Threshold()
+				for i := range 16 {
+					below = max(math.Nextafter(below, math.Inf(-1)), -math.MaxFloat64)
+					raw[2*i], raw[2*i+1] = below, above
+					above = min(math.Nextafter(above, math.Inf(1)), math.MaxFloat64)
+				}
+			}
 			class, shown := make([]int32, rows), make([]float64, len(raw))
 			rule.Decide(class, raw)
 			rule.Values(shown, raw)

@@ -75,7 +75,8 @@
 // For a quadratic program an active-set method continues from the face of terms with
 // residual zero that the interior point suggests, usually for a step or none. It minimises
 // on the face, past kinks as long as the objective falls, and lets a term leave whose dual
-// variable violates its bounds. So penalised zeros of u, and α at 0 or νc, are exact.
+// variable violates its bounds. So penalised zeros of u, and α at 0 or νc, are exact, and so is
+// the zero of a variable that no row, no linear cost and no other variable acts on.
 //
 // Finally the gap is computed from the solution. A gap above 1e-8 of the objective (or 1e-12
 // of the terms that cancel in it) is ErrNotConverged, and so is a dual solution with

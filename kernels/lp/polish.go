@@ -65,6 +65,7 @@ func (s *solver) polish(ctx context.Context) error {
 	if v.trace == 0 {
 		v.trace = 1
 	}
+	v.rest()
 	v.choose(0.5, false)
 	if err := v.refactor(); err != nil {
 		return err
@@ -161,6 +162,40 @@ func (s *solver) polish(ctx context.Context) error {
 			if err := v.refactor(); err != nil {
 				return err
 			}
+		}
+	}
+}
+
+// rest puts into the basis the terms of variables that nothing moves from 0: no row, no linear
+// cost and no other variable. An orthogonal factor would mix rounding into them.
+func (v *face) rest() {
+	s, a := v.solver, v.a
+	moved := make([]bool, s.n)
+	a.over(a.t, func(j int) {
+		at, numbers, sparse := a.columns[j].NonZero()
+		for l, x := range numbers {
+			moved[j] = moved[j] || x != 0 && s.hi[at[l]] > 0
+		}
+		for i := 0; i < a.m && !sparse && !moved[j]; i++ {
+			moved[j] = s.hi[i] > 0 && a.columns[j].At(i) != 0
+		}
+	})
+	moved[a.t] = a.m > 0
+	for _, row := range a.sparse {
+		for _, term := range row {
+			moved[term.Variable] = true
+		}
+	}
+	for i := range s.order {
+		for j, w := range s.q[gram.PackedLen(i):][:i] {
+			if w != 0 {
+				moved[i], moved[j] = true, true
+			}
+		}
+	}
+	for j, f := range s.f {
+		if k := a.m + j; f == 0 && !moved[j] && s.lo[k] <= 0 && s.hi[k] >= 0 {
+			v.basis, v.basic[k] = append(v.basis, k), true
 		}
 	}
 }

@@ -286,17 +286,43 @@ func noColumns(machine Machine) error {
 	return err
 }
 
+// zeroColumns: no feature is used that is 0 in every row that counts, wherever it stands.
 func zeroColumns(machine Machine) error {
-	rows := clouds(8, 100, 3)
-	rows.Columns = append(rows.Columns, gram.ColumnOf(make([]float32, 100)))
-	p, err := fit(machine, rows, 1)
-	switch {
-	case err != nil:
-		return err
-	case p.W[3] != 0:
-		return fmt.Errorf("w is %v for a column of zeros", p.W[3])
-	case rows.wrong(p) > 1:
-		return fmt.Errorf("%v of 100 rows are on the wrong side beside a column of zeros", rows.wrong(p))
+	for seed := range uint64(8) {
+		rows := clouds(80+seed, 100, 6)
+		for i := range rows.D {
+			rows.Costs = append(rows.Costs, float64(1+i%2))
+			if i%5 == 0 {
+				rows.D[i] = -rows.D[i] // many rows are at their margins
+			}
+		}
+		rows.Costs[7] = 0
+		absent := make([]float64, 100)
+		absent[7] = 1
+		zeros := map[int]gram.Column{
+			0: gram.ColumnOf(make([]float32, 100)), 2: gram.SparseColumn(100, nil, nil),
+			4: gram.ColumnOf(absent), 9: gram.ColumnOf(make([]float64, 100)),
+		}
+		var columns []gram.Column
+		for _, c := range rows.Columns {
+			for at := len(columns); zeros[at].Len() > 0; at++ {
+				columns = append(columns, zeros[at])
+			}
+			columns = append(columns, c)
+		}
+		rows.Columns = append(columns, zeros[9])
+		p, err := fit(machine, rows, 0.3)
+		if err != nil {
+			return err
+		}
+		for j := range zeros {
+			if p.W[j] != 0 {
+				return fmt.Errorf("w is %v for a column of zeros", p.W[j])
+			}
+		}
+		if n := rows.wrong(p); n > 40 {
+			return fmt.Errorf("%v of 149 rows are on the wrong side beside columns of zeros", n)
+		}
 	}
 	return nil
 }
@@ -436,7 +462,7 @@ func TestWrongMachines(t *testing.T) {
 		{"rows of cost 0", func(p *Plane, r *Rows) { p.Alpha[0] = 1 }},
 		{"one class", func(p *Plane, r *Rows) { p.Gamma = math.Abs(p.Gamma) }},
 		{"no columns", func(p *Plane, r *Rows) { p.Gamma = 0 }},
-		{"zero columns", func(p *Plane, r *Rows) { p.W[3] = 1e-9 }},
+		{"zero columns", func(p *Plane, r *Rows) { p.W[2] = 1e-18 }},
 		{"equal rows", func(p *Plane, r *Rows) { p.Gamma = -p.Gamma; p.W[1] = -p.W[1] }},
 		{"huge scales", func(p *Plane, r *Rows) { p.Gamma = math.Inf(1) }},
 		{"context", nil},

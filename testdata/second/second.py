@@ -93,7 +93,8 @@ def class_order(label):
 # ---- the summary of a block
 
 def fma(a, b, c):
-    return float(Fraction(a) * Fraction(b) + Fraction(c))
+    (p, q), (r, s), (t, u) = a.as_integer_ratio(), b.as_integer_ratio(), c.as_integer_ratio()
+    return (p * r * u + t * q * s) / (q * s * u)  # a quotient of whole numbers is rounded once
 
 
 def median(a, b, c):
@@ -434,6 +435,8 @@ class System:
         n = len(first)
         self.weight = weight
         self.right = [(first[j] - weight * mean[j]) / scale[j] for j in range(n)] + [-weight]
+        # How large the terms of the numbers of right are.
+        self.size = [(abs(first[j]) + weight * abs(mean[j])) / scale[j] for j in range(n)] + [weight]
         self.matrix = [[Fraction(0)] * (n + 1) for _ in range(n + 1)]
         for j in range(n):
             for k in range(j + 1):
@@ -465,8 +468,30 @@ def imputed(state, order, names):
     return out, len(kept)
 
 
+def uncertain(matrix, right, size, z):
+    """How far rounding may move each number of the solution z, by the second and the third exception
+    of FORMAT.md."""
+    n = len(right)
+    scale = [root(matrix[j][j]) for j in range(n)]
+    scaled = [[float(x / (r * s)) for x, s in zip(row, scale)] for row, r in zip(matrix, scale)]
+    moved = [max(abs(float(x * s)) for x, s in zip(z, scale)) * 2.0**-75] * n
+    for j in range(n):
+        off = float(size[j] / scale[j]) * 2.0**-100
+        column = solve(scaled, [off if k == j else 0.0 for k in range(n)])
+        moved = [m + abs(x) for m, x in zip(moved, column)]
+    alone = [size[j] == 0 and sum(map(abs, matrix[j])) == matrix[j][j] for j in range(n)]  # 0 without rounding
+    return [Fraction(0 if a else m) / s for a, m, s in zip(alone, moved, scale)]
+
+
+def between(x, moved):
+    """The numbers from x − moved to x + moved: one where rounding decides no bit."""
+    low, high = number(float(x - moved)).hex(), number(float(x + moved)).hex()
+    return [low] if low == high else [low, high]
+
+
 def planes(state, options, names):
-    """The planes of proximal support vector machines: class, w and γ."""
+    """The planes of proximal support vector machines: class, w and γ. A number that rounding decides
+    bits of is given by the least and the largest that a right program may have."""
     order = [label for label in state.order() if label != ""]
     classes, n = imputed(state, order, names)
     mean, scale = [Fraction(0)] * n, [Fraction(1)] * n
@@ -484,19 +509,25 @@ def planes(state, options, names):
     for r in range(1 if len(order) == 2 else 0, len(order)):
         own = systems[r].weight
         matrix = [[1 / Fraction(options["nu"]) if j == k else Fraction(0) for k in range(n + 1)] for j in range(n + 1)]
-        right = [Fraction(0)] * (n + 1)
+        right, size = [Fraction(0)] * (n + 1), [Fraction(0)] * (n + 1)
         for c, s in enumerate(systems):
             a = Fraction(options["class_weights"].get(order[c], 1))
             if options["balanced"]:
                 a *= total / (2 * (own if c == r else total - own))
             for j in range(n + 1):
                 right[j] += a * s.right[j] if c == r else -a * s.right[j]
+                size[j] += a * s.size[j]
                 for k in range(n + 1):
                     matrix[j][k] += a * s.matrix[j][k]
         z = solve(matrix, right)
         w = [z[j] / scale[j] for j in range(n)]
         gamma = z[n] + sum(x * m for x, m in zip(w, mean))
-        out.append({"class": order[r], "w": [number(float(x)).hex() for x in w], "gamma": number(float(gamma)).hex()})
+        moved = uncertain(matrix, right, size, z)
+        shift = [abs(m / s) for m, s in zip(mean, scale)]
+        sizes = abs(z[n]) + sum(abs(x) * m for x, m in zip(z, shift))  # the terms of γ may cancel
+        wide = moved[n] + sum(x * m for x, m in zip(moved, shift)) + sizes / 2**100
+        w = [between(x, m / s) for x, m, s in zip(w, moved, scale)]
+        out.append({"class": order[r], "w": w, "gamma": between(gamma, wide)})
     return out
 
 

@@ -323,6 +323,18 @@ func (l *Ledger) IDs(yield func(id string) bool) {
 	l.shelves[live].entries.Scan(func(e ranked) bool { return yield(e.ID) })
 }
 
+// All yields all blocks: those of one state after those of another, each in ascending rank. The
+// ledger must not change meanwhile.
+func (l *Ledger) All(yield func(Entry) bool) {
+	for _, s := range l.shelves {
+		for e := range s.entries.Scan {
+			if !yield(*e.Entry) {
+				return
+			}
+		}
+	}
+}
+
 // Newest returns the live block of the highest rank. ok is false when there is none.
 func (l *Ledger) Newest() (e Entry, ok bool) {
 	newest, ok := l.newest(live)
@@ -532,21 +544,26 @@ func byRank(a, b Entry) int { return a.Rank().Compare(b.Rank()) }
 // entries.
 func (l *Ledger) Horizon() Rank { return l.horizon }
 
-// Restore puts saved entries and a saved horizon into an empty ledger. It returns the entries that
-// leave: those that the policy, which may have changed, retires, and archived ones that the archive
-// has no place for.
-func (l *Ledger) Restore(entries []Entry, horizon Rank) (out []Entry, err error) {
+// Restore puts lists of saved entries and a saved horizon into an empty ledger. It returns the
+// entries that leave: those that the policy, which may have changed, retires, and archived ones that
+// the archive has no place for.
+func (l *Ledger) Restore(horizon Rank, lists ...[]Entry) (out []Entry, err error) {
 	if l.Places() > 0 {
 		panic("retire: restoring into a ledger in use")
 	}
-	l.byID = make(map[string]*Entry, len(entries))
-	ranks, positions := make([]ranked, 0, len(entries)), make([]placed, 0, len(entries))
-	for _, e := range entries {
-		if _, twice := l.byID[e.ID]; twice {
-			return nil, fmt.Errorf("restore the ledger: block %s is there twice", e.ID)
+	n := 0
+	for _, entries := range lists {
+		n += len(entries)
+	}
+	l.byID = make(map[string]*Entry, n)
+	ranks, positions := make([]ranked, 0, n), make([]placed, 0, n)
+	for _, entries := range lists {
+		for _, e := range entries {
+			if l.note(&e); len(l.byID) == len(ranks) { // not one more
+				return nil, fmt.Errorf("restore the ledger: block %s is there twice", e.ID)
+			}
+			ranks, positions = append(ranks, rankedOf(&e)), append(positions, placedOf(&e))
 		}
-		l.note(&e)
-		ranks, positions = append(ranks, rankedOf(&e)), append(positions, placedOf(&e))
 	}
 	// In order they are appended to a tree without a search.
 	slices.SortFunc(ranks, compare)

@@ -71,7 +71,7 @@ func TestLiveSetIsAFunctionOfTheBlocksSeen(t *testing.T) {
 			for i, e := range blocks {
 				if i == restart {
 					again := NewLedger(policy)
-					retired, err := again.Restore(l.Page(Lowest, math.MaxInt), l.Horizon())
+					retired, err := again.Restore(l.Horizon(), l.Page(Lowest, math.MaxInt))
 					if err != nil || len(retired) > 0 {
 						t.Fatalf("restoring retires %v: %v", retired, err)
 					}
@@ -258,11 +258,11 @@ func TestPages(t *testing.T) {
 func TestRestoreUnderAnotherPolicy(t *testing.T) {
 	blocks := randomEntries(rand.New(rand.NewPCG(4, 4)), 20)
 	l := NewLedger(Policy{Blocks: 5})
-	retired, err := l.Restore(blocks, Lowest)
+	retired, err := l.Restore(Lowest, blocks)
 	if err != nil || len(retired) != 15 || !slices.Equal(liveIDs(l), oracle(Policy{Blocks: 5}, blocks)) {
 		t.Errorf("retired %d, %v", len(retired), err)
 	}
-	if _, err := NewLedger(Policy{}).Restore(append(blocks, blocks[3]), Rank{}); err == nil {
+	if _, err := NewLedger(Policy{}).Restore(Rank{}, append(blocks, blocks[3])); err == nil {
 		t.Error("a block that is there twice is accepted")
 	}
 }
@@ -312,7 +312,7 @@ func BenchmarkReplaceAnywhere(b *testing.B) {
 			for i := range live {
 				all = append(all, entry(i))
 			}
-			if _, err := l.Restore(all, Lowest); err != nil {
+			if _, err := l.Restore(Lowest, all); err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {
@@ -335,7 +335,7 @@ func BenchmarkRestore(b *testing.B) {
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.ID, b.ID) })
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := NewLedger(Policy{}).Restore(entries, Lowest); err != nil {
+		if _, err := NewLedger(Policy{}).Restore(Lowest, entries); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -133,10 +133,15 @@ func (v *View) Select(s *Selection) []Entry {
 func (v *View) Has(id string) bool { return v.byID[id] != nil }
 
 // NoHeader counts the blocks that s would choose if it had no headers, and that have none.
-func (v *View) NoHeader(s *Selection) int {
+func (v *View) NoHeader(s *Selection) (n int) {
 	without := *s
 	without.Headers = []HeaderHash{{}}
-	return len(v.Select(&without))
+	for state := range states {
+		for range v.choose(state, &without) {
+			n++
+		}
+	}
+	return n
 }
 
 // Meets returns a function that reports whether the selection chooses a block.
@@ -184,10 +189,15 @@ func (c *criteria) meet(e *Entry) bool {
 
 // list lists the chosen blocks of these states in ascending rank.
 func (p *places) list(by *Selection, of ...state) (chosen []Entry) {
+	sorted := true
 	for _, s := range of {
+		before := len(chosen)
 		chosen = slices.AppendSeq(chosen, p.choose(s, by))
+		sorted = sorted && (before == 0 || before == len(chosen))
 	}
-	slices.SortStableFunc(chosen, byRank)
+	if !sorted {
+		slices.SortStableFunc(chosen, byRank)
+	}
 	return chosen
 }
 

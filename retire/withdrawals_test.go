@@ -235,7 +235,7 @@ func TestLiveSetIsAFunctionOfDataAndWithdrawals(t *testing.T) {
 					if i == restart {
 						saved := slices.Concat(h.Page(Lowest, h.Ledger.Len()), h.SelectWithdrawn(&Selection{}))
 						again := NewLedger(policy)
-						if gone, err := again.Restore(saved, h.Horizon()); err != nil || len(gone) > 0 {
+						if gone, err := again.Restore(h.Horizon(), saved); err != nil || len(gone) > 0 {
 							t.Fatalf("restoring retires %v: %v", gone, err)
 						}
 						h.Ledger = again

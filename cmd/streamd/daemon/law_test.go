@@ -386,7 +386,7 @@ func (h *logHistory) fresh(t *testing.T, o *offline, to map[int]int64) *offline 
 
 // withdrawn lists the withdrawn blocks.
 func (o *offline) withdrawn() []retire.Entry {
-	return slices.DeleteFunc(o.live.Everything(), func(e retire.Entry) bool { return !e.Withdrawn })
+	return slices.DeleteFunc(slices.Collect(o.live.Everything), func(e retire.Entry) bool { return !e.Withdrawn })
 }
 
 // check compares the daemon with a fresh one.

@@ -73,7 +73,7 @@ func (h *logHistory) retireAmid(t *testing.T, o *offline, partitions []int) {
 	t.Helper()
 	o.giveBack()
 	o.flushRuns()
-	places := o.live.Everything()
+	places := slices.Collect(o.live.Everything)
 	slices.SortStableFunc(places, func(a, b retire.Entry) int { return a.Rank().Compare(b.Rank()) })
 	s, want := randomSelector(h.r, h.flags, places)
 	o.meanwhile = h.arrivals(o, partitions)

@@ -363,7 +363,7 @@ func (in *Intake) retirePartition(number int) error {
 		return err
 	}
 	n := 0
-	for _, e := range in.Live.Everything() {
+	for _, e := range slices.Collect(in.Live.Everything) {
 		if from, _, _ := e.Records(); from != number {
 			continue
 		}

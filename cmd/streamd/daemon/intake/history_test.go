@@ -336,7 +336,7 @@ func (h *history) deliver(partition int, messages []message, next int64) {
 // compare compares the live blocks with those of a model.
 func (h *history) compare(want map[string]retire.Entry, summaries map[string]*incremental.Summary) {
 	h.Helper()
-	all := h.Live.Everything()
+	all := slices.Collect(h.Live.Everything)
 	if len(all) != len(want) {
 		h.Fatalf("%d blocks are live, not %d: %v, %v", len(all), len(want), all, want)
 	}
@@ -1017,7 +1017,7 @@ func TestGatheredBlocksAreAFunctionOfTheLog(t *testing.T) {
 				}
 			default:
 				id := ""
-				for _, e := range h.Live.Everything() {
+				for e := range h.Live.Everything {
 					if h.r.IntN(8) == 0 {
 						id = e.ID
 					}

@@ -596,7 +596,7 @@ func TestGatheredRecordsAreAdmitted(t *testing.T) {
 					t.Fatal(err)
 				}
 				partition := h.r.IntN(3)
-				for _, e := range h.Live.Everything() {
+				for _, e := range slices.Collect(h.Live.Everything) {
 					if e.Position.Partition == partition || partition == 2 {
 						delete(blocks, e.ID)
 						if err := h.Live.Retire(e.ID); err != nil {
@@ -676,7 +676,7 @@ func TestGatheredRecordsAreAdmitted(t *testing.T) {
 			if _, err := h.Flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			all := h.Live.Everything()
+			all := slices.Collect(h.Live.Everything)
 			for _, e := range all {
 				s, err := h.Live.Summary(e, h.Live.InUse().Coordinates)
 				if err != nil || blocks[e.ID] == nil || s.Digest() != summaryOf(t, blocks[e.ID]).Digest() {

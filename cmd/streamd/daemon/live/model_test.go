@@ -466,7 +466,7 @@ func TestLiveSetBesideLists(t *testing.T) {
 			before, side := m.live(), m.side
 			strict := retire.NewLedger(retire.Policy{Blocks: cfg.Retire.Blocks, Rows: cfg.Retire.Rows})
 			former := append(slices.Collect(m.ledger.Select(&retire.Selection{})), m.ledger.SelectWithdrawn(&retire.Selection{})...)
-			outs, err := strict.Restore(former, m.ledger.Horizon())
+			outs, err := strict.Restore(m.ledger.Horizon(), former)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -535,7 +535,7 @@ func TestLiveSetBesideLists(t *testing.T) {
 		}
 		pick := func(which func(e *retire.Entry) bool) (id string, ok bool) {
 			var all []string
-			for _, e := range l.Everything() {
+			for e := range l.Everything {
 				if which(&e) {
 					all = append(all, e.ID)
 				}
@@ -657,7 +657,7 @@ func TestLiveSetBesideLists(t *testing.T) {
 			case k == 25: // blocks leave together, with a receipt of their own
 				save()
 				var few []string
-				for _, e := range l.Everything() {
+				for e := range l.Everything {
 					if alive(&e) && r.IntN(3) == 0 {
 						few = append(few, e.ID)
 					}
@@ -696,7 +696,7 @@ func TestLiveSetBesideLists(t *testing.T) {
 				var all []string
 				var want []string
 				var items []receipt.Item
-				for _, e := range l.Everything() {
+				for e := range l.Everything {
 					if r.IntN(2) > 0 {
 						continue
 					}
@@ -825,7 +825,7 @@ func (m *naive) check(t *testing.T, seed uint64, l *Set, cfg *config.Config, r *
 	newest, any := m.ledger.Newest()
 	isNewest, isAny := l.Newest()
 	from, to, ok := l.Span(above)
-	if got := ids(l.Everything()); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(ids(everything)))) || l.HasPlaces() != (len(got) > 0) ||
+	if got := ids(slices.Collect(l.Everything)); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(ids(everything)))) || l.HasPlaces() != (len(got) > 0) ||
 		!slices.Equal(ids(l.SelectPast(some)), ids(selected)) || !slices.Equal(ids(l.Places(nil).Select(some)), ids(places)) || l.Places(nil).NoHeader(some) != bare ||
 		ok != found || from.ID != first.ID || to.ID != last.ID || l.Withdrawn() != withdrawn || l.Archived() != archived || l.Overflowed() != 0 ||
 		!slices.Equal(ids(l.ArchivedBlocks(above, 3)), ids(page)) || isAny != any || isNewest.ID != newest.ID || l.Horizon() != m.ledger.Horizon() || l.Blocks() != m.ledger.Len() {

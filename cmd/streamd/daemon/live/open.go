@@ -44,7 +44,7 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 		return nil, 0, err
 	}
 	archived := l.archivedOf(saved, cfg.Retire.Archive, kept, log)
-	out, err := l.ledger.Restore(slices.Concat(saved.Entries, saved.Withdrawn, archived), saved.Horizon)
+	out, err := l.ledger.Restore(saved.Horizon, saved.Entries, saved.Withdrawn, archived)
 	if err != nil {
 		return nil, 0, err
 	}

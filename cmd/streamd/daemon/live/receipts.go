@@ -180,7 +180,7 @@ func inParallel(n int, do func(i int)) {
 // were no receipts, and all if the log begins. The next save has them.
 func (l *Set) keepKeys() {
 	var lack []retire.Entry
-	for _, e := range l.Everything() {
+	for e := range l.Everything {
 		if receipt.Keyed(e.ID) && (l.receipts.begins || e.ItemKey == (receipt.Hash{})) {
 			lack = append(lack, e)
 		}
@@ -205,7 +205,7 @@ func (l *Set) KeepReceipts(key *receipt.Key) error {
 	r.key, r.moved, r.past, r.grown = key, map[receipt.Item]move{}, map[receipt.Item]move{}, map[receipt.Hash]size{}
 	r.withdrew = map[string]receipt.Item{}
 	r.keys = &itemKeys{key: key, seed: maphash.MakeSeed()}
-	for _, e := range l.Everything() {
+	for e := range l.Everything {
 		r.keys.note(e.ID)
 	}
 	l.keepKeys()

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/model"
@@ -21,6 +22,7 @@ import (
 	"streamd/incremental/sample"
 	"streamd/kernels"
 	"streamd/retire"
+	"streamd/retire/receipt"
 	"streamd/snapshot"
 
 	"github.com/rs/zerolog"
@@ -334,6 +336,68 @@ func TestRestoreOfBlocksWithoutParts(t *testing.T) {
 	}
 	if got, want := l.Sample(3).View().Block.Rows(), 2*(keep-len(without)); got != want {
 		t.Errorf("the sample has %d rows, want %d", got, want)
+	}
+}
+
+// A start, with receipts, allocates the ledger and the tree but no list of all entries beside that
+// of the file.
+func TestStartCopiesNoEntries(t *testing.T) {
+	const blocks = 5000
+	path := filepath.Join(t.TempDir(), "streamd.db")
+	store, contents, err := snapshot.Open(path, snapshot.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { store.Close() }()
+	cfg := liveConfig(0, 0)
+	l, _, err := Open(store, contents, cfg, roomy(cfg), zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Fix([]string{"x"})
+	k, err := new(Keeper).Keep(t.Context(), &incremental.Block{Classes: []string{"1"}, Codes: []int32{0}, Columns: []gram.Column{gram.ColumnOf([]float64{2})}}, l.Target())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range blocks {
+		if _, err := l.Add(retire.Entry{ID: fmt.Sprint(i), Position: incremental.Position{Offset: int64(i)}, Time: time.UnixMilli(int64(i)), Rows: 1}, k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := store.Save(l.Change()); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	key, _, _, err := receipt.OpenKey(filepath.Join(t.TempDir(), "receipts.key"), "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if store, contents, err = snapshot.Open(path, snapshot.Settings{}); err != nil {
+		t.Fatal(err)
+	}
+	allocated := func(do func() error) float64 { // by each block
+		t.Helper()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc-before.TotalAlloc) / blocks
+	}
+	opening := allocated(func() (err error) {
+		l, _, err = Open(store, contents, cfg, roomy(cfg), zerolog.Nop())
+		return err
+	})
+	keeping := allocated(func() error { return l.KeepReceipts(key) })
+	const entry = float64(unsafe.Sizeof(retire.Entry{}))
+	if most := 2.5 * entry; opening > most {
+		t.Errorf("a start allocates %v bytes of a block whose entry has %v, want at most %v", opening, entry, most)
+	}
+	if most := 6 * entry; keeping > most {
+		t.Errorf("a start with receipts allocates %v bytes of a block whose entry has %v, want at most %v", keeping, entry, most)
 	}
 }
 

@@ -2,7 +2,6 @@ package live
 
 import (
 	"fmt"
-	"slices"
 
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/retire"
@@ -96,7 +95,12 @@ func (l *Set) FollowWithdrawals() (w Withdrawal, err error) {
 	if l.withdrawals.Len() == 0 {
 		return w, nil
 	}
-	chosen := slices.DeleteFunc(l.SelectPast(&retire.Selection{}), func(e retire.Entry) bool { return !l.withdrawals.Choose(&e) })
+	var chosen []retire.Entry
+	for e := range l.Everything {
+		if !e.Withdrawn && l.withdrawals.Choose(&e) {
+			chosen = append(chosen, e)
+		}
+	}
 	for _, e := range chosen {
 		if err := l.withdrawPast(e, len(chosen), &w); err != nil {
 			return w, err
@@ -115,8 +119,9 @@ func (l *Set) compare(e *retire.Entry) {
 // Withdrawn is the number of withdrawn blocks, archived ones included.
 func (l *Set) Withdrawn() int { return l.ledger.Withdrawn() }
 
-// Everything lists all blocks, live, withdrawn and archived, by ascending rank.
-func (l *Set) Everything() []retire.Entry { return l.Places(nil).Select(&retire.Selection{}) }
+// Everything yields all blocks, live, withdrawn and archived, as Ledger.All does. The set must not
+// change meanwhile.
+func (l *Set) Everything(yield func(retire.Entry) bool) { l.ledger.All(yield) }
 
 // HasPlaces reports whether there is any block: live, withdrawn or archived.
 func (l *Set) HasPlaces() bool { return l.entries() > 0 }

@@ -30,7 +30,11 @@ func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
 		if d.failure != nil {
 			return
 		}
-		d.applied(d.intake.Jump(d.background, gap, to))
+		former, err := d.intake.Jump(d.background, gap, to)
+		d.applied(err)
+		if gap.Reset && err == nil {
+			d.retireFormer(gap, former)
+		}
 		p := httpapi.Problem{
 			Kind: httpapi.ProblemGap, Subject: "deleted", Count: gap.Lost(to),
 			Detail: fmt.Sprintf("the latest gap is in %s/%d, from offset %d to %d", gap.Topic, gap.Partition, gap.Saved, to),

@@ -7,13 +7,14 @@ import (
 
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/ingest/kafka"
 )
 
 // Many blocks may depart at once: a request chooses them, or the control topic, or the policy lets
-// them go. The loop takes them out in slices, and applies deliveries between two slices. It does
-// nothing else before the last one: it does not save or solve, and takes no calls. So all who ask,
-// and the file, see the live set before or after. If the process ends in between, the file is as it
-// was.
+// them go, or their log was deleted. The loop takes them out in slices, and applies deliveries
+// between two slices. It does nothing else before the last one: it does not save or solve, and takes
+// no calls. So all who ask, and the file, see the live set before or after. If the process ends in
+// between, the file is as it was.
 //
 // What is left is that of the live set without the blocks, since the ledger lacks them from the
 // beginning (see the package live).
@@ -90,6 +91,28 @@ func (c *core) nextSlice() {
 	faster := float64(sliceTime) / float64(max(time.Since(began), 1))
 	s.n = min(int(float64(s.n)*min(faster, 4)), s.most)
 	c.afterSlices()
+}
+
+// retireFormer retires the blocks of a log that no longer exists. Records of the new one wait until
+// the blocks have left the ledger, and then come between the slices in which they leave the sums.
+func (d *Daemon) retireFormer(gap *kafka.GapError, former []string) {
+	next := 0
+	d.inSlices(&slicedWork{
+		slice: func(n int) (more bool, err error) {
+			few := former[next:min(next+n, len(former))]
+			next += len(few)
+			if next == len(former) {
+				d.slicing.n = 0 // the sums take longer, how long is not known yet
+			}
+			return next < len(former), d.intake.RetireFormer(few, len(former))
+		},
+		arrives: func() bool { return false },
+		end: func(err error) {
+			if err == nil {
+				d.log.Warn().Str("topic", gap.Topic).Int("partition", gap.Partition).Int("blocks", len(former)).Msg("blocks of the former topic retired")
+			}
+		},
+	})
 }
 
 // whenSettled calls f when no block departs any more, which may be now.

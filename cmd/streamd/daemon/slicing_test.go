@@ -151,6 +151,82 @@ func TestLoopIsNotHeldByARetirement(t *testing.T) {
 	}
 }
 
+// jump has the loop go on after a gap.
+func (o *offline) jump(gap *kafka.GapError, to int64) {
+	o.t.Helper()
+	go o.Jumped(gap, to)
+	call := <-o.intake.Deliveries()
+	began := time.Now()
+	o.applyNext(o.t.Context(), call)
+	o.turn(began)
+	o.sliceAll()
+	if o.failure != nil {
+		o.t.Fatal(o.failure)
+	}
+}
+
+// While the blocks of a topic that was made again leave, the loop is never held for long, and
+// records of the new topic arrive, whose blocks have the same ids. The live set is then that of the
+// new topic alone.
+func TestTopicMadeAgainDepartsInSlices(t *testing.T) {
+	const blocks, arrive = 20_000, 10
+	flags := map[string]string{
+		"blocks.unit": "message", "model.folds": "10", "sample.rows": "10000", "receipts.key_file": filepath.Join(t.TempDir(), "key"),
+	}
+	o := openOffline(t, offlineFlags(t, flags), false)
+	defer func() { o.store.Close() }()
+	for at := 0; at < blocks; at += 1000 {
+		var records []kafka.Record
+		for i := range int64(1000) {
+			records = append(records, after(int64(at)+i, time.Duration(int64(at)+i)*time.Millisecond))
+		}
+		o.deliver(0, records, int64(at+1000))
+		if o.live.Unsaved() > 2000 {
+			o.saver.save()
+		}
+	}
+	o.saver.save()
+	var again, others []kafka.Record
+	for i := range int64(arrive) {
+		again = append(again, after(i, time.Hour+time.Duration(i)*time.Second))
+		others = append(others, after(i+100, time.Minute))
+		others[i].Offset = i
+	}
+	o.deliver(1, slices.Clone(others), arrive) // so that the model keeps its features
+	o.saver.save()
+	o.live.DepartAtOnce(departAtOnce) // as the loop does
+	sent, between := 0, 0             // records of the new topic, and those that are applied while blocks depart
+	o.meanwhile = func() {
+		departing := o.live.Departing()
+		if departing > 0 && o.slicing.work == nil {
+			between = max(between, o.live.Blocks()-arrive)
+		}
+		if sent < arrive && (departing > 0 && departing < blocks*3/4 || o.live.Blocks() == arrive) {
+			sent++
+			if err := o.intake.Deliver(t.Context(), batches(0, slices.Clone(again[sent-1:sent]), int64(sent))[0]); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	o.slicing.longest = 0
+	began := time.Now()
+	o.jump(&kafka.GapError{Topic: "t", Partition: 0, Saved: blocks, Reset: true}, 0)
+	took := time.Since(began)
+	o.meanwhile = nil
+	t.Logf("%d blocks took %v; the longest turn %v, %d records came meanwhile", blocks, took, o.slicing.longest, between)
+	if most := max(100*time.Millisecond, took/5); o.slicing.longest > most || between == 0 {
+		t.Errorf("the loop was held for %v of %v, and %d records came meanwhile", o.slicing.longest, took, between)
+	}
+	flags["receipts.key_file"], flags["snapshot.file"] = filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "b.db")
+	alone := openOffline(t, offlineFlags(t, flags), false)
+	defer func() { alone.store.Close() }()
+	alone.deliver(1, others, arrive)
+	alone.deliver(0, again, arrive)
+	if o.live.Blocks() != 2*arrive || o.live.Digest() != alone.live.Digest() {
+		t.Errorf("%d blocks are live with the digest %s, want %d with %s", o.live.Blocks(), o.live.Digest(), 2*arrive, alone.live.Digest())
+	}
+}
+
 // A key's tombstone, or an unusable value, that comes while the key's block departs is why the
 // block goes, and not the request.
 func TestLatestValuesBetweenSlices(t *testing.T) {

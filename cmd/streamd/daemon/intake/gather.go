@@ -332,49 +332,51 @@ func (in *Intake) EndBlocks(ctx context.Context, among func(id string) bool) (en
 	return ended, nil
 }
 
-// Jump continues after a gap in the log of a partition.
-func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) error {
+// Jump continues after a gap in the log of a partition. Where the log is another one, former are the
+// blocks of the one that no longer exists. The caller retires them by RetireFormer before anything
+// else is applied: blocks of the new log would get the same ids.
+func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) (former []string, err error) {
 	p := in.partition(gap.Partition)
 	if p.rereads() {
 		in.skipReread(p) // its records will not come again
 	}
 	if p.open != nil {
 		if err := in.closeRun(ctx, p); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if gap.Reset {
-		p.clock = retire.Clock{} // of another log
-		if err := in.retirePartition(gap.Partition); err != nil {
-			return err
+		p.clock = retire.Clock{}                 // of another log
+		if err := in.Live.Settle(); err != nil { // some that depart would only be archived
+			return nil, err
+		}
+		for e := range in.Live.Everything {
+			if from, _, _ := e.Records(); from == gap.Partition {
+				former = append(former, e.ID)
+			}
 		}
 	}
 	in.accounts.counts.Gaps++
 	in.accounts.counts.LostRecords += gap.Lost(to)
 	p.at, p.moved = kafka.Saved{Next: to}, true
 	p.applied = mark{next: to, clock: p.clock}
-	return nil
+	return former, nil
 }
 
-// retirePartition retires the blocks of a log that no longer exists. Blocks of the new log
-// would get the same ids.
-func (in *Intake) retirePartition(number int) error {
-	if err := in.Live.Recall(number); err != nil {
-		return err
-	}
-	n := 0
-	for _, e := range slices.Collect(in.Live.Everything) {
-		if from, _, _ := e.Records(); from != number {
+// RetireFormer retires some of the blocks of a log that no longer exists, of so many, and counts
+// the live ones. Where they are many, they depart later.
+func (in *Intake) RetireFormer(few []string, together int) error {
+	for _, id := range few {
+		e, ok := in.Live.Find(id)
+		if !ok {
 			continue
 		}
-		if err := in.Live.Retire(e.ID); err != nil {
+		if err := in.Live.RetireAmong(id, together); err != nil {
 			return err
 		}
 		if !e.Withdrawn && !e.Archived {
-			n++
+			in.CountRetired(1)
 		}
 	}
-	in.CountRetired(n)
-	in.Log.Warn().Str("topic", in.Config.Kafka.Topic).Int("partition", number).Int("blocks", n).Msg("blocks of the former topic retired")
 	return nil
 }

@@ -333,6 +333,18 @@ func (h *history) deliver(partition int, messages []message, next int64) {
 	}()
 }
 
+// jump continues after a gap, and retires the blocks of a former log.
+func (h *history) jump(gap *kafka.GapError, to int64) {
+	h.Helper()
+	former, err := h.Jump(h.Context(), gap, to)
+	if err == nil {
+		err = h.RetireFormer(former, len(former))
+	}
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
 // compare compares the live blocks with those of a model.
 func (h *history) compare(want map[string]retire.Entry, summaries map[string]*incremental.Summary) {
 	h.Helper()
@@ -684,9 +696,7 @@ func TestMessagesAndKeysAreTakenOneByOne(t *testing.T) {
 			case k == 10 && h.r.IntN(4) == 0 && len(log[partition]) > 0:
 				gap := &kafka.GapError{Topic: "t", Partition: partition, Saved: m.at[partition].Next, LogStart: end(partition) + h.r.Int64N(4), Reset: h.r.IntN(2) == 0}
 				to := max(gap.LogStart, m.at[partition].Next)
-				if err := h.Jump(t.Context(), gap, to); err != nil {
-					t.Fatal(err)
-				}
+				h.jump(gap, to)
 				m.jump(gap, to)
 				log[partition] = nil
 			}
@@ -1009,9 +1019,7 @@ func TestGatheredBlocksAreAFunctionOfTheLog(t *testing.T) {
 						dropped.LostRecords += to - p.at.Next
 						log[number] = slices.DeleteFunc(log[number], func(y message) bool { return y.Offset >= p.applied.next && y.Offset < to })
 						cuts[number] = append(cuts[number], p.applied.next)
-						if err := h.Jump(t.Context(), gap, to); err != nil {
-							t.Fatal(err)
-						}
+						h.jump(gap, to)
 						next[number], bare[number] = to, to
 					}
 				}

@@ -176,7 +176,7 @@ func (l *Set) RetireOthers(ids []string) (leaves []Departure, rest []string, err
 			delete(l.receipts.past, item) // it was given back since the last save
 			all[item] = move{receipt.Purged, id, size{e.Rows, e.Time}, l.based(id)}
 		}
-		if err := l.retire(id); err != nil {
+		if err := l.retire(id, 1); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -125,19 +125,6 @@ func (l *Set) Former(id string) (e retire.Entry, ok bool, err error) {
 	return e, ok, nil
 }
 
-// Recall does to the departing blocks of a partition what Former does to one.
-func (l *Set) Recall(partition int) error {
-	for id, x := range l.departing.blocks {
-		if from, _, _ := x.entry.Records(); from != partition {
-			continue
-		}
-		if err := l.settle(id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // settle takes a departing block out of the sums, if there is one of that id. It is called before
 // anything else happens to such a block. One that a request would take out is live again.
 func (l *Set) settle(id string) error {

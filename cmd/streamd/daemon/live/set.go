@@ -432,7 +432,10 @@ func (l *Set) Covers(k *Kept) bool { return k.in(l.inUse.Coordinates) != nil }
 
 // Retire retires a block, live, withdrawn or archived, permanently, because its log says so. Its
 // rows must not stay anywhere.
-func (l *Set) Retire(id string) error {
+func (l *Set) Retire(id string) error { return l.RetireAmong(id, 1) }
+
+// RetireAmong is Retire of one of so many blocks. A live one departs later where they are many.
+func (l *Set) RetireAmong(id string, together int) error {
 	if err := l.settle(id); err != nil {
 		return err
 	}
@@ -445,10 +448,10 @@ func (l *Set) Retire(id string) error {
 			return err
 		}
 	}
-	return l.retire(id)
+	return l.retire(id, together)
 }
 
-func (l *Set) retire(id string) error {
+func (l *Set) retire(id string, together int) error {
 	e, ok := l.ledger.Retire(id)
 	if !ok {
 		panic("live: there is no block " + id)
@@ -459,6 +462,9 @@ func (l *Set) retire(id string) error {
 	}
 	if !e.Withdrawn || e.Archived {
 		l.forget(id, SourceRetired)
+	}
+	if !e.Withdrawn && !e.Archived {
+		return l.depart(&e, toNowhere, together)
 	}
 	return l.removed(&e)
 }

@@ -212,40 +212,49 @@ func TestFisherIsAnEigenvalue(t *testing.T) {
 	}
 }
 
-// A descent lowers W, and the least W of several starts counts.
+// A descent lowers W. The least W of several starts counts: it is never more than that of the
+// first, and less on some of a few sets.
 func TestDirectDescends(t *testing.T) {
 	ctx := context.Background()
-	p := blobs(rand.New(rand.NewPCG(36, 6)), 2, 300)
-	p.Points = 3 // fewer than the four blobs
-	s, err := newSample(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := s.take(s.live, 1)
+	const sets, tolerance = 10, 1e-9
 	for name, machine := range everyMarginal {
-		value := func(z []float64) float64 {
-			program, err := machine.open(ctx, s, r, 1)
+		lower := false
+		for seed := uint64(36); seed < 36+sets && !lower; seed++ {
+			p := blobs(rand.New(rand.NewPCG(seed, 6)), 2, 300)
+			p.Points = 3 // fewer than the four blobs
+			s, err := newSample(p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			o, err := newMover(s.Kernel, r, program, z).solve(z)
+			r := s.take(s.live, 1)
+			value := func(z []float64) float64 {
+				program, err := machine.open(ctx, s, r, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o, err := newMover(s.Kernel, r, program, z).solve(z)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return o.value
+			}
+			began := value(s.draw(s.random(3, 0, 0), s.live, p.Points))
+			one, err := Direct{Machine: machine}.Reduce(ctx, p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return o.value
+			many, err := Direct{Machine: machine, Starts: 4}.Reduce(ctx, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			of, least := value(one.Z), value(many.Z)
+			if !(of < began) || least > of+tolerance*math.Abs(of) {
+				t.Errorf("%s, seed %d: W is %v at the start, %v at the end, %v of four starts", name, seed, began, of, least)
+			}
+			lower = least < of-tolerance*math.Abs(of)
 		}
-		began := value(s.draw(s.random(3, 0, 0), s.live, p.Points))
-		one, err := Direct{Machine: machine}.Reduce(ctx, p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		many, err := Direct{Machine: machine, Starts: 4}.Reduce(ctx, p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		of, least := value(one.Z), value(many.Z)
-		if !(of < began) || least > of*(1-math.Copysign(1e-9, of)) {
-			t.Errorf("%s: W is %v at the start, %v at the end, %v of four starts", name, began, of, least)
+		if !lower {
+			t.Errorf("%s: four starts end where the first one does, on %d sets", name, sets)
 		}
 	}
 }

@@ -545,8 +545,8 @@ func byRank(a, b Entry) int { return a.Rank().Compare(b.Rank()) }
 func (l *Ledger) Horizon() Rank { return l.horizon }
 
 // Restore puts lists of saved entries and a saved horizon into an empty ledger. It returns the
-// entries that leave: those that the policy, which may have changed, retires, and archived ones that
-// the archive has no place for.
+// entries that leave: those that the policy, which may have changed, retires, and archived ones
+// that the archive has no place for.
 func (l *Ledger) Restore(horizon Rank, lists ...[]Entry) (out []Entry, err error) {
 	if l.Places() > 0 {
 		panic("retire: restoring into a ledger in use")

@@ -12,9 +12,9 @@ import (
 
 // Many blocks may depart at once: a request chooses them, or the control topic, or the policy lets
 // them go, or their log was deleted. The loop takes them out in slices, and applies deliveries
-// between two slices. It does nothing else before the last one: it does not save or solve, and takes
-// no calls. So all who ask, and the file, see the live set before or after. If the process ends in
-// between, the file is as it was.
+// between two slices. It does nothing else before the last one: it does not save or solve, and
+// takes no calls. So all who ask, and the file, see the live set before or after. If the process
+// ends in between, the file is as it was.
 //
 // What is left is that of the live set without the blocks, since the ledger lacks them from the
 // beginning (see the package live).

@@ -332,9 +332,9 @@ func (in *Intake) EndBlocks(ctx context.Context, among func(id string) bool) (en
 	return ended, nil
 }
 
-// Jump continues after a gap in the log of a partition. Where the log is another one, former are the
-// blocks of the one that no longer exists. The caller retires them by RetireFormer before anything
-// else is applied: blocks of the new log would get the same ids.
+// Jump continues after a gap in the log of a partition. Where the log is another one, former are
+// the blocks of the one that no longer exists. The caller retires them by RetireFormer before
+// anything else is applied: blocks of the new log would get the same ids.
 func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) (former []string, err error) {
 	p := in.partition(gap.Partition)
 	if p.rereads() {

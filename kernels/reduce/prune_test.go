@@ -159,24 +159,30 @@ func TestPruneByDiscriminant(t *testing.T) {
 			t.Errorf("%s: the rank of nine is %v, that of six %v: %v", name, more, rank, err)
 		}
 
-		q = newPruned(t, 82, 3, 12, 120)
+		var first []int // each plane's best, on the first set where these differ
+		for seed := uint64(82); len(first) < 3 && seed < 102; seed++ {
+			q = newPruned(t, seed, 3, 12, 120)
+			first = first[:0]
+			for class := range int32(3) {
+				scatter, between := q.dense(class, o)
+				alone := func(c int) float64 { return within(scatter, between, []int{c}) }
+				best := slices.MaxFunc([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, func(a, b int) int {
+					if alone(a) < alone(b) {
+						return -1
+					}
+					return 1
+				})
+				if slices.Contains(first, best) {
+					break
+				}
+				first = append(first, best)
+			}
+		}
+		if len(first) < 3 {
+			t.Fatalf("%s: two planes want the same coordinate on all sets", name)
+		}
 		if rank, err = PruneLDA.Rank(context.Background(), q.m, q.sums, o, 12); err != nil {
 			t.Fatal(err)
-		}
-		var first []int // each plane's best that no earlier plane has taken
-		for class := range int32(3) {
-			scatter, between := q.dense(class, o)
-			alone := func(c int) float64 { return within(scatter, between, []int{c}) }
-			best := slices.MaxFunc([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, func(a, b int) int {
-				if alone(a) < alone(b) {
-					return -1
-				}
-				return 1
-			})
-			if slices.Contains(first, best) {
-				t.Fatalf("%s: two planes want coordinate %d: another seed", name, best)
-			}
-			first = append(first, best)
 		}
 		if !slices.Equal(rank[:3], first) {
 			t.Errorf("%s: the planes take %v first, want %v", name, rank[:3], first)

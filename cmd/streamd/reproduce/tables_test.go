@@ -325,7 +325,9 @@ func TestSparseTable(t *testing.T) {
 	if *minimal.SupportVectors > 0.7**sparse.SupportVectors || *features.Used > *sparse.Used || *sparse.Test < 0.75 || minimal.Programs < 3 {
 		t.Errorf("%+v\n%+v\n%+v", *sparse, *minimal, *features)
 	}
-	if vectors.Broken != "" || !strings.Contains(vectors.Remark, "% fewer support vectors") || used.Broken != "" {
+	// On some sets the 1-norm alone leaves as few features.
+	fewer := *features.Used < *sparse.Used
+	if vectors.Broken != "" || !strings.Contains(vectors.Remark, "% fewer support vectors") || (used.Broken == "") != fewer {
 		t.Errorf("%+v\n%+v", *vectors, *used)
 	}
 

@@ -384,9 +384,14 @@ func (h *logHistory) fresh(t *testing.T, o *offline, to map[int]int64) *offline 
 	return f
 }
 
+// everything lists all blocks by ascending rank.
+func (o *offline) everything() []retire.Entry {
+	return slices.SortedStableFunc(o.live.Everything, func(a, b retire.Entry) int { return a.Rank().Compare(b.Rank()) })
+}
+
 // withdrawn lists the withdrawn blocks.
 func (o *offline) withdrawn() []retire.Entry {
-	return slices.DeleteFunc(slices.Collect(o.live.Everything), func(e retire.Entry) bool { return !e.Withdrawn })
+	return slices.DeleteFunc(o.everything(), func(e retire.Entry) bool { return !e.Withdrawn })
 }
 
 // check compares the daemon with a fresh one.

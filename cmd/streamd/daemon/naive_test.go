@@ -101,7 +101,7 @@ func (h *logHistory) gathered(t *testing.T, to map[int]int64) []retire.Entry {
 		o.deliver(partition, between(h.log[partition], 0, next), next)
 	}
 	o.flushRuns()
-	return slices.Collect(o.live.Everything)
+	return o.everything()
 }
 
 // made lists what the records between the offsets make: a block each, of no rows where a record

@@ -130,8 +130,7 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 	o.giveBack()
 	o.flushRuns() // may retire some
 	before := o.live.Page(retire.Lowest, math.MaxInt)
-	places := slices.Collect(o.live.Everything) // withdrawn ones, too
-	slices.SortStableFunc(places, func(a, b retire.Entry) int { return a.Rank().Compare(b.Rank()) })
+	places := o.everything() // withdrawn ones, too
 	s, want := randomSelector(h.r, h.flags, places)
 	text, err := json.Marshal(s)
 	if err != nil {

@@ -463,7 +463,7 @@ func (l *Set) retire(id string, together int) error {
 	if !e.Withdrawn || e.Archived {
 		l.forget(id, SourceRetired)
 	}
-	if !e.Withdrawn && !e.Archived {
+	if together > 1 && !e.Withdrawn && !e.Archived {
 		return l.depart(&e, toNowhere, together)
 	}
 	return l.removed(&e)

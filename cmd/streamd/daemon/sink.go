@@ -33,7 +33,7 @@ func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
 		former, err := d.intake.Jump(d.background, gap, to)
 		d.applied(err)
 		if gap.Reset && err == nil {
-			d.retireFormer(gap, former)
+			d.retireFormerLog(gap, former)
 		}
 		p := httpapi.Problem{
 			Kind: httpapi.ProblemGap, Subject: "deleted", Count: gap.Lost(to),

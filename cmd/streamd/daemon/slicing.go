@@ -93,9 +93,10 @@ func (c *core) nextSlice() {
 	c.afterSlices()
 }
 
-// retireFormer retires the blocks of a log that no longer exists. Records of the new one wait until
-// the blocks have left the ledger, and then come between the slices in which they leave the sums.
-func (d *Daemon) retireFormer(gap *kafka.GapError, former []string) {
+// retireFormerLog retires the blocks of a log that no longer exists. Records of the new one wait
+// until the blocks have left the ledger, and then come between the slices in which they leave the
+// sums.
+func (d *Daemon) retireFormerLog(gap *kafka.GapError, former []string) {
 	next := 0
 	d.inSlices(&slicedWork{
 		slice: func(n int) (more bool, err error) {
@@ -104,7 +105,7 @@ func (d *Daemon) retireFormer(gap *kafka.GapError, former []string) {
 			if next == len(former) {
 				d.slicing.n = 0 // the sums take longer, how long is not known yet
 			}
-			return next < len(former), d.intake.RetireFormer(few, len(former))
+			return next < len(former), d.intake.RetireFormerLog(few, len(former))
 		},
 		arrives: func() bool { return false },
 		end: func(err error) {

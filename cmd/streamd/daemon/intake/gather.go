@@ -333,7 +333,7 @@ func (in *Intake) EndBlocks(ctx context.Context, among func(id string) bool) (en
 }
 
 // Jump continues after a gap in the log of a partition. Where the log is another one, former are
-// the blocks of the one that no longer exists. The caller retires them by RetireFormer before
+// the blocks of the one that no longer exists. The caller retires them by RetireFormerLog before
 // anything else is applied: blocks of the new log would get the same ids.
 func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) (former []string, err error) {
 	p := in.partition(gap.Partition)
@@ -363,9 +363,9 @@ func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) (form
 	return former, nil
 }
 
-// RetireFormer retires some of the blocks of a log that no longer exists, of so many, and counts
+// RetireFormerLog retires some of the blocks of a log that no longer exists, of so many, and counts
 // the live ones. Where they are many, they depart later.
-func (in *Intake) RetireFormer(few []string, together int) error {
+func (in *Intake) RetireFormerLog(few []string, together int) error {
 	for _, id := range few {
 		e, ok := in.Live.Find(id)
 		if !ok {

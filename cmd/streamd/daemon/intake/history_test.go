@@ -338,7 +338,7 @@ func (h *history) jump(gap *kafka.GapError, to int64) {
 	h.Helper()
 	former, err := h.Jump(h.Context(), gap, to)
 	if err == nil {
-		err = h.RetireFormer(former, len(former))
+		err = h.RetireFormerLog(former, len(former))
 	}
 	if err != nil {
 		h.Fatal(err)

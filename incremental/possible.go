@@ -88,7 +88,7 @@ func (c *classSummary) possible(ctx context.Context, matrix, scale []float64) er
 		}
 	}
 	const unit = 0x1p-52 // twice the error of a rounding
-	depth := rows/256 + 64 + float64(n)
+	depth := float64(rows/256) + 64 + float64(n)
 	if failed, err := cholesky(ctx, matrix, n+1, float64(n+1)*depth*unit); err != nil {
 		return err
 	} else if failed > 0 {

@@ -15,11 +15,11 @@ import (
 
 // fromFlags name a daemon whose snapshot a new replica begins with.
 type fromFlags struct {
-	From          string `placeholder:"URL" help:"Address of a daemon of the same topic. Where snapshot.file does not exist yet, begin with a copy of that daemon's snapshot, and read on from its offsets: so the log need not have all of it."`
-	FromTokenFile string `placeholder:"FILE" help:"File with a token of the role admin, for --from."`
-	FromCAFile    string `name:"from-ca-file" placeholder:"FILE" help:"PEM file of the trusted authorities, for --from."`
-	FromCertFile  string `placeholder:"FILE" help:"PEM file of a client certificate, for --from. Goes with --from-key-file."`
-	FromKeyFile   string `placeholder:"FILE" help:"PEM file of the client certificate's private key, for --from."`
+	From          string `placeholder:"URL" help:"Begin with a copy of the snapshot of the daemon there, if snapshot.file does not exist, and read on at its offsets."`
+	FromTokenFile string `placeholder:"FILE" help:"Token of the role admin, for --from."`
+	FromCAFile    string `name:"from-ca-file" placeholder:"FILE" help:"Authorities (PEM), for --from."`
+	FromCertFile  string `placeholder:"FILE" help:"Client certificate, for --from."`
+	FromKeyFile   string `placeholder:"FILE" help:"Its private key, for --from."`
 }
 
 // begin takes a copy of the other daemon's snapshot, if there is none here.

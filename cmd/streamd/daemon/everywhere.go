@@ -51,19 +51,31 @@ func (d *Daemon) retireEverywhere(ctx context.Context, q *request) (none httpapi
 	}
 	records := control.RecordsOf(e.name, selectors)
 	w := d.withdrawing
-	if err := d.call(ctx, func() error {
-		if d.failure != nil {
-			return errStopping
+	ctx, cancel := context.WithTimeout(ctx, followPatience)
+	defer cancel()
+	for asked := false; !asked; {
+		if err := d.call(ctx, func() error {
+			if d.failure != nil {
+				return errStopping
+			}
+			if asked = w.caughtUp; !asked {
+				return nil
+			}
+			for _, r := range records {
+				w.asked[control.NameOf(r.Partition, r.Key)] = e
+			}
+			return nil
+		}); err != nil {
+			return none, err
 		}
-		if !w.caughtUp {
-			return fmt.Errorf("the control topic %s has not been read up to its end: %w", d.cfg.Retire.Topic, httpapi.ErrUnavailable)
+		if asked {
+			break
 		}
-		for _, r := range records {
-			w.asked[control.NameOf(r.Partition, r.Key)] = e
+		select {
+		case <-time.After(50 * time.Millisecond): // a start has not read the topic yet
+		case <-ctx.Done():
+			return none, fmt.Errorf("the control topic %s has not been read up to its end, so nothing is retired: %w", d.cfg.Retire.Topic, httpapi.ErrUnavailable)
 		}
-		return nil
-	}); err != nil {
-		return none, err
 	}
 	defer d.call(context.WithoutCancel(ctx), func() error { // what has not come is not waited for any more
 		for _, r := range records {
@@ -71,8 +83,6 @@ func (d *Daemon) retireEverywhere(ctx context.Context, q *request) (none httpapi
 		}
 		return nil
 	})
-	ctx, cancel := context.WithTimeout(ctx, followPatience)
-	defer cancel()
 	if err := w.write(ctx, records); err != nil {
 		return none, fmt.Errorf("the control topic %s could not be written, so nothing is retired, or what it has of the records %s: %v: %w", d.cfg.Retire.Topic, e.name, err, httpapi.ErrUnavailable)
 	}

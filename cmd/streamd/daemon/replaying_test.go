@@ -16,6 +16,7 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/control"
+	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/kafka"
 	"streamd/retire"
 	"streamd/retire/receipt"
@@ -305,7 +306,9 @@ func TestReplayWithoutRecords(t *testing.T) {
 	d := start(t, name, file, flags)
 	d.waitForOffsetsRead(6)
 	d.until("a withdrawn block", func() bool { return d.Status().Withdrawn == 1 })
-	d.retire(id(0))
+	if _, err := d.Retire(t.Context(), retire.Selector{IDs: []string{id(0)}}, httpapi.RetireOptions{Here: true}); err != nil {
+		t.Fatal(err)
+	}
 	d.stop()
 	r, _, err := replay(t, name, file, flags)
 	if err != nil {

@@ -199,6 +199,8 @@ func TestPollThroughABalancer(t *testing.T) {
 	}
 	ended := make(chan struct{})
 	var polling sync.WaitGroup
+	end := sync.OnceFunc(func() { close(ended); polling.Wait() })
+	defer end()
 	var answers int
 	polling.Go(func() {
 		known := ""
@@ -260,8 +262,7 @@ func TestPollThroughABalancer(t *testing.T) {
 	if last[0] != last[1] {
 		t.Errorf("the ETags are %q", last)
 	}
-	close(ended)
-	polling.Wait()
+	end()
 	if answers < 20 || len(retired) != 5 {
 		t.Errorf("%d answers, %d retired: this test would show little", answers, len(retired))
 	}

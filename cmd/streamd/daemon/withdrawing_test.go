@@ -202,8 +202,8 @@ func TestControlTopic(t *testing.T) {
 	w.end(b)
 }
 
-// A block that the control topic has retired can also be retired on request, in one replica. Then no
-// record of that topic gives it back there, also after a restart.
+// A block that the control topic has retired can also be retired on request, in one replica. Then
+// no record of that topic gives it back there, also after a restart.
 func TestRetireBlocksOfTheControlTopic(t *testing.T) {
 	w := newWithdrawals(t, 1)
 	w.say("r", `{"retire":{"ids":["TOPIC/0/3","TOPIC/1/1"]}}`)
@@ -485,8 +485,8 @@ func (b *table) live() (digest string, keys []string) {
 }
 
 // Random histories of values, tombstones, retirements over HTTP, records of the control topic
-// and restarts end with the sums of the surviving blocks alone. So does another replica, and a daemon
-// that reads both topics from their beginning.
+// and restarts end with the sums of the surviving blocks alone. So does another replica, and a
+// daemon that reads both topics from their beginning.
 func TestHistoriesWithAControlTopic(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -48,10 +48,10 @@
 // wait, and when the server stops, it is 304. Without a model it is 503 no_model with the reason.
 // durable says whether the blocks of the model are saved: it is served before that, and a client
 // that has it is not told when they are. With ?includes=, positions of records, the model is of a
-// state that has read them, or it is 504 not_yet, for POST /v1/predict, too. At most [PollRate] polls with a wait are answered in a
-// second, in the order in which they came, and each with the model of its moment: many clients that
-// poll get fewer models each, and cost no more. Numbers have the fewest digits that read back to
-// the same float64, so w and γ survive JSON bit for bit.
+// state that has read them, or it is 504 not_yet, for POST /v1/predict, too. At most [PollRate]
+// polls with a wait are answered in a second, in the order in which they came, and each with the
+// model of its moment: many clients that poll get fewer models each, and cost no more. Numbers have
+// the fewest digits that read back to the same float64, so w and γ survive JSON bit for bit.
 //
 // # Windows
 //

@@ -339,7 +339,7 @@ func TestRowsOfOtherSums(t *testing.T) {
 
 // A record takes no more memory than it says, and it is refused before it takes more than there
 // is. The worst records have very many small classes or features.
-func TestMemory(t *testing.T) {
+func TestRecordsStayBelowTheLimit(t *testing.T) {
 	many := func(n, k int) []byte {
 		f := &fields{id: "a", topic: "t", read: uint64(k), n: uint64(n)}
 		for j := range n {

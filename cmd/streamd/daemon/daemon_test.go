@@ -277,12 +277,18 @@ func (i *instance) Status() httpapi.Status {
 func (i *instance) waitForOffsets(n int64) *model.Served {
 	i.t.Helper()
 	return i.wait(fmt.Sprintf("%d records", n), func(s *model.Served) bool {
-		var sum int64
-		for _, o := range s.Offsets {
-			sum += o.Next
-		}
-		return sum == n
+		return recordsOf(i.cfg.Kafka.Topic, s.Offsets) == n
 	})
+}
+
+// recordsOf is the number of records of a topic below some offsets.
+func recordsOf(topic string, offsets []model.Offset) (n int64) {
+	for _, o := range offsets {
+		if o.Topic == topic { // others are those of the control topic
+			n += o.Next
+		}
+	}
+	return n
 }
 
 // ask makes a request and returns the status and the body of the answer.

@@ -195,7 +195,7 @@ type Retire struct {
 	Rows    int64         `key:"rows" default:"0" min:"0" help:"Number of rows to keep. Set exactly when retire.keep has rows."`
 	Age     time.Duration `key:"age" default:"0s" min:"0s" help:"Age of the oldest event time to keep, counted back from the newest. Set exactly when retire.keep has age."`
 	Archive bool          `key:"archive" default:"false" help:"Keep the summaries of the blocks that retire.keep lets go, so that windows of the past have them."`
-	Topic   string        `key:"topic" help:"Control topic of records that retire blocks, in every replica, until they are taken back (cleanup.policy=compact). A request to one replica is written there. Empty: none."`
+	Topic   string        `key:"topic" help:"Control topic of records that retire blocks, in every replica, until they are taken back (cleanup.policy=compact). Empty: none."`
 	Header  string        `key:"header" help:"Record header whose values may choose the blocks to retire. The ledger keeps a hash of the value. Empty: none."`
 
 	HalfLife     time.Duration `key:"half_life" default:"0s" min:"0s" help:"Age in event time, counted back from the newest live block, at which a block weighs half. 0: blocks of all ages weigh alike."`

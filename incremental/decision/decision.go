@@ -218,14 +218,14 @@ func (r *Rule) Values(dst, values []float64) {
 		r.scaled(dst, values)
 		return
 	}
-	var one [1]float64
 	for i, value := range values {
+		one := dst[i : i+1] // in place: an array of its own would be allocated for each call
 		one[0] = value
-		r.scaled(one[:], one[:])
+		r.scaled(one, one)
 		if value >= r.threshold {
-			dst[i] = max(one[0], 0)
+			one[0] = max(one[0], 0)
 		} else {
-			dst[i] = min(one[0], -math.SmallestNonzeroFloat64)
+			one[0] = min(one[0], -math.SmallestNonzeroFloat64)
 		}
 	}
 }
@@ -299,17 +299,18 @@ func raise(row []float64, label int) {
 // plane's class, which is the label, is slightly raised. So is that of the label by Probability
 // where the division by the sum makes an earlier class's probability equal to it.
 func (r *Rule) Probabilities(dst, values []float64) {
+	if k := r.classes; k > 2 && r.kind == Probability && !calibration.Joint(r.curves) {
+		for from := 0; from < len(dst); from += k {
+			row, of := dst[from:][:k], values[from:][:k]
+			r.apart(row, of)
+			label := incremental.Decide(row)
+			calibration.Probabilities(row, r.curves, of)
+			raise(row, label)
+		}
+		return
+	}
 	calibration.Probabilities(dst, r.curves, values)
 	if r.classes != 2 {
-		if r.kind != Probability || calibration.Joint(r.curves) {
-			return
-		}
-		k := r.classes
-		apart := make([]float64, k)
-		for from := 0; from < len(dst); from += k {
-			r.apart(apart, values[from:][:k])
-			raise(dst[from:][:k], incremental.Decide(apart))
-		}
 		return
 	}
 	for i := 1; i < len(dst); i += 2 {

@@ -14,7 +14,8 @@ import (
 // A caller who has produced a record asks for a model of a state that has read it, from any
 // replica, also where the record makes no difference to the model.
 func TestIncludes(t *testing.T) {
-	name, following := topic(t, 2), topic(t, 1)
+	name := topic(t, 2)
+	following := controlTopic(t, name) // it has a record
 	flags := map[string]string{"retire.topic": following}
 	replicas := []*instance{
 		start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags),
@@ -29,8 +30,8 @@ func TestIncludes(t *testing.T) {
 		{includes: name + "/0/1"},
 		{includes: name + "/0/0-1," + name + "/1/0"},
 		{includes: name + "/1/1"}, // it was refused
-		{includes: following + "/0/0", retires: `{"retire":{"positions":["` + name + `/0/500-600"]}}`}, // nothing
-		{includes: following + "/0/1", retires: `{"retire":{"positions":["` + name + `/1/0"]}}`},
+		{includes: following + "/0/1", retires: `{"retire":{"positions":["` + name + `/0/500-600"]}}`}, // nothing
+		{includes: following + "/0/2", retires: `{"retire":{"positions":["` + name + `/1/0"]}}`},
 	} {
 		if c.retires != "" {
 			produce(t, following, message{key: []byte(c.includes), value: []byte(c.retires)})

@@ -155,7 +155,7 @@ type Ledger struct {
 type places struct {
 	byID    map[string]*Entry
 	shelves [states]*shelf
-	topics  map[string]int // number of blocks; not of a View
+	sums    map[string]int // number of blocks that came as sums, by the topic of their rows; not of a View
 }
 
 // state is what a block of a ledger is.
@@ -197,7 +197,9 @@ func newShelf() *shelf {
 // note notes an entry everywhere but in the trees.
 func (p *places) note(e *Entry) (s *shelf) {
 	p.byID[e.ID] = e
-	p.topics[e.Position.Topic]++
+	if e.Carrier.Sums {
+		p.sums[e.Position.Topic]++
+	}
 	s = p.shelves[stateOf(e)]
 	s.longest = max(s.longest, e.Last-e.Position.Offset)
 	s.rows += e.Rows
@@ -216,13 +218,18 @@ func (p *places) remove(e *Entry) {
 	s.places.Delete(placedOf(e))
 	s.rows -= e.Rows
 	delete(p.byID, e.ID)
-	if p.topics[e.Position.Topic]--; p.topics[e.Position.Topic] == 0 {
-		delete(p.topics, e.Position.Topic)
+	if e.Carrier.Sums {
+		if p.sums[e.Position.Topic]--; p.sums[e.Position.Topic] == 0 {
+			delete(p.sums, e.Position.Topic)
+		}
 	}
 }
 
-// HasTopic reports whether a block of any state has its rows in a topic.
-func (l *Ledger) HasTopic(topic string) bool { return l.topics[topic] > 0 }
+// HasSums reports whether a block of any state came as sums.
+func (l *Ledger) HasSums() bool { return len(l.sums) > 0 }
+
+// HasSumsOf reports whether a block of any state came as sums of rows in a topic.
+func (l *Ledger) HasSumsOf(topic string) bool { return l.sums[topic] > 0 }
 
 // count is the number of blocks of these states.
 func (p *places) count(of ...state) (n int) {
@@ -290,7 +297,7 @@ func NewLedger(p Policy) *Ledger {
 	if min(int64(p.Blocks), p.Rows, int64(p.Age)) < 0 {
 		panic("retire: a negative limit")
 	}
-	l := &Ledger{policy: p, horizon: Lowest, places: places{byID: map[string]*Entry{}, topics: map[string]int{}}}
+	l := &Ledger{policy: p, horizon: Lowest, places: places{byID: map[string]*Entry{}, sums: map[string]int{}}}
 	for i := range l.shelves {
 		l.shelves[i] = newShelf()
 	}

@@ -218,15 +218,18 @@ func (r *Rule) Values(dst, values []float64) {
 		r.scaled(dst, values)
 		return
 	}
-	for i, value := range values {
-		one := dst[i : i+1] // in place: an array of its own would be allocated for each call
-		one[0] = value
-		r.scaled(one, one)
-		if value >= r.threshold {
-			one[0] = max(one[0], 0)
-		} else {
-			one[0] = min(one[0], -math.SmallestNonzeroFloat64)
+	var before [64]float64 // dst may be values
+	for len(values) > 0 {
+		n := copy(before[:], values)
+		r.scaled(dst[:n], values[:n])
+		for i, value := range before[:n] {
+			if value >= r.threshold {
+				dst[i] = max(dst[i], 0)
+			} else {
+				dst[i] = min(dst[i], -math.SmallestNonzeroFloat64)
+			}
 		}
+		dst, values = dst[n:], values[n:]
 	}
 }
 

@@ -133,7 +133,7 @@ func (d *Daemon) Window(ctx context.Context, w model.Window, nu float64) (*model
 // rows in: they choose no block, and a list of ranges would silently choose less than was meant.
 func (d *Daemon) ofKnownTopics(ranges []retire.Range) error {
 	for _, r := range ranges {
-		if r.Topic != d.cfg.Kafka.Topic && !d.live.HasTopic(r.Topic) {
+		if r.Topic != d.cfg.Kafka.Topic && !d.live.HasSumsOf(r.Topic) {
 			return fmt.Errorf("positions %s: %w: the daemon reads %s", r, httpapi.ErrOtherTopic, d.cfg.Kafka.Topic)
 		}
 	}

@@ -249,7 +249,7 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 		return in.retireFormer(z.id)
 	}
 	if z.sums == nil {
-		in.noteAhead(p, t.partition, r)
+		in.noteAhead(t.partition, r, e.Time)
 	}
 	if z.Summary.Rows() > 0 { // otherwise it counts as absent
 		in.fixFeatures(z)
@@ -313,11 +313,12 @@ func (in *Intake) countsAs(p *partition, r *kafka.Record) time.Time {
 	return p.clock.Bound(r.Time, in.Config.Retire.MaxFuture)
 }
 
-// noteAhead counts and logs a record whose event time is ahead of the partition's clock.
-func (in *Intake) noteAhead(p *partition, number int, r *kafka.Record) {
-	if bounded := in.countsAs(p, r); bounded.Before(r.Time) {
+// noteAhead counts and logs a record whose event time is ahead of the partition's clock, and counts
+// as another one.
+func (in *Intake) noteAhead(number int, r *kafka.Record, countsAs time.Time) {
+	if countsAs.Before(r.Time) {
 		in.Ahead.Inc()
-		in.Sampled.Warn().Stringer("record", positionOf(in.Config, number, r)).Time("event_time", r.Time).Time("counts_as", bounded).
+		in.Sampled.Warn().Stringer("record", positionOf(in.Config, number, r)).Time("event_time", r.Time).Time("counts_as", countsAs).
 			Msg("the event time is more than retire.max_future after the partition's clock")
 	}
 }

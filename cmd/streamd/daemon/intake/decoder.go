@@ -49,10 +49,14 @@ func (d *Decoder) Features() *[]string { return d.features }
 
 // Decode makes a block from a record. Its memory is valid until the next call.
 func (d *Decoder) Decode(r *kafka.Record) (*incremental.Block, error) {
+	return d.decode(r, d.contentType(r))
+}
+
+func (d *Decoder) decode(r *kafka.Record, contentType string) (*incremental.Block, error) {
 	if err := check(r); err != nil {
 		return nil, err
 	}
-	return d.decoder.Decode(d.contentType(r), r.Value)
+	return d.decoder.Decode(contentType, r.Value)
 }
 
 // check says why no record like this can be a block.

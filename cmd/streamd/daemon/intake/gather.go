@@ -98,7 +98,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 	var at time.Time
 	if usable {
 		at = in.countsAs(p, r)
-		in.noteAhead(p, t.partition, r)
+		in.noteAhead(t.partition, r, at)
 	}
 	bucket := bucketOf(in.Config.Blocks, r.Offset, at)
 	if p.open != nil && in.endsBefore(p.open, bucket, n, usable) {

@@ -103,9 +103,9 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 		return z // a tombstone
 	}
 	if z.bad == nil {
-		if w.IsSums(r) {
+		if contentType := w.contentType(r); summary.Is(contentType) {
 			z.bad = w.carry(ctx, r, &z)
-		} else if z.bad = w.summarise(ctx, t, r, &z); z.bad != nil {
+		} else if z.bad = w.summarise(ctx, t, r, contentType, &z); z.bad != nil {
 			z.Kept = live.Kept{}
 		}
 	}
@@ -118,8 +118,8 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	return z
 }
 
-func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, z *result) error {
-	b, err := w.Decode(r)
+func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, contentType string, z *result) error {
+	b, err := w.decode(r, contentType)
 	if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Memory && w.admits == nil {
 		return errNoRoom
 	}

@@ -110,8 +110,9 @@ func (l *Set) Get(id string) (retire.Entry, bool) { return l.ledger.Get(id) }
 // Find finds a block, be it live, withdrawn or archived, but not a departing one (see Former).
 func (l *Set) Find(id string) (retire.Entry, bool) { return l.ledger.Find(id) }
 
-// HasTopic reports whether any block, be it live, withdrawn or archived, has its rows in a topic.
-func (l *Set) HasTopic(topic string) bool { return l.ledger.HasTopic(topic) }
+// HasSumsOf reports whether any block, be it live, withdrawn or archived, came as sums of rows in a
+// topic.
+func (l *Set) HasSumsOf(topic string) bool { return l.ledger.HasSumsOf(topic) }
 
 // Page lists up to limit live blocks above a rank, by ascending rank.
 func (l *Set) Page(above retire.Rank, limit int) []retire.Entry { return l.ledger.Page(above, limit) }
@@ -351,6 +352,9 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 // Repeats reports whether a block is there already as it comes: live or archived, and of the same
 // sums. Only a block that came, or comes, as sums can be: a record of rows comes once.
 func (l *Set) Repeats(e *retire.Entry, s *incremental.Summary) (bool, error) {
+	if !e.Carrier.Sums && !l.ledger.HasSums() {
+		return false, nil
+	}
 	former, ok, err := l.Former(e.ID)
 	if !ok || err != nil || former.Withdrawn || !(e.Carrier.Sums || former.Carrier.Sums) || !former.Time.Equal(e.Time) {
 		return false, err

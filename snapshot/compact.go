@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -122,6 +123,38 @@ func (s *Store) Copy(ctx context.Context, path string, receipts bool) error {
 		return fmt.Errorf("copy snapshot %s to %s: %w", s.path, path, err)
 	}
 	return nil
+}
+
+// Receive makes a snapshot of a copy that Copy has made, and returns when it is on the disk. With an
+// error there is none. The errors are those of Open; with a nil key the copy must be under none.
+func (k *Key) Receive(path string, copied io.Reader, s Settings) (c *Contents, err error) {
+	temporary := Copying(path)
+	err = writeFile(temporary, func(f *os.File) error {
+		_, err := io.Copy(f, copied)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(temporary)
+		}
+	}()
+	store, c, err := k.open(temporary, true)
+	if err != nil {
+		return nil, err
+	}
+	if err = fits(temporary, c, s); err == nil && k == nil && c.Keyed {
+		err = openError(temporary, ErrKeyNeeded)
+	}
+	if err := errors.Join(err, store.Close()); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return nil, err
+	}
+	return c, syncFolder(filepath.Dir(path))
 }
 
 // logBuckets have the log of receipts.

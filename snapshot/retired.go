@@ -75,25 +75,34 @@ func writeRetired(path string, r retirements) error {
 }
 
 // replaceFile replaces a small file and returns when the new one is on the disk.
-func replaceFile(path string, value []byte) (err error) {
+func replaceFile(path string, value []byte) error {
 	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
-	f, err := os.OpenFile(temporary, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	err := writeFile(temporary, func(f *os.File) error {
+		_, err := f.WriteAt(value, 0)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(temporary)
-		}
-	}()
-	_, err = f.WriteAt(value, 0)
-	if err := cmp.Or(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
 	if err := os.Rename(temporary, path); err != nil {
+		os.Remove(temporary)
 		return err
 	}
 	return syncFolder(filepath.Dir(path))
+}
+
+// writeFile makes or replaces a file, and returns when its contents are on the disk. With an error
+// there is none.
+func writeFile(path string, write func(*os.File) error) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := cmp.Or(write(f), f.Sync(), f.Close()); err != nil {
+		os.Remove(path)
+		return err
+	}
+	return nil
 }
 
 // keepRetired updates the file beside the snapshot with the saved retirements.

@@ -306,20 +306,6 @@ func (k *Key) Open(path string, s Settings) (*Store, *Contents, error) {
 	return store, contents, nil
 }
 
-// Check reads the contents of a file that no process has open, as Open does, and changes nothing.
-// With a nil key a file must be under none.
-func (k *Key) Check(path string, s Settings) (*Contents, error) {
-	store, contents, err := k.open(path, true)
-	if err != nil {
-		return nil, err
-	}
-	err = fits(path, contents, s)
-	if k == nil && contents.Keyed {
-		err = openError(path, ErrKeyNeeded)
-	}
-	return contents, errors.Join(err, store.Close())
-}
-
 // fits returns a *SettingsError if the contents are of other settings.
 func fits(path string, c *Contents, s Settings) error {
 	for _, setting := range []SettingsError{{"topic", c.Topic, s.Topic}, {"unit", c.Unit, s.Unit}} {

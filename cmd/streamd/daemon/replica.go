@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -26,36 +25,16 @@ func HasSnapshot(cfg *config.Config) (bool, error) {
 // BeginWith makes the snapshot that New begins with from a copy, as GET /v1/snapshot answers it. It
 // checks that the copy is whole, and of this topic and unit of blocks. With an error there is no
 // snapshot, as before.
-func BeginWith(copied io.Reader, cfg *config.Config, log zerolog.Logger) (err error) {
-	path, temporary := cfg.Snapshot.File, snapshot.Copying(cfg.Snapshot.File)
-	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(temporary)
-		}
-	}()
-	_, err = io.Copy(f, copied)
-	if err := cmp.Or(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
+func BeginWith(copied io.Reader, cfg *config.Config, log zerolog.Logger) error {
+	path := cfg.Snapshot.File
 	key, err := SnapshotKey(cfg.Snapshot, log)
 	if err != nil {
 		return err
 	}
-	contents, err := key.Check(temporary, snapshot.Settings{Topic: cfg.Kafka.Topic, Unit: unit(cfg.Blocks)})
+	contents, err := key.Receive(path, copied, snapshot.Settings{Topic: cfg.Kafka.Topic, Unit: unit(cfg.Blocks)})
 	if err != nil {
 		return fmt.Errorf("the copy cannot be used: %w", err)
 	}
-	if err := os.Rename(temporary, path); err != nil {
-		return err
-	}
-	log.Info().Str("file", path).Int("blocks", len(contents.Entries)).Time("saved", contents.SavedAt).
-		Msg("begins with a copy of another daemon's snapshot")
+	log.Info().Str("file", path).Int("blocks", len(contents.Entries)).Time("saved", contents.SavedAt).Msg("begins with a copy of another daemon's snapshot")
 	return nil
 }

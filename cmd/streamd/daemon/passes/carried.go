@@ -17,13 +17,11 @@ import (
 // at a time. A block is unread if its record has another block by now, or is gone. It waits for
 // other passes and ends like Pass.
 func (a *Log) Carried(ctx context.Context, blocks []retire.Entry, visit func(retire.Entry, *summary.Block) error) (unread []live.Unread, err error) {
-	select {
-	case a.turn <- struct{}{}:
-		defer func() { <-a.turn }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	fixed, end, err := a.begin(ctx)
+	if err != nil {
+		return nil, err
 	}
-	fixed := a.Target().Features
+	defer end()
 	if fixed == nil {
 		return nil, nil // no block is live any more
 	}

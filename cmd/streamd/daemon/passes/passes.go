@@ -148,6 +148,16 @@ func (a *Log) worker(features *[]string, numbers int) (*Worker, error) {
 // belong to visit until it returns.
 type Visit func(w *Worker, e retire.Entry, b *incremental.Block, s *incremental.Summary) error
 
+// begin waits for other passes to end. fixed are the model's features; nil: there is no block.
+func (a *Log) begin(ctx context.Context) (fixed *[]string, end func(), err error) {
+	select {
+	case a.turn <- struct{}{}:
+		return a.Target().Features, func() { <-a.turn }, nil
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+}
+
 // Pass reads the blocks again and visits each of them once, with the rows that it had
 // when blocks was made. The order is undefined, and several visits run at the same time.
 // A block that is retired or replaced meanwhile may be visited or left out: a sum over
@@ -164,13 +174,11 @@ type Visit func(w *Worker, e retire.Entry, b *incremental.Block, s *incremental.
 func (a *Log) Pass(ctx context.Context, blocks *live.Blocks, verify bool, visit Visit) (unread []live.Unread, err error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	select {
-	case a.turn <- struct{}{}:
-		defer func() { <-a.turn }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	fixed, end, err := a.begin(ctx)
+	if err != nil {
+		return nil, err
 	}
-	fixed := a.Target().Features
+	defer end()
 	if fixed == nil {
 		return nil, nil // no block is live any more
 	}

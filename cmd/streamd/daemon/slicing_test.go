@@ -101,6 +101,22 @@ func (h *logHistory) retireAmid(t *testing.T, o *offline, partitions []int) {
 	o.asked = append(o.asked, retirement{Retirement: done, ids: ids, follows: o.follows})
 }
 
+// fill gives the daemon so many blocks, thousands of them, in partition 0, and saves.
+func (o *offline) fill(blocks int) {
+	o.t.Helper()
+	for at := 0; at < blocks; at += 1000 {
+		var records []kafka.Record
+		for i := range int64(1000) {
+			records = append(records, after(int64(at)+i, time.Duration(int64(at)+i)*time.Millisecond))
+		}
+		o.deliver(0, records, int64(at+1000))
+		if o.live.Unsaved() > 2000 {
+			o.saver.save()
+		}
+	}
+	o.saver.save()
+}
+
 // While many blocks leave by one request the loop is never held for long, by the slices or by their
 // save.
 func TestLoopIsNotHeldByARetirement(t *testing.T) {
@@ -116,17 +132,7 @@ func TestLoopIsNotHeldByARetirement(t *testing.T) {
 			}
 			o := openOffline(t, offlineFlags(t, flags), false)
 			defer func() { o.store.Close() }()
-			for at := 0; at < blocks; at += 1000 {
-				var records []kafka.Record
-				for i := range int64(1000) {
-					records = append(records, after(int64(at)+i, time.Duration(int64(at)+i)*time.Millisecond))
-				}
-				o.deliver(0, records, int64(at+1000))
-				if o.live.Unsaved() > 2000 {
-					o.saver.save()
-				}
-			}
-			o.saver.save()
+			o.fill(blocks)
 			some := func(last int, dryRun bool) (done httpapi.Retirement, took time.Duration) {
 				var err error
 				began := time.Now()
@@ -174,17 +180,7 @@ func TestTopicMadeAgainDepartsInSlices(t *testing.T) {
 	}
 	o := openOffline(t, offlineFlags(t, flags), false)
 	defer func() { o.store.Close() }()
-	for at := 0; at < blocks; at += 1000 {
-		var records []kafka.Record
-		for i := range int64(1000) {
-			records = append(records, after(int64(at)+i, time.Duration(int64(at)+i)*time.Millisecond))
-		}
-		o.deliver(0, records, int64(at+1000))
-		if o.live.Unsaved() > 2000 {
-			o.saver.save()
-		}
-	}
-	o.saver.save()
+	o.fill(blocks)
 	var again, others []kafka.Record
 	for i := range int64(arrive) {
 		again = append(again, after(i, time.Hour+time.Duration(i)*time.Second))

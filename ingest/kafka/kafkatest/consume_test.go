@@ -975,6 +975,24 @@ func testDeliverFails(t *testing.T, s *suite) {
 	}
 }
 
+// lagsOf watches how far a group is behind in a topic of two partitions.
+func (s *suite) lagsOf(t *testing.T, cfg kafka.Config) (monitor *kafka.LagMonitor, lag func() [2]int64) {
+	t.Helper()
+	monitor, err := kafka.NewLagMonitor(s.cluster(), cfg.Topic, cfg.Group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(monitor.Close)
+	return monitor, func() [2]int64 {
+		t.Helper()
+		lags, err := monitor.Lag(deadline(t))
+		if err != nil || len(lags) != 2 {
+			t.Fatalf("%v, %v", lags, err)
+		}
+		return [2]int64{lags[0].Lag(), lags[1].Lag()}
+	}
+}
+
 // testReplicas has two consumers under one name, which both read everything. Neither waits for
 // the other, and neither has its records taken by the other.
 func testReplicas(t *testing.T, s *suite) {
@@ -1021,19 +1039,7 @@ func testCommitAlone(t *testing.T, s *suite) {
 	produce(t, cl, values(topic, 0, 0, 30)...)
 	produce(t, cl, values(topic, 1, 0, 40)...)
 	cfg := s.config(t, topic)
-	monitor, err := kafka.NewLagMonitor(s.cluster(), topic, cfg.Group)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer monitor.Close()
-	lag := func() [2]int64 {
-		t.Helper()
-		lags, err := monitor.Lag(deadline(t))
-		if err != nil || len(lags) != 2 {
-			t.Fatalf("%v, %v", lags, err)
-		}
-		return [2]int64{lags[0].Lag(), lags[1].Lag()}
-	}
+	_, lag := s.lagsOf(t, cfg)
 	sink := newRecorder()
 	c := s.consume(t, cfg, sink)
 	c.until("all records", func() bool { return sink.total() == 70 })
@@ -1114,19 +1120,7 @@ func testCommitAndLeave(t *testing.T, s *suite) {
 	produce(t, cl, values(topic, 1, 0, 40)...)
 	cfg := s.config(t, topic)
 	cfg.Shared = true
-	monitor, err := kafka.NewLagMonitor(s.cluster(), topic, cfg.Group)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer monitor.Close()
-	lag := func() (l [2]int64) {
-		t.Helper()
-		lags, err := monitor.Lag(deadline(t))
-		if err != nil || len(lags) != 2 {
-			t.Fatalf("%v, %v", lags, err)
-		}
-		return [2]int64{lags[0].Lag(), lags[1].Lag()}
-	}
+	monitor, lag := s.lagsOf(t, cfg)
 	if got := lag(); got != [2]int64{30, 40} {
 		t.Errorf("lag before: %v", got)
 	}

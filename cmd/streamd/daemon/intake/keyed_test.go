@@ -109,33 +109,39 @@ func BenchmarkNewKeys(b *testing.B) {
 		b.Run(fmt.Sprintf("receipts=%v", receipts), func(b *testing.B) {
 			in, _ := keyed(b, receipts)
 			in.room.Store(1 << 30)
-			var workers sync.WaitGroup
-			for range 2 {
-				workers.Go(func() { in.Work(b.Context()) })
-			}
-			const batch = 4096
-			b.ResetTimer()
-			go func() {
-				for from := 0; from < b.N; from += batch {
-					var records []kafka.Record
-					for i := from; i < min(from+batch, b.N); i++ {
-						records = append(records, keyedRecord(int64(i), fmt.Sprint("customer-", i)))
-					}
-					if err := in.Deliver(b.Context(), kafka.NewBatch(0, records, kafka.Saved{Next: int64(from + len(records))})); err != nil {
-						panic(err)
-					}
-				}
-				in.Close()
-			}()
-			for y := range in.Deliveries() {
-				if err := in.Apply(b.Context(), y); err != nil {
-					b.Fatal(err)
-				}
-			}
-			workers.Wait()
+			applyAll(b, in, func(i int64) kafka.Record { return keyedRecord(i, fmt.Sprint("customer-", i)) })
 			if got := in.Live.Blocks(); got != b.N {
 				b.Fatalf("%d blocks are live, of %d", got, b.N)
 			}
 		})
 	}
+}
+
+// applyAll has the intake take b.N records, with two workers.
+func applyAll(b *testing.B, in *Intake, record func(i int64) kafka.Record) {
+	b.Helper()
+	var workers sync.WaitGroup
+	for range 2 {
+		workers.Go(func() { in.Work(b.Context()) })
+	}
+	const batch = 4096
+	b.ResetTimer()
+	go func() {
+		for from := 0; from < b.N; from += batch {
+			var records []kafka.Record
+			for i := from; i < min(from+batch, b.N); i++ {
+				records = append(records, record(int64(i)))
+			}
+			if err := in.Deliver(b.Context(), kafka.NewBatch(0, records, kafka.Saved{Next: int64(from + len(records))})); err != nil {
+				panic(err)
+			}
+		}
+		in.Close()
+	}()
+	for y := range in.Deliveries() {
+		if err := in.Apply(b.Context(), y); err != nil {
+			b.Fatal(err)
+		}
+	}
+	workers.Wait()
 }

@@ -3,7 +3,6 @@ package intake
 import (
 	"context"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,33 +19,12 @@ func BenchmarkSums(b *testing.B) {
 	in := idle(b, map[string]string{"format.features": "x1,x2,x3,x4,x5,x6,x7,x8,x9,x10"})
 	in.room.Store(1 << 30)
 	values := sumsRecords(b, min(b.N, 1<<16)) // more come again
-	var workers sync.WaitGroup
-	for range 2 {
-		workers.Go(func() { in.Work(b.Context()) })
-	}
-	const batch = 4096
-	b.ResetTimer()
-	go func() {
-		for from := 0; from < b.N; from += batch {
-			var records []kafka.Record
-			for i := from; i < min(from+batch, b.N); i++ {
-				records = append(records, kafka.Record{
-					Offset: int64(i), Time: time.UnixMilli(int64(i)), Value: values[i%len(values)],
-					Headers: []kafka.Header{{Key: "content-type", Value: []byte(summary.ContentType)}},
-				})
-			}
-			if err := in.Deliver(b.Context(), kafka.NewBatch(0, records, kafka.Saved{Next: int64(from + len(records))})); err != nil {
-				panic(err)
-			}
+	applyAll(b, in, func(i int64) kafka.Record {
+		return kafka.Record{
+			Offset: i, Time: time.UnixMilli(i), Value: values[i%int64(len(values))],
+			Headers: []kafka.Header{{Key: "content-type", Value: []byte(summary.ContentType)}},
 		}
-		in.Close()
-	}()
-	for y := range in.Deliveries() {
-		if err := in.Apply(b.Context(), y); err != nil {
-			b.Fatal(err)
-		}
-	}
-	workers.Wait()
+	})
 	if got := in.Report(); got.Records.Applied != int64(b.N) || got.Records.Rejected > 0 {
 		b.Fatalf("%+v", got.Records)
 	}

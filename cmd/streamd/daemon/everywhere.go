@@ -24,10 +24,11 @@ const followPatience = 20 * time.Second
 
 // everywhere is a request whose records this daemon has yet to follow.
 type everywhere struct {
+	*Daemon
 	*request
-	name   string
-	left   int // records
-	answer func(httpapi.Retirement, error)
+	name string
+	left int // records
+	done chan answer
 }
 
 // retireEverywhere retires the blocks that a request has chosen in every replica.
@@ -40,14 +41,9 @@ func (d *Daemon) retireEverywhere(ctx context.Context, q *request) (none httpapi
 	selectors := control.SelectorsOf(q.chosen, d.cfg.Blocks.Unit)
 	var random [6]byte
 	rand.Read(random[:]) // never fails
-	type answer struct {
-		retirement httpapi.Retirement
-		err        error
-	}
-	done := make(chan answer, 1)
 	e := &everywhere{
-		request: q, left: len(selectors), name: time.Now().UTC().Format("request-20060102T150405Z-") + hex.EncodeToString(random[:]),
-		answer: func(r httpapi.Retirement, err error) { done <- answer{r, err} },
+		Daemon: d, request: q, left: len(selectors), done: make(chan answer, 1),
+		name: time.Now().UTC().Format("request-20060102T150405Z-") + hex.EncodeToString(random[:]),
 	}
 	records := control.RecordsOf(e.name, selectors)
 	w := d.withdrawing
@@ -86,55 +82,48 @@ func (d *Daemon) retireEverywhere(ctx context.Context, q *request) (none httpapi
 	if err := w.write(ctx, records); err != nil {
 		return none, fmt.Errorf("the control topic %s could not be written, so nothing is retired, or what it has of the records %s: %v: %w", d.cfg.Retire.Topic, e.name, err, httpapi.ErrUnavailable)
 	}
-	select {
-	case a := <-done:
-		return a.retirement, a.err
-	case <-ctx.Done():
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return none, fmt.Errorf("the control topic %s has the records %s, which retire the blocks in every replica; this one has not followed them within %v: %w", d.cfg.Retire.Topic, e.name, followPatience, httpapi.ErrUnavailable)
-		}
-		return none, context.Cause(ctx)
-	case <-d.loopDone:
-		return none, d.ended()
+	r, err := d.await(ctx, e.done)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("the control topic %s has the records %s, which retire the blocks in every replica; this one has not followed them within %v: %w", d.cfg.Retire.Topic, e.name, followPatience, httpapi.ErrUnavailable)
 	}
+	return r, err
 }
 
-// followed is called when no block departs any more by the records of a request.
-func (d *Daemon) followed(e *everywhere, failed error) {
+// followed is called when no block departs any more by the records.
+func (e *everywhere) followed(failed error) {
 	if failed != nil {
-		e.answer(httpapi.Retirement{}, failed)
+		e.done <- answer{err: failed}
 		return
 	}
 	var first []retire.Entry
 	for _, chosen := range e.chosen {
-		is, ok := d.live.Find(chosen.ID)
+		is, ok := e.live.Find(chosen.ID)
 		if !ok || !is.Withdrawn || is.Position != chosen.Position {
 			continue // it has gone in another way, or is another one
 		}
 		is.Withdrawn = chosen.Withdrawn // before the request
 		e.describe(&is)
-		e.r.InBasis = e.r.InBasis || d.live.InBasis(is.ID)
+		e.r.InBasis = e.r.InBasis || e.live.InBasis(is.ID)
 		if first = append(first, is); len(first) >= 2*listedNames {
 			first = firstOf(first)
 		}
 	}
-	e.r.DigestAfter, e.r.Control = d.live.Digest(), e.name
+	e.r.DigestAfter, e.r.Control = e.live.Digest(), e.name
 	r := e.described(firstOf(first))
-	left := d.receipts.addDepartures()
-	d.saver.saveThen(func() {
-		d.logRetirement(&r, e.by)
-		if d.saver.problem != nil {
-			e.answer(httpapi.Retirement{}, errRetiredUnsaved)
+	left := e.receipts.addDepartures()
+	e.saver.saveThen(func() {
+		e.logRetirement(&r, e.by)
+		if e.saver.problem != nil {
+			e.done <- answer{err: errRetiredUnsaved}
 			return
 		}
-		now := time.Now().UTC()
-		d.describeRetired(&r, receipt.Withdrawn, now)
+		e.describeRetired(&r, receipt.Withdrawn)
 		for _, p := range left {
 			if p.Kind == receipt.Withdrawn {
 				r.Receipts = append(r.Receipts, p.index)
 			}
 		}
-		d.receipts.prove(&r)
-		e.answer(r, nil)
+		e.receipts.prove(&r)
+		e.done <- answer{retirement: r}
 	})
 }

@@ -58,10 +58,6 @@ func (d *Daemon) retireBlocks(ctx context.Context, s retire.Selector, how httpap
 	if !how.DryRun && !how.Here && d.cfg.Retire.Topic != "" && len(q.chosen) > 0 {
 		return d.retireEverywhere(ctx, q)
 	}
-	type answer struct {
-		retirement httpapi.Retirement
-		err        error
-	}
 	done := make(chan answer, 1)
 	if err := d.call(ctx, func() error {
 		d.retireThen(q, func(r httpapi.Retirement, err error) { done <- answer{r, err} })
@@ -69,10 +65,21 @@ func (d *Daemon) retireBlocks(ctx context.Context, s retire.Selector, how httpap
 	}); err != nil {
 		return none, err
 	}
+	return d.await(ctx, done) // when ctx ends first the blocks are retired, and the save continues
+}
+
+// answer is the outcome of a request.
+type answer struct {
+	retirement httpapi.Retirement
+	err        error
+}
+
+// await waits for an answer of the loop.
+func (d *Daemon) await(ctx context.Context, done <-chan answer) (none httpapi.Retirement, err error) {
 	select {
 	case a := <-done:
 		return a.retirement, a.err
-	case <-ctx.Done(): // the blocks are retired, and the save continues
+	case <-ctx.Done():
 		return none, context.Cause(ctx)
 	case <-d.loopDone:
 		select {
@@ -270,13 +277,14 @@ func (d *Daemon) retired(q *request, r httpapi.Retirement, left []*pendingReceip
 	d.watching.events.Add(retirementEvent("on request", httpapi.RetirementEvent{
 		Blocks: r.Blocks, Rows: r.Rows, Archived: r.Archived, DigestBefore: r.DigestBefore, DigestAfter: r.DigestAfter,
 	}))
-	d.describeRetired(&r, receipt.Retired, time.Now().UTC())
+	d.describeRetired(&r, receipt.Retired)
 	d.receipts.name(&r, left, &q.selector)
 	answer(r, nil)
 }
 
 // describeRetired tells when blocks were retired, and where their rows may remain.
-func (d *Daemon) describeRetired(r *httpapi.Retirement, how receipt.Kind, now time.Time) {
+func (d *Daemon) describeRetired(r *httpapi.Retirement, how receipt.Kind) {
+	now := time.Now().UTC()
 	if until := d.retention.until(r.Latest); !until.IsZero() {
 		r.LogUntil = &until
 	}

@@ -136,7 +136,6 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	if c.problems = o.problems; c.problems == nil {
 		c.problems = problems.New(o.Log, d.watching.events.Add)
 	}
-	d.withdrawing.followed = d.followed
 	d.withdrawing.windows, d.withdrawing.events, d.receipts.events = &d.windows, d.watching.events, d.watching.events
 	d.decoding, err = d.decodingOf(cfg)
 	return d, err

@@ -42,9 +42,8 @@ type withdrawing struct {
 	again   time.Time               // when the next pass may begin
 	unread  map[string]retire.Entry // due blocks that the log does not return
 
-	write    func(ctx context.Context, records []control.Record) error // to the control topic
-	asked    map[string]*everywhere                                    // requests by the names of their records that have not come yet
-	followed func(*everywhere, error)
+	write func(ctx context.Context, records []control.Record) error // to the control topic
+	asked map[string]*everywhere                                    // requests by the names of their records that have not come yet
 }
 
 // followed has the offsets below which the live set follows the control topic. A start reads the
@@ -201,7 +200,7 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 		w.studying.publisher.changed = true // the served value names the position
 		w.withdrew(gone, before)
 		for _, e := range asked {
-			w.whenSettled(func(err error) { w.followed(e, err) })
+			w.whenSettled(e.followed)
 		}
 		return nil
 	})

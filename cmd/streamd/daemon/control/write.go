@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -80,9 +79,9 @@ func joined(ranges []retire.Range) (all []retire.Range) {
 // RecordsOf are records that put selectors in force, under names that begin with name.
 func RecordsOf(name string, selectors []retire.Selector) (records []Record) {
 	for i := range selectors {
-		value, err := json.Marshal(map[string]*retire.Selector{"retire": &selectors[i]})
+		value, err := Value(&selectors[i], "")
 		if err != nil {
-			panic(err) // texts and numbers
+			panic(err) // names and numbers of blocks
 		}
 		key := name
 		if i > 0 {

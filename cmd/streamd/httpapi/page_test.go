@@ -1198,3 +1198,20 @@ func TestPageOfBlocks(t *testing.T) {
 		t.Errorf("a bad id: status %d", w.Code)
 	}
 }
+
+// Where blocks came as sums the page says that their rows cannot be judged.
+func TestPageOfSums(t *testing.T) {
+	for blocks, want := range map[int64]string{
+		1:     "1 block came as sums since the start, and 42 rows cannot be judged.",
+		12345: "12 345 blocks came as sums since the start, and 42 rows cannot be judged.",
+	} {
+		f := newFake()
+		f.prequential.Sums, f.prequential.Window = &model.Sums{Blocks: blocks, Rows: 42}, nil
+		if text := strings.ReplaceAll(textOf(sectionOf(f, viewQuality, "stream")), "\u202f", " "); !strings.Contains(text, want) {
+			t.Errorf("no %q in %s", want, text)
+		}
+		if text := textOf(sectionOf(f, viewOverview, "glance")); !strings.Contains(text, "blocks came as sums, whose rows cannot be judged") {
+			t.Errorf("the first screen: %s", text)
+		}
+	}
+}

@@ -40,8 +40,10 @@ type ModelAnswer struct {
 	Planes []model.PlaneJSON `json:"planes"`
 	// Basis of the coordinates that the planes are in; absent when they are in the
 	// features.
-	Basis   *model.BasisJSON `json:"basis,omitempty"`
-	BasisID string           `json:"basis_id,omitempty"` // SHA-256 of the basis, hex
+	Basis *model.BasisJSON `json:"basis,omitempty"`
+	// SHA-256 of the basis, hex. Each replica chooses one from the live set of its
+	// moment, so those of replicas may differ.
+	BasisID string `json:"basis_id,omitempty"`
 	// Whether source blocks of the basis have been retired or replaced since: their
 	// numbers may be among its points.
 	BasisStale bool              `json:"basis_stale,omitempty"`

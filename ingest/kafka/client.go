@@ -129,8 +129,8 @@ func (cl *client) fetch(ctx context.Context, topic string, partition int, offset
 
 // produce writes an encoded record batch and waits until all in-sync replicas have it. A
 // broker's error is returned as kafkago.Error.
-func (cl *client) produce(ctx context.Context, topic string, partition int, batch []byte) error {
-	a, err := cl.callLeader(ctx, topic, partition, protocol.NewProduce(topic, partition, batch))
+func (cl *client) produce(ctx context.Context, topic string, partition int, transaction string, batch []byte) error {
+	a, err := cl.callLeader(ctx, topic, partition, protocol.NewProduce(topic, partition, transaction, batch))
 	if err != nil {
 		return err
 	}

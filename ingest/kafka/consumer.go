@@ -99,7 +99,9 @@ func (c *Consumer) serve(ctx context.Context, ids []int, count int) error {
 	defer end(nil)
 	parts := make([]*partition, len(ids))
 	for i, id := range ids {
-		parts[i] = c.partition(id)
+		if parts[i] = c.partition(id); c.cfg.Shared {
+			parts[i].forget() // others may have got further since
+		}
 	}
 	c.mu.Lock()
 	c.assigned = ids
@@ -115,7 +117,11 @@ func (c *Consumer) serve(ctx context.Context, ids []int, count int) error {
 		}
 	})
 	work.Go(func() { end(c.watch(ctx)) })
-	if err := c.passOver(ctx, count); err != nil {
+	err := c.sink.Assigned(ctx, ids)
+	if err == nil {
+		err = c.passOver(ctx, count)
+	}
+	if err != nil {
 		end(err)
 		parts = nil
 	}

@@ -83,6 +83,13 @@ func (p *partition) position() (Saved, bool) {
 	return at, true
 }
 
+// forget has the sink asked for the position again.
+func (p *partition) forget() {
+	p.mu.Lock()
+	p.delivered, p.known = Saved{}, false
+	p.mu.Unlock()
+}
+
 // fetchAll fetches from the partition's position on and puts batches into queue, until ctx
 // ends or the partition cannot go on.
 func (p *partition) fetchAll(ctx context.Context, queue chan<- delivery) error {

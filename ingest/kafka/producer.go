@@ -197,6 +197,8 @@ type sender struct {
 	partition int
 	log       zerolog.Logger
 
+	transaction string // transactional.id; empty: batches belong to none
+
 	known    bool // the broker has given producer and epoch
 	producer int64
 	epoch    int16
@@ -214,7 +216,7 @@ func (s *sender) send(ctx context.Context, w *batchWriter) error {
 			s.known = err == nil
 		}
 		if err == nil {
-			if err = s.cl.produce(ctx, s.topic, s.partition, w.finish(s.producer, s.epoch, s.sequence)); err != nil {
+			if err = s.cl.produce(ctx, s.topic, s.partition, s.transaction, w.finish(s.producer, s.epoch, s.sequence)); err != nil {
 				w.buf = slices.Clone(w.buf) // an abandoned connection may still be sending the old one
 			}
 		}
@@ -228,7 +230,7 @@ func (s *sender) send(ctx context.Context, w *batchWriter) error {
 			return fmt.Errorf("a record batch of %d bytes: %w; raise max.message.bytes of the topic", w.size(), err)
 		case errors.Is(err, kafkago.OutOfOrderSequenceNumber):
 			return fmt.Errorf("%w; records that it had acknowledged are not in the log any more: its end was lost", err)
-		case isPermanent(err), errors.Is(err, kafkago.InvalidProducerEpoch):
+		case isPermanent(err), errors.Is(err, kafkago.InvalidProducerEpoch), s.transaction != "" && isLost(err):
 			return err
 		}
 		s.log.Warn().Err(err).Int("partition", s.partition).Msg("producing failed; trying again")

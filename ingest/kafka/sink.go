@@ -8,9 +8,13 @@ import (
 // Sink takes the records that a Consumer reads from its topic. Its methods may be called at
 // the same time for different partitions, never for the same one.
 type Sink interface {
+	// Assigned says that these partitions are delivered from here on, until Revoked. After an
+	// error nothing is, and Run fails with it, unless ctx has ended.
+	Assigned(ctx context.Context, partitions []int) error
+
 	// Position is the position that the sink has saved for the partition, or false if there
-	// is none. It is asked before anything of the partition is delivered, and not again in
-	// this process.
+	// is none. It is asked before anything of the partition is delivered, and again in the same
+	// process only where the partitions are shared with others, after each Assigned.
 	Position(partition int) (Saved, bool)
 
 	// Partitions lists the partitions for which Position has one.

@@ -23,6 +23,8 @@ type batchWriter struct {
 	baseTime int64
 	maxTime  int64
 	headers  []kmsg.Header // reused by add
+
+	transactional bool // its batches belong to transactions
 }
 
 func (w *batchWriter) reset() {
@@ -91,11 +93,15 @@ func (w *batchWriter) pack(codec compress.Compression) error {
 
 // finish fills in the header and returns the batch, valid until the next reset.
 func (w *batchWriter) finish(producer int64, epoch int16, sequence int32) []byte {
+	attributes := int16(w.codec)
+	if w.transactional {
+		attributes |= 1 << 4
+	}
 	header := kmsg.RecordBatch{
 		Length:               int32(len(w.buf) - batchPrefix),
 		PartitionLeaderEpoch: -1, // the broker sets it
 		Magic:                2,
-		Attributes:           int16(w.codec),
+		Attributes:           attributes,
 		LastOffsetDelta:      int32(w.count - 1),
 		FirstTimestamp:       w.baseTime,
 		MaxTimestamp:         w.maxTime,

@@ -211,4 +211,6 @@ func (d *drain) Partitions() []int { return nil }
 
 func (d *drain) Jumped(*kafka.GapError, int64) {}
 
+func (*drain) Assigned(context.Context, []int) error { return nil }
+
 func (d *drain) Revoked(context.Context, []int) {}

@@ -54,6 +54,9 @@ func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
 	})
 }
 
+// Assigned implements kafka.Sink.
+func (*Daemon) Assigned(context.Context, []int) error { return nil }
+
 // Revoked implements kafka.Sink. The process is stopping, or the topic has another number of
 // partitions.
 func (d *Daemon) Revoked(ctx context.Context, partitions []int) {

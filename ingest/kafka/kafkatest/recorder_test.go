@@ -120,6 +120,8 @@ func (r *recorder) Jumped(gap *kafka.GapError, to int64) {
 	r.saved[gap.Partition] = kafka.Saved{Next: to}
 }
 
+func (*recorder) Assigned(context.Context, []int) error { return nil }
+
 func (r *recorder) Revoked(ctx context.Context, partitions []int) {
 	r.mu.Lock()
 	for _, p := range partitions {

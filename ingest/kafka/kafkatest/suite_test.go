@@ -79,6 +79,7 @@ func Run(t *testing.T, b Broker) {
 		{"RangesBackPressure", testRangesBackPressure},
 		{"RangesDeliverFails", testRangesDeliverFails},
 		{"Retention", testRetention},
+		{"ExactlyOnce", testExactlyOnce},
 		{"Producer", testProducer},
 		{"ProducerRefused", testProducerRefused},
 		{"DeadLetters", testDeadLetters},

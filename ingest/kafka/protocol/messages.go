@@ -110,10 +110,14 @@ func parseFetch(body []byte, rest int, version int16, topic string, partition in
 }
 
 // NewProduce writes an encoded record batch, to be acknowledged by all in-sync replicas.
-func NewProduce(topic string, partition int, batch []byte) *Call {
+// transaction is the transactional.id of a batch that belongs to a transaction, else empty.
+func NewProduce(topic string, partition int, transaction string, batch []byte) *Call {
 	const timeout = 30 * time.Second // for the replicas
 	r := kmsg.NewPtrProduceRequest()
 	r.Acks, r.TimeoutMillis = -1, int32(timeout.Milliseconds())
+	if transaction != "" {
+		r.TransactionID = &transaction
+	}
 	p := kmsg.NewProduceRequestTopicPartition()
 	p.Partition = int32(partition)
 	r.Topics = []kmsg.ProduceRequestTopic{{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{p}}}

@@ -1,0 +1,270 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/compress"
+)
+
+// TransactionConfig configures Transactions. Zero values stand for the defaults given.
+type TransactionConfig struct {
+	Cluster
+	Source string // topic that is read
+	Group  string // that the offsets of Source are committed to
+	Topic  string // that records are written to; it must exist
+	// Timeout is how long brokers wait for the end of a transaction before they abort it; 1 minute.
+	Timeout time.Duration
+	// BatchBytes is as of ProducerConfig.
+	BatchBytes int
+}
+
+// Transactions reads a topic and writes another one exactly once: the records that are made of a
+// partition, and the offset up to which it has been read, are committed together, by one
+// TransactionalProducer for each partition of the source.
+type Transactions struct {
+	cfg TransactionConfig
+	cl  *client
+	log zerolog.Logger
+}
+
+// ErrTransactionLost says that a transaction has been aborted, since another process writes for the
+// partition by now, or since it took too long. What it wrote is not seen by readers of committed
+// records, and whoever continues begins at the committed offset.
+var ErrTransactionLost = errors.New("the transaction is lost: another process writes for the partition, or it took too long")
+
+// NewTransactions checks the configuration and reports all its problems at once. It does not connect.
+func NewTransactions(cfg TransactionConfig, log zerolog.Logger) (*Transactions, error) {
+	problems := append(cfg.check(), checkTopic(cfg.Source), checkTopic(cfg.Topic))
+	cfg.Timeout, cfg.BatchBytes = cmp.Or(cfg.Timeout, time.Minute), cmp.Or(cfg.BatchBytes, 1_000_000)
+	if cfg.Group == "" {
+		problems = append(problems, errors.New("no group given"))
+	}
+	if cfg.Source == cfg.Topic {
+		problems = append(problems, fmt.Errorf("what is made of %s would go to %s itself", cfg.Source, cfg.Topic))
+	}
+	if cfg.Timeout < time.Second || cfg.Timeout > 15*time.Minute { // Kafka's own upper limit
+		problems = append(problems, fmt.Errorf("transaction timeout %v is not between 1s and 15m", cfg.Timeout))
+	}
+	if cfg.BatchBytes < 1 || cfg.BatchBytes > 1<<30 {
+		problems = append(problems, fmt.Errorf("batch bytes %d is not between 1 and %d", cfg.BatchBytes, 1<<30))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return &Transactions{cfg: cfg, cl: newClient(&cfg.Cluster, cfg.Topic), log: log.With().Str("topic", cfg.Topic).Logger()}, nil
+}
+
+// Partitions is the number of partitions that are written to. It waits for the topic.
+func (t *Transactions) Partitions(ctx context.Context) (int, error) {
+	n, err := t.cl.waitForTopic(ctx, t.cfg.Topic, t.log)
+	if err != nil {
+		return 0, fmt.Errorf("produce to %s: %w", t.cfg.Topic, err)
+	}
+	return n, nil
+}
+
+// Close closes the connections.
+func (t *Transactions) Close() { t.cl.close() }
+
+// Committed is the offset of the first record that has not been processed, with the text that was
+// committed with it.
+type Committed struct {
+	Offset   int64 // -1: nothing is committed
+	Metadata string
+}
+
+// A TransactionalProducer writes the records that are made of one partition of the source. It
+// belongs to one goroutine at a time. After an error it must not be used again.
+type TransactionalProducer struct {
+	*Transactions
+	id        string // transactional.id: the next producer with it ends this one
+	partition int    // of the source
+	sender    sender
+	batch     batchWriter
+	begun     bool // the transaction has the partition that is written to
+}
+
+// Open opens the producer for a partition of the source. It writes to the given partition of the
+// topic. A producer that another process has for the partition of the source loses its
+// transaction. at is what has been committed.
+func (t *Transactions) Open(ctx context.Context, source, to int) (p *TransactionalProducer, at Committed, err error) {
+	p = &TransactionalProducer{
+		Transactions: t, partition: source,
+		id: fmt.Sprintf("%s.%s.%d", t.cfg.Group, t.cfg.Source, source),
+	}
+	p.sender = sender{cl: t.cl, topic: t.cfg.Topic, partition: to, log: t.log, transaction: p.id, known: true}
+	p.batch.transactional = true
+	p.batch.reset()
+	// It is answered when a transaction of the former producer has ended everywhere: what it has
+	// committed is seen then.
+	err = p.try(ctx, "open", func() error {
+		r, err := t.cl.api().InitProducerID(ctx, &kafkago.InitProducerIDRequest{
+			TransactionalID: p.id, TransactionTimeoutMs: int(t.cfg.Timeout.Milliseconds()), ProducerID: -1, ProducerEpoch: -1,
+		})
+		if err == nil {
+			err = r.Error
+		}
+		if err == nil {
+			p.sender.producer, p.sender.epoch = int64(r.Producer.ProducerID), int16(r.Producer.ProducerEpoch)
+		}
+		return err
+	})
+	if err == nil {
+		err = p.try(ctx, "read what is committed of", func() error { at, err = p.committed(ctx); return err })
+	}
+	return p, at, err
+}
+
+func (p *TransactionalProducer) committed(ctx context.Context) (Committed, error) {
+	at := Committed{Offset: -1}
+	r, err := p.cl.api().OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: p.cfg.Group, Topics: map[string][]int{p.cfg.Source: {p.partition}}})
+	if err != nil {
+		return at, err
+	}
+	if r.Error != nil && !errors.Is(r.Error, kafkago.GroupIdNotFound) {
+		return at, r.Error
+	}
+	for _, o := range r.Topics[p.cfg.Source] {
+		if o.Partition == p.partition && o.Error == nil {
+			at = Committed{Offset: max(o.CommittedOffset, -1), Metadata: o.Metadata}
+		} else if o.Error != nil {
+			return at, o.Error
+		}
+	}
+	return at, nil
+}
+
+// Write copies a record into the transaction. A zero t stands for a record without a time.
+func (p *TransactionalProducer) Write(ctx context.Context, key, value []byte, headers []Header, t time.Time) error {
+	if p.batch.count > 0 && p.batch.size()+recordSize(key, value, headers) > p.cfg.BatchBytes {
+		if err := p.flush(ctx); err != nil {
+			return err
+		}
+	}
+	p.batch.add(key, value, headers, t)
+	return nil
+}
+
+// flush sends what has been written.
+func (p *TransactionalProducer) flush(ctx context.Context) error {
+	if p.batch.count == 0 {
+		return nil
+	}
+	if !p.begun {
+		err := p.try(ctx, "begin", func() error {
+			r, err := p.cl.api().AddPartitionsToTxn(ctx, &kafkago.AddPartitionsToTxnRequest{
+				TransactionalID: p.id, ProducerID: int(p.sender.producer), ProducerEpoch: int(p.sender.epoch),
+				Topics: map[string][]kafkago.AddPartitionToTxn{p.cfg.Topic: {{Partition: p.sender.partition}}},
+			})
+			if err != nil {
+				return err
+			}
+			for _, added := range r.Topics[p.cfg.Topic] {
+				err = errors.Join(err, added.Error)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		p.begun = true
+	}
+	if err := p.batch.pack(compress.Zstd); err != nil {
+		return err
+	}
+	if err := p.sender.send(ctx, &p.batch); err != nil {
+		return p.failed("write", err)
+	}
+	p.batch.reset()
+	return nil
+}
+
+// Commit commits what has been written, and the offset of the source's partition with a text of at
+// most 4,096 bytes.
+func (p *TransactionalProducer) Commit(ctx context.Context, at Committed) error {
+	if err := p.flush(ctx); err != nil {
+		return err
+	}
+	producer, epoch := int(p.sender.producer), int(p.sender.epoch)
+	err := p.try(ctx, "commit offsets of", func() error {
+		r, err := p.cl.api().AddOffsetsToTxn(ctx, &kafkago.AddOffsetsToTxnRequest{
+			TransactionalID: p.id, ProducerID: producer, ProducerEpoch: epoch, GroupID: p.cfg.Group,
+		})
+		if err != nil {
+			return err
+		}
+		return r.Error
+	})
+	if err != nil {
+		return err
+	}
+	err = p.try(ctx, "commit offsets of", func() error {
+		r, err := p.cl.api().TxnOffsetCommit(ctx, &kafkago.TxnOffsetCommitRequest{
+			TransactionalID: p.id, GroupID: p.cfg.Group, ProducerID: producer, ProducerEpoch: epoch, GenerationID: -1,
+			Topics: map[string][]kafkago.TxnOffsetCommit{p.cfg.Source: {{Partition: p.partition, Offset: at.Offset, Metadata: at.Metadata}}},
+		})
+		if err != nil {
+			return err
+		}
+		for _, o := range r.Topics[p.cfg.Source] {
+			err = errors.Join(err, o.Error)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = p.try(ctx, "commit", func() error {
+		r, err := p.cl.api().EndTxn(ctx, &kafkago.EndTxnRequest{TransactionalID: p.id, ProducerID: producer, ProducerEpoch: epoch, Committed: true})
+		if err != nil {
+			return err
+		}
+		return r.Error
+	})
+	p.begun = false
+	return err
+}
+
+// try repeats a request until it is answered, ctx ends, or repeating does not help. A request of a
+// transaction that is repeated has no other effect than once.
+func (p *TransactionalProducer) try(ctx context.Context, what string, request func() error) error {
+	var pause backoff
+	for {
+		err := request()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case isLost(err), isPermanent(err):
+			return p.failed(what, err)
+		}
+		p.log.Debug().Err(err).Str("transactional_id", p.id).Msgf("%s the transaction: trying again", what)
+		if err := pause.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *TransactionalProducer) failed(what string, err error) error {
+	if isLost(err) {
+		err = fmt.Errorf("%w (%w)", ErrTransactionLost, err)
+	}
+	return fmt.Errorf("%s the transaction %s: %w", what, p.id, err)
+}
+
+// isLost reports whether brokers have ended a transaction, or the producer.
+func isLost(err error) bool {
+	lost := []kafkago.Error{
+		kafkago.ProducerFenced, kafkago.InvalidProducerEpoch, kafkago.InvalidProducerIDMapping,
+		kafkago.InvalidTransactionState, kafkago.UnknownProducerId, kafkago.OutOfOrderSequenceNumber,
+	}
+	return slices.ContainsFunc(lost, func(code kafkago.Error) bool { return errors.Is(err, code) })
+}

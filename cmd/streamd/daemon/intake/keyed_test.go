@@ -16,10 +16,11 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// keyed is an intake of blocks that message keys name, with receipts or without.
-func keyed(t testing.TB, receipts bool) (*Intake, *receipt.Key) {
+// stored is an intake whose live set is that of a new file, as the daemon's is, with receipts or
+// without a key.
+func stored(t testing.TB, key *receipt.Key, flags map[string]string, features ...string) *Intake {
 	t.Helper()
-	in := idle(t, map[string]string{"blocks.unit": "key", "format.features": "a,b,c"})
+	in := idle(t, flags)
 	store, contents, err := snapshot.Open(filepath.Join(t.TempDir(), "streamd.db"), snapshot.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -29,6 +30,20 @@ func keyed(t testing.TB, receipts bool) (*Intake, *receipt.Key) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if key != nil {
+		if err := l.KeepReceipts(key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Fix(features)
+	s := in.Settings
+	s.Live = l
+	return New(s)
+}
+
+// keyed is an intake of blocks that message keys name, with receipts or without.
+func keyed(t testing.TB, receipts bool) (*Intake, *receipt.Key) {
+	t.Helper()
 	private, err := receipt.GenerateKey(rand.Reader, "test")
 	if err != nil {
 		t.Fatal(err)
@@ -37,15 +52,11 @@ func keyed(t testing.TB, receipts bool) (*Intake, *receipt.Key) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if receipts {
-		if err := l.KeepReceipts(key); err != nil {
-			t.Fatal(err)
-		}
+	flags := map[string]string{"blocks.unit": "key", "format.features": "a,b,c"}
+	if !receipts {
+		return stored(t, nil, flags, "a", "b", "c"), key
 	}
-	l.Fix([]string{"a", "b", "c"})
-	s := in.Settings
-	s.Live = l
-	return New(s), key
+	return stored(t, key, flags, "a", "b", "c"), key
 }
 
 func keyedRecord(offset int64, key string) kafka.Record {

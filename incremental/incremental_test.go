@@ -854,15 +854,26 @@ func TestImpossibleState(t *testing.T) {
 func BenchmarkAdd(b *testing.B) {
 	for _, n := range []int{10, 100} {
 		for _, m := range []int{1000, 100_000} {
-			rows := randomTable(rand.New(rand.NewPCG(16, 16)), m, n, 2)
-			s := summarise(b, rows.block(0, m))
-			state := sumOf(n, s)
-			b.Run(fmt.Sprintf("n=%d/rows=%d", n, m), func(b *testing.B) {
-				for b.Loop() {
-					state.Add(s)
-					state.Remove(s)
+			wide := randomTable(rand.New(rand.NewPCG(16, 16)), m, n, 2).block(0, m)
+			narrow := *wide
+			narrow.Columns = nil
+			for _, c := range wide.Columns {
+				x := make([]float32, m)
+				for i := range x {
+					x[i] = float32(c.At(i))
 				}
-			})
+				narrow.Columns = append(narrow.Columns, gram.ColumnOf(x))
+			}
+			for kind, block := range map[string]*Block{"float64": wide, "float32": &narrow} {
+				s := summarise(b, block)
+				state := sumOf(n, s)
+				b.Run(fmt.Sprintf("n=%d/rows=%d/%s", n, m, kind), func(b *testing.B) {
+					for b.Loop() {
+						state.Add(s)
+						state.Remove(s)
+					}
+				})
+			}
 		}
 	}
 }

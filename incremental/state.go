@@ -27,7 +27,7 @@ type State struct {
 	classes  []*classState // in canonical order, each with at least one row
 	scale    int           // the sums are in units of 2^-scale; see WeightedSum
 
-	factors []exact.Factor // working memory of shift, four for each feature
+	memory shifting
 }
 
 type classState struct {
@@ -138,10 +138,20 @@ func (s *State) total(c *classState) ClassTotal {
 }
 
 func (s *State) find(label string) (int, bool) {
+	if len(s.classes) <= fewClasses {
+		for i, c := range s.classes {
+			if c.label == label {
+				return i, true
+			}
+		}
+	}
 	return slices.BinarySearchFunc(s.classes, label, func(c *classState, label string) int {
 		return CompareLabels(c.label, label)
 	})
 }
+
+// Among fewClasses a search for a label that is there needs no order.
+const fewClasses = 8
 
 // Add adds a summary, in O(k·n²). It panics when the widths differ.
 func (s *State) Add(b *Summary) { s.add(b, 1, 0) }
@@ -285,17 +295,24 @@ func (s *State) add(b *Summary, sign int64, exponent int) {
 		panic(fmt.Sprintf("incremental: a summary times 2^%d", exponent))
 	}
 	factor := math.Ldexp(float64(sign), exponent)
-	if s.factors == nil {
-		s.factors = make([]exact.Factor, 4*len(s.features))
+	if s.memory.factors == nil {
+		n := len(s.features)
+		s.memory = shifting{make([]exact.Factor, 4*n), make([]gridded, n)}
 	}
 	for i := range b.classes {
 		from := &b.classes[i]
 		at := s.class(from.label)
 		c := s.classes[at]
 		c.rows += sign * from.rows
-		c.shift(from, b.origin, factor, s.factors)
+		c.shift(from, b.origin, factor, &s.memory)
 		s.settle(at)
 	}
+}
+
+// shifting is the working memory of shift.
+type shifting struct {
+	factors []exact.Factor // four for each feature
+	grid    []gridded      // one for each feature
 }
 
 // shift adds a factor ±2^e times the sums of a block, moved from its origin c to zero: with
@@ -304,22 +321,26 @@ func (s *State) add(b *Summary, sign int64, exponent int) {
 //	Σvx   = w
 //	Σvxx' = Σvdd' + t c' + c w'
 //
-// every sum and product without rounding. An exact w is the sum of up to three
-// float64 numbers, mostly of one or two. So an entry of Σvxx' has one term that is a
-// number and two to four that are products.
-func (c *classState) shift(from *classSummary, origin []float64, factor float64, memory []exact.Factor) {
+// every sum and product without rounding.
+func (c *classState) shift(from *classSummary, origin []float64, factor float64, memory *shifting) {
 	v := factor * from.weight
 	c.weight.Add(0, v)
+	if !c.shiftIntegers(from, origin, v, factor, memory.grid) {
+		c.shiftTerms(from, origin, v, factor, memory.factors)
+	}
+}
+
+// shiftTerms is the part of shift after Σv for any numbers. An exact w is the sum of up to three
+// float64 numbers, mostly of one or two. So an entry of Σvxx' has one term that is a number and
+// two to four that are products.
+func (c *classState) shiftTerms(from *classSummary, origin []float64, v, factor float64, memory []exact.Factor) {
 	n := len(origin)
 	factors := memory[:n] // of the origin
 	w := [3][]exact.Factor{memory[n : 2*n], memory[2*n : 3*n], memory[3*n:]}
 	used := 0 // parts of w that are not all zero
 	for k, ck := range origin {
 		factors[k] = exact.FactorOf(ck)
-		hi, lo := twoProduct(v, ck)
-		w0, e := twoSum(factor*from.s[k], hi)
-		w1, w2 := twoSum(e, lo)
-		for i, x := range [...]float64{w0, w1, w2} {
+		for i, x := range sumWithProduct(factor*from.s[k], v, ck) {
 			w[i][k] = exact.FactorOf(x)
 			if x != 0 {
 				used = max(used, i+1)
@@ -339,6 +360,14 @@ func (c *classState) shift(from *classSummary, origin []float64, factor float64,
 			c.cross.AddProducts(p, factors[j], part[:j+1])
 		}
 	}
+}
+
+// sumWithProduct is t + v·c as an exact sum of three numbers, of which mostly one or two are not 0.
+func sumWithProduct(t, v, c float64) [3]float64 {
+	hi, lo := twoProduct(v, c)
+	w0, e := twoSum(t, hi)
+	w1, w2 := twoSum(e, lo)
+	return [3]float64{w0, w1, w2}
 }
 
 // Digest is SHA-256 over the state's encoding (AppendBinary). Two states have the same digest when

@@ -244,6 +244,45 @@ func (v *Vector) AddProducts(i int, a Factor, b []Factor) {
 	}
 }
 
+// AddInteger adds (hi·2^64 + lo)·2^exponent, of a signed integer of 128 bits, to sum i, and reports
+// true. If the window would have to grow for it, it adds nothing and reports false: add the terms
+// of the integer one by one.
+func (v *Vector) AddInteger(i int, hi, lo uint64, exponent int) bool {
+	sign := uint64(int64(hi) >> 63)
+	lo, borrow := bits.Sub64(lo^sign, sign, 0)
+	hi, _ = bits.Sub64(hi^sign, sign, borrow)
+	shift := exponent - (unit + 64*v.low)
+	if shift < 0 { // the integer may have zeros at its end
+		if shift <= -64 || lo&(1<<-shift-1) != 0 {
+			return hi|lo == 0
+		}
+		lo, hi, shift = lo>>-shift|hi<<(64+shift), hi>>-shift, 0
+	}
+	q, r := shift>>6, uint(shift)&63
+	l0, l1, l2 := lo<<r, hi<<r|lo>>1>>(63-r), hi>>1>>(63-r)
+	if uint(q) >= uint(max(v.width-3, 0)) {
+		// The sign limb, and those above it, are no place for a term.
+		if top := v.width - 2 - q; top < 2 && l2 != 0 || top < 1 && l1 != 0 || top < 0 {
+			return l0|l1|l2 == 0
+		}
+	}
+	e := v.limb[i*v.width+q : (i+1)*v.width]
+	l, c := bits.Add64(e[0]^sign, l0, 0)
+	e[0] = l ^ sign
+	l, c = bits.Add64(e[1]^sign, l1, c)
+	e[1] = l ^ sign
+	if len(e) == 2 {
+		return true
+	}
+	l, c = bits.Add64(e[2]^sign, l2, c)
+	e[2] = l ^ sign
+	for k := 3; c != 0 && k < len(e); k++ {
+		l, c = bits.Add64(e[k]^sign, 0, c)
+		e[k] = l ^ sign
+	}
+	return true
+}
+
 // cover widens the window for a product whose lowest bit is bit number first of a sum.
 func (v *Vector) cover(first int, hi, lo uint64) {
 	length := bits.Len64(lo)

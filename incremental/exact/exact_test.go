@@ -225,6 +225,44 @@ func TestAddProductsIsExact(t *testing.T) {
 	}
 }
 
+// Integers are added exactly where the window has room for them, and else not at all.
+func TestAddIntegerIsExact(t *testing.T) {
+	added, refused := 0, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(5, seed))
+		v, want := NewVector(2), bigOf(0)
+		for range 20 {
+			if r.IntN(4) == 0 {
+				x := r.NormFloat64() * math.Ldexp(1, r.IntN(200)-100)
+				v.Add(1, x)
+				want.Add(want, bigOf(x))
+			}
+			hi, lo, e := uint64(int64(r.Uint64())>>1>>r.IntN(63)), r.Uint64()<<r.IntN(64), r.IntN(300)-250
+			x := new(big.Int).Lsh(big.NewInt(int64(hi)), 64)
+			x.Add(x, new(big.Int).SetUint64(lo))
+			before := v.Window()
+			if !v.AddInteger(1, hi, lo, e) {
+				refused++
+				continue
+			}
+			if added++; v.Window() != before {
+				t.Fatalf("seed %d: the window has grown", seed)
+			}
+			want.Add(want, new(big.Float).SetMantExp(new(big.Float).SetPrec(precision).SetInt(x), e))
+		}
+		hi, lo := v.Split(1)
+		if whi, wlo := split(want); hi != whi || lo != wlo {
+			t.Fatalf("seed %d: the sum is %g + %g, want %g + %g", seed, hi, lo, whi, wlo)
+		}
+		if hi, lo := v.Split(0); hi != 0 || lo != 0 {
+			t.Fatalf("seed %d: another sum is %g + %g", seed, hi, lo)
+		}
+	}
+	if min(added, refused) < 300 {
+		t.Errorf("%d integers were added, %d were not", added, refused)
+	}
+}
+
 // Products at the ends of the range are added, and products beyond them panic.
 func TestProductsAtTheEndsOfTheRange(t *testing.T) {
 	product := func(a, b float64) (v *Vector, panicked bool) {

@@ -12,6 +12,12 @@ import (
 // maxRows is the number of rows that exact sums have room for.
 const maxRows = math.MaxInt32
 
+// Up to fewFeatures features Possible needs no memory but that of its frame.
+const (
+	fewFeatures = 16
+	fewNumbers  = (fewFeatures+1)*(fewFeatures+2)/2 + fewFeatures + 1
+)
+
 // Possible says why no rows can have these sums. It returns nil for every summary of a
 // Summariser, and is for summaries that others have made. When ctx ends it returns its
 // cause.
@@ -31,8 +37,11 @@ func (s *Summary) Possible(ctx context.Context) error {
 		return nil
 	}
 	n := len(s.origin)
-	matrix := make([]float64, gram.PackedLen(n+1))
-	scale := make([]float64, n+1)
+	var memory [fewNumbers]float64
+	matrix, scale := memory[:], memory[gram.PackedLen(fewFeatures+1):]
+	if n > fewFeatures {
+		matrix, scale = make([]float64, gram.PackedLen(n+1)), make([]float64, n+1)
+	}
 	for i := range s.classes {
 		c := &s.classes[i]
 		if err := c.possible(ctx, matrix, scale); err != nil {
@@ -89,7 +98,7 @@ func (c *classSummary) possible(ctx context.Context, matrix, scale []float64) er
 	}
 	const unit = 0x1p-52 // twice the error of a rounding
 	depth := float64(rows/256) + 64 + float64(n)
-	if failed, err := cholesky(ctx, matrix, n+1, float64(n+1)*depth*unit); err != nil {
+	if failed, err := cholesky(ctx, matrix, scale, n+1, float64(n+1)*depth*unit); err != nil {
 		return err
 	} else if failed > 0 {
 		return fmt.Errorf("the matrix of its sums is not positive semidefinite at feature %d", failed-1)
@@ -97,28 +106,28 @@ func (c *classSummary) possible(ctx context.Context, matrix, scale []float64) er
 	return nil
 }
 
-// cholesky factors a packed matrix of order n and adds epsilon to its diagonal. It returns
-// the index of the first pivot that is not positive, or 0: the first one is.
-func cholesky(ctx context.Context, a []float64, n int, epsilon float64) (failed int, err error) {
-	for i := range n {
-		if i%64 == 63 && ctx.Err() != nil {
+// cholesky factors a packed matrix of order n and adds epsilon to its diagonal. It returns the
+// index of the first pivot that is not positive, or 0: the first one is. column has room for n
+// numbers.
+func cholesky(ctx context.Context, a, column []float64, n int, epsilon float64) (failed int, err error) {
+	// Column by column the entries of a row do not wait for each other.
+	for j := range n {
+		if j%64 == 63 && ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		row := a[gram.PackedLen(i) : gram.PackedLen(i)+i+1]
-		for j := range row {
-			other := a[gram.PackedLen(j) : gram.PackedLen(j)+j+1]
-			x := row[j]
-			for k, y := range other[:j] {
-				x -= float64(row[k] * y) // the same decision on every processor
+		x := a[gram.PackedLen(j)+j] + epsilon
+		if !(x > 0) {
+			return j, nil
+		}
+		pivot := math.Sqrt(x)
+		for i := j + 1; i < n; i++ {
+			row := a[gram.PackedLen(i) : gram.PackedLen(i)+i+1]
+			y := row[j] / pivot
+			column[i] = y
+			rest := row[j+1:]
+			for k, z := range column[j+1 : i+1] {
+				rest[k] -= float64(y * z) // the same decision on every processor
 			}
-			if j < i {
-				row[j] = x / other[j]
-				continue
-			}
-			if x += epsilon; !(x > 0) {
-				return i, nil
-			}
-			row[i] = math.Sqrt(x)
 		}
 	}
 	return 0, nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"streamd/incremental/decode"
 	"streamd/incremental/exact"
@@ -21,6 +22,9 @@ type Summary struct {
 	origin  []float64      // c, n
 	window  exact.Window   // of the terms that it adds to the sums of a State
 	classes []classSummary // in canonical order, each with at least one row
+
+	hash   sync.Once // of digest: workers, the loop and saves ask for it
+	digest [sha256.Size]byte
 }
 
 type classSummary struct {
@@ -366,7 +370,10 @@ func (s *Summary) AppendBinary(b []byte) []byte {
 // wherever the block lies in a log. Blocks of the same rows in the same order have the
 // same digest. Other blocks have another one, except for a reordering that changes no
 // rounded sum.
-func (s *Summary) Digest() [sha256.Size]byte { return s.digest(s.classes) }
+func (s *Summary) Digest() [sha256.Size]byte {
+	s.hash.Do(func() { s.digest = s.digestOf(s.classes) })
+	return s.digest
+}
 
 // LabelledDigest is the digest of the block without its rows without a label, or Digest
 // if no row has a label. It decides about a block's fold and its rows in the sample. So
@@ -376,22 +383,23 @@ func (s *Summary) LabelledDigest() [sha256.Size]byte {
 	if at < 0 || len(s.classes) == 1 {
 		return s.Digest()
 	}
-	return s.digest(slices.Delete(slices.Clone(s.classes), at, at+1))
+	return s.digestOf(slices.Delete(slices.Clone(s.classes), at, at+1))
 }
 
-func (s *Summary) digest(classes []classSummary) [sha256.Size]byte {
+func (s *Summary) digestOf(classes []classSummary) [sha256.Size]byte {
 	h := sha256.New()
 	// Hash in pieces: the sums of a wide block are as large as its rows.
 	var buffer [4096]byte
 	b := binary.AppendUvarint(buffer[:0], uint64(len(s.origin)))
 	b = binary.AppendUvarint(b, uint64(len(classes)))
 	floats := func(xs []float64) {
-		for _, x := range xs {
+		for len(xs) > 0 {
 			if len(b)+8 > len(buffer) {
 				h.Write(b)
 				b = b[:0]
 			}
-			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
+			some := xs[:min(len(xs), (len(buffer)-len(b))/8)]
+			b, xs = appendFloats(b, some), xs[len(some):]
 		}
 	}
 	floats(s.origin)
@@ -417,15 +425,22 @@ var ErrEncoding = errors.New("incremental: not a valid encoding")
 // from elsewhere may still be ones that no rows have (see Possible).
 func DecodeSummary(b []byte) (*Summary, error) {
 	d := decoder{decode.Reader{Rest: b}}
-	n, k := d.Count(8), d.Count(1)
-	s := &Summary{origin: d.Floats(n)}
+	n := d.Count(8)
+	products := gram.PackedLen(n)
+	k := d.Count(2 + 8*(1+n+products))
+	numbers := make([]float64, n+k*(n+products)) // one allocation for all sums
+	next := func(n int) []float64 {
+		xs := numbers[:n:n]
+		numbers = numbers[n:]
+		d.Fill(xs)
+		return xs
+	}
+	s := &Summary{origin: next(n), classes: make([]classSummary, 0, k)}
 	for range k {
 		c := classSummary{label: d.label(), rows: int64(d.Uvarint())}
-		if w := d.Floats(1); w != nil {
-			c.weight = w[0]
-		}
-		c.s = d.Floats(n)
-		c.cross = d.Floats(gram.PackedLen(n))
+		var weight [1]float64
+		d.Fill(weight[:])
+		c.weight, c.s, c.cross = weight[0], next(n), next(products)
 		switch {
 		case d.Bad:
 			return nil, ErrEncoding

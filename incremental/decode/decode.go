@@ -62,9 +62,19 @@ func (r *Reader) Floats(n int) []float64 {
 		return nil
 	}
 	xs := make([]float64, n)
-	for i := range xs {
-		xs[i] = math.Float64frombits(binary.LittleEndian.Uint64(r.Rest[8*i:]))
-	}
-	r.Rest = r.Rest[8*n:]
+	r.Fill(xs)
 	return xs
+}
+
+// Fill reads float64 numbers into xs. It is a fault when there are fewer.
+func (r *Reader) Fill(xs []float64) {
+	if r.Bad || len(xs) > len(r.Rest)/8 {
+		r.fail()
+		return
+	}
+	b := r.Rest[:8*len(xs)]
+	for i := range xs {
+		xs[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i : 8*i+8]))
+	}
+	r.Rest = r.Rest[len(b):]
 }

@@ -343,6 +343,9 @@ func (f Format) IgnoresUnknown() bool {
 	return f.Unknown == UnknownIgnore || f.Unknown == UnknownAuto && len(f.Features) > 0
 }
 
+// IsGiven reports whether a key has its value from a file, a variable or a flag.
+func (c *Config) IsGiven(key string) bool { return c.origins[key].Source != "" }
+
 // Warnings returns a sentence for each setting that is allowed but seldom meant.
 func (c *Config) Warnings() []string {
 	var warnings []string

@@ -94,6 +94,14 @@ type Carrier struct {
 	Offset    int64
 }
 
+// IsBefore reports whether two blocks came as sums of records of one partition, e of earlier ones:
+// an older value of a key, or a block of several records that has grown since.
+func (e *Entry) IsBefore(other *Entry) bool {
+	a, b := &e.Position, &other.Position
+	return e.Carrier.Sums && other.Carrier.Sums && a.Topic == b.Topic && a.Partition == b.Partition &&
+		(a.Offset < b.Offset || a.Offset == b.Offset && e.Last < other.Last)
+}
+
 // Records are where the owner's log has the block: its rows, or the record of its sums.
 func (e *Entry) Records() (partition int, first, last int64) {
 	if c := e.Carrier; c.Sums {

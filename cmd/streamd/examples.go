@@ -14,6 +14,8 @@ import (
 var examples = map[string]string{
 	"demo": `streamd demo
 streamd demo --rows 200000 --features 32 --separability hard --exit --json`,
+	"summarise": `streamd summarise --kafka.topic orders --to blocks --format.features amount,age,country_de
+streamd run --kafka.topic blocks`,
 	"run": `streamd run --kafka.brokers 127.0.0.1:9092 --kafka.topic orders
 streamd run --config streamd.yaml --check`,
 	"replay ndc": `streamd replay ndc --rows 5000000 --topic ndc --partitions 4
@@ -121,10 +123,16 @@ func examplesOf(node *kong.Node) []string {
 	return strings.Split(text, "\n")
 }
 
-// commonKeys are the keys that people set first. The help of run lists these alone.
-var commonKeys = []string{
-	"kafka.brokers", "kafka.topic", "format.label", "format.ignore", "blocks.unit",
-	"model.nu", "model.standardise", "retire.keep", "snapshot.file", "http.listen",
+// commonKeys are the keys that people set first, by command. Its help lists these alone.
+var commonKeys = map[string][]string{
+	"run": {
+		"kafka.brokers", "kafka.topic", "format.label", "format.ignore", "blocks.unit",
+		"model.nu", "model.standardise", "retire.keep", "snapshot.file", "http.listen",
+	},
+	"summarise": {
+		"kafka.brokers", "kafka.topic", "kafka.group", "format.label", "format.features", "blocks.unit",
+		"dead_letters.policy", "http.listen",
+	},
 }
 
 // printHelp is kong's, with the examples of the command. Of the keys of the configuration it has
@@ -137,7 +145,7 @@ func printHelp(o kong.HelpOptions, c *kong.Context, allKeys bool) error {
 	for _, f := range node.Flags {
 		switch {
 		case f.Group == nil || allKeys:
-		case slices.Contains(commonKeys, f.Name):
+		case slices.Contains(commonKeys[node.Name], f.Name):
 			f.Group = nil
 		default:
 			f.Hidden = true

@@ -72,7 +72,7 @@ func TestHelpOfRun(t *testing.T) {
 			t.Errorf("--help=all lacks %s", key)
 		}
 	}
-	for _, key := range commonKeys {
+	for _, key := range commonKeys["run"] {
 		if !strings.Contains(short, "--"+key) {
 			t.Errorf("--help lacks %s", key)
 		}

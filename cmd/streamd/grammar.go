@@ -11,6 +11,7 @@ type grammar struct {
 
 	demoCommand
 	Run        runCmd        `cmd:"" help:"Run the daemon: learn from a topic and serve the model over HTTP."`
+	Summarise  summariseCmd  `cmd:"" help:"Sum the rows of a topic for daemons that learn from the sums: any number of processes share the work."`
 	Replay     replayCmd     `cmd:"" help:"Write labelled blocks to a topic."`
 	Fit        fitCmd        `cmd:"" help:"Learn from a file: train, cross-validate and test offline, with the mathematics of the daemon."`
 	Predict    predictCmd    `cmd:"" help:"Classify rows by the model of a running daemon, or by a saved one."`
@@ -41,7 +42,7 @@ type grammar struct {
 
 func newGrammar() *grammar {
 	g := &grammar{}
-	g.Run.Flags = config.NewFlags()
+	g.Run.Flags, g.Summarise.Flags = config.NewFlags(), config.NewFlags()
 	return g
 }
 

@@ -18,7 +18,7 @@ type TransactionConfig struct {
 	Cluster
 	Source string // topic that is read
 	Group  string // that the offsets of Source are committed to
-	Topic  string // that records are written to; it must exist
+	Topic  string // that records are written to
 	// Timeout is how long brokers wait for the end of a transaction before they abort it; 1 minute.
 	Timeout time.Duration
 	// BatchBytes is as of ProducerConfig.
@@ -39,7 +39,8 @@ type Transactions struct {
 // records, and whoever continues begins at the committed offset.
 var ErrTransactionLost = errors.New("the transaction is lost: another process writes for the partition, or it took too long")
 
-// NewTransactions checks the configuration and reports all its problems at once. It does not connect.
+// NewTransactions checks the configuration and reports all its problems at once. It does not
+// connect.
 func NewTransactions(cfg TransactionConfig, log zerolog.Logger) (*Transactions, error) {
 	problems := append(cfg.check(), checkTopic(cfg.Source), checkTopic(cfg.Topic))
 	cfg.Timeout, cfg.BatchBytes = cmp.Or(cfg.Timeout, time.Minute), cmp.Or(cfg.BatchBytes, 1_000_000)
@@ -58,10 +59,28 @@ func NewTransactions(cfg TransactionConfig, log zerolog.Logger) (*Transactions, 
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
-	return &Transactions{cfg: cfg, cl: newClient(&cfg.Cluster, cfg.Topic), log: log.With().Str("topic", cfg.Topic).Logger()}, nil
+	return &Transactions{cfg: cfg, cl: newClient(&cfg.Cluster, cfg.Topic, cfg.Source), log: log.With().Str("topic", cfg.Topic).Logger()}, nil
 }
 
-// Partitions is the number of partitions that are written to. It waits for the topic.
+// EnsureTopic waits for the source, and makes the topic where it is missing, with as many
+// partitions and with these settings of Kafka.
+func (t *Transactions) EnsureTopic(ctx context.Context, configs map[string]string) error {
+	n, err := t.cl.waitForTopic(ctx, t.cfg.Source, t.log)
+	if err != nil {
+		return err
+	}
+	if err := EnsureTopic(ctx, t.cfg.Cluster, t.cfg.Topic, n, configs); err != nil {
+		return err
+	}
+	has, err := t.Partitions(ctx)
+	if err == nil && has < n {
+		t.log.Warn().Int("partitions", has).Int("source", n).
+			Msg("the topic has fewer partitions than its source: the records of several partitions go to one")
+	}
+	return err
+}
+
+// Partitions is the number of partitions that are written to.
 func (t *Transactions) Partitions(ctx context.Context) (int, error) {
 	n, err := t.cl.waitForTopic(ctx, t.cfg.Topic, t.log)
 	if err != nil {
@@ -221,8 +240,27 @@ func (p *TransactionalProducer) Commit(ctx context.Context, at Committed) error 
 	if err != nil {
 		return err
 	}
-	err = p.try(ctx, "commit", func() error {
-		r, err := p.cl.api().EndTxn(ctx, &kafkago.EndTxnRequest{TransactionalID: p.id, ProducerID: producer, ProducerEpoch: epoch, Committed: true})
+	return p.end(ctx, true)
+}
+
+// Abort drops what has been written since the last commit. Without it readers wait until the
+// brokers do so. The producer must not be used afterwards.
+func (p *TransactionalProducer) Abort(ctx context.Context) error {
+	if !p.begun {
+		return nil
+	}
+	return p.end(ctx, false)
+}
+
+func (p *TransactionalProducer) end(ctx context.Context, commit bool) error {
+	what := "abort"
+	if commit {
+		what = "commit"
+	}
+	err := p.try(ctx, what, func() error {
+		r, err := p.cl.api().EndTxn(ctx, &kafkago.EndTxnRequest{
+			TransactionalID: p.id, ProducerID: int(p.sender.producer), ProducerEpoch: int(p.sender.epoch), Committed: commit,
+		})
 		if err != nil {
 			return err
 		}

@@ -208,13 +208,6 @@ type statusBoard struct {
 	hasCaughtUp   atomic.Bool   // at most http.ready_lag records were left to read at some time
 }
 
-// decodingOf is the decoding of payloads under a configuration.
-func (d *Daemon) decodingOf(cfg *config.Config) (wire.Options, error) {
-	o, err := decodingOptions(cfg)
-	o.Limits.Bytes, o.Limits.Numbers = d.memory.Message, d.memory.Largest
-	return o, err
-}
-
 // topics are the topic, and the control topic if there is one.
 func (d *Daemon) topics() []string {
 	if d.cfg.Retire.Topic == "" {

@@ -621,12 +621,12 @@ type collector struct {
 	take func(*kafka.Record)
 }
 
-func (c *collector) Position(int) (kafka.Saved, bool) { return kafka.Saved{}, false }
-func (c *collector) Partitions() []int                { return nil }
-func (c *collector) Jumped(*kafka.GapError, int64)    {}
+func (c *collector) Position(int) (kafka.Saved, bool)    { return kafka.Saved{}, false }
+func (c *collector) Partitions() []int                   { return nil }
+func (c *collector) Jumped(*kafka.GapError, int64)       {}
 func (*collector) Assigned(context.Context, []int) error { return nil }
 
-func (c *collector) Revoked(context.Context, []int)   {}
+func (c *collector) Revoked(context.Context, []int) {}
 func (c *collector) Deliver(_ context.Context, b *kafka.Batch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -138,7 +138,7 @@ func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err err
 	if err != nil {
 		return nil, errors.Join(err, r.file.Close())
 	}
-	decoding, err := d.decodingOf(&cfg)
+	decoding, err := Decoding(&cfg, d.memory)
 	if err != nil {
 		return nil, errors.Join(err, r.file.Close())
 	}

@@ -84,8 +84,8 @@ func bounded(m *memory.Budget, f kafka.Fetching, total int64) kafka.Fetching {
 	return f
 }
 
-// consumerConfig makes the consumer's configuration.
-func consumerConfig(k config.Kafka, cluster kafka.Cluster, m *memory.Budget) kafka.Config {
+// ConsumerConfig is the configuration of a consumer of the topic.
+func ConsumerConfig(k config.Kafka, cluster kafka.Cluster, m *memory.Budget) kafka.Config {
 	return kafka.Config{
 		Cluster:  cluster,
 		Topic:    k.Topic,
@@ -96,7 +96,8 @@ func consumerConfig(k config.Kafka, cluster kafka.Cluster, m *memory.Budget) kaf
 	}
 }
 
-func decodingOptions(cfg *config.Config) (wire.Options, error) {
+// Decoding is the decoding of payloads under a configuration and its memory.
+func Decoding(cfg *config.Config, m *memory.Budget) (wire.Options, error) {
 	format, err := wire.ParseFormat(string(cfg.Format.Default))
 	if err != nil {
 		return wire.Options{}, err
@@ -121,7 +122,7 @@ func decodingOptions(cfg *config.Config) (wire.Options, error) {
 		Ignore:  cfg.Format.Ignore, IgnoreUnknown: cfg.Format.IgnoresUnknown(),
 		Header: header, Comment: cfg.Format.CSVComment, Numbers: numbers,
 		Limits: wire.Limits{
-			Bytes: int(cfg.Kafka.MaxMessageBytes), Rows: cfg.Limits.Rows, Features: cfg.Limits.Features, Classes: cfg.Limits.Classes,
+			Bytes: m.Message, Numbers: m.Largest, Rows: cfg.Limits.Rows, Features: cfg.Limits.Features, Classes: cfg.Limits.Classes,
 		},
 	}, nil
 }

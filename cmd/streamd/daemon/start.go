@@ -52,7 +52,7 @@ func New(o Options) (d *Daemon, err error) {
 			return nil, err
 		}
 	}
-	d.consumer, err = kafka.NewConsumer(consumerConfig(cfg.Kafka, cluster, d.memory), d, o.Log)
+	d.consumer, err = kafka.NewConsumer(ConsumerConfig(cfg.Kafka, cluster, d.memory), d, o.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 		c.problems = problems.New(o.Log, d.watching.events.Add)
 	}
 	d.withdrawing.windows, d.withdrawing.events, d.receipts.events = &d.windows, d.watching.events, d.watching.events
-	d.decoding, err = d.decodingOf(cfg)
+	d.decoding, err = Decoding(cfg, d.memory)
 	return d, err
 }
 
@@ -162,7 +162,7 @@ func (d *Daemon) restore(o Options) (err error) {
 	if was != nil {
 		d.cfg = inFeatures(d.cfg, was)
 		d.learner = d.learner.With(d.cfg)
-		if d.decoding, err = d.decodingOf(d.cfg); err != nil {
+		if d.decoding, err = Decoding(d.cfg, d.memory); err != nil {
 			return err
 		}
 	}

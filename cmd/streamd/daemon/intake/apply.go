@@ -195,7 +195,7 @@ func (in *Intake) unsavedBy(p *partition, r *kafka.Record, z *result) int64 {
 	if usable {
 		at = in.countsAs(p, r)
 	}
-	if !in.endsBefore(p.open, bucketOf(in.Config.Blocks, r.Offset, at), n, usable) {
+	if !endsBefore(in.Config, p.open, bucketOf(in.Config.Blocks, r.Offset, at), n, usable) {
 		return 0
 	}
 	return in.runBytes(p.open)
@@ -258,6 +258,9 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	if err != nil {
 		return err
 	}
+	if z.has > 0 && o.Added && o.Replaced {
+		o.Added, o.Replaced = false, false // it has only grown
+	}
 	in.countApplied(&in.accounts.counts.AppliedRecords)
 	in.countSummarised(e, o, &z)
 	in.countAdded(e, o)
@@ -280,10 +283,11 @@ func (in *Intake) entryOf(p *partition, number int, r *kafka.Record, z *result) 
 		}
 	}
 	e.ItemKey = z.itemKey
-	if repeats, err = in.Live.Repeats(&e, z.Summary); repeats {
+	if repeats, z.has, err = in.Live.Repeats(&e, z.Summary); repeats {
 		in.record.addSums(model.Sums{Repeated: 1})
 		z.rows = 0
 	}
+	z.rows -= int(z.has)
 	return e, repeats, err
 }
 
@@ -304,13 +308,17 @@ func (in *Intake) retireFormer(id string) error {
 // countsAs is a record's event time, capped shortly after the partition's clock unless the
 // broker has set the time. A record without a time counts as of 1970.
 func (in *Intake) countsAs(p *partition, r *kafka.Record) time.Time {
+	return countsAs(in.Config, &p.clock, r)
+}
+
+func countsAs(cfg *config.Config, clock *retire.Clock, r *kafka.Record) time.Time {
 	switch {
 	case r.Time.IsZero():
 		return time.UnixMilli(0).UTC()
 	case r.Appended:
 		return r.Time
 	}
-	return p.clock.Bound(r.Time, in.Config.Retire.MaxFuture)
+	return clock.Bound(r.Time, cfg.Retire.MaxFuture)
 }
 
 // noteAhead counts and logs a record whose event time is ahead of the partition's clock, and counts

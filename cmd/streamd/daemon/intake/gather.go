@@ -54,8 +54,7 @@ func (in *Intake) runBytes(o *run) int64 {
 func (in *Intake) admitsRows(have *Rows, window exact.Window, from *Rows, z *result) error {
 	bytes := 8 * int64(len(from.columns)+2) * int64(z.j-z.i)
 	if in.gathered+bytes > in.Budget.Gathered {
-		return unusablef(kindMemory, "the rows of blocks that are not complete take %s, and these would take %s more; there is room for %s (limits.memory is %s): raise limits.memory, or lower blocks.offsets or blocks.period",
-			memory.Size(float64(in.gathered)), memory.Size(float64(bytes)), memory.Size(float64(in.Budget.Gathered)), memory.Size(float64(in.Budget.Limit)))
+		return noRoomToGather(in.Budget, in.gathered, bytes)
 	}
 	c := live.Candidate{Labels: have.classesWith(from, z.i, z.j), Features: len(from.columns), Window: window.Union(z.window)}
 	if c.Labels == nil {
@@ -72,6 +71,12 @@ func (in *Intake) admitsRows(have *Rows, window exact.Window, from *Rows, z *res
 		c.Labels = slices.Compact(c.Labels)
 	}
 	return in.Live.Admits(c)
+}
+
+// noRoomToGather says why rows cannot join open runs.
+func noRoomToGather(m *memory.Budget, have, more int64) error {
+	return unusablef(kindMemory, "the rows of blocks that are not complete take %s, and these would take %s more; there is room for %s (limits.memory is %s): raise limits.memory, or lower blocks.offsets or blocks.period",
+		memory.Size(float64(have)), memory.Size(float64(more)), memory.Size(float64(m.Gathered)), memory.Size(float64(m.Limit)))
 }
 
 // bucketOf is the bucket of a record with that offset and event time.
@@ -101,7 +106,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 		in.noteAhead(t.partition, r, at)
 	}
 	bucket := bucketOf(in.Config.Blocks, r.Offset, at)
-	if p.open != nil && in.endsBefore(p.open, bucket, n, usable) {
+	if p.open != nil && endsBefore(in.Config, p.open, bucket, n, usable) {
 		if err := in.closeRun(ctx, p); err != nil {
 			return err
 		}
@@ -169,10 +174,10 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 }
 
 // endsBefore reports whether a run ends before a record of n rows.
-func (in *Intake) endsBefore(o *run, bucket int64, n int, usable bool) bool {
-	most := in.Config.Limits.Rows
+func endsBefore(cfg *config.Config, o *run, bucket int64, n int, usable bool) bool {
+	most := cfg.Limits.Rows
 	return o.rows.Len()+n > most || readBy(o.counts).records >= int64(most) || // bounds how much a restart reads again
-		o.bucket != bucket && (usable || in.Config.Blocks.Unit == config.UnitOffsets)
+		o.bucket != bucket && (usable || cfg.Blocks.Unit == config.UnitOffsets)
 }
 
 // countUnused counts a record that adds nothing to the open run, because it is rejected

@@ -137,13 +137,16 @@ func (in *Intake) countSummarised(e retire.Entry, o live.Outcome, z *result) {
 	if z.sums != nil {
 		rejected = z.sums.Rows.Rejected
 	}
-	c.Rows += rows
+	c.Rows += rows - z.has
 	c.RejectedRows += rejected
-	c.ZeroWeightRows += int64(z.rows) - rows - rejected
+	c.ZeroWeightRows += int64(z.rows) - (rows - z.has) - rejected
 	if z.sums == nil {
 		return
 	}
-	if o.Added {
+	switch {
+	case z.has > 0:
+		in.record.addSums(model.Sums{Rows: rows - z.has})
+	case o.Added:
 		in.record.addSums(model.Sums{Blocks: 1, Rows: rows})
 	}
 	if o.Replaced && o.Added && in.Config.Blocks.Unit != config.UnitKey {

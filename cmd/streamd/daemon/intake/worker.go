@@ -31,6 +31,7 @@ type result struct {
 	rows      int            // that the decoder gave
 	live.Kept                // without a summary the record makes no block
 	sums      *summary.Block // that it came as; nil: as rows
+	has       int64          // rows of the same sums that the live set has had since before they grew
 	itemKey   receipt.Hash   // of the block's receipts; zero: the live set has it, or computes it
 	fixed     *[]string      // the model's features that it was made for; nil if they were not fixed
 	// features are the names that the record would give the model. They are nil once the

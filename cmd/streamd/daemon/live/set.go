@@ -350,19 +350,30 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 }
 
 // Repeats reports whether a block is there already as it comes: live or archived, and of the same
-// sums. Only a block that came, or comes, as sums can be: a record of rows comes once.
-func (l *Set) Repeats(e *retire.Entry, s *incremental.Summary) (bool, error) {
+// sums, or of later records. Only a block that came, or comes, as sums can be: a record of rows
+// comes once. A block of several records may come as sums before it is complete, and again when it
+// has grown: then has is the number of its rows that are there.
+func (l *Set) Repeats(e *retire.Entry, s *incremental.Summary) (repeats bool, has int64, err error) {
 	if !e.Carrier.Sums && !l.ledger.HasSums() {
-		return false, nil
+		return false, 0, nil
 	}
 	former, ok, err := l.Former(e.ID)
-	if !ok || err != nil || former.Withdrawn || !(e.Carrier.Sums || former.Carrier.Sums) || !former.Time.Equal(e.Time) {
-		return false, err
+	if !ok || err != nil || former.Withdrawn || !(e.Carrier.Sums || former.Carrier.Sums) {
+		return false, 0, err
+	}
+	if e.IsBefore(&former) {
+		return true, 0, nil
+	}
+	if e.Position == former.Position && former.IsBefore(e) {
+		return false, former.Rows, nil
+	}
+	if !former.Time.Equal(e.Time) {
+		return false, 0, nil
 	}
 	archived := former.Archived
 	former.Carrier, former.ItemKey, former.Time, former.Archived = e.Carrier, e.ItemKey, e.Time, false
 	if former != *e {
-		return false, nil
+		return false, 0, nil
 	}
 	var was *incremental.Summary
 	if archived {
@@ -371,9 +382,9 @@ func (l *Set) Repeats(e *retire.Entry, s *incremental.Summary) (bool, error) {
 		was, err = l.features.summary(l.store, e.ID)
 	}
 	if err != nil {
-		return false, fmt.Errorf("compare block %s: %w", e.ID, err)
+		return false, 0, fmt.Errorf("compare block %s: %w", e.ID, err)
 	}
-	return was.Digest() == s.Digest(), nil
+	return was.Digest() == s.Digest(), 0, nil
 }
 
 // noteBack records that a withdrawn block has come back with its rows: it is live again, or

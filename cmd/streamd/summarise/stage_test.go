@@ -1,0 +1,343 @@
+package summarise
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/daemon"
+	"streamd/config"
+	"streamd/ingest/kafka"
+	"streamd/ingest/kafka/embedded"
+)
+
+// patience is how long a step may take before it counts as failed, also on a slow machine.
+const patience = 2 * time.Minute
+
+var shared struct {
+	once sync.Once
+	dir  string
+	*embedded.Broker
+	err error
+}
+
+// cluster is a real Apache Kafka where STREAMD_TEST_BROKERS names one, and the embedded broker
+// elsewhere.
+func cluster(t testing.TB) kafka.Cluster {
+	t.Helper()
+	if real := os.Getenv("STREAMD_TEST_BROKERS"); real != "" {
+		return kafka.Cluster{Brokers: strings.Split(real, ","), ClientID: "test"}
+	}
+	if os.Getenv("STREAMD_REQUIRE_BROKER") != "" {
+		t.Fatal("STREAMD_REQUIRE_BROKER is set, but STREAMD_TEST_BROKERS names no broker")
+	}
+	shared.once.Do(func() {
+		if shared.dir, shared.err = os.MkdirTemp("", "streamd-summarise-"); shared.err == nil {
+			shared.Broker, shared.err = embedded.Start(shared.dir)
+		}
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return kafka.Cluster{Brokers: []string{shared.Addr()}, ClientID: "test"}
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asStage) != "" {
+		os.Exit(runAsStage())
+	}
+	code := m.Run()
+	if shared.Broker != nil {
+		shared.Close()
+		os.RemoveAll(shared.dir)
+	}
+	os.Exit(code)
+}
+
+// names are those of the topics of a test.
+type names struct{ rows, blocks string }
+
+func topics(t testing.TB, partitions int) names {
+	t.Helper()
+	n := names{rows: fmt.Sprintf("%s-%d", strings.Map(func(r rune) rune {
+		if strings.ContainsRune("/=#", r) {
+			return '-'
+		}
+		return r
+	}, t.Name()), rand.Int64())}
+	n.blocks = n.rows + "-blocks"
+	for _, name := range []string{n.rows, n.rows + ".dlq"} {
+		if err := kafka.EnsureTopic(t.Context(), cluster(t), name, partitions, map[string]string{"retention.ms": "-1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+// record is one to produce.
+type record struct {
+	partition  int
+	key, value []byte
+	tenant     string
+	time       time.Time
+}
+
+func produce(t testing.TB, topic string, records []record) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: cluster(t), Topic: topic}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for _, r := range records {
+		if err := p.Write(ctx, r.partition, r.key, r.value, []kafka.Header{{Key: "tenant", Value: []byte(r.tenant)}}, r.time); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// randomRecords are some of rows: with prices, normal numbers and a one-hot feature, weights of 0,
+// missing values, several sizes, some that cannot be used, and with keys some without a value.
+func randomRecords(r *rand.Rand, n, partitions int, keyed bool, begin time.Time) []record {
+	var all []record
+	for i := range n {
+		var rows bytes.Buffer
+		for range 1 + r.IntN([]int{3, 40}[r.IntN(2)]) {
+			kind := r.IntN(3)
+			fmt.Fprintf(&rows, `{"label":"%c","weight":%g,"price":%.2f,"x":%g,"is_a":%d,"is_b":%d`, 'a'+rune(r.IntN(3)),
+				[]float64{0, 1, 1, 0.5}[r.IntN(4)], 1e4*r.Float64(), float32(r.NormFloat64()), min(kind, 1), kind/2)
+			if r.IntN(5) > 0 {
+				fmt.Fprintf(&rows, `,"y":%g`, r.ExpFloat64())
+			} else {
+				rows.WriteString(`,"y":null`)
+			}
+			rows.WriteString("}\n")
+		}
+		x := record{partition: r.IntN(partitions), value: rows.Bytes(), tenant: fmt.Sprintf("t%d", i%4), time: begin.Add(time.Duration(i) * time.Second)}
+		switch r.IntN(25) {
+		case 0:
+			x.value = []byte(`{"label":"a","x":`)
+		case 1:
+			x.value = []byte(`{"label":"a","weight":-1,"price":1,"x":1,"y":1,"is_a":0,"is_b":0}`)
+		case 2:
+			x.time = begin.Add(1000 * time.Hour) // ahead of the clock
+		case 3:
+			if keyed {
+				x.value = nil
+			}
+		}
+		if keyed {
+			k := r.IntN(20)
+			x.key, x.partition = fmt.Appendf(nil, "customer-%d", k), k%partitions
+		}
+		all = append(all, x)
+	}
+	return all
+}
+
+// flagsOf are the settings of daemons and stages of a test.
+func flagsOf(t testing.TB, unit string) map[string]string {
+	flags := map[string]string{
+		"kafka.brokers": strings.Join(cluster(t).Brokers, ","), "http.listen": "127.0.0.1:0", "log.level": "error",
+		"format.features": "price,x,y,is_a,is_b", "format.weight": "weight", "format.missing": "zero", "format.missing_features": "y=indicator",
+		"blocks.unit": unit, "blocks.offsets": "7", "blocks.period": "10s", "retire.max_future": "1h", "sample.rows": "200",
+		"shutdown_timeout": patience.String(),
+	}
+	if unit == "message" || unit == "key" {
+		flags["retire.header"] = "tenant"
+	}
+	return flags
+}
+
+func load(t testing.TB, flags map[string]string, more map[string]string) *config.Config {
+	t.Helper()
+	given := map[string]string{}
+	for _, some := range []map[string]string{flags, more} {
+		for k, v := range some {
+			given[k] = v
+		}
+	}
+	cfg, err := config.Load(config.Sources{Flags: given})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// reader is a daemon.
+type reader struct {
+	t    testing.TB
+	at   string
+	stop func()
+}
+
+func startDaemon(t testing.TB, topic string, flags map[string]string) *reader {
+	t.Helper()
+	cfg := load(t, flags, map[string]string{
+		"kafka.topic": topic, "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "20ms",
+	})
+	d, err := daemon.New(daemon.Options{Config: cfg, Log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.ErrorLevel)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the daemon of %s: %v", topic, err)
+		}
+	})
+	t.Cleanup(stop)
+	return &reader{t: t, at: d.Addr().String(), stop: stop}
+}
+
+// state is what is compared of a daemon: the model, by its fingerprint, and the digest of the sums.
+type state struct {
+	ETag    string
+	Digest  string `json:"state_digest"`
+	Offsets []struct {
+		Topic     string
+		Partition int
+		Next      int64
+	}
+	Blocks int
+	Rows   int64
+}
+
+func (d *reader) state() (s state) {
+	d.t.Helper()
+	resp, err := http.Get("http://" + d.at + "/v1/model")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return s
+	}
+	if err := json.Unmarshal(body, &s); err != nil {
+		d.t.Fatal(err)
+	}
+	s.ETag = resp.Header.Get("ETag")
+	return s
+}
+
+// read reports whether a daemon has read n records of a topic.
+func (d *reader) read(n int64) bool {
+	sum := int64(0)
+	for _, o := range d.state().Offsets {
+		sum += o.Next
+	}
+	return sum == n
+}
+
+func until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// alike waits until the daemon of sums has the model of the daemon of rows.
+func alike(t testing.TB, when string, rows, sums *reader) {
+	t.Helper()
+	var a, b state
+	end := time.Now().Add(patience)
+	for {
+		a, b = rows.state(), sums.state()
+		if a.ETag != "" && a.ETag == b.ETag && a.Digest == b.Digest && a.Rows == b.Rows {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: the model of rows is\n%+v, that of sums\n%+v", when, a, b)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// running is a stage of this process.
+type running struct {
+	*Stage
+	stop func() error
+}
+
+func startStage(t testing.TB, n names, flags map[string]string, rows int) *running {
+	t.Helper()
+	cfg := load(t, flags, map[string]string{"kafka.topic": n.rows, "kafka.group": n.rows + "-stages"})
+	z, err := New(Options{Config: cfg, To: n.blocks, Rows: rows, Log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.InfoLevel)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	z.consuming.SessionTimeout = 6 * time.Second // the least that Apache Kafka allows by default
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- z.Run(ctx) }()
+	stop := sync.OnceValue(func() error { cancel(); return <-ended })
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("a stage: %v", err)
+		}
+	})
+	return &running{z, stop}
+}
+
+// Sums that stages make of a topic make the model that its rows make, bit for bit, for each unit of
+// blocks, while members come and go.
+func TestStagesAreRows(t *testing.T) {
+	for _, unit := range []string{"message", "key", "offsets", "time"} {
+		t.Run(unit, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(7, 11))
+			const partitions, n = 3, 60
+			name, flags := topics(t, partitions), flagsOf(t, unit)
+			begin := time.UnixMilli(1_700_000_000_000)
+			some := func() []record {
+				begin = begin.Add(n * time.Second)
+				return randomRecords(r, n, partitions, unit == "key", begin)
+			}
+			produce(t, name.rows, some())
+			a := startStage(t, name, flags, 100)
+			until(t, "the topic of blocks", func() bool { return a.notReady(time.Now()) == "" })
+			rows, sums := startDaemon(t, name.rows, flags), startDaemon(t, name.blocks, flags)
+			alike(t, "one stage", rows, sums)
+			b := startStage(t, name, flags, 100)
+			until(t, "a second member", func() bool { return b.notReady(time.Now()) == "" && len(b.all()) > 0 })
+			produce(t, name.rows, some())
+			until(t, "the rows", func() bool { return rows.read(2 * n) })
+			alike(t, "two stages", rows, sums)
+			if err := a.stop(); err != nil {
+				t.Fatal(err)
+			}
+			produce(t, name.rows, some())
+			until(t, "the rows", func() bool { return rows.read(3 * n) })
+			alike(t, "the other stage", rows, sums)
+			c := b.stage.Counts()
+			if c.Blocks == 0 || c.Rejected == 0 {
+				t.Errorf("the second stage counts %+v", c)
+			}
+		})
+	}
+}

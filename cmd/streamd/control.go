@@ -84,6 +84,7 @@ func (t *controlTopic) write(ctx context.Context, name string, value []byte, par
 type controlReport struct {
 	Topic     string            `json:"topic"`
 	Selectors []controlSelector `json:"selectors"` // in force
+	Bases     []controlBasis    `json:"bases"`
 	Bad       []badControl      `json:"bad"`
 }
 
@@ -93,6 +94,14 @@ type controlSelector struct {
 	Offset    int64            `json:"offset"`
 	Time      time.Time        `json:"time"` // of the record
 	Retire    *retire.Selector `json:"retire"`
+}
+
+// controlBasis is the basis of a model's replicas.
+type controlBasis struct {
+	Model  string `json:"model"`
+	Parts  int    `json:"parts"`  // 0: it is not whole
+	Bytes  int    `json:"bytes"`  // of all parts
+	Reason string `json:"reason"` // why it is not whole; "": it is
 }
 
 // badControl is a record that cannot be read: the latest one of its name, or one without a name.
@@ -113,10 +122,13 @@ func (c *controlListCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
-	report := controlReport{Topic: topic.name, Selectors: []controlSelector{}, Bad: []badControl{}}
+	report := controlReport{Topic: topic.name, Selectors: []controlSelector{}, Bases: []controlBasis{}, Bad: []badControl{}}
 	for i := range topic.InForce {
 		in := &topic.InForce[i]
 		report.Selectors = append(report.Selectors, controlSelector{in.Name, in.Partition, in.Offset, in.Time.UTC(), &in.Selector})
+	}
+	for _, b := range topic.Bases {
+		report.Bases = append(report.Bases, controlBasis{b.Model, b.Parts, len(b.Content), b.Fault})
 	}
 	for _, bad := range topic.Bad {
 		report.Bad = append(report.Bad, badControl{bad.Name, bad.Partition, bad.Offset, bad.Records, bad.Reason.Error()})
@@ -135,6 +147,13 @@ func (c *controlListCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	if err := t.flush(); err != nil {
 		return err
+	}
+	for _, b := range report.Bases {
+		text := fmt.Sprintf("it has %s in %s", counted(b.Bytes, "byte"), counted(b.Parts, "part"))
+		if b.Reason != "" {
+			text = "it is not whole, and changes nothing: " + b.Reason
+		}
+		fmt.Fprintf(s.stderr, "the topic has a basis of the model %s: %s\n", printable(b.Model), text)
 	}
 	for _, bad := range report.Bad {
 		what := counted(bad.Records, "record")
@@ -160,8 +179,11 @@ type controlName struct {
 }
 
 func (c *controlName) check() error {
-	if c.Name == "" {
+	switch {
+	case c.Name == "":
 		return errors.New("the name is empty")
+	case control.IsBasisKey(c.Name):
+		return errors.New("names that begin with basis/ are those of the parts of bases")
 	}
 	return nil
 }

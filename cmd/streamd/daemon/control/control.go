@@ -1,5 +1,5 @@
 // Package control reads the control topic: selections of blocks that stay retired until they
-// are taken back.
+// are taken back, and the basis of a kernel, which is one for all replicas.
 //
 // # Records
 //
@@ -18,6 +18,20 @@
 // there is no order between partitions, and producers choose different ones for a key: librdkafka
 // by CRC-32, Kafka's own by murmur2. A record that takes back what is in force in another
 // partition only is logged.
+//
+// # Bases
+//
+// A basis is published in parts below 900 KB, under the keys basis/MODEL/0, basis/MODEL/1 and so
+// on. MODEL is model.name: replicas of one model share a basis. A value is no JSON. It has
+// the SHA-256 of the whole content, the part's number, the number of parts, and the part itself.
+//
+// The latest records of the keys count, as for selections. They are a basis if all of its parts are
+// there, name one digest, and have it. So a reader takes the same basis before and after a
+// compaction, and none while one basis takes the place of another, or when the parts of two
+// choosers are mixed. The next basis overwrites the keys of the former one, and tombstones empty
+// those that it does not need. Then compaction drops the former points, which may be rows.
+//
+// What is not whole changes nothing: replicas keep the basis that they have.
 //
 // # What follows from the topic
 //
@@ -73,10 +87,11 @@ import (
 	"streamd/retire"
 )
 
-// Change is the effect of a record.
+// Change is the effect of a record on a selection, or of a batch of records on the basis.
 type Change struct {
 	Name      string            // of the selection
 	Selection *retire.Selection // in force from now on; nil: taken back
+	Basis     *Basis            // what the topic has from now on; nil: the change is of a selection
 }
 
 // NameOf names the selection of a key.
@@ -99,6 +114,8 @@ func selectorOf(r *kafka.Record) (*retire.Selector, error) {
 	switch {
 	case r.Key == nil:
 		return nil, errNoKey
+	case IsBasisKey(string(r.Key)):
+		return nil, errBasisKey
 	case r.Value == nil:
 		return nil, nil
 	}

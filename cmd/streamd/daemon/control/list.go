@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 // Listing is the contents of a control topic at one moment, each list by partition and offset.
 type Listing struct {
 	InForce  []InForce
+	Bases    []ListedBasis // by model
 	Bad      []Bad
 	Warnings []string // why daemons do not start with the topic, or will not
 }
@@ -30,6 +32,12 @@ type InForce struct {
 	Offset    int64
 	Time      time.Time // of the record
 	Selector  retire.Selector
+}
+
+// ListedBasis is the basis of a model.
+type ListedBasis struct {
+	Model string
+	Basis
 }
 
 // Bad is the latest record of a key, which cannot be read and changes nothing. It can also be a
@@ -61,8 +69,22 @@ func List(ctx context.Context, cluster kafka.Cluster, topic string, mostBytes in
 		partition int
 		name      string
 	}
-	l, inForce, bad := &Listing{}, map[key]InForce{}, map[key]Bad{}
-	var mu sync.Mutex // of all three: batches of several partitions come at one time
+	l, inForce, bad, bases := &Listing{}, map[key]InForce{}, map[key]Bad{}, map[string]*parts{}
+	selector := func(partition int, r *kafka.Record) (*retire.Selector, error) {
+		if !IsBasisKey(string(r.Key)) {
+			return selectorOf(r)
+		}
+		model, _, err := parseBasisKey(r.Key)
+		if err != nil {
+			return nil, err
+		}
+		if bases[model] == nil {
+			bases[model] = newParts(model, mostBytes)
+		}
+		_, err = bases[model].put(partition, r.Key, r.Value)
+		return nil, err
+	}
+	var mu sync.Mutex // of all of these: batches of several partitions come at one time
 	full := slices.DeleteFunc(slices.Clone(bounds), func(r kafka.Range) bool { return r.From == r.To })
 	_, err = reader.Read(ctx, full, func(_ context.Context, b *kafka.Batch) error {
 		mu.Lock()
@@ -70,7 +92,7 @@ func List(ctx context.Context, cluster kafka.Cluster, topic string, mostBytes in
 		defer b.Release()
 		for i := range b.Records {
 			r, k := &b.Records[i], key{b.Partition, string(b.Records[i].Key)}
-			selector, err := selectorOf(r)
+			selector, err := selector(b.Partition, r)
 			switch delete(bad, k); {
 			case errors.Is(err, errNoKey):
 				l.Bad = append(l.Bad, Bad{"", b.Partition, r.Offset, 1, err})
@@ -89,6 +111,11 @@ func List(ctx context.Context, cluster kafka.Cluster, topic string, mostBytes in
 	})
 	if err != nil {
 		return nil, err
+	}
+	for _, model := range slices.Sorted(maps.Keys(bases)) {
+		if b := bases[model].basis(); b.Keys > 0 {
+			l.Bases = append(l.Bases, ListedBasis{model, *b})
+		}
 	}
 	for _, s := range inForce {
 		l.InForce = append(l.InForce, s)

@@ -28,6 +28,8 @@ type Settings struct {
 	// MaxMessageBytes bounds a record batch, also after decompression. A larger one is a bad
 	// record.
 	MaxMessageBytes int
+	Model           string        // whose basis is read; those of other models are passed over
+	MaxBasisBytes   int           // of a basis, rounded up to whole parts
 	Saved           map[int]int64 // offset of each partition that the saved state follows, if any
 
 	// Take receives the changes of a stretch of a partition, in order. Then everything of the
@@ -45,6 +47,7 @@ type Reader struct {
 	inspected bool // the topic is made as it must be, or nobody can say
 	silent    int  // so many looks in a row have not learned how the topic is made
 	astray    *astray
+	parts     *parts      // of the basis
 	unread    *LostError  // records that were deleted before they could be read, or nil
 	shortened atomic.Bool // see Shortened
 
@@ -74,7 +77,7 @@ func NewReader(s Settings) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{Settings: s, log: log, next: map[int]int64{}, look: make(chan struct{}, 1), astray: newAstray(), bad: map[keyIn]struct{}{}}, nil
+	return &Reader{Settings: s, log: log, next: map[int]int64{}, look: make(chan struct{}, 1), astray: newAstray(), parts: newParts(s.Model, s.MaxBasisBytes), bad: map[keyIn]struct{}{}}, nil
 }
 
 // newLog makes a reader of the records of a control topic.
@@ -323,15 +326,28 @@ func (r *Reader) take(ctx context.Context, b *kafka.Batch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var changes []Change
+	rebased := false
 	for i := range b.Records {
-		c, err := changeOf(b.Partition, &b.Records[i], r.Header)
 		key := b.Records[i].Key
+		var c Change
+		var err error
+		part := IsBasisKey(string(key))
+		if part {
+			var changed bool
+			changed, err = r.parts.put(b.Partition, key, b.Records[i].Value)
+			rebased = rebased || changed
+		} else {
+			c, err = changeOf(b.Partition, &b.Records[i], r.Header)
+		}
 		if err != nil {
 			r.refused(b.Partition, b.Records[i].Offset, 1, err)
 			r.bad[r.astray.keyIn(b.Partition, key)] = struct{}{}
 			continue
 		}
 		delete(r.bad, r.astray.keyIn(b.Partition, key))
+		if part {
+			continue
+		}
 		changes = append(changes, c)
 		if c.Selection != nil {
 			r.compareUnit(b.Partition, b.Records[i].Offset, c.Selection)
@@ -345,6 +361,9 @@ func (r *Reader) take(ctx context.Context, b *kafka.Batch) error {
 		r.bad[r.astray.keyIn(b.Partition, fmt.Append(nil, "offset ", each.First))] = struct{}{}
 	}
 	r.unreadable.Store(int64(len(r.bad)))
+	if rebased {
+		changes = append(changes, Change{Basis: r.parts.basis()})
+	}
 	partition, next := b.Partition, b.Position.Next
 	if err := r.Take(ctx, partition, next, changes); err != nil {
 		return &takeError{err}

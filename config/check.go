@@ -250,6 +250,9 @@ func (l *loader) checkRetire() {
 	case !validTopic(r.Topic):
 		l.fault("retire.topic", "%s is not a topic's name: want at most 249 letters, digits or . _ -", document.Quoted(r.Topic))
 	}
+	if l.config.Kernel.Chooser != "" && r.Topic == "" && !l.bad["retire.topic"] {
+		l.fault("kernel.chooser", "needs retire.topic, the control topic that brings the basis to the other instances")
+	}
 	if u := l.config.Blocks.Unit; r.Header != "" && u != UnitMessage && u != UnitKey && !l.bad["blocks.unit"] {
 		l.fault("retire.header", "goes with blocks.unit: message or key: the records of a gathered block can have many values")
 	}

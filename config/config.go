@@ -184,6 +184,7 @@ type Kernel struct {
 	Regulariser Regulariser   `key:"regulariser" default:"identity" choices:"identity|kernel" help:"Size that is minimised beside the errors: that of the coefficients u (identity), or u'K(Z,Z)u (kernel)."`
 	Rows        int64         `key:"rows" default:"1000" min:"0" help:"Labelled live rows at which the first basis is chosen. 0: only on request."`
 	Interval    time.Duration `key:"interval" default:"0s" min:"0s" help:"Time after which another basis is chosen, if the live rows have changed. 0: only on request."`
+	Chooser     string        `key:"chooser" help:"kafka.client_id of the instance that chooses bases for all, by the control topic. Empty: each chooses, and the last basis there counts."`
 	OnRetire    OnRetire      `key:"on_retire" default:"reduce" choices:"reduce|keep" help:"Action when a source block of the basis is retired: choose another basis (reduce), or keep this one, which may contain numbers of its rows."`
 	Unread      Unread        `key:"unread" default:"wait" choices:"wait|skip" help:"Action when the log lacks live blocks that a new basis or other features need: wait until they are retired, or retire them (skip)."`
 }

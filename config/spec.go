@@ -115,7 +115,7 @@ func (s *Spec) Check() (faults []Fault) {
 	fault(err != nil, "model.costs", "%v", err)
 
 	if k.Function == KernelNone {
-		for _, key := range []string{"kernel.basis", "kernel.reduce", "kernel.regulariser", "kernel.rows", "kernel.interval", "kernel.on_retire"} {
+		for _, key := range []string{"kernel.basis", "kernel.reduce", "kernel.regulariser", "kernel.rows", "kernel.interval", "kernel.chooser", "kernel.on_retire"} {
 			fault(set(key), key, "needs %s, which is none", other{"kernel.function", ""})
 		}
 		return faults

@@ -10,6 +10,7 @@ import (
 	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/model"
+	"streamd/config"
 	"streamd/kernels"
 	"streamd/kernels/reduce"
 )
@@ -18,6 +19,10 @@ import (
 type reduction struct {
 	*job
 	began time.Time
+	asked bool // on request
+
+	published *live.Published // the chosen basis, once it is written to the control topic
+	until     time.Time       // when it must have come back
 
 	mu     sync.Mutex
 	stages []model.Stage
@@ -33,7 +38,7 @@ func (w *reduction) note(s model.Stage) {
 // reductionDue reports whether a basis should be chosen without a request.
 func (r *rebuilding) reductionDue(now time.Time) bool {
 	k, use := &r.cfg.Kernel, r.live.InUse()
-	if now.Before(r.again) || r.rests(taskReduce, now) || !r.live.Parted() || r.live.Lacking() > 0 {
+	if !r.chooses() || r.shared.isEmptied() || now.Before(r.again) || r.rests(taskReduce, now) || !r.live.Parted() || r.live.Lacking() > 0 {
 		return false
 	}
 	if r.forgetDue(use.Stale(), k.OnRetire, now) {
@@ -48,18 +53,19 @@ func (r *rebuilding) reductionDue(now time.Time) bool {
 			r.at = use.Reduction.MadeAt
 		}
 	}
-	if use.Coordinates == nil || !live.Fits(use.Map, r.cfg) {
-		return k.Rows > 0 && r.live.Rows()-r.live.Unlabelled() >= k.Rows && (r.tried == 0 || r.churn != r.live.Churn())
+	if lacks := r.shared.lacksShared(now); lacks || use.Coordinates == nil || !live.Fits(use.Map, r.cfg) {
+		changed := r.tried == 0 || r.churn != r.live.Churn() || lacks && use.Coordinates != nil
+		return !r.shared.waits() && k.Rows > 0 && r.live.Rows()-r.live.Unlabelled() >= k.Rows && changed
 	}
 	return k.Interval > 0 && now.Sub(r.at) >= k.Interval && r.churn != r.live.Churn()
 }
 
 // beginReduction begins to choose a basis.
-func (r *rebuilding) beginReduction(now time.Time) {
+func (r *rebuilding) beginReduction(now time.Time, asked bool) {
 	if !r.isFlushed() {
 		return
 	}
-	work := &reduction{began: now}
+	work := &reduction{began: now, asked: asked}
 	r.reducing, r.at, r.churn = work, now, r.live.Churn()
 	r.tried++
 	r.live.Choose()
@@ -82,7 +88,7 @@ func (r *rebuilding) beginReduction(now time.Time) {
 			if err == nil {
 				r.metrics.ReduceSeconds.Observe(made.Seconds)
 			}
-			r.useBasis(chosen, made, err)
+			r.useBasis(work, chosen, made, err)
 		}
 	}, func(error) { r.endFailed(work) })
 }
@@ -93,7 +99,7 @@ func (r *rebuilding) beginPruning(how reduce.Pruning, points int, now time.Time)
 	if !r.isFlushed() {
 		return
 	}
-	work, use := &reduction{began: now}, r.live.InUse().Coordinates
+	work, use := &reduction{began: now, asked: true}, r.live.InUse().Coordinates
 	r.reducing, r.at, r.churn = work, now, r.live.Churn()
 	r.live.ChoosePart()
 	made := &model.Reduction{
@@ -123,7 +129,7 @@ func (r *rebuilding) beginPruning(how reduce.Pruning, points int, now time.Time)
 			if err == nil {
 				r.metrics.ReduceSeconds.Observe(made.Seconds)
 			}
-			r.useBasis(chosen, made, err)
+			r.useBasis(work, chosen, made, err)
 		}
 	}, func(error) { r.endFailed(work) })
 }
@@ -136,11 +142,16 @@ func (r *rebuilding) endFailed(work *reduction) {
 	}
 }
 
-// useBasis begins a space with the basis.
-func (r *rebuilding) useBasis(chosen *kernels.Map, made *model.Reduction, err error) {
-	use := r.live.InUse()
+// useBasis begins a space with the basis, or publishes it where there is a control topic.
+func (r *rebuilding) useBasis(work *reduction, chosen *kernels.Map, made *model.Reduction, err error) {
+	use, shared := r.live.InUse(), &r.shared
 	r.reducing, r.problem = nil, ""
-	defer r.live.Chosen()
+	defer func() {
+		if r.reducing == nil {
+			r.live.Chosen()
+		}
+	}()
+	stays := shared.topic == "" || shared.basis != nil && shared.basis.Reduction.Basis == made.Basis
 	switch {
 	case r.failure != nil:
 	case err != nil && made.Pruned > 0: // the basis in use stays
@@ -154,34 +165,50 @@ func (r *rebuilding) useBasis(chosen *kernels.Map, made *model.Reduction, err er
 		if unsupported { // the next rows may change that, and another try is cheap
 			r.again = time.Now().Add(betweenReductions)
 		}
-		if unsupported || r.mustGo() && !undecided {
+		if r.chooses() && (unsupported || r.mustGo() && !undecided) {
+			r.retracts()
 			r.dropBasis("no basis can be chosen from the live rows")
 		}
-	case use.Coordinates != nil && use.ID == made.Basis && use.Stale() == live.Fresh:
+	case stays && use.Coordinates != nil && use.ID == made.Basis && use.Stale() == live.Fresh:
 		r.live.Abandon() // a rebuild for another basis
 		r.endReading()
 		r.log.Info().Str("basis", made.Basis).Msg("the basis stays")
-	case r.live.Next() != nil && r.live.Next().ID == made.Basis && r.live.Next().Stale() == live.Fresh:
+	case stays && r.live.Next() != nil && r.live.Next().ID == made.Basis && r.live.Next().Stale() == live.Fresh:
 		r.live.Next().Retry() // the log may have them now
 		r.again = time.Time{}
+	case shared.topic != "":
+		of := r.live.Publish(chosen, made, r.cfg.Kafka.Topic)
+		switch must := of.Stale >= live.SourceRetired && r.cfg.Kernel.OnRetire == config.OnRetireReduce; {
+		case must && made.Pruned > 0:
+			r.problem = "the basis in use is stale, so no part of it is published"
+		case must: // its rows must not go there
+			r.beginReduction(time.Now(), work.asked)
+		default:
+			r.publish(work, of)
+		}
 	default:
-		err := r.live.FitsBasis(chosen.Size())
-		if err != nil && r.mustGo() { // no basis for a while is better than a stale one
-			r.dropBasis("there is no memory for another one beside it")
-			err = r.live.FitsBasis(chosen.Size())
-		}
-		if err != nil {
-			r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
-			r.log.Warn().Err(err).Msg("the basis cannot be used")
-			return
-		}
-		r.endReading()
-		r.live.Begin(chosen, made, r.cfg.Kernel.Regulariser)
-		r.taken = 0
-		r.again = time.Time{}
-		r.log.Info().Str("basis", made.Basis).Int("points", made.Points).Int("blocks", r.live.Next().Missing()).
-			Msg("a basis has been chosen; putting the live blocks into its coordinates")
+		r.takeUp(chosen, made, func() { r.live.Begin(chosen, made, r.cfg.Kernel.Regulariser) })
 	}
+}
+
+// takeUp calls begin, which begins a space with the basis, if there is memory.
+func (r *rebuilding) takeUp(chosen *kernels.Map, made *model.Reduction, begin func()) {
+	err := r.live.FitsBasis(chosen.Size())
+	if err != nil && r.mustGo() { // no basis for a while is better than a stale one
+		r.dropBasis("there is no memory for another one beside it")
+		err = r.live.FitsBasis(chosen.Size())
+	}
+	if err != nil {
+		r.problem, r.again = err.Error(), time.Now().Add(afterFailure)
+		r.log.Warn().Err(err).Msg("the basis cannot be used")
+		return
+	}
+	r.endReading()
+	begin()
+	r.taken, r.problem = 0, ""
+	r.again = time.Time{}
+	r.log.Info().Str("basis", made.Basis).Int("points", made.Points).Int("blocks", r.live.Next().Missing()).
+		Msg("a basis has been chosen; putting the live blocks into its coordinates")
 }
 
 // betweenReductions is the least time between two reductions that fail for lack of rows.

@@ -72,6 +72,7 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 			add(httpapi.Problem{Kind: httpapi.ProblemSettings, Text: b.String()})
 		}
 	}
+	all = append(all, d.rebuilding.sharedConditions()...)
 	if r := d.rebuilding; r.problem != "" && r.reducing == nil && d.live.Next() == nil {
 		add(httpapi.Problem{Kind: httpapi.ProblemBasis, Subject: "reduction", Text: "no basis could be chosen: " + r.problem})
 	}

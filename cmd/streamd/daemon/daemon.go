@@ -27,6 +27,7 @@
 //	labelling.go   which rows should be labelled next
 //	filling.go     the sample is given rows that it lacks
 //	rebuilding.go  the way from one basis to the next; basis.go chooses one
+//	sharing.go     the control topic has one basis for all replicas
 //	refeaturing.go the way from one set of features to the next
 //	reread.go      the loop takes blocks that were read again
 //	watching.go    drift of the stream is found, and events are told
@@ -112,7 +113,7 @@
 // With a kernel, planes are in the coordinates of a basis. Its space has the sums of the
 // live blocks in them, beside those of their features (package live). Workers put new
 // blocks into the space in use and into the one that is being built. An epoch is the time
-// of one space.
+// of one space. With a control topic all replicas go to the same basis (sharing.go).
 //
 // # Studies
 //

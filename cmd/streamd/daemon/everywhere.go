@@ -103,7 +103,6 @@ func (e *everywhere) followed(failed error) {
 		}
 		is.Withdrawn = chosen.Withdrawn // before the request
 		e.describe(&is)
-		e.r.InBasis = e.r.InBasis || e.live.InBasis(is.ID)
 		if first = append(first, is); len(first) >= 2*listedNames {
 			first = firstOf(first)
 		}

@@ -48,6 +48,7 @@ const (
 	taskCompare   task = "compare"   // the newest blocks with the rest
 	taskStudy     task = "study"     // ν, refinement, calibration, quality
 	taskReduce    task = "reduce"    // the choice of a basis
+	taskPublish   task = "publish"   // a basis in the control topic
 	taskRebuild   task = "rebuild"   // the live blocks in another basis
 	taskFill      task = "fill"      // rows that the sample lacks
 	taskFeatures  task = "features"  // the live blocks in other features

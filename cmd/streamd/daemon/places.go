@@ -64,7 +64,7 @@ var places = [...]struct {
 		func(r *receipts, l *leaving) string { return r.retention.says(l.latest) },
 	},
 	{
-		receipt.Spaces, "sums in the coordinates of bases, and the points of these, which may be rows",
+		receipt.Spaces, "sums in the coordinates of bases, and the points of these, which may be rows, also in the control topic",
 		"at once, but for points: with the next basis, which `kernel.on_retire` and `kernel.interval` ask for, or `POST /v1/reduce`",
 		func(r *receipts, l *leaving) receipt.Status {
 			k := &r.cfg.Kernel
@@ -74,13 +74,19 @@ var places = [...]struct {
 				return receipt.None
 			case !l.based:
 				return receipt.Done
+			case l.kind == receipt.Retired && r.cfg.Retire.Topic != "" && k.Chooser != "" && k.Chooser != r.cfg.Kafka.ClientID:
+				return receipt.Kept // the chooser does not know that they have left here
 			case k.Interval > 0 || stale && k.OnRetire == config.OnRetireReduce:
 				return receipt.Pending
 			}
 			return receipt.Kept
 		},
-		func(*receipts, *leaving) string {
-			return "the points of a basis, until a later one is in use (/v1/epoch)"
+		func(r *receipts, _ *leaving) string {
+			text := "the points of a basis, until a later one is in use (/v1/epoch)"
+			if topic := r.cfg.Retire.Topic; topic != "" {
+				text += fmt.Sprintf(", and in the control topic %s, until a later one is there and the brokers have compacted it", topic)
+			}
+			return text
 		},
 	},
 	{
@@ -120,8 +126,12 @@ var places = [...]struct {
 	},
 	{
 		receipt.Models, "models and predictions that were handed out", "not ours", notOurs,
-		func(*receipts, *leaving) string {
-			return "models, bases and predictions that were handed out before"
+		func(r *receipts, _ *leaving) string {
+			text := "models, bases and predictions that were handed out before"
+			if r.cfg.Kernel.Function != config.KernelNone && r.cfg.Retire.Topic != "" {
+				text += fmt.Sprintf(", also former bases in the control topic %s, until the brokers have compacted it", r.cfg.Retire.Topic)
+			}
+			return text
 		},
 	},
 }

@@ -47,7 +47,7 @@ func (i *instance) beganWith(m *kernels.Map) *model.Served {
 	learning.Describe(made, m)
 	if err := i.call(i.t.Context(), func() error {
 		i.live.Choose()
-		i.rebuilding.useBasis(m, made, nil)
+		i.rebuilding.useBasis(&reduction{}, m, made, nil)
 		return nil
 	}); err != nil {
 		i.t.Fatal(err)
@@ -233,7 +233,7 @@ func TestPruningUnderWay(t *testing.T) {
 		made := &model.Reduction{Method: "given", Pruned: 6, MadeAt: time.Now().UTC()}
 		learning.Describe(made, m)
 		d.live.ChoosePart()
-		d.rebuilding.useBasis(m, made, nil)
+		d.rebuilding.useBasis(&reduction{}, m, made, nil)
 		d.rebuilding.again = time.Now().Add(time.Hour) // the process ends before it is built
 		return nil
 	}); err != nil {
@@ -288,7 +288,7 @@ func TestPruningIsRefused(t *testing.T) {
 	}
 	// One that fails in the background leaves the basis, too.
 	if err := d.call(t.Context(), func() error {
-		d.rebuilding.useBasis(nil, &model.Reduction{Pruned: 8}, incremental.ErrClasses)
+		d.rebuilding.useBasis(&reduction{}, nil, &model.Reduction{Pruned: 8}, incremental.ErrClasses)
 		return nil
 	}); err != nil {
 		t.Fatal(err)

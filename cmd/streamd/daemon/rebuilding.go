@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"streamd/cmd/streamd/daemon/control"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/passes"
 	"streamd/cmd/streamd/httpapi"
@@ -32,20 +34,23 @@ import (
 // saved as it grows, so that a restart reads only the rest.
 type rebuilding struct {
 	*core
-	saver    *saver
-	studying *studying
-	reducing *reduction    // the reduction under way, or nil
-	reading  *job          // the pass over the log under way, or nil
-	again    time.Time     // the earliest time of another try after a failure
-	at       time.Time     // when the last reduction began; zero: not known yet
-	churn    int64         // the live set's churn at that time
-	tried    int           // reductions of this process
-	problem  string        // why the last reduction failed
-	taken    int64         // rows of older blocks that this process has added to the epoch being built
-	switched time.Time     // when this process last switched to a basis; zero: never
-	took     time.Duration // from the start of its reduction to the switch
-	skipped  []httpapi.UnreadBlock
-	started  time.Time // of the daemon
+	saver       *saver
+	studying    *studying
+	reducing    *reduction    // the reduction under way, or nil
+	reading     *job          // the pass over the log under way, or nil
+	again       time.Time     // the earliest time of another try after a failure
+	at          time.Time     // when the last reduction began; zero: not known yet
+	churn       int64         // the live set's churn at that time
+	tried       int           // reductions of this process
+	problem     string        // why the last reduction failed
+	taken       int64         // rows of older blocks that this process has added to the epoch being built
+	switched    time.Time     // when this process last switched to a basis; zero: never
+	took        time.Duration // from the start of its reduction to the switch
+	skipped     []httpapi.UnreadBlock
+	hasCaughtUp *atomic.Bool                                              // with the topic of the blocks
+	shared      sharedBasis                                               // of the control topic
+	write       func(ctx context.Context, records []control.Record) error // to the control topic
+	started     time.Time                                                 // of the daemon
 }
 
 // listedBlocks bounds the blocks that an answer names.
@@ -54,18 +59,28 @@ const listedBlocks = 100
 // whenDue drops, builds or chooses a basis, whichever is due.
 func (r *rebuilding) whenDue(now time.Time) {
 	if r.cfg.Kernel.Function == config.KernelNone {
+		if s := &r.shared; s.known && s.retract && s.has.Keys > 0 {
+			r.empty(now)
+		}
 		return
 	}
 	if r.live.HasBasis() && !r.live.Parted() && r.isFlushed() && !r.live.Parted() {
+		r.retracts()
 		r.dropBasis("the live rows are of fewer than two classes")
 		r.again, r.problem = time.Time{}, "" // when there are two, nothing has failed
 	}
 	r.studying.publisher.sayStale()
+	if r.shared.topic != "" {
+		r.follow(now)
+	}
 	if r.live.Next() != nil {
 		r.build(now)
 	}
+	if r.shared.topic != "" && !r.shared.known {
+		return
+	}
 	if r.live.Next() == nil && r.reducing == nil && r.reductionDue(now) {
-		r.beginReduction(now)
+		r.beginReduction(now, false)
 	}
 }
 

@@ -267,7 +267,7 @@ func (d *Daemon) Reduce(ctx context.Context) error {
 		if d.live.Lacking() > 0 {
 			return fmt.Errorf("reduce: %w: %w", learning.ErrLacking, httpapi.ErrUnavailable)
 		}
-		d.rebuilding.beginReduction(time.Now())
+		d.rebuilding.beginReduction(time.Now(), true)
 		return nil
 	})
 }
@@ -301,7 +301,9 @@ func (d *Daemon) reduceBy(ctx context.Context, begin func() error) error {
 			return errStopping
 		case d.live.Rows() == 0:
 			return fmt.Errorf("there are no live rows: %w", httpapi.ErrUnavailable)
-		case d.rebuilding.reducing != nil:
+		case d.rebuilding.shared.topic != "" && !d.rebuilding.shared.known:
+			return fmt.Errorf("reduce: the control topic %s has not been read up to its end: %w", d.cfg.Retire.Topic, httpapi.ErrUnavailable)
+		case d.rebuilding.reducing != nil, d.rebuilding.shared.isEmptied():
 			return fmt.Errorf("reduce: %w", httpapi.ErrBusy)
 		case d.live.Next() != nil && !d.live.Next().Waits():
 			return fmt.Errorf("reduce: the live blocks are being mapped to the coordinates of a basis, which DELETE /v1/reduce stops: %w", httpapi.ErrBusy)
@@ -323,10 +325,13 @@ func (d *Daemon) Abandon(ctx context.Context) error {
 		if d.failure != nil {
 			return errStopping
 		}
-		if r.reducing != nil {
-			r.reducing.cancel()
+		if work := r.reducing; work != nil {
+			if work.cancel(); work.published != nil {
+				r.endFailed(work)
+			}
 		}
 		if d.live.Next() != nil {
+			r.shared.passed = r.shared.basis
 			r.endReading()
 			d.live.Abandon()
 			d.log.Info().Msg("the basis that was being built is abandoned")

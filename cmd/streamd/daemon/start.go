@@ -136,6 +136,8 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	if c.problems = o.problems; c.problems == nil {
 		c.problems = problems.New(o.Log, d.watching.events.Add)
 	}
+	d.withdrawing.rebuilding, d.rebuilding.hasCaughtUp = d.rebuilding, &d.board.hasCaughtUp
+	d.rebuilding.shared.later = time.Duration(d.logSalt[0]) * notWhole / 256
 	d.withdrawing.windows, d.withdrawing.events, d.receipts.events = &d.windows, d.watching.events, d.watching.events
 	d.decoding, err = Decoding(cfg, d.memory)
 	return d, err
@@ -195,6 +197,7 @@ func (d *Daemon) restore(o Options) (err error) {
 	if err := d.withdrawing.restore(saved.Offsets); err != nil {
 		return err
 	}
+	d.rebuilding.shared.retract = d.cfg.Kernel.Function == config.KernelNone && len(saved.Spaces) > 1
 	d.intake.CountRetired(retired)
 	d.saver.info.MadeAt = saved.SavedAt
 	d.saver.learning = d.learner.Saved()

@@ -42,6 +42,8 @@ type withdrawing struct {
 	again   time.Time               // when the next pass may begin
 	unread  map[string]retire.Entry // due blocks that the log does not return
 
+	rebuilding *rebuilding // which takes up the basis of the topic
+
 	write func(ctx context.Context, records []control.Record) error // to the control topic
 	asked map[string]*everywhere                                    // requests by the names of their records that have not come yet
 }
@@ -113,7 +115,8 @@ func (w *withdrawing) restore(saved []snapshot.Offset) error {
 		w.reader.Look()
 		return err
 	}
-	w.reader, err = control.NewReader(control.Settings{Cluster: cluster, Topic: topic, Header: w.cfg.Retire.Header, Keyed: w.cfg.Blocks.Unit == config.UnitKey, Log: w.log, MaxMessageBytes: w.memory.Message, Saved: follows, Take: w.take})
+	w.rebuilding.shared.topic, w.rebuilding.write = topic, w.write
+	w.reader, err = control.NewReader(control.Settings{Cluster: cluster, Topic: topic, Header: w.cfg.Retire.Header, Keyed: w.cfg.Blocks.Unit == config.UnitKey, Log: w.log, MaxMessageBytes: w.memory.Message, Model: w.cfg.Model.Name, MaxBasisBytes: w.memory.Basis, Saved: follows, Take: w.take})
 	return err
 }
 
@@ -165,6 +168,7 @@ func (w *withdrawing) catchUp() error {
 		return err
 	}
 	w.withdrew(gone, before)
+	w.rebuilding.sharedKnown()
 	return nil
 }
 
@@ -177,9 +181,13 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 		gone, before := live.Withdrawal{}, w.live.Digest()
 		var asked []*everywhere // requests all of whose records have come
 		for _, c := range changes {
+			if c.Basis != nil {
+				w.rebuilding.sharedCame(c.Basis)
+				continue
+			}
 			if e := w.asked[c.Name]; e != nil {
 				if e.r.DigestBefore == "" {
-					e.r.Offsets, e.r.DigestBefore = w.intake.Applied(), before
+					e.r.Offsets, e.r.DigestBefore, e.r.InBasis = w.intake.Applied(), before, e.anyInBasis(e.chosen)
 				}
 				if e.left--; e.left == 0 {
 					asked = append(asked, e)

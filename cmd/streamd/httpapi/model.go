@@ -41,8 +41,9 @@ type ModelAnswer struct {
 	// Basis of the coordinates that the planes are in; absent when they are in the
 	// features.
 	Basis *model.BasisJSON `json:"basis,omitempty"`
-	// SHA-256 of the basis, hex. Each replica chooses one from the live set of its
-	// moment, so those of replicas may differ.
+	// SHA-256 of the basis, hex. Without a control topic each replica chooses one from the live set
+	// of its moment, so those of replicas may differ. With one, replicas have the basis that the
+	// topic has, each as soon as it has built the coordinates.
 	BasisID string `json:"basis_id,omitempty"`
 	// Whether source blocks of the basis have been retired or replaced since: their
 	// numbers may be among its points.

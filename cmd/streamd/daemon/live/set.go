@@ -10,6 +10,7 @@
 //	withdrawn.go selections of the control topic withdraw blocks, and give them back
 //	aside.go     live blocks that a replay counts as withdrawn
 //	sources.go   the blocks that a basis was chosen from
+//	published.go a basis in the form that replicas share
 //	fading.go    the sums of the blocks, weighted by a half-life
 //	cut.go       the blocks of a window, and their sum from an index
 //	keeper.go    workers summarise a block for the spaces of a target
@@ -329,6 +330,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		l.asideComes(&e, k.Summary, stays)
 		o.Added = true
 	}
+	l.sourceComes(&e)
 	gone := l.ledger.Add(e)
 	for i := range gone {
 		out := &gone[i]

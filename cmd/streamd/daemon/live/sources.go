@@ -14,6 +14,9 @@ import (
 type sources struct {
 	blocks map[string]struct{}
 	stale  Staleness
+	// awaited are sources of a basis that another replica has chosen, whose records have not been
+	// read here yet.
+	awaited map[Source]struct{}
 }
 
 // Staleness says what happened to the sources of a basis since it was chosen. The snapshot

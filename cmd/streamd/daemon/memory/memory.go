@@ -41,6 +41,7 @@ type Budget struct {
 	Values   int   // decision values of a study
 	Predict  int64 // bytes of predictions over HTTP
 	Body     int   // bytes of the rows of the largest prediction
+	Basis    int   // bytes of the basis of a control topic; 0: there is no such topic
 
 	cfg   *config.Config
 	fixed int64 // all shares together
@@ -84,6 +85,10 @@ func New(cfg *config.Config, limit int64) *Budget {
 	if cfg.Blocks.Unit == config.UnitOffsets || cfg.Blocks.Unit == config.UnitTime {
 		m.Gathered = limit / 32
 		m.fixed += 3 * m.Gathered // and a block that is read again, while it is put together
+	}
+	if cfg.Retire.Topic != "" {
+		m.Basis = min(m.Message, int(limit/128))
+		m.fixed += 4 * int64(m.Basis) // its parts, together, and decoded
 	}
 	if cfg.Model.Folds > 0 && cfg.Sample.Rows > 0 {
 		m.Values = int(min(judgedValues, limit/512))

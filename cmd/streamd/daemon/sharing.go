@@ -135,9 +135,7 @@ func (r *rebuilding) publish(work *reduction, of *live.Published) {
 	content := of.AppendBinary(nil)
 	r.reducing = work
 	if most := r.memory.Basis; len(content) > most {
-		r.endFailed(work)
-		r.problem, r.again = fmt.Sprintf("the basis takes %d bytes, and the control topic may have one of %d (limits.memory): lower kernel.basis", len(content), most), time.Now().Add(afterFailure)
-		r.log.Warn().Msg(r.problem)
+		r.unpublished(work, fmt.Sprintf("it takes %d bytes, and there is room for %d (limits.memory): lower kernel.basis", len(content), most))
 		return
 	}
 	records := control.RecordsOfBasis(r.cfg.Model.Name, content, s.has.Keys)

@@ -166,6 +166,56 @@ func TestOneBasisOfManyChoosers(t *testing.T) {
 	}
 }
 
+// A replica knows the sources of a basis that another one has chosen, also those that it reads
+// later. One that it retires alone makes the basis stale here, also after a restart, until it has
+// another one chosen.
+func TestSourcesOfAnotherReplica(t *testing.T) {
+	r := newReplicas(t, sharing())
+	produce(t, r.name, boardBlocks(t, 5, 20, 20)...)
+	r.start(0)
+	basis := r.same("the first", "")
+	d := r.start(1)
+	r.same("a new replica", basis)
+	of := func(d *instance) (n int) {
+		if err := d.call(t.Context(), func() error {
+			for id := range d.live.IDs {
+				if d.live.InBasis(id) {
+					n++
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if a, b := of(r.all[0]), of(d); a == 0 || a != b {
+		t.Errorf("the chooser has %d sources, and the other replica %d", a, b)
+	}
+	last := retire.Selector{IDs: []string{fmt.Sprintf("%s/0/19", r.name)}}
+	done, err := d.Retire(t.Context(), last, httpapi.RetireOptions{Here: true})
+	if err != nil || !done.InBasis || !strings.Contains(strings.Join(done.Remains, "; "), "the points of a basis") {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	stale := func(a *httpapi.EpochAnswer) bool { return a.InUse != nil && a.InUse.Basis == basis && a.Stale }
+	d.waitForEpoch("a stale basis", stale)
+	d.stop()
+	d = r.start(1)
+	d.waitForEpoch("a stale basis after a restart", stale)
+	if r.all[0].epoch().Stale {
+		t.Error("the basis is stale where nothing was retired")
+	}
+	eventually(t, "a choice here", func() bool { return d.Reduce(t.Context()) == nil })
+	next := d.settledBasis().BasisID()
+	if next == basis {
+		t.Error("the basis is the former one")
+	}
+	r.all[0].waitForEpoch("the next basis", func(a *httpapi.EpochAnswer) bool { return a.InUse != nil && a.InUse.Basis == next })
+	for _, d := range r.all {
+		d.stop()
+	}
+}
+
 // A basis that a replica has no use for is refused, and it says why. What is not whole is no basis.
 func TestBasisOfOthers(t *testing.T) {
 	r := newReplicas(t, sharing())

@@ -72,28 +72,31 @@ func (c *classSummary) possible(ctx context.Context, matrix, scale []float64) er
 		return errors.New("a sum is −0, which sums of rows never are")
 	}
 	n := len(c.s)
-	scale[0] = math.Sqrt(c.weight)
+	scale[0] = 1 / math.Sqrt(c.weight)
 	for j := range n {
 		square := c.cross[gram.PackedLen(j)+j]
 		if !(square >= 0) {
 			return fmt.Errorf("the sum of squares of feature %d is %v", j, square)
 		}
-		scale[j+1] = math.Sqrt(square)
+		if scale[j+1] = 0; square > 0 {
+			scale[j+1] = 1 / math.Sqrt(square)
+		}
 	}
 	matrix[0] = 1
 	for j := range n {
-		row := matrix[gram.PackedLen(j+1):]
+		row := matrix[gram.PackedLen(j+1):][:j+2]
 		row[0] = c.s[j]
-		copy(row[1:j+2], c.cross[gram.PackedLen(j):])
-		for k := range j + 2 {
-			switch d := scale[j+1]; {
-			case d > 0 && scale[k] > 0:
-				row[k] = row[k] / d / scale[k]
-			case row[k] != 0: // all values of one of the two are its origin
+		copy(row[1:], c.cross[gram.PackedLen(j):])
+		d := scale[j+1]
+		for k, x := range row {
+			if y := scale[k]; d > 0 && y > 0 {
+				row[k] = float64(x*d) * y
+			} else if x != 0 { // all values of one of the two are its origin
 				return fmt.Errorf("the sums of feature %d are not 0, but its values are its origin", max(j, k-1))
-			case k == j+1:
-				row[k] = 1
 			}
+		}
+		if d == 0 {
+			row[j+1] = 1
 		}
 	}
 	const unit = 0x1p-52 // twice the error of a rounding

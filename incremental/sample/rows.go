@@ -112,6 +112,25 @@ func putFloat64(words []uint32, x float64) {
 	words[0], words[1] = uint32(bits), uint32(bits>>32)
 }
 
+// finite reports whether numbers in words, of float64 if they are wide, are finite.
+func finite(words []uint32, wide bool) bool {
+	const exponent32, exponent64 = 0x7f800000, 0x7ff00000
+	if !wide {
+		for _, w := range words {
+			if w&exponent32 == exponent32 {
+				return false
+			}
+		}
+		return true
+	}
+	for i := 1; i < len(words); i += 2 { // the higher words
+		if words[i]&exponent64 == exponent64 {
+			return false
+		}
+	}
+	return true
+}
+
 func isFloat32(x float64) bool { return float64(float32(x)) == x }
 
 // narrowest returns the rows with numbers of float32 and without weights, as far as that

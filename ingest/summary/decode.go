@@ -15,10 +15,11 @@ import (
 )
 
 // Decoder decodes summary blocks. It belongs to one goroutine. A block has no memory of its
-// record, and shares only the names of its features with other blocks.
+// record, and shares only the names of its source and features with other blocks.
 type Decoder struct {
 	Memory int // bytes that a block may take while it is decoded; 0: any number
 
+	source   string   // of the rows of the last block, which others share
 	names    []byte   // of the last block, as encoded
 	features []string // the same
 }
@@ -32,7 +33,10 @@ func (d *Decoder) Decode(ctx context.Context, record []byte) (*Block, error) {
 	}
 	r := decode.Reader{Rest: content}
 	b := &Block{ID: r.Text()}
-	b.Position.Topic = r.Text()
+	if source := r.Take(r.Count(1)); string(source) != d.source {
+		d.source = string(source)
+	}
+	b.Position.Topic = d.source
 	b.Position.Partition = int(offset(&r))
 	b.Position.Offset = offset(&r)
 	b.Last = b.Position.Offset + offset(&r) // negative beyond an int64

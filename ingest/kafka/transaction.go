@@ -64,13 +64,19 @@ func NewTransactions(cfg TransactionConfig, log zerolog.Logger) (*Transactions, 
 
 // EnsureTopic waits for the source, and makes the topic where it is missing, with as many
 // partitions and with these settings of Kafka.
-func (t *Transactions) EnsureTopic(ctx context.Context, configs map[string]string) error {
+func (t *Transactions) EnsureTopic(ctx context.Context, configs func(context.Context) (map[string]string, error)) error {
 	n, err := t.cl.waitForTopic(ctx, t.cfg.Source, t.log)
 	if err != nil {
 		return err
 	}
-	if err := EnsureTopic(ctx, t.cfg.Cluster, t.cfg.Topic, n, configs); err != nil {
-		return err
+	if _, err := t.cl.partitions(ctx, t.cfg.Topic); errors.Is(err, kafkago.UnknownTopicOrPartition) {
+		settings, err := configs(ctx)
+		if err != nil {
+			return err
+		}
+		if err := EnsureTopic(ctx, t.cfg.Cluster, t.cfg.Topic, n, settings); err != nil {
+			return err
+		}
 	}
 	has, err := t.Partitions(ctx)
 	if err == nil && has < n {

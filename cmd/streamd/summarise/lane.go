@@ -22,12 +22,19 @@ type lane struct {
 	committed atomic.Int64
 
 	mu       sync.Mutex
-	producer *kafka.TransactionalProducer
+	producer producer
 	summing  *intake.Summing
 	dirty    bool      // something has been read since the last commit
 	took     time.Time // when something was read last
 	written  int64     // bytes of payloads since the last commit
-	broken   bool      // an error has left the transaction in the middle
+	done     bool      // nothing more is written: it has ended, or an error has left the transaction in the middle
+}
+
+// producer writes what becomes of a partition, as kafka.TransactionalProducer does.
+type producer interface {
+	intake.Writer
+	Commit(ctx context.Context, at kafka.Committed) error
+	Abort(ctx context.Context) error
 }
 
 // commitBytes is how much is read at most before a commit. A transaction must end in time, also
@@ -36,7 +43,7 @@ const commitBytes = 64 << 20
 
 // open makes the lane of a partition. It writes to partition to.
 func (z *Stage) open(ctx context.Context, partition, to int) (*lane, error) {
-	p, at, err := z.transactions.Open(ctx, partition, to)
+	p, at, err := z.openProducer(ctx, partition, to)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +64,7 @@ func (z *Stage) open(ctx context.Context, partition, to int) (*lane, error) {
 func (y *lane) take(ctx context.Context, b *kafka.Batch) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	if y.broken { // the consumer is about to end
+	if y.done { // the consumer is about to end
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
@@ -81,7 +88,7 @@ func (y *lane) take(ctx context.Context, b *kafka.Batch) error {
 func (y *lane) tick(ctx context.Context) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	if y.broken || !y.dirty {
+	if y.done || !y.dirty {
 		return nil
 	}
 	if quiet := time.Since(y.took) >= CommitInterval; quiet {
@@ -104,26 +111,21 @@ func (y *lane) jump(gap *kafka.GapError, to int64) {
 func (y *lane) end(ctx context.Context) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
+	failed := y.done
+	y.done = true // a tick may be waiting
 	defer y.summing.Close()
-	if y.broken {
-		return y.abort(ctx, nil)
+	var err error
+	if !failed && y.dirty {
+		err = y.commit(ctx)
 	}
-	if !y.dirty {
+	if !failed && err == nil {
 		return nil
 	}
-	if err := y.commit(ctx); err != nil {
-		return y.abort(ctx, err)
+	// Readers need not wait for the transaction then.
+	if aborted := y.producer.Abort(ctx); !errors.Is(aborted, kafka.ErrTransactionLost) {
+		err = errors.Join(err, aborted)
 	}
-	return nil
-}
-
-// abort has readers not wait for the transaction.
-func (y *lane) abort(ctx context.Context, why error) error {
-	y.broken = true
-	if err := y.producer.Abort(ctx); !errors.Is(err, kafka.ErrTransactionLost) {
-		return errors.Join(why, err)
-	}
-	return why
+	return err
 }
 
 func (y *lane) commit(ctx context.Context) error {
@@ -138,7 +140,7 @@ func (y *lane) commit(ctx context.Context) error {
 
 // work notes an error of the lane.
 func (y *lane) work(err error) error {
-	y.broken = y.broken || err != nil
+	y.done = y.done || err != nil
 	return err
 }
 

@@ -8,8 +8,10 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -219,8 +221,54 @@ type state struct {
 		Partition int
 		Next      int64
 	}
-	Blocks int
-	Rows   int64
+	Blocks int   `json:"live_blocks"`
+	Rows   int64 `json:"live_rows"`
+}
+
+// blocks lists the live blocks of a daemon: ids with rows and times.
+func (d *reader) blocks() map[string]string {
+	d.t.Helper()
+	all := map[string]string{}
+	for after := ""; ; {
+		resp, err := http.Get("http://" + d.at + "/v1/blocks?limit=1000&after=" + url.QueryEscape(after))
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		var page struct {
+			Blocks []struct {
+				ID, Time string
+				Rows     int64
+			}
+			Next string
+		}
+		err = json.NewDecoder(resp.Body).Decode(&page)
+		resp.Body.Close()
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		for _, b := range page.Blocks {
+			all[b.ID] = fmt.Sprintf("%d rows, %s", b.Rows, b.Time)
+		}
+		if after = page.Next; after == "" {
+			return all
+		}
+	}
+}
+
+// differences lists the blocks that two daemons do not have alike.
+func differences(a, b *reader) (list []string) {
+	of, from := a.blocks(), b.blocks()
+	for id, x := range of {
+		if y := from[id]; x != y {
+			list = append(list, fmt.Sprintf("%s: %s, of sums %s", id, x, y))
+		}
+		delete(from, id)
+	}
+	for id, y := range from {
+		list = append(list, fmt.Sprintf("%s: of sums alone, %s", id, y))
+	}
+	slices.Sort(list)
+	return list
 }
 
 func (d *reader) state() (s state) {

@@ -67,6 +67,7 @@ type Stage struct {
 	consuming    kafka.Config
 	stage        *intake.Stage
 	transactions *kafka.Transactions
+	openProducer func(ctx context.Context, partition, to int) (producer, kafka.Committed, error)
 	letters      *kafka.DeadLetters // nil: dead letters are not written
 	serving      *serving
 
@@ -101,6 +102,9 @@ func New(o Options) (*Stage, error) {
 		Cluster: cluster, Source: cfg.Kafka.Topic, Group: cfg.Kafka.Group, Topic: o.To,
 	}, o.Log); err != nil {
 		return nil, err
+	}
+	z.openProducer = func(ctx context.Context, partition, to int) (producer, kafka.Committed, error) {
+		return z.transactions.Open(ctx, partition, to)
 	}
 	settings := intake.Settings{Config: cfg, Log: o.Log, Budget: budget, Decoding: decoding}
 	if cfg.DeadLetters.Policy == config.DeadLettersQueue {
@@ -142,7 +146,7 @@ func (z *Stage) Run(ctx context.Context) error {
 
 // sum is a member of the group until ctx ends. After a lost transaction it is another member.
 func (z *Stage) sum(ctx context.Context) error {
-	if err := z.transactions.EnsureTopic(ctx, z.topicConfigs()); err != nil {
+	if err := z.transactions.EnsureTopic(ctx, z.topicConfigs); err != nil {
 		return err
 	}
 	for {
@@ -162,14 +166,19 @@ func (z *Stage) sum(ctx context.Context) error {
 	}
 }
 
-// topicConfigs are Kafka's settings of a topic of blocks that is made. With keys it is compacted,
-// as the newest value of each is all that counts.
-func (z *Stage) topicConfigs() map[string]string {
-	configs := map[string]string{"max.message.bytes": fmt.Sprint(int64(z.cfg.Kafka.MaxMessageBytes))}
+// topicConfigs are Kafka's settings of a topic of blocks that is made. It keeps records as long as
+// the source does, whose times they have. With keys it is compacted, as the newest value of each is
+// all that counts.
+func (z *Stage) topicConfigs(ctx context.Context) (map[string]string, error) {
+	configs := map[string]string{"max.message.bytes": fmt.Sprint(int64(z.cfg.Kafka.MaxMessageBytes)), "retention.ms": "-1"}
+	source, err := kafka.ReadRetention(ctx, z.consuming.Cluster, z.cfg.Kafka.Topic)
+	if err == nil && source.After > 0 {
+		configs["retention.ms"] = fmt.Sprint(source.After.Milliseconds())
+	}
 	if z.cfg.Blocks.Unit == config.UnitKey {
 		configs["cleanup.policy"] = "compact"
 	}
-	return configs
+	return configs, err
 }
 
 // member is a member of the group until ctx ends, or until it cannot go on.

@@ -31,6 +31,7 @@ type benchCmd struct {
 	Freshness  benchmarkCmd[bench.Freshness]  `cmd:"" help:"The time from the acknowledged produce of a block until a client that polls has a model of it."`
 	Background benchmarkCmd[bench.Background] `cmd:"" help:"Throughput that reading a topic and serving lose to a refinement, and to a reduction and its rebuild."`
 	Billion    benchBillionCmd                `cmd:"" help:"A billion points through a broker: time, memory, correctness, and a straight line."`
+	Trillion   benchTrillionCmd               `cmd:"" help:"A trillion points that come as a million blocks of sums: time, memory, snapshot, and the model against a second computation."`
 	Peers      benchPeersCmd                  `cmd:"" help:"Other tools on the same blocks: numpy, oneDAL, DuckDB, polars, scikit-learn, LIBLINEAR, Vowpal Wabbit, CapyMOA, River."`
 
 	Gram     benchmarkCmd[bench.Gram]     `cmd:"" help:"Summing up blocks, against reading them, the processor's peak, pure Go, and gonum's Dsyrk."`
@@ -189,6 +190,16 @@ func draw(path string, course bench.Course, title string) (err error) {
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	return course.Draw(file, title)
+}
+
+type benchTrillionCmd struct{ benchmarkCmd[bench.Trillion] }
+
+func (c *benchTrillionCmd) Run(ctx context.Context, s *surroundings) error {
+	var did atomic.Value
+	did.Store("nothing is done yet")
+	c.Of.Progress = func(text string) { did.Store(text) }
+	defer s.report("trillion", func() string { return did.Load().(string) })()
+	return c.benchmarkCmd.Run(ctx, s)
 }
 
 type benchPeersCmd struct{ benchmarkCmd[bench.Peers] }

@@ -96,6 +96,8 @@ streamd bench freshness --rate 10000 --polls 64 --rounds 1`,
 streamd bench background --json`,
 	"bench billion": `streamd bench billion --brokers 127.0.0.1:9092
 streamd bench billion --rows 10000000`,
+	"bench trillion": `streamd bench trillion --brokers 127.0.0.1:9092
+streamd bench trillion --blocks 10000 --sums 10 --block-rows 1000`,
 	"bench peers": `streamd bench peers
 streamd bench peers --json`,
 	"bench gram": `streamd bench gram --features 10,100 --type float32 --threads 1

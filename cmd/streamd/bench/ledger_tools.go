@@ -349,14 +349,27 @@ func (w *forgetting) exactPlane(ctx context.Context, gone int64) ([]*big.Float, 
 		a[j][j].Add(a[j][j], big.NewFloat(1/Nu))
 		a[j] = append(a[j], number(j, n))
 	}
-	// Gauss and Jordan. The matrix is positive definite, so any pivot will do.
-	t := new(big.Float).SetPrec(bits)
+	z := solvePositive(a)
+	if w.planes == nil {
+		w.planes = map[int64][]*big.Float{}
+	}
+	w.planes[gone] = z
+	return z, nil
+}
+
+// solvePositive solves a system with the precision of its numbers. Each of its n rows has n numbers
+// of a positive definite matrix, and the right side last. It writes into a.
+func solvePositive(a [][]*big.Float) []*big.Float {
+	n := len(a)
+	// Gauss and Jordan. Any pivot of such a matrix will do.
+	t, factor := new(big.Float), new(big.Float)
 	for p := range n {
 		for j := range n {
 			if j == p {
 				continue
 			}
-			factor := new(big.Float).SetPrec(bits).Quo(a[j][p], a[p][p])
+			factor.SetPrec(a[j][p].Prec()).Quo(a[j][p], a[p][p])
+			t.SetPrec(factor.Prec())
 			for k := p; k <= n; k++ {
 				a[j][k].Sub(a[j][k], t.Mul(factor, a[p][k]))
 			}
@@ -366,11 +379,7 @@ func (w *forgetting) exactPlane(ctx context.Context, gone int64) ([]*big.Float, 
 	for j := range z {
 		z[j] = a[j][n].Quo(a[j][n], a[j][j])
 	}
-	if w.planes == nil {
-		w.planes = map[int64][]*big.Float{}
-	}
-	w.planes[gone] = z
-	return z, nil
+	return z
 }
 
 // left returns the plane of a state that has seen no other blocks than those from a number on.

@@ -7,16 +7,16 @@ import (
 	"streamd/incremental/exact"
 )
 
-// gridded has the numbers of a feature in shift as integers: each times 2^exponent.
+// gridded is the numbers of a feature in shift (origin c, t and w), as integers times 2^exponent.
 type gridded struct {
 	exponent int
 	c, t, w  int64
 }
 
-// shiftIntegers is the part of shift after Σv, by integers, if the numbers of each feature are
-// integers below 2^62 in one unit. Then an entry of Σvxx' takes one addition of 128 bits in place
-// of one for each of its terms. Sums of float32 and of small decimals mostly are. It reports false,
-// and has added nothing, if they are not. v is Σv with the factor.
+// shiftIntegers is the part of shift after Σv for numbers that are integers below 2^62 in a unit
+// of each feature. The numbers of float32 features mostly are. Then an entry of Σvxx' takes one
+// addition of 128 bits in place of one for each of its terms. It reports false, and has added
+// nothing, for other numbers. v is Σv with the factor.
 func (c *classState) shiftIntegers(from *classSummary, origin []float64, v, factor float64, grid []gridded) bool {
 	const most = 0x1p62
 	low := lowest(v)
@@ -64,7 +64,7 @@ func (c *classState) shiftIntegers(from *classSummary, origin []float64, v, fact
 			hi, lo, fits := integerOf(x, e)
 			hi, lo = addProduct(hi, lo, a.t, b.c)
 			hi, lo = addProduct(hi, lo, a.c, b.w)
-			if !c.cross.AddInteger(p+k, hi, lo, e) {
+			if !c.cross.AddInteger(p+k, hi, lo, e) { // then the window grows by the terms
 				c.cross.AddProducts(p+k, exact.FactorOf(factor*from.s[j]), []exact.Factor{exact.FactorOf(origin[k])})
 				for _, w := range sumWithProduct(factor*from.s[k], v, origin[k]) {
 					c.cross.AddProducts(p+k, exact.FactorOf(origin[j]), []exact.Factor{exact.FactorOf(w)})

@@ -27,7 +27,7 @@ type State struct {
 	classes  []*classState // in canonical order, each with at least one row
 	scale    int           // the sums are in units of 2^-scale; see WeightedSum
 
-	memory shifting
+	memory shifting // made with the first summary
 }
 
 type classState struct {

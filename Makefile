@@ -79,9 +79,9 @@ govulncheck:
 # within a second; damaged files that one goroutine reads; and tests of a process's memory, which
 # the detector multiplies. unraced runs these, and all other packages: together they are all tests.
 RACED = ./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon/... ./cmd/streamd/dataset \
-	./cmd/streamd/fit ./cmd/streamd/httpapi ./cmd/streamd/pipeline \
+	./cmd/streamd/fit ./cmd/streamd/httpapi ./cmd/streamd/pipeline ./cmd/streamd/summarise \
 	./incremental/parallel ./ingest/... ./snapshot ./retire
-UNRACED = TestScripts/(auto|bench|check|completion|csv|defaults|fit|fold|kernel|knowledge|law|plot|predict|reproduce|snapshot|tune|usage|replay$$)|TestDaemonAndFitTakeTheSame|TestTheCompilerFusesNothing|FuzzPlotModel|TestStudiesOfHistories|TestServedModelIsThatOfItsBlocks|TestStudyIsAFunctionOfTheLiveSet|TestEpochIsAFunctionOfTheLiveSet/(slmc|cs,)|TestNothingIsLeftOfTheForgotten/(stratified|kmeans)|TestFlippedBits|TestPagesOfOtherSaves|BelowTheLimit
+UNRACED = TestScripts/(auto|bench|check|completion|csv|defaults|fit|fold|kernel|knowledge|law|plot|predict|reproduce|snapshot|tune|usage|replay$$)|TestDaemonAndFitTakeTheSame|TestTheCompilerFusesNothing|FuzzPlotModel|TestStudiesOfHistories|TestServedModelIsThatOfItsBlocks|TestStudyIsAFunctionOfTheLiveSet|TestEpochIsAFunctionOfTheLiveSet/(slmc|cs,)|TestNothingIsLeftOfTheForgotten/(stratified|kmeans)|TestFlippedBits|TestPagesOfOtherSaves|TestStagesCrash|TestCarelessStages|BelowTheLimit
 race:
 	go test -v -race -timeout $(TIMEOUT) -skip '$(UNRACED)' $(RACED)
 unraced:
@@ -113,12 +113,13 @@ fuzz:
 bench:
 	go test -run '^$$' -bench . ./...
 
-# The Kafka suite, the daemon's tests, the control topic and figure 2.7 against a real Apache
+# The Kafka suite, the daemon's tests, those of stages, the control topic and figure 2.7 against a real Apache
 # Kafka. kafka-suite is the first of these alone, for the versions that need no more.
 KAFKA_DIR ?= .kafka
 BROKER = testdata/kafka/kafka.sh run $(KAFKA_DIR) -- env STREAMD_REQUIRE_BROKER=1
 integration: kafka-suite
 	$(BROKER) sh -c 'go test -count=1 -timeout $(TIMEOUT) ./cmd/streamd/daemon && \
+		go test -count=1 -timeout $(TIMEOUT) -run TestStages ./cmd/streamd/summarise && \
 		go test -count=1 -timeout $(TIMEOUT) -run ThroughKafka ./cmd/streamd'
 kafka-suite:
 	$(BROKER) go test -count=1 -p 1 -timeout $(TIMEOUT) ./ingest/kafka/...

@@ -15,7 +15,7 @@ var examples = map[string]string{
 	"demo": `streamd demo
 streamd demo --rows 200000 --features 32 --separability hard --exit --json`,
 	"summarise": `streamd summarise --kafka.topic orders --to blocks --format.features amount,age,country_de
-streamd run --kafka.topic blocks`,
+streamd summarise orders.parquet --to blocks --sample 100`,
 	"run": `streamd run --kafka.brokers 127.0.0.1:9092 --kafka.topic orders
 streamd run --config streamd.yaml --check`,
 	"replay ndc": `streamd replay ndc --rows 5000000 --topic ndc --partitions 4

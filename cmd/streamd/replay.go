@@ -15,10 +15,12 @@ import (
 	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/pipeline"
+	"streamd/cmd/streamd/summarise"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/kafka"
 	"streamd/ingest/ndc"
+	"streamd/ingest/summary"
 	"streamd/ingest/wire"
 )
 
@@ -155,6 +157,12 @@ type replayFileCmd struct {
 func (c *replayFileCmd) Validate() error { return c.check() }
 
 func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
+	if is, err := summarise.IsTable(c.File); err != nil || is {
+		if err != nil {
+			return err
+		}
+		return c.replayTable(ctx, s)
+	}
 	options := c.featureFlags.options(c.FileFormat)
 	// The reader of the topic treats missing values and labels.
 	options.Missing.Default, options.KeepUnlabelled = wire.MissingNaN, true
@@ -214,6 +222,36 @@ func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 		func(sent *shipment) error { return r.send(ctx, sent) })
 	stop()
 	return r.finish(ctx, s, err, 0, c.JSON)
+}
+
+// replayTable writes a table of blocks that are summed (summarise --out).
+func (c *replayFileCmd) replayTable(ctx context.Context, s *surroundings) (err error) {
+	given := map[string]string{}
+	if len(c.Brokers) > 0 {
+		given["kafka.brokers"] = strings.Join(c.Brokers, ",")
+	}
+	if c.Topic != "" {
+		given["kafka.topic"] = c.Topic
+	}
+	cfg, err := c.load(s, given, map[string]string{"--kafka.brokers": "--brokers", "--kafka.topic": "--topic"})
+	if err != nil {
+		return err
+	}
+	p, err := openSums(ctx, s, cfg, cfg.Kafka.Topic, c.Partitions)
+	if err != nil {
+		return err
+	}
+	began, r := time.Now(), replayReport{Topic: cfg.Kafka.Topic, Partitions: p.Partitions()}
+	err = summarise.ReadTable(c.File, p.most, func(b *summary.Block, value []byte) error {
+		r.Rows, r.Blocks, r.Bytes = r.Rows+b.Rows.Read, r.Blocks+1, r.Bytes+int64(len(value))
+		return p.write(ctx, b.ID, value)
+	})
+	if err = errors.Join(err, p.end(ctx)); err != nil {
+		return fmt.Errorf("%s: %w", c.File, err)
+	}
+	r.Seconds = time.Since(began).Seconds()
+	r.RowsPerSecond, r.NextRow = float64(r.Rows)/r.Seconds, r.Rows
+	return r.print(s, c.JSON)
 }
 
 // slicer has the working memory of one worker.
@@ -439,14 +477,18 @@ func (r *replay) finish(ctx context.Context, s *surroundings, err error, firstRo
 	rep.Seconds = time.Since(r.began).Seconds()
 	rep.RowsPerSecond = float64(rep.Rows) / rep.Seconds
 	rep.Interrupted, rep.NextRow = interrupted, firstRow+rep.Rows
-	if asJSON {
-		err = printJSON(s.stdout, rep)
-	} else {
-		_, err = fmt.Fprintf(s.stdout, "%s in %s, %.1f MB, to %s of %s in %.3g s: %s rows/s\n",
-			counted(rep.Rows, "row"), counted(rep.Blocks, "block"), float64(rep.Bytes)/1e6, counted(rep.Partitions, "partition"), rep.Topic, rep.Seconds, short(rep.RowsPerSecond))
-	}
+	err = rep.print(s, asJSON)
 	if interrupted {
 		return fmt.Errorf("stopped before row %d: %w", rep.NextRow, context.Canceled)
 	}
+	return err
+}
+
+func (r *replayReport) print(s *surroundings, asJSON bool) (err error) {
+	if asJSON {
+		return printJSON(s.stdout, r)
+	}
+	_, err = fmt.Fprintf(s.stdout, "%s in %s, %.1f MB, to %s of %s in %.3g s: %s rows/s\n",
+		counted(r.Rows, "row"), counted(r.Blocks, "block"), float64(r.Bytes)/1e6, counted(r.Partitions, "partition"), r.Topic, r.Seconds, short(r.RowsPerSecond))
 	return err
 }

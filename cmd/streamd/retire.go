@@ -80,8 +80,9 @@ func (c *retireCmd) Validate() error {
 	return retire.CheckTimes(c.From, c.To)
 }
 
-// positionID matches the id of a block that is named by the position of its first record.
-var positionID = regexp.MustCompile(`^[A-Za-z0-9._-]+/[0-9]+/[0-9]+$`)
+// positionID matches the id of a block that is named by the position of its first record, or of its
+// first row in a file.
+var positionID = regexp.MustCompile(`^([A-Za-z0-9._-]+|file:[^/\pC]+)/[0-9]+/[0-9]+$`)
 
 // idOf is the id of a block by an argument. A text that has the form of an id is one, so that a
 // listed id always names its own block. Any other text is a key.

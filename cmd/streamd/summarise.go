@@ -1,35 +1,70 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"time"
 
+	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/summarise"
 	"streamd/config"
+	"streamd/incremental/sample"
+	"streamd/ingest/kafka"
+	"streamd/ingest/summary"
 )
 
 // summariseCmd is the stage before the daemon (package summarise).
 type summariseCmd struct {
 	configFile
-	To     string `required:"" placeholder:"TOPIC" help:"Topic that blocks are written to, for streamd run --kafka.topic TOPIC. It is made with the partitions of kafka.topic if it is missing, and compacted with blocks.unit: key."`
-	Sample int    `placeholder:"ROWS" default:"0" help:"Rows of each block that go with its sums, for the daemons' sample: their choices of nu, refinement and calibration use them. About so many, at most three times as many."`
+	Files  []string `arg:"" optional:"" help:"Files to sum in place of a topic; - is standard input: CSV, LIBSVM, JSON or a stream of Arrow, and of files also Parquet and idx."`
+	To     string   `placeholder:"TOPIC" help:"Topic that blocks are written to, for streamd run --kafka.topic TOPIC. It is made if it is missing: with the partitions of kafka.topic, and compacted with blocks.unit: key."`
+	Sample int      `placeholder:"ROWS" default:"0" help:"Rows of each block that go with its sums, for the daemons' sample: their choices of nu, refinement and calibration use them. About so many, at most three times as many."`
+	fileSumFlags
 	config.Flags
+	jsonFlag
 }
 
-// Validate implements kong's interface.
-func (c *summariseCmd) Validate() error {
-	if c.Sample < 0 || c.Sample > maxSampled {
-		return fmt.Errorf("--sample %d: must be 0 to %d", c.Sample, maxSampled)
-	}
-	return nil
+// fileSumFlags are those of files.
+type fileSumFlags struct {
+	Out        string    `placeholder:"FILE" help:"Of files: write the blocks to a table in place of a topic: a line of JSON for each, with id, source, first_row, rows, digest and bytes (base64). - is standard output. streamd replay file writes it to a topic."`
+	BlockRows  *int      `placeholder:"ROWS" help:"Of files: rows of a block. The last one of a file may have fewer. (default: 20000)"`
+	Source     string    `placeholder:"NAME" help:"Of standard input: the name of what it has, by which its blocks are known. (default: stdin)"`
+	Time       time.Time `placeholder:"RFC3339" help:"Of files: event time of the blocks. (default: when the file was changed last; of standard input 1970)"`
+	FileFormat string    `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Of files: format of one whose name does not end in one: ${enum}. With auto the first line decides."`
+	featureFlags
+	missingFlags
+	unlabelledFlags
 }
 
 // maxSampled bounds the rows that go with the sums of a block.
 const maxSampled = 1 << 20
 
+// Validate implements kong's interface.
+func (c *summariseCmd) Validate() error {
+	switch {
+	case c.Sample < 0 || c.Sample > maxSampled:
+		return fmt.Errorf("--sample %d: must be 0 to %d", c.Sample, maxSampled)
+	case c.BlockRows != nil && (*c.BlockRows < 1 || *c.BlockRows > maxReplayed):
+		return fmt.Errorf("--block-rows %d: must be 1 to %d", *c.BlockRows, maxReplayed)
+	case c.To == "" && c.Out == "":
+		return errors.New("--to says where the blocks go to; those of files may also go to a table (--out)")
+	case c.To != "" && c.Out != "":
+		return errors.New("--to and --out: blocks go to a topic or to a table, not to both")
+	case len(c.Files) == 0 && (c.Out != "" || c.BlockRows != nil || c.Source != "" || !c.Time.IsZero() || c.FileFormat != "auto" || c.JSON):
+		return errors.New("--out, --block-rows, --source, --time, --file-format and --json are for files, and none is given")
+	}
+	_, err := c.treatment()
+	return err
+}
+
 func (c *summariseCmd) Run(ctx context.Context, s *surroundings) error {
+	if len(c.Files) > 0 {
+		return c.sumFiles(ctx, s)
+	}
 	var cfg *config.Config
 	err := within(ctx, interrupted, func() error {
 		loaded, err := c.load(s, c.Given(), nil)
@@ -56,8 +91,13 @@ func (c *summariseCmd) Run(ctx context.Context, s *surroundings) error {
 	return fatal(log, err)
 }
 
-// stopsWithin has no limit, as Run has its own: shutdown_timeout.
-func (*summariseCmd) stopsWithin() time.Duration { return forever }
+// stopsWithin has no limit for a topic, as Run has its own: shutdown_timeout.
+func (c *summariseCmd) stopsWithin() time.Duration {
+	if len(c.Files) > 0 {
+		return interrupted
+	}
+	return forever
+}
 
 // check says what a stage needs beside what a daemon needs, and names its group.
 func (c *summariseCmd) check(cfg *config.Config) error {
@@ -73,4 +113,136 @@ func (c *summariseCmd) check(cfg *config.Config) error {
 		cfg.Kafka.Group = fmt.Sprintf("streamd.%s.%s", cfg.Kafka.Topic, c.To)
 	}
 	return nil
+}
+
+// sumReport is the report of files that were summed.
+type sumReport struct {
+	Rows          int64   `json:"rows"`
+	Blocks        int64   `json:"blocks"`
+	Bytes         int64   `json:"bytes"` // of the blocks, before compression
+	Seconds       float64 `json:"seconds"`
+	RowsPerSecond float64 `json:"rows_per_second"`
+}
+
+func (c *summariseCmd) sumFiles(ctx context.Context, s *surroundings) (err error) {
+	cfg, err := c.loadFrom(s, config.Sources{Flags: c.Given(), NoTopic: true}, nil)
+	if err != nil {
+		return err
+	}
+	f := &summarise.Files{
+		Paths: c.Files, Stdin: s.stdin, Source: c.Source, Options: c.featureFlags.options(c.FileFormat),
+		BlockRows: given(c.BlockRows, 20_000), Time: c.Time,
+		Sample: sample.Settings{Rows: c.Sample, Seed: uint64(cfg.Sample.Seed), Balanced: cfg.Sample.Balanced},
+		Doubt:  s.warnOfDoubt,
+	}
+	if f.Source == "" {
+		f.Source = "stdin"
+	}
+	f.Options.Missing, _ = c.treatment() // Validate has checked it
+	if err := c.unlabelledFlags.choose(&f.Options); err != nil {
+		return err
+	}
+	if err := f.Check(); err != nil {
+		return err
+	}
+	var write func(*summarise.Made) error
+	end := func() error { return nil }
+	if c.Out != "" {
+		write, end, err = c.table(s)
+	} else {
+		write, end, err = c.topic(ctx, s, cfg)
+	}
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	stop := s.watchRows("summing", f.Progress)
+	defer stop()
+	var r sumReport
+	err = f.Sum(ctx, func(b *summarise.Made) error {
+		r.Rows, r.Blocks, r.Bytes = r.Rows+b.Rows, r.Blocks+1, r.Bytes+int64(len(b.Value))
+		return write(b)
+	})
+	err = errors.Join(err, end())
+	stop()
+	if err != nil {
+		return err
+	}
+	r.Seconds = time.Since(began).Seconds()
+	r.RowsPerSecond = float64(r.Rows) / r.Seconds
+	to := s.stdout
+	if c.Out == "-" {
+		to = s.stderr
+	}
+	if c.JSON {
+		return printJSON(to, r)
+	}
+	_, err = fmt.Fprintf(to, "%s in %s, %.1f MB, in %.3g s: %s rows/s\n",
+		counted(r.Rows, "row"), counted(r.Blocks, "block"), float64(r.Bytes)/1e6, r.Seconds, short(r.RowsPerSecond))
+	return err
+}
+
+// table writes blocks to a table. end must be called.
+func (c *summariseCmd) table(s *surroundings) (write func(*summarise.Made) error, end func() error, err error) {
+	var to io.Writer = s.stdout
+	closed := func() error { return nil }
+	if c.Out != "-" {
+		file, err := os.Create(c.Out)
+		if err != nil {
+			return nil, nil, err
+		}
+		to, closed = file, file.Close
+	}
+	buffered := bufio.NewWriterSize(to, 1<<20)
+	return func(b *summarise.Made) error { return summarise.WriteRow(buffered, b) },
+		func() error { return errors.Join(buffered.Flush(), closed()) }, nil
+}
+
+// topic writes blocks to a topic. end must be called.
+func (c *summariseCmd) topic(ctx context.Context, s *surroundings, cfg *config.Config) (write func(*summarise.Made) error, end func() error, err error) {
+	p, err := openSums(ctx, s, cfg, c.To, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(b *summarise.Made) error { return p.write(ctx, b.ID, b.Value) }, func() error { return p.end(ctx) }, nil
+}
+
+// sumsTopic is a topic that blocks are written to, in turn to all its partitions.
+type sumsTopic struct {
+	*kafka.Producer
+	most   int // bytes of a record
+	blocks int
+}
+
+// openSums opens a topic for blocks. It is made with so many partitions if it is missing.
+func openSums(ctx context.Context, s *surroundings, cfg *config.Config, topic string, partitions int) (*sumsTopic, error) {
+	log := consoleLog(s.stderr)
+	cluster, err := daemon.Cluster(cfg.Kafka, log)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	most := int(cfg.Kafka.MaxMessageBytes)
+	if err := kafka.EnsureTopic(ctx, cluster, topic, partitions, map[string]string{"max.message.bytes": fmt.Sprint(most)}); err != nil {
+		return nil, err
+	}
+	p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: cluster, Topic: topic, Compress: true}, log)
+	return &sumsTopic{Producer: p, most: most}, err
+}
+
+// write writes a block under its id, so that a compacted topic has it once. The record has the time
+// of writing, as retention goes by it; the block has its own.
+func (p *sumsTopic) write(ctx context.Context, id string, value []byte) error {
+	if len(value) > p.most {
+		return fmt.Errorf("block %s takes %d bytes, more than kafka.max_message_bytes, %d", id, len(value), p.most)
+	}
+	headers := []kafka.Header{{Key: "content-type", Value: []byte(summary.ContentType)}}
+	partition := p.blocks % p.Partitions()
+	p.blocks++
+	return p.Write(ctx, partition, []byte(id), value, headers, time.Time{})
+}
+
+// end waits until the brokers have all blocks.
+func (p *sumsTopic) end(ctx context.Context) error {
+	defer p.Close()
+	return p.Flush(ctx)
 }

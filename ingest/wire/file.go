@@ -33,7 +33,8 @@ import (
 // read through once to find the highest index when the options have none.
 type Reader struct {
 	path   string
-	file   *os.File
+	file   *os.File     // nil: a stream
+	stream io.Reader    // in place of file
 	labels io.Closer    // file of an idx file's labels, or nil
 	read   atomic.Int64 // bytes of the file read so far
 	size   int64
@@ -77,6 +78,24 @@ func OpenFile(path string, opts Options, rowsPerBlock int) (*Reader, error) {
 	return r, nil
 }
 
+// OpenStream reads what cannot be read twice as OpenFile reads a file, such as standard input. The
+// name is for errors. Parquet, and LIBSVM without features in the options, have to be files.
+func OpenStream(in io.Reader, name string, opts Options, rowsPerBlock int) (*Reader, error) {
+	d, err := NewDecoder(opts)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	r := &Reader{path: name, stream: in, d: d, rowsPerBlock: max(1, min(rowsPerBlock, d.opts.Limits.Rows))}
+	err = r.start()
+	if err == nil && r.format == LIBSVM && opts.Features == nil {
+		err = errors.New("a stream of LIBSVM does not say how many features there are: name them")
+	}
+	if err != nil {
+		return nil, r.named(err)
+	}
+	return r, nil
+}
+
 func openFile(path string, opts Options, rowsPerBlock int) (r *Reader, err error) {
 	d, err := NewDecoder(opts)
 	if err != nil {
@@ -96,12 +115,16 @@ func openFile(path string, opts Options, rowsPerBlock int) (r *Reader, err error
 
 // start finds the file's format.
 func (r *Reader) start() error {
-	info, err := r.file.Stat()
-	if err != nil {
-		return err
+	raw := r.stream
+	if r.file != nil {
+		info, err := r.file.Stat()
+		if err != nil {
+			return err
+		}
+		r.size = info.Size()
+		raw = io.NewSectionReader(countingFile{r.file, &r.read}, 0, r.size)
 	}
-	r.size = info.Size()
-	in, err := Unzipped(io.NewSectionReader(countingFile{r.file, &r.read}, 0, r.size))
+	in, err := Unzipped(raw)
 	if err != nil {
 		return err
 	}
@@ -114,6 +137,9 @@ func (r *Reader) start() error {
 	}
 	if bytes.HasPrefix(head, []byte("\xff\xfe")) || bytes.HasPrefix(head, []byte("\xfe\xff")) {
 		return errors.New("the file is text in UTF-16: want UTF-8")
+	}
+	if r.file == nil && (opensIDX(head) || IsParquet(head)) {
+		return errors.New("this format cannot be read from a stream: name a file")
 	}
 	if opensIDX(head) {
 		rows, labels, err := newIDXText(r.path, in, r.d.opts.Limits)
@@ -132,8 +158,7 @@ func (r *Reader) start() error {
 		return errors.New("the file is binary and has none of the formats: Arrow, Parquet, JSON, CSV, LIBSVM and idx are read, also compressed by gzip or Zstandard")
 	}
 	if IsParquet(head) {
-		raw := make([]byte, len(parquetMagic))
-		if _, err := r.file.ReadAt(raw, 0); err != nil || !IsParquet(raw) {
+		if !r.beginsWith(parquetMagic) {
 			return errors.New("the file is compressed Parquet, of which no part can be read alone: decompress it first")
 		}
 		rows, err := r.d.newParquetStream(countingFile{r.file, &r.read}, r.size, r.rowsPerBlock)
@@ -143,8 +168,7 @@ func (r *Reader) start() error {
 		in = bufio.NewReaderSize(rows, bufferBytes)
 	}
 	if bytes.HasPrefix(head, []byte(arrowFileMagic)) {
-		raw := make([]byte, len(arrowFileMagic))
-		if _, err := r.file.ReadAt(raw, 0); err == nil && string(raw) == arrowFileMagic {
+		if r.file != nil && r.beginsWith(arrowFileMagic) {
 			messages, err := arrowFileStream(countingFile{r.file, &r.read}, r.size, r.d.opts.Limits)
 			if err != nil {
 				return err
@@ -182,6 +206,13 @@ func (r *Reader) start() error {
 		r.d.arrow.begin()
 	}
 	return nil
+}
+
+// beginsWith reports whether the file begins with these bytes as it lies on the disk.
+func (r *Reader) beginsWith(magic string) bool {
+	raw := make([]byte, len(magic))
+	_, err := r.file.ReadAt(raw, 0)
+	return err == nil && string(raw) == magic
 }
 
 // limitRows keeps blocks of sparse rows of the width within the limit of cells.
@@ -413,6 +444,9 @@ func (r *Reader) Progress() (read, size int64) { return min(r.read.Load(), r.siz
 func (r *Reader) Close() error {
 	if r.labels != nil {
 		r.labels.Close() // it was only read
+	}
+	if r.file == nil {
+		return nil
 	}
 	return r.file.Close()
 }

@@ -318,6 +318,7 @@ func TestStagesCrash(t *testing.T) {
 	for i := range histories {
 		unit := units[i%len(units)]
 		t.Run(fmt.Sprint(unit, " ", i), func(t *testing.T) {
+			t.Parallel()
 			if err := history(t, first+uint64(i), unit, "", 5); err != nil {
 				t.Fatal(err)
 			}
@@ -327,11 +328,9 @@ func TestStagesCrash(t *testing.T) {
 
 // The histories find stages that do not work as they should.
 func TestCarelessStages(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
 	for _, each := range []struct{ fault, unit string }{{noTransactions, "key"}, {commitsFirst, "message"}} {
 		t.Run(each.fault, func(t *testing.T) {
+			t.Parallel()
 			var found error
 			for seed := uint64(1); seed <= 20 && found == nil; seed++ {
 				found = history(t, seed, each.unit, each.fault, 6)

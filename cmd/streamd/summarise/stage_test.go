@@ -358,6 +358,7 @@ func startStage(t testing.TB, n names, flags map[string]string, rows int) *runni
 func TestStagesAreRows(t *testing.T) {
 	for _, unit := range []string{"message", "key", "offsets", "time"} {
 		t.Run(unit, func(t *testing.T) {
+			t.Parallel()
 			r := rand.New(rand.NewPCG(7, 11))
 			const partitions, n = 3, 60
 			name, flags := topics(t, partitions), flagsOf(t, unit)

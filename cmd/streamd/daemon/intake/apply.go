@@ -116,7 +116,7 @@ func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (
 	in.FreeFeatures()
 	if left := i >= len(t.results); left || !in.isCurrent(&t.results[i]) {
 		if left && t.rows != nil {
-			t.rows.empty() // earlier rows have been gathered
+			t.rows.Empty() // earlier rows have been gathered
 		}
 		for len(t.results) <= i {
 			t.results = append(t.results, result{})

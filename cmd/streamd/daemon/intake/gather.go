@@ -283,7 +283,7 @@ func (in *Intake) dropRun(p *partition) {
 	in.gathered -= p.open.rows.bytes()
 	if p.open.rows.bytes() <= keptRows {
 		p.spare = p.open.rows
-		p.spare.empty()
+		p.spare.Empty()
 	}
 	p.open = nil
 }

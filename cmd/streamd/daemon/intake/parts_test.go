@@ -196,7 +196,7 @@ func TestRowsAreAList(t *testing.T) {
 		for range 30 {
 			switch r.IntN(8) {
 			case 0:
-				rows.empty()
+				rows.Empty()
 				list = nil
 			case 1, 2:
 				b, more := block()

@@ -25,8 +25,8 @@ const keptRows = 4 << 20
 // bytes is the approximate memory of the rows.
 func (r *Rows) bytes() int64 { return 8 * int64(len(r.columns)+2) * int64(cap(r.codes)) }
 
-// empty removes all rows and keeps their memory.
-func (r *Rows) empty() {
+// Empty removes all rows and keeps their memory.
+func (r *Rows) Empty() {
 	for j := range r.columns {
 		r.columns[j] = r.columns[j][:0]
 	}

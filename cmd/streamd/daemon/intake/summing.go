@@ -326,7 +326,7 @@ func (s *Summing) Close() {
 	s.Stage.gathered.Add(-s.open.rows.bytes())
 	if s.open.rows.bytes() <= keptRows {
 		s.spare = s.open.rows
-		s.spare.empty()
+		s.spare.Empty()
 	}
 	s.open = nil
 }

@@ -18,7 +18,7 @@ import (
 func (p *pool) giveBack(t *task) {
 	if t.rows != nil {
 		if t.rows.bytes() <= keptRows {
-			t.rows.empty()
+			t.rows.Empty()
 			p.spare.Put(t.rows)
 		}
 		t.rows = nil

@@ -145,13 +145,11 @@ func (c *summariseCmd) sumFiles(ctx context.Context, s *surroundings) (err error
 	if err := f.Check(); err != nil {
 		return err
 	}
-	var write func(*summarise.Made) error
-	end := func() error { return nil }
-	if c.Out != "" {
-		write, end, err = c.table(s)
-	} else {
-		write, end, err = c.topic(ctx, s, cfg)
+	to := c.table
+	if c.To != "" {
+		to = c.topic
 	}
+	write, end, err := to(ctx, s, cfg)
 	if err != nil {
 		return err
 	}
@@ -163,48 +161,57 @@ func (c *summariseCmd) sumFiles(ctx context.Context, s *surroundings) (err error
 		r.Rows, r.Blocks, r.Bytes = r.Rows+b.Rows, r.Blocks+1, r.Bytes+int64(len(b.Value))
 		return write(b)
 	})
-	err = errors.Join(err, end())
+	err = end(err)
 	stop()
 	if err != nil {
 		return err
 	}
 	r.Seconds = time.Since(began).Seconds()
 	r.RowsPerSecond = float64(r.Rows) / r.Seconds
-	to := s.stdout
+	report := s.stdout
 	if c.Out == "-" {
-		to = s.stderr
+		report = s.stderr
 	}
 	if c.JSON {
-		return printJSON(to, r)
+		return printJSON(report, r)
 	}
-	_, err = fmt.Fprintf(to, "%s in %s, %.1f MB, in %.3g s: %s rows/s\n",
+	_, err = fmt.Fprintf(report, "%s in %s, %.1f MB, in %.3g s: %s rows/s\n",
 		counted(r.Rows, "row"), counted(r.Blocks, "block"), float64(r.Bytes)/1e6, r.Seconds, short(r.RowsPerSecond))
 	return err
 }
 
-// table writes blocks to a table. end must be called.
-func (c *summariseCmd) table(s *surroundings) (write func(*summarise.Made) error, end func() error, err error) {
+// table writes blocks to a table. end must be called with the error of the rest, if any: then no
+// part of a table is left.
+func (c *summariseCmd) table(_ context.Context, s *surroundings, _ *config.Config) (write func(*summarise.Made) error, end func(error) error, err error) {
 	var to io.Writer = s.stdout
-	closed := func() error { return nil }
+	closed := func(failed error) error { return failed }
 	if c.Out != "-" {
-		file, err := os.Create(c.Out)
+		part := c.Out + ".part"
+		file, err := os.Create(part)
 		if err != nil {
 			return nil, nil, err
 		}
-		to, closed = file, file.Close
+		to, closed = file, func(failed error) error {
+			if failed = errors.Join(failed, file.Close()); failed != nil {
+				os.Remove(part)
+				return failed
+			}
+			return os.Rename(part, c.Out)
+		}
 	}
 	buffered := bufio.NewWriterSize(to, 1<<20)
 	return func(b *summarise.Made) error { return summarise.WriteRow(buffered, b) },
-		func() error { return errors.Join(buffered.Flush(), closed()) }, nil
+		func(failed error) error { return closed(errors.Join(failed, buffered.Flush())) }, nil
 }
 
-// topic writes blocks to a topic. end must be called.
-func (c *summariseCmd) topic(ctx context.Context, s *surroundings, cfg *config.Config) (write func(*summarise.Made) error, end func() error, err error) {
+// topic writes blocks to a topic, likewise. What has been written stays: the same blocks count once.
+func (c *summariseCmd) topic(ctx context.Context, s *surroundings, cfg *config.Config) (write func(*summarise.Made) error, end func(error) error, err error) {
 	p, err := openSums(ctx, s, cfg, c.To, 1)
 	if err != nil {
 		return nil, nil, err
 	}
-	return func(b *summarise.Made) error { return p.write(ctx, b.ID, b.Value) }, func() error { return p.end(ctx) }, nil
+	return func(b *summarise.Made) error { return p.write(ctx, b.ID, b.Value) },
+		func(failed error) error { return errors.Join(failed, p.end(ctx)) }, nil
 }
 
 // sumsTopic is a topic that blocks are written to, in turn to all its partitions.

@@ -2,7 +2,6 @@ package control
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -189,7 +188,7 @@ func FuzzBasis(f *testing.F) {
 		}
 		if changed && b.Content != nil {
 			if again := RecordsOfBasis("m", b.Content, 0); len(again) == 1 && !bytes.Equal(again[0].Value, value) {
-				t.Error(fmt.Sprintf("%q makes another record", b.Content))
+				t.Errorf("%q makes another record", b.Content)
 			}
 		}
 	})

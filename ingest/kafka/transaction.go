@@ -276,6 +276,9 @@ func (p *TransactionalProducer) end(ctx context.Context, commit bool) error {
 	return err
 }
 
+// markersPause is about how long brokers take to write the end of a transaction to all partitions.
+const markersPause = 10 * time.Millisecond
+
 // try repeats a request until it is answered, ctx ends, or repeating does not help. A request of a
 // transaction that is repeated has no other effect than once.
 func (p *TransactionalProducer) try(ctx context.Context, what string, request func() error) error {
@@ -291,6 +294,14 @@ func (p *TransactionalProducer) try(ctx context.Context, what string, request fu
 			return p.failed(what, err)
 		}
 		p.log.Debug().Err(err).Str("transactional_id", p.id).Msgf("%s the transaction: trying again", what)
+		if errors.Is(err, kafkago.ConcurrentTransactions) { // the one before is ending
+			select {
+			case <-time.After(markersPause):
+				continue
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
 		if err := pause.wait(ctx); err != nil {
 			return err
 		}

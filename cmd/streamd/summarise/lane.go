@@ -100,11 +100,11 @@ func (y *lane) tick(ctx context.Context) error {
 }
 
 // jump goes on elsewhere in the log.
-func (y *lane) jump(gap *kafka.GapError, to int64) {
+func (y *lane) jump(ctx context.Context, gap *kafka.GapError, to int64) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.summing.Jump(to, gap.Reset)
 	y.dirty = true
+	return y.work(y.summing.Jump(ctx, to, gap.Reset))
 }
 
 // end commits what has been read, and ends the lane.

@@ -71,7 +71,8 @@ type Stage struct {
 	letters      *kafka.DeadLetters // nil: dead letters are not written
 	serving      *serving
 
-	ends context.CancelCauseFunc // of the present consumer
+	during context.Context         // the time of the present consumer
+	ends   context.CancelCauseFunc // ends it
 
 	mu       sync.Mutex
 	consumer *kafka.Consumer // the present one
@@ -185,6 +186,7 @@ func (z *Stage) topicConfigs(ctx context.Context) (map[string]string, error) {
 func (z *Stage) member(ctx context.Context) error {
 	ctx, z.ends = context.WithCancelCause(ctx)
 	defer z.ends(nil)
+	z.during = ctx
 	c, err := kafka.NewConsumer(z.consuming, z, z.log)
 	if err != nil {
 		return err
@@ -295,7 +297,11 @@ func (z *Stage) Jumped(gap *kafka.GapError, to int64) {
 	} else {
 		warn.Msg("going on after a gap in the log")
 	}
-	z.lane(gap.Partition).jump(gap, to)
+	if y := z.lane(gap.Partition); y != nil {
+		if err := y.jump(z.during, gap, to); err != nil {
+			z.ends(fmt.Errorf("partition %d: %w", gap.Partition, err))
+		}
+	}
 }
 
 // Revoked implements kafka.Sink: it commits what has been read.

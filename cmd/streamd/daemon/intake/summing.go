@@ -390,13 +390,16 @@ func sumsBytes(b *incremental.Block) int {
 	return len(labels) * 8 * n * (n + 3) / 2
 }
 
-// Jump goes on elsewhere in the log. With reset the log is another one.
-func (s *Summing) Jump(to int64, reset bool) {
-	s.Close()
+// Jump goes on elsewhere in the log, where another block begins. With reset the log is another one.
+func (s *Summing) Jump(ctx context.Context, to int64, reset bool) error {
+	if err := s.complete(ctx); err != nil {
+		return err
+	}
 	s.at = kafka.Saved{Next: to}
 	if reset {
 		s.clock = retire.Clock{}
 	}
+	return nil
 }
 
 // Unwritten reports whether rows wait for the end of their block, or for Flush.

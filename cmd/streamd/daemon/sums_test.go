@@ -336,6 +336,42 @@ func TestSumsReplaceSums(t *testing.T) {
 	i.stop()
 }
 
+// A block that comes as sums before it is complete has grown when it comes again: its rows count
+// once, and in whatever order its records come, those of later rows hold.
+func TestSumsGrow(t *testing.T) {
+	const line = `{"label":%d,"weight":1,"a":%d,"b":%d}` + "\n"
+	source := topic(t, 1)
+	s := newStage(t, source, 10)
+	var versions []message
+	text := ""
+	for last := range int64(4) {
+		for i := range int64(3) {
+			text += fmt.Sprintf(line, i%2, last*i, last+i)
+		}
+		m := message{value: []byte(text)}
+		b := s.block(m, 0)
+		b.Last = last
+		versions = append(versions, s.sums(m, b))
+	}
+	want := incremental.NewState([]string{"a", "b"})
+	want.Add(s.block(message{value: []byte(text)}, 0).Summary)
+	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 0, 3, 3, 2}, {2, 2, 0, 3, 1}} {
+		name := topic(t, 1)
+		for _, k := range order {
+			produce(t, name, versions[k])
+		}
+		i := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), withFlags(nil))
+		got, status := i.waitForOffsets(int64(len(order))), i.Status()
+		if got.Blocks != 1 || got.Digest != live.DigestOf(want) {
+			t.Errorf("%v: %d blocks of digest %s, want one of %s", order, got.Blocks, got.Digest, live.DigestOf(want))
+		}
+		if !addsUp(&status) || status.Records.Applied != int64(len(order)) || status.Rows.Read != 12 || i.intake.Counts().BlocksAdded != 1 {
+			t.Errorf("%v: records %+v, rows %+v, counts %+v", order, status.Records, status.Rows, i.intake.Counts())
+		}
+		i.stop()
+	}
+}
+
 // Sums that the model cannot use are dead letters with their reasons, and their rows are in the
 // books.
 func TestSumsThatCannotBeUsed(t *testing.T) {

@@ -74,7 +74,8 @@ func (v vocabulary) check(t *testing.T, where, expr string) {
 		t.Errorf("%s: no series in %s", where, expr)
 	}
 	for _, name := range names {
-		if !v.series[name] {
+		// Package summarise looks at its own.
+		if !v.series[name] && !strings.HasPrefix(name, "streamd_summarise_") {
 			t.Errorf("%s: there is no series %s", where, name)
 		}
 	}

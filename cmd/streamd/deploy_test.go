@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -138,45 +139,69 @@ func buildsStatic(t *testing.T, command string) {
 	}
 }
 
-func TestComposeFile(t *testing.T) {
-	var file struct {
-		Services map[string]struct {
-			Build           struct{ Context, Dockerfile string }
-			Command         []string
-			Environment     map[string]any
-			Ports           []string
-			StopGracePeriod string `yaml:"stop_grace_period"`
-		}
-	}
-	if err := yaml.Unmarshal([]byte(readFile(t, top, "config/deploy/compose.yaml")), &file); err != nil {
+// composed is a compose file, as far as tests look at it.
+type composed struct{ Services map[string]service }
+
+type service struct {
+	Build           struct{ Context, Dockerfile string }
+	Command         []string
+	Environment     map[string]any
+	Ports, Volumes  []string
+	Healthcheck     struct{ Test []string }
+	StopGracePeriod string                                `yaml:"stop_grace_period"`
+	DependsOn       map[string]struct{ Condition string } `yaml:"depends_on"`
+}
+
+func readCompose(t *testing.T, name string) (c composed) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(readFile(t, top, "config/deploy", name)), &c); err != nil {
 		t.Fatal(err)
 	}
-	daemon, broker, topic := file.Services["streamd"], file.Services["kafka"], file.Services["topic"]
-	readFile(t, top, "config/deploy", daemon.Build.Context, daemon.Build.Dockerfile)
+	return c
+}
+
+// daemon is the configuration of a service of the image, whose command streamd must take. It must
+// find the broker, and be closed to other machines.
+func (c composed) daemon(t *testing.T, name string) *config.Config {
+	t.Helper()
+	s, broker := c.Services[name], c.Services["kafka"]
+	readFile(t, top, "config/deploy", s.Build.Context, s.Build.Dockerfile)
 	var variables []string
 	for _, i := range dockerfile(t) {
 		if i[0] == "ENV" {
 			variables = strings.Fields(i[1])
 		}
 	}
-	for name, value := range daemon.Environment {
+	for name, value := range s.Environment {
 		variables = append(variables, name+"="+yamlText(t, value))
 	}
 	cfg := effective(t, variables...)
-	if !slices.Contains(topic.Command, "--topic="+cfg.Kafka.Topic) {
-		t.Errorf("the daemon reads %s, and %q makes another topic", cfg.Kafka.Topic, topic.Command)
+	if s.Command != nil {
+		parses(t, s.Command...)
 	}
 	if advertised := yamlText(t, broker.Environment["KAFKA_ADVERTISED_LISTENERS"]); !strings.Contains(advertised, "//"+cfg.Kafka.Brokers[0]+",") {
-		t.Errorf("the daemon looks for %q, the broker advertises %s", cfg.Kafka.Brokers, advertised)
+		t.Errorf("%s looks for %q, the broker advertises %s", name, cfg.Kafka.Brokers, advertised)
 	}
-	if grace, err := time.ParseDuration(daemon.StopGracePeriod); err != nil || grace <= cfg.ShutdownTimeout {
-		t.Errorf("stop_grace_period %s, %v, with a shutdown_timeout of %s", daemon.StopGracePeriod, err, cfg.ShutdownTimeout)
+	if grace, err := time.ParseDuration(s.StopGracePeriod); err != nil || grace <= cfg.ShutdownTimeout {
+		t.Errorf("%s: stop_grace_period %s, %v, with a shutdown_timeout of %s", name, s.StopGracePeriod, err, cfg.ShutdownTimeout)
 	}
-	for name, service := range file.Services {
-		for _, port := range service.Ports {
-			if !strings.HasPrefix(port, "127.0.0.1:") {
-				t.Errorf("%s: port %s is open to other machines", name, port)
-			}
+	for _, port := range s.Ports {
+		if !strings.HasPrefix(port, "127.0.0.1:") {
+			t.Errorf("%s: port %s is open to other machines", name, port)
+		}
+	}
+	return cfg
+}
+
+func TestComposeFile(t *testing.T) {
+	file := readCompose(t, "compose.yaml")
+	broker := file.Services["kafka"]
+	if cfg := file.daemon(t, "streamd"); !slices.Contains(file.Services["topic"].Command, "--topic="+cfg.Kafka.Topic) {
+		t.Errorf("the daemon reads %s, and %q makes another topic", cfg.Kafka.Topic, file.Services["topic"].Command)
+	}
+	for _, port := range broker.Ports {
+		if !strings.HasPrefix(port, "127.0.0.1:") {
+			t.Errorf("the broker's port %s is open to other machines", port)
 		}
 	}
 	// The image makes a property of each variable. The test broker's properties are
@@ -186,6 +211,44 @@ func TestComposeFile(t *testing.T) {
 		property := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "KAFKA_"), "_", "."))
 		if name != "CLUSTER_ID" && !strings.Contains(properties, "\n"+property+"=") {
 			t.Errorf("%s: the test broker has no %s", name, property)
+		}
+	}
+}
+
+// Over compose.yaml, the stages share their features, and the replicas share nothing but the topic.
+func TestComposeFileOfStages(t *testing.T) {
+	file, over := readCompose(t, "compose.yaml"), readCompose(t, "compose.stages.yaml")
+	for name, s := range over.Services {
+		if base, ok := file.Services[name]; ok { // compose adds what the later file has
+			maps.Copy(base.Environment, s.Environment)
+			maps.Copy(base.DependsOn, s.DependsOn)
+			s = base
+		}
+		file.Services[name] = s
+	}
+	stage := file.Services["summarise"]
+	rows, one, two := file.daemon(t, "summarise"), file.daemon(t, "streamd"), file.daemon(t, "replica")
+	if topic := file.Services["topic"].Command; !slices.Contains(topic, "--topic="+rows.Kafka.Topic) {
+		t.Errorf("the stage reads %s, and %q makes another topic", rows.Kafka.Topic, topic)
+	}
+	if !slices.Contains(stage.Command, "--to="+one.Kafka.Topic) || one.Kafka.Topic != two.Kafka.Topic {
+		t.Errorf("%q for replicas that read %s and %s", stage.Command, one.Kafka.Topic, two.Kafka.Topic)
+	}
+	if !slices.Equal(rows.Format.Features, one.Format.Features) || !slices.Equal(one.Format.Features, two.Format.Features) {
+		t.Errorf("features %q, %q and %q", rows.Format.Features, one.Format.Features, two.Format.Features)
+	}
+	a, b := file.Services["streamd"], file.Services["replica"]
+	if one.Kafka.Group == two.Kafka.Group || slices.Equal(a.Ports, b.Ports) || slices.Equal(a.Volumes, b.Volumes) {
+		t.Errorf("the replicas share the group %s, the ports %q or the volumes %q", one.Kafka.Group, a.Ports, a.Volumes)
+	}
+	if check := stage.Healthcheck.Test; len(check) < 3 {
+		t.Errorf("the health check of the stage is %q", check)
+	} else {
+		parses(t, check[2:]...)
+	}
+	for _, s := range []service{a, b} {
+		if s.DependsOn["summarise"].Condition != "service_healthy" {
+			t.Errorf("a replica may start before its topic is there: %v", s.DependsOn)
 		}
 	}
 }

@@ -443,18 +443,23 @@ func cmdArrived(ts *testscript.TestScript, neg bool, args []string) {
 		len(payloads), state.Rows(), empty, state.Digest(), hash.Sum(nil))
 }
 
-// port sets $PORT to a free port outside the range that systems hand out.
+// port sets $PORT to a free port.
 func cmdPort(ts *testscript.TestScript, neg bool, args []string) {
+	port, err := freePort()
+	ts.Check(err)
+	ts.Setenv("PORT", port)
+}
+
+// freePort is a port outside the range that systems hand out.
+func freePort() (string, error) {
 	const first, last = 20_000, 30_000
 	for range 1000 {
 		port := strconv.Itoa(first + rand.IntN(last-first))
 		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
-			ts.Check(l.Close())
-			ts.Setenv("PORT", port)
-			return
+			return port, l.Close()
 		}
 	}
-	ts.Fatalf("there is no free port from %d to %d", first, last)
+	return "", fmt.Errorf("there is no free port from %d to %d", first, last)
 }
 
 // ready ROWS waits until the daemon at $PORT serves a model of ROWS rows; ROWS+ is ROWS or more.

@@ -63,6 +63,16 @@ func dockerfile(t *testing.T) (instructions [][2]string) {
 	return instructions
 }
 
+// imageVariables are those of the image, as NAME=VALUE.
+func imageVariables(t *testing.T) (variables []string) {
+	for _, i := range dockerfile(t) {
+		if i[0] == "ENV" {
+			variables = strings.Fields(i[1])
+		}
+	}
+	return variables
+}
+
 // The Dockerfile's own command builds a static program without the embedded broker.
 // The image runs it as an unprivileged user, with existing variables and commands.
 func TestDockerfile(t *testing.T) {
@@ -166,12 +176,7 @@ func (c composed) daemon(t *testing.T, name string) *config.Config {
 	t.Helper()
 	s, broker := c.Services[name], c.Services["kafka"]
 	readFile(t, top, "config/deploy", s.Build.Context, s.Build.Dockerfile)
-	var variables []string
-	for _, i := range dockerfile(t) {
-		if i[0] == "ENV" {
-			variables = strings.Fields(i[1])
-		}
-	}
+	variables := imageVariables(t)
 	for name, value := range s.Environment {
 		variables = append(variables, name+"="+yamlText(t, value))
 	}

@@ -165,6 +165,7 @@ func readStage(t *testing.T, all map[string]manifest, name string) (s stage) {
 			t.Errorf("%s: there is no volume %s for %s", name, volume, place)
 		}
 	}
+	s.env = imageVariables(t)
 	for _, v := range s.Env {
 		switch {
 		case v.ValueFrom.FieldRef.FieldPath == "metadata.name":

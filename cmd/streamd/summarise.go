@@ -204,7 +204,8 @@ func (c *summariseCmd) table(_ context.Context, s *surroundings, _ *config.Confi
 		func(failed error) error { return closed(errors.Join(failed, buffered.Flush())) }, nil
 }
 
-// topic writes blocks to a topic, likewise. What has been written stays: the same blocks count once.
+// topic writes blocks to a topic, likewise. What has been written stays: the same blocks count
+// once.
 func (c *summariseCmd) topic(ctx context.Context, s *surroundings, cfg *config.Config) (write func(*summarise.Made) error, end func(error) error, err error) {
 	p, err := openSums(ctx, s, cfg, c.To, 1)
 	if err != nil {

@@ -26,6 +26,7 @@ type lane struct {
 	summing  *intake.Summing
 	dirty    bool      // something has been read since the last commit
 	took     time.Time // when something was read last
+	due      time.Time // the next commit
 	written  int64     // bytes of payloads since the last commit
 	done     bool      // nothing more is written: it has ended, or an error has left the transaction in the middle
 }
@@ -88,7 +89,7 @@ func (y *lane) take(ctx context.Context, b *kafka.Batch) error {
 func (y *lane) tick(ctx context.Context) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	if y.done || !y.dirty {
+	if y.done || !y.dirty || time.Now().Before(y.due) {
 		return nil
 	}
 	if quiet := time.Since(y.took) >= CommitInterval; quiet {
@@ -130,9 +131,13 @@ func (y *lane) end(ctx context.Context) error {
 
 func (y *lane) commit(ctx context.Context) error {
 	at, clock := y.summing.Resume()
+	began := time.Now()
 	if err := y.producer.Commit(ctx, placeOf(at, clock)); err != nil {
 		return err
 	}
+	// Nothing is summed meanwhile: at most a tenth of the time goes to commits.
+	took := time.Since(began)
+	y.due = began.Add(max(CommitInterval, 10*took))
 	y.dirty, y.written = y.summing.Unwritten(), 0
 	y.committed.Store(at.Next)
 	return nil

@@ -55,7 +55,7 @@ type Options struct {
 }
 
 // CommitInterval is how long what has been written waits for its commit, and so how much later a
-// daemon has it.
+// daemon has it. Brokers that take long have it wait longer.
 const CommitInterval = 200 * time.Millisecond
 
 // Stage is a running stage. Make it with New and call Run once.

@@ -170,14 +170,18 @@ func (s *Summing) take(ctx context.Context, r *kafka.Record) error {
 				s.Log.Warn().Int("partition", s.partition).Int64("offset", r.Offset).Msg("a message may mean something else: " + doubt)
 			})
 		}
-		if row := b.FirstBadRow(); row != nil {
+	}
+	gathers := Gathers(s.Config.Blocks)
+	forwards := bad == nil && !gathers && len(r.Value) < sumsBytes(b)
+	if bad == nil && (gathers || forwards) {
+		if row := b.FirstBadRow(); row != nil { // other blocks are checked as they are summed
 			bad = row
 		}
 	}
-	if Gathers(s.Config.Blocks) {
+	if gathers {
 		return s.gather(ctx, r, b, bad)
 	}
-	if bad == nil && len(r.Value) < sumsBytes(b) {
+	if bad == nil && forwards {
 		s.counts.rows.Add(int64(b.Rows()))
 		s.counts.forwarded.Add(1)
 		return s.forward(ctx, r)

@@ -123,6 +123,7 @@ func TestOneBasis(t *testing.T) {
 			}
 			r.same("more rows", second)
 			r.all[0].stop()
+			r.all[1].untilShared()
 			third := r.all[1].reduced().BasisID() // on the request of the follower
 			if third == second {
 				t.Error("the basis of other rows is the same")
@@ -132,6 +133,7 @@ func TestOneBasis(t *testing.T) {
 			r.all[1].stop()
 			r.start(1)
 			r.same("a restart", third)
+			r.all[1].untilShared()
 			pruned := r.all[1].pruned("lda", 5).BasisID()
 			r.same("pruned", pruned)
 			r.start(2)
@@ -160,6 +162,7 @@ func TestOneBasisOfManyChoosers(t *testing.T) {
 		d.waitForOffsetsRead(20)
 	}
 	r.same("the first", "")
+	r.all[0].untilShared()
 	r.same("the next", r.all[0].reduced().BasisID())
 	for _, d := range r.all {
 		d.stop()
@@ -257,6 +260,7 @@ func TestBasisOfOthers(t *testing.T) {
 		d.rowsAndFolds()
 	}
 	r.same("a damaged part", basis)
+	r.all[0].untilShared()
 	next := r.all[0].reduced().BasisID()
 	r.same("another choice", next)
 	if next == basis {
@@ -334,5 +338,17 @@ func (i *instance) waitForProblem(kind httpapi.ProblemKind, text string) {
 	i.t.Helper()
 	eventually(i.t, text, func() bool {
 		return slices.ContainsFunc(i.Status().Problems, func(p httpapi.Problem) bool { return p.Kind == kind && strings.Contains(p.Text, text) })
+	})
+}
+
+// untilShared waits until the control topic has been read up to its end: requests for a basis are
+// refused before.
+func (i *instance) untilShared() {
+	i.t.Helper()
+	eventually(i.t, "the end of the control topic", func() (known bool) {
+		if err := i.call(i.t.Context(), func() error { known = i.rebuilding.shared.known; return nil }); err != nil {
+			i.t.Fatal(err)
+		}
+		return known
 	})
 }

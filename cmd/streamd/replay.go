@@ -12,10 +12,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/pipeline"
 	"streamd/cmd/streamd/summarise"
+	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/kafka"
@@ -147,7 +150,7 @@ func (c *replayNDCCmd) Run(ctx context.Context, s *surroundings) error {
 }
 
 type replayFileCmd struct {
-	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow, Parquet, or the images of an idx pair, also compressed by gzip or Zstandard (.gz, .zst)."`
+	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow, Parquet, or the images of an idx pair, also compressed by gzip or Zstandard (.gz, .zst); or a table of summed blocks, written by streamd summarise --out."`
 	featureFlags
 	FileFormat string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. With auto the first line decides."`
 	replayFlags
@@ -224,34 +227,25 @@ func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 	return r.finish(ctx, s, err, 0, c.JSON)
 }
 
-// replayTable writes a table of blocks that are summed (summarise --out).
-func (c *replayFileCmd) replayTable(ctx context.Context, s *surroundings) (err error) {
-	given := map[string]string{}
-	if len(c.Brokers) > 0 {
-		given["kafka.brokers"] = strings.Join(c.Brokers, ",")
-	}
-	if c.Topic != "" {
-		given["kafka.topic"] = c.Topic
-	}
-	cfg, err := c.load(s, given, map[string]string{"--kafka.brokers": "--brokers", "--kafka.topic": "--topic"})
+// replayTable writes a table of blocks that are summed (summarise --out), each under its id, so
+// that a compacted topic has it once.
+func (c *replayFileCmd) replayTable(ctx context.Context, s *surroundings) error {
+	r, err := c.open(ctx, s)
 	if err != nil {
 		return err
 	}
-	p, err := openSums(ctx, s, cfg, cfg.Kafka.Topic, c.Partitions)
-	if err != nil {
-		return err
-	}
-	began, r := time.Now(), replayReport{Topic: cfg.Kafka.Topic, Partitions: p.Partitions()}
-	err = summarise.ReadTable(c.File, p.most, func(b *summary.Block, value []byte) error {
-		r.Rows, r.Blocks, r.Bytes = r.Rows+b.Rows.Read, r.Blocks+1, r.Bytes+int64(len(value))
-		return p.write(ctx, b.ID, value)
+	defer r.close()
+	stop := s.watch("writing to "+r.report.Topic, r.advance)
+	defer stop()
+	r.headers = sumsHeaders
+	err = summarise.ReadTable(c.File, r.maxBytes, func(b *summary.Block, value []byte) error {
+		return r.write(ctx, []byte(b.ID), value, int(b.Rows.Read))
 	})
-	if err = errors.Join(err, p.end(ctx)); err != nil {
-		return fmt.Errorf("%s: %w", c.File, err)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", c.File, err)
 	}
-	r.Seconds = time.Since(began).Seconds()
-	r.RowsPerSecond, r.NextRow = float64(r.Rows)/r.Seconds, r.Rows
-	return r.print(s, c.JSON)
+	stop()
+	return r.finish(ctx, s, err, 0, c.JSON)
 }
 
 // slicer has the working memory of one worker.
@@ -341,13 +335,12 @@ func (f *replayFlags) open(ctx context.Context, s *surroundings) (r *replay, err
 	format := formatOf(f.Format)
 	log := consoleLog(s.stderr)
 	topic := cfg.Kafka.Topic
-	// A new topic takes messages as large as the daemon reads, not just Kafka's default of
-	// a megabyte.
-	configs := map[string]string{"max.message.bytes": strconv.FormatInt(int64(cfg.Kafka.MaxMessageBytes), 10)}
-	if err := kafka.EnsureTopic(ctx, cluster, topic, f.Partitions, configs); err != nil {
+	producer, err := openTopic(ctx, cluster, cfg.Kafka, kafka.ProducerConfig{Topic: topic}, f.Partitions, log)
+	if err != nil {
 		return nil, err
 	}
 	r = &replay{
+		producer: producer,
 		flags:    f,
 		format:   format,
 		headers:  []kafka.Header{{Key: "content-type", Value: []byte(format.ContentType())}},
@@ -360,12 +353,9 @@ func (f *replayFlags) open(ctx context.Context, s *surroundings) (r *replay, err
 	}
 	if f.WaitGroup != "" {
 		if r.monitor, err = kafka.NewLagMonitor(cluster, topic, f.WaitGroup); err != nil {
+			r.close()
 			return nil, err
 		}
-	}
-	if r.producer, err = kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: cluster, Topic: topic}, log); err != nil {
-		r.close()
-		return nil, err
 	}
 	r.report.Topic, r.report.Partitions = topic, r.producer.Partitions()
 	if f.Partitions != 1 && f.Partitions != r.report.Partitions {
@@ -374,10 +364,20 @@ func (f *replayFlags) open(ctx context.Context, s *surroundings) (r *replay, err
 	return r, nil
 }
 
-func (r *replay) close() {
-	if r.producer != nil {
-		r.producer.Close()
+// openTopic opens a topic to write to. It is made with so many partitions if it is missing.
+func openTopic(ctx context.Context, cluster kafka.Cluster, k config.Kafka, p kafka.ProducerConfig, partitions int, log zerolog.Logger) (*kafka.Producer, error) {
+	// A new topic takes messages as large as the daemon reads, not just Kafka's default of
+	// a megabyte.
+	configs := map[string]string{"max.message.bytes": strconv.FormatInt(int64(k.MaxMessageBytes), 10)}
+	if err := kafka.EnsureTopic(ctx, cluster, p.Topic, partitions, configs); err != nil {
+		return nil, err
 	}
+	p.Cluster = cluster
+	return kafka.OpenProducer(ctx, p, log)
+}
+
+func (r *replay) close() {
+	r.producer.Close()
 	if r.monitor != nil {
 		r.monitor.Close()
 	}
@@ -393,24 +393,31 @@ func (r *replay) empty() *shipment {
 func (r *replay) send(ctx context.Context, p *shipment) error {
 	from := 0
 	for i, end := range p.ends {
-		payload := p.data[from:end]
+		if err := r.write(ctx, nil, p.data[from:end], p.rows[i]); err != nil {
+			return err
+		}
 		from = end
-		if len(payload) > r.maxBytes {
-			return fmt.Errorf("a block of %d rows takes %d bytes, more than kafka.max_message_bytes, %d; lower --block-rows", p.rows[i], len(payload), r.maxBytes)
-		}
-		if err := r.pace(ctx); err != nil {
-			return err
-		}
-		partition := int(r.block % int64(r.report.Partitions))
-		if err := r.producer.Write(ctx, partition, nil, payload, r.headers, r.flags.Time); err != nil {
-			return err
-		}
-		r.block++
-		r.report.Blocks++
-		r.rows.Add(int64(p.rows[i]))
-		r.bytes.Add(int64(len(payload)))
 	}
 	r.used <- p
+	return nil
+}
+
+// write writes a block to the next partition, when it may be written.
+func (r *replay) write(ctx context.Context, key, payload []byte, rows int) error {
+	if len(payload) > r.maxBytes {
+		return fmt.Errorf("a block of %d rows takes %d bytes, more than kafka.max_message_bytes, %d; lower --block-rows", rows, len(payload), r.maxBytes)
+	}
+	if err := r.pace(ctx); err != nil {
+		return err
+	}
+	partition := int(r.block % int64(r.report.Partitions))
+	if err := r.producer.Write(ctx, partition, key, payload, r.headers, r.flags.Time); err != nil {
+		return err
+	}
+	r.block++
+	r.report.Blocks++
+	r.rows.Add(int64(rows))
+	r.bytes.Add(int64(len(payload)))
 	return nil
 }
 

@@ -204,53 +204,32 @@ func (c *summariseCmd) table(_ context.Context, s *surroundings, _ *config.Confi
 		func(failed error) error { return closed(errors.Join(failed, buffered.Flush())) }, nil
 }
 
-// topic writes blocks to a topic, likewise. What has been written stays: the same blocks count
-// once.
+// sumsHeaders are those of a record of sums.
+var sumsHeaders = []kafka.Header{{Key: "content-type", Value: []byte(summary.ContentType)}}
+
+// topic writes blocks to a topic, likewise: in turn to all its partitions, each under its id, so
+// that a compacted topic has it once. A record has the time of writing, as retention goes by it;
+// the block has its own. What has been written stays: the same blocks count once.
 func (c *summariseCmd) topic(ctx context.Context, s *surroundings, cfg *config.Config) (write func(*summarise.Made) error, end func(error) error, err error) {
-	p, err := openSums(ctx, s, cfg, c.To, 1)
-	if err != nil {
-		return nil, nil, err
-	}
-	return func(b *summarise.Made) error { return p.write(ctx, b.ID, b.Value) },
-		func(failed error) error { return errors.Join(failed, p.end(ctx)) }, nil
-}
-
-// sumsTopic is a topic that blocks are written to, in turn to all its partitions.
-type sumsTopic struct {
-	*kafka.Producer
-	most   int // bytes of a record
-	blocks int
-}
-
-// openSums opens a topic for blocks. It is made with so many partitions if it is missing.
-func openSums(ctx context.Context, s *surroundings, cfg *config.Config, topic string, partitions int) (*sumsTopic, error) {
 	log := consoleLog(s.stderr)
 	cluster, err := daemon.Cluster(cfg.Kafka, log)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, nil, usageError{err}
 	}
-	most := int(cfg.Kafka.MaxMessageBytes)
-	if err := kafka.EnsureTopic(ctx, cluster, topic, partitions, map[string]string{"max.message.bytes": fmt.Sprint(most)}); err != nil {
-		return nil, err
+	p, err := openTopic(ctx, cluster, cfg.Kafka, kafka.ProducerConfig{Topic: c.To, Compress: true}, 1, log)
+	if err != nil {
+		return nil, nil, err
 	}
-	p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: cluster, Topic: topic, Compress: true}, log)
-	return &sumsTopic{Producer: p, most: most}, err
-}
-
-// write writes a block under its id, so that a compacted topic has it once. The record has the time
-// of writing, as retention goes by it; the block has its own.
-func (p *sumsTopic) write(ctx context.Context, id string, value []byte) error {
-	if len(value) > p.most {
-		return fmt.Errorf("block %s takes %d bytes, more than kafka.max_message_bytes, %d", id, len(value), p.most)
+	n := 0
+	write = func(b *summarise.Made) error {
+		if most := int(cfg.Kafka.MaxMessageBytes); len(b.Value) > most {
+			return fmt.Errorf("block %s takes %d bytes, more than kafka.max_message_bytes, %d", b.ID, len(b.Value), most)
+		}
+		n++
+		return p.Write(ctx, n%p.Partitions(), []byte(b.ID), b.Value, sumsHeaders, time.Time{})
 	}
-	headers := []kafka.Header{{Key: "content-type", Value: []byte(summary.ContentType)}}
-	partition := p.blocks % p.Partitions()
-	p.blocks++
-	return p.Write(ctx, partition, []byte(id), value, headers, time.Time{})
-}
-
-// end waits until the brokers have all blocks.
-func (p *sumsTopic) end(ctx context.Context) error {
-	defer p.Close()
-	return p.Flush(ctx)
+	return write, func(failed error) error {
+		defer p.Close()
+		return errors.Join(failed, p.Flush(ctx))
+	}, nil
 }

@@ -182,6 +182,37 @@ func (cl *client) tryCommit(ctx context.Context, group, topic string, offsets ma
 	return nil
 }
 
+// Committed is the offset of the first record that has not been processed, with the text that was
+// committed with it.
+type Committed struct {
+	Offset   int64 // -1: nothing is committed
+	Metadata string
+}
+
+// committed asks for what a group has committed of partitions of a topic.
+func (cl *client) committed(ctx context.Context, group, topic string, partitions []int) (map[int]Committed, error) {
+	all := make(map[int]Committed, len(partitions))
+	for _, id := range partitions {
+		all[id] = Committed{Offset: -1}
+	}
+	r, err := cl.api().OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: partitions}})
+	if err == nil && !errors.Is(r.Error, kafkago.GroupIdNotFound) { // some brokers report this instead of -1
+		err = r.Error
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range r.Topics[topic] {
+		if p.Error != nil {
+			return nil, fmt.Errorf("partition %d: %w", p.Partition, p.Error)
+		}
+		if _, asked := all[p.Partition]; asked {
+			all[p.Partition] = Committed{Offset: p.CommittedOffset, Metadata: p.Metadata}
+		}
+	}
+	return all, nil
+}
+
 // EnsureTopic creates a topic when it does not exist. configs are Kafka's topic settings.
 // A topic that exists stays as it is, whatever its partitions.
 func EnsureTopic(ctx context.Context, c Cluster, topic string, partitions int, configs map[string]string) error {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	kafkago "github.com/segmentio/kafka-go"
 )
 
 // LagMonitor watches how far a group is behind the end of a topic. With it a replay can
@@ -48,22 +46,13 @@ func (l *LagMonitor) Lag(ctx context.Context) ([]PartitionLag, error) {
 	lags := make([]PartitionLag, n)
 	for i := range ids {
 		ids[i] = i
-		lags[i] = PartitionLag{Committed: -1}
 	}
-	committed, err := l.cl.api().OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: l.group, Topics: map[string][]int{l.topic: ids}})
-	if err == nil && !errors.Is(committed.Error, kafkago.GroupIdNotFound) { // some brokers report this instead of -1
-		err = committed.Error
-	}
+	committed, err := l.cl.committed(ctx, l.group, l.topic, ids)
 	if err != nil {
 		return nil, fmt.Errorf("lag of %s on %s: %w", l.group, l.topic, err)
 	}
-	for _, p := range committed.Topics[l.topic] {
-		if p.Error != nil {
-			return nil, fmt.Errorf("lag of %s on %s/%d: %w", l.group, l.topic, p.Partition, p.Error)
-		}
-		if p.Partition >= 0 && p.Partition < n {
-			lags[p.Partition].Committed = p.CommittedOffset
-		}
+	for i := range lags {
+		lags[i].Committed = committed[i].Offset
 	}
 	ends, err := l.cl.allBounds(ctx, l.topic, ids)
 	if err != nil {

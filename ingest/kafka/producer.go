@@ -209,6 +209,7 @@ type sender struct {
 // batch's sequence number makes sure that it is written once.
 func (s *sender) send(ctx context.Context, w *batchWriter) error {
 	var pause backoff
+	w.transactional = s.transaction != ""
 	for {
 		var err error
 		if !s.known {

@@ -98,13 +98,6 @@ func (t *Transactions) Partitions(ctx context.Context) (int, error) {
 // Close closes the connections.
 func (t *Transactions) Close() { t.cl.close() }
 
-// Committed is the offset of the first record that has not been processed, with the text that was
-// committed with it.
-type Committed struct {
-	Offset   int64 // -1: nothing is committed
-	Metadata string
-}
-
 // A TransactionalProducer writes the records that are made of one partition of the source. It
 // belongs to one goroutine at a time. After an error it must not be used again.
 type TransactionalProducer struct {
@@ -125,7 +118,6 @@ func (t *Transactions) Open(ctx context.Context, source, to int) (p *Transaction
 		id: fmt.Sprintf("%s.%s.%d", t.cfg.Group, t.cfg.Source, source),
 	}
 	p.sender = sender{cl: t.cl, topic: t.cfg.Topic, partition: to, log: t.log, transaction: p.id, known: true}
-	p.batch.transactional = true
 	p.batch.reset()
 	// It is answered when a transaction of the former producer has ended everywhere: what it has
 	// committed is seen then.
@@ -142,28 +134,13 @@ func (t *Transactions) Open(ctx context.Context, source, to int) (p *Transaction
 		return err
 	})
 	if err == nil {
-		err = p.try(ctx, "read what is committed of", func() error { at, err = p.committed(ctx); return err })
+		err = p.try(ctx, "read what is committed of", func() error {
+			all, err := t.cl.committed(ctx, t.cfg.Group, t.cfg.Source, []int{source})
+			at = all[source]
+			return err
+		})
 	}
 	return p, at, err
-}
-
-func (p *TransactionalProducer) committed(ctx context.Context) (Committed, error) {
-	at := Committed{Offset: -1}
-	r, err := p.cl.api().OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: p.cfg.Group, Topics: map[string][]int{p.cfg.Source: {p.partition}}})
-	if err != nil {
-		return at, err
-	}
-	if r.Error != nil && !errors.Is(r.Error, kafkago.GroupIdNotFound) {
-		return at, r.Error
-	}
-	for _, o := range r.Topics[p.cfg.Source] {
-		if o.Partition == p.partition && o.Error == nil {
-			at = Committed{Offset: max(o.CommittedOffset, -1), Metadata: o.Metadata}
-		} else if o.Error != nil {
-			return at, o.Error
-		}
-	}
-	return at, nil
 }
 
 // Write copies a record into the transaction. A zero t stands for a record without a time.

@@ -34,13 +34,20 @@ type Metrics struct {
 	registry *prometheus.Registry
 }
 
+// histogram has buckets each four times as wide as the one before.
+func histogram(name, help string, least float64, buckets int) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{Name: "streamd_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(least, 4, buckets)}
+}
+
+func requestSeconds() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(histogram("http_request_seconds",
+		"Time to answer a request; waiting polls have a route of their own.", 1e-4, 10), // to 26 s
+		[]string{"route", "code"})
+}
+
 // NewMetrics makes metrics in a registry of their own, together with those of the Go
 // runtime and the process.
 func NewMetrics() *Metrics {
-	// Each bucket is four times as wide as the one before.
-	histogram := func(name, help string, least float64, buckets int) prometheus.HistogramOpts {
-		return prometheus.HistogramOpts{Name: "streamd_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(least, 4, buckets)}
-	}
 	m := &Metrics{
 		SolveSeconds: prometheus.NewHistogram(histogram("solve_seconds", "Time to read the hyperplanes off the summed state.", 1e-5, 11)), // to 10 s
 		FreshnessSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "streamd_freshness_seconds",
@@ -60,9 +67,7 @@ func NewMetrics() *Metrics {
 			Help: "Blocks since the start that the archive (retire.archive) has dropped because it was full."}),
 		JobFailures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "streamd_job_failures_total",
 			Help: "Failures since the start of work beside the loop, by job, that are bugs: it is tried again, and what it made before is served."}, []string{"job"}),
-		requests: prometheus.NewHistogramVec(histogram("http_request_seconds",
-			"Time to answer a request; waiting polls have a route of their own.", 1e-4, 10), // to 26 s
-			[]string{"route", "code"}),
+		requests: requestSeconds(),
 		registry: prometheus.NewRegistry(),
 	}
 	m.registry.MustRegister(m.SolveSeconds, m.FreshnessSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.TurnSeconds, m.RecordsAhead, m.BlocksRefused, m.ArchiveDropped, m.JobFailures, m.requests,

@@ -27,6 +27,12 @@ const refusedLines = 10
 // New makes a server for service. It registers the service's status with metrics, so
 // call it once per Metrics. The origins have the form scheme://host.
 func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *Server {
+	metrics.watch(service)
+	return newServerOf(config, service, metrics, routes, errNoPath, log)
+}
+
+// newServerOf makes a server of some routes. noPath is its answer at all other paths.
+func newServerOf(config Config, service Service, metrics *Metrics, routes []route, noPath error, log zerolog.Logger) *Server {
 	config.MaxBodyBytes = cmp.Or(config.MaxBodyBytes, MaxBodyBytes)
 	config.MaxRows = cmp.Or(config.MaxRows, MaxRows)
 	config.MaxConnections = cmp.Or(config.MaxConnections, MaxConnections)
@@ -53,13 +59,12 @@ func New(config Config, service Service, metrics *Metrics, log zerolog.Logger) *
 			panic(err) // a mistake of the caller
 		}
 	}
-	metrics.watch(service)
-	s.mux = s.newMux()
+	s.mux = s.newMux(routes, noPath)
 	s.scraped = metrics.handler(log)
 	return s
 }
 
-func (s *Server) newMux() *http.ServeMux {
+func (s *Server) newMux(routes []route, noPath error) *http.ServeMux {
 	mux := http.NewServeMux()
 	allowed := map[string][]string{}
 	for _, route := range routes {
@@ -83,7 +88,7 @@ func (s *Server) newMux() *http.ServeMux {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, errNoPath)
+		s.fail(w, r, noPath)
 	})
 	return mux
 }

@@ -192,7 +192,7 @@ func (c *cutting) next() (*cut, error) {
 				}
 			}
 			n := min(c.files.BlockRows-rows.Len(), c.block.Rows()-c.at)
-			rows.AppendBlock(slice(c.block, c.at, c.at+n))
+			rows.AppendBlock(c.block.Slice(c.at, c.at+n))
 			if c.at += n; c.at == c.block.Rows() {
 				c.block = nil
 			}
@@ -259,21 +259,4 @@ func (c *cutting) close() {
 	}
 	c.reader.Close() // it was only read
 	c.reader, c.block = nil, nil
-}
-
-// slice is a view of rows i to j of a block, j not included.
-func slice(b *incremental.Block, i, j int) *incremental.Block {
-	if i == 0 && j == b.Rows() {
-		return b
-	}
-	part := *b
-	part.Columns = nil
-	for _, column := range b.Columns {
-		part.Columns = append(part.Columns, column.Slice(i, j))
-	}
-	part.Codes = b.Codes[i:j]
-	if b.Weights != nil {
-		part.Weights = b.Weights[i:j]
-	}
-	return &part
 }

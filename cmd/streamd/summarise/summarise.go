@@ -7,7 +7,9 @@
 //
 //	summarise.go  the stage is made, runs, begins anew and stops
 //	lane.go       one partition of the source: its sums, its transactions
-//	serving.go    health and metrics
+//	metrics.go    readiness and metrics
+//	files.go      rows of files, in place of a topic
+//	table.go      blocks in a file, in place of a topic
 //
 // A stage keeps nothing: any number of processes are members of one group, and share the
 // partitions. What a record becomes depends on its partition alone (package intake, summing.go).
@@ -38,9 +40,11 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/ingest/kafka"
 )
@@ -69,7 +73,8 @@ type Stage struct {
 	transactions *kafka.Transactions
 	openProducer func(ctx context.Context, partition, to int) (producer, kafka.Committed, error)
 	letters      *kafka.DeadLetters // nil: dead letters are not written
-	serving      *serving
+	listener     net.Listener
+	probes       *httpapi.Server
 
 	during context.Context         // the time of the present consumer
 	ends   context.CancelCauseFunc // ends it
@@ -118,12 +123,20 @@ func New(o Options) (*Stage, error) {
 		settings.Letters = z.letters
 	}
 	z.stage = intake.NewStage(settings, o.Rows)
-	z.serving, err = newServing(z)
-	return z, err
+	guard, err := access.New(cfg.HTTP, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	z.probes = httpapi.NewProbes(httpapi.Config{Access: guard, MaxConnections: cfg.HTTP.MaxConnections},
+		func() string { return z.notReady(time.Now()) }, collector{z}, o.Log)
+	if z.listener, err = net.Listen("tcp", cfg.HTTP.Listen); err != nil {
+		return nil, fmt.Errorf("http.listen: %w", err)
+	}
+	return z, nil
 }
 
 // Addr is the address that HTTP is served on.
-func (z *Stage) Addr() net.Addr { return z.serving.listener.Addr() }
+func (z *Stage) Addr() net.Addr { return z.listener.Addr() }
 
 // Run sums until ctx ends, which is no error, or until it cannot go on. What has been read is
 // committed, and the group is left, before it returns.
@@ -132,11 +145,12 @@ func (z *Stage) Run(ctx context.Context) error {
 	if z.letters != nil {
 		defer z.letters.Close()
 	}
-	work, serve := errgroup.WithContext(ctx)
-	work.Go(func() error { return z.serving.serve(serve) })
+	work, summing := errgroup.WithContext(ctx)
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
+	work.Go(func() error { return z.probes.Serve(serving, z.listener) })
 	work.Go(func() error {
-		defer z.serving.close()
-		return z.sum(serve)
+		defer end()
+		return z.sum(summing)
 	})
 	err := work.Wait()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {

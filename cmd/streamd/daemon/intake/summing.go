@@ -35,22 +35,17 @@ type Stage struct {
 	features []string
 	levels   *sample.Levels // nil: sums go without rows
 	gathered atomic.Int64   // bytes of rows in open runs
-	counts   stageCounts
+	counts   StageCounts
 }
 
 // StageCounts are what has become of the records since the start.
 type StageCounts struct {
-	Records, Rejected, Tombstones   int64 // that were read; those that cannot be used; without a value
-	Rows, RejectedRows, ZeroWeight  int64 // of the records that could be decoded
-	Blocks, Grown, Forwarded, Bytes int64 // blocks of sums, those that are not complete, records as they were, bytes of all that was written
-	Ahead                           int64 // records ahead of the clock
-}
-
-type stageCounts struct {
-	records, rejected, tombstones   atomic.Int64
-	rows, rejectedRows, zeroWeight  atomic.Int64
-	blocks, grown, forwarded, bytes atomic.Int64
-	ahead                           atomic.Int64
+	Records, Rejected, Tombstones  atomic.Int64 // that were read; those that cannot be used; without a value
+	Rows, RejectedRows, ZeroWeight atomic.Int64 // of the records that could be decoded
+	Blocks, Grown                  atomic.Int64 // blocks of sums that are complete; that are not, each time one is written
+	Forwarded                      atomic.Int64 // records that went as they were
+	Bytes                          atomic.Int64 // of keys and values that were written
+	Ahead                          atomic.Int64 // records ahead of the clock
 }
 
 // NewStage makes a stage. Of the settings it uses Config, Log, Budget, Decoding and Letters. Sums
@@ -64,16 +59,8 @@ func NewStage(s Settings, rows int) *Stage {
 	return g
 }
 
-// Counts are the present counts.
-func (g *Stage) Counts() StageCounts {
-	c := &g.counts
-	return StageCounts{
-		Records: c.records.Load(), Rejected: c.rejected.Load(), Tombstones: c.tombstones.Load(),
-		Rows: c.rows.Load(), RejectedRows: c.rejectedRows.Load(), ZeroWeight: c.zeroWeight.Load(),
-		Blocks: c.blocks.Load(), Grown: c.grown.Load(), Forwarded: c.forwarded.Load(), Bytes: c.bytes.Load(),
-		Ahead: c.ahead.Load(),
-	}
-}
+// Counts are the counts, which go on.
+func (g *Stage) Counts() *StageCounts { return &g.counts }
 
 // Writer writes the records of a stage, as kafka.TransactionalProducer does. It keeps nothing of
 // them.
@@ -119,8 +106,8 @@ func (s *Summing) Resume() (kafka.Saved, retire.Clock) {
 func (s *Summing) Take(ctx context.Context, b *kafka.Batch) error {
 	for i := range b.Refused {
 		r := &b.Refused[i]
-		s.counts.records.Add(r.Records)
-		s.counts.rejected.Add(r.Records)
+		s.counts.Records.Add(r.Records)
+		s.counts.Rejected.Add(r.Records)
 		s.refusals.note(s.Log, s.Config.DeadLetters, time.Now(), fmt.Sprintf("%s/%d/%d to %d", s.Config.Kafka.Topic, s.partition, r.First, r.Last), r.Records, &unusable{kindBatch, r.Reason})
 		if err := s.rejectStretch(s.partition, r); err != nil {
 			return err
@@ -131,7 +118,7 @@ func (s *Summing) Take(ctx context.Context, b *kafka.Batch) error {
 		if err := s.take(ctx, r); err != nil {
 			return err
 		}
-		s.counts.records.Add(1)
+		s.counts.Records.Add(1)
 		s.previous = r
 		if !r.Time.IsZero() && retire.ValidTime(r.Time) {
 			s.clock.Add(r.Time)
@@ -149,7 +136,7 @@ func (s *Summing) take(ctx context.Context, r *kafka.Record) error {
 	id, bad := BlockID(s.Config, s.partition, r)
 	keyed := s.Config.Blocks.Unit == config.UnitKey
 	if bad == nil && keyed && r.Value == nil && r.OmittedHeaders == 0 {
-		s.counts.tombstones.Add(1)
+		s.counts.Tombstones.Add(1)
 		return s.forward(ctx, r)
 	}
 	contentType := s.contentType(r)
@@ -157,7 +144,7 @@ func (s *Summing) take(ctx context.Context, r *kafka.Record) error {
 		if err := s.complete(ctx); err != nil {
 			return err
 		}
-		s.counts.forwarded.Add(1)
+		s.counts.Forwarded.Add(1)
 		return s.forward(ctx, r)
 	}
 	var b *incremental.Block
@@ -165,11 +152,7 @@ func (s *Summing) take(ctx context.Context, r *kafka.Record) error {
 		b, bad = s.decode(r, contentType)
 	}
 	if b != nil {
-		if doubt := s.decoder.Doubt(); doubt != "" {
-			s.doubted.Do(func() {
-				s.Log.Warn().Int("partition", s.partition).Int64("offset", r.Offset).Msg("a message may mean something else: " + doubt)
-			})
-		}
+		s.tellDoubt(s.partition, r)
 	}
 	gathers := Gathers(s.Config.Blocks)
 	forwards := bad == nil && !gathers && len(r.Value) < sumsBytes(b)
@@ -182,19 +165,22 @@ func (s *Summing) take(ctx context.Context, r *kafka.Record) error {
 		return s.gather(ctx, r, b, bad)
 	}
 	if bad == nil && forwards {
-		s.counts.rows.Add(int64(b.Rows()))
-		s.counts.forwarded.Add(1)
+		s.counts.Rows.Add(int64(b.Rows()))
+		s.counts.Forwarded.Add(1)
 		return s.forward(ctx, r)
 	}
 	if bad == nil {
 		of := summary.Block{ID: id, Position: positionOf(s.Config, s.partition, r), Last: r.Offset, Time: s.timeOf(r)}
-		bad = s.encode(ctx, &of, b)
+		if bad = s.encode(ctx, &of, b); bad == nil {
+			s.counts.Blocks.Add(1)
+			s.counts.Rows.Add(of.Summary.Rows())
+			s.counts.ZeroWeight.Add(of.Rows.ZeroWeight)
+		}
 	}
 	switch {
 	case ctx.Err() != nil: // the record is not at fault
 		return context.Cause(ctx)
 	case bad == nil:
-		s.counts.blocks.Add(1)
 		return s.put(ctx, r.Key, s.value, s.headersOf(r), r.Time)
 	}
 	if err := s.refused(r, b, bad); err != nil {
@@ -208,9 +194,9 @@ func (s *Summing) take(ctx context.Context, r *kafka.Record) error {
 
 // refused counts a record that cannot be used, and applies the policy of dead letters.
 func (s *Summing) refused(r *kafka.Record, b *incremental.Block, why error) error {
-	s.counts.rejected.Add(1)
+	s.counts.Rejected.Add(1)
 	if b != nil {
-		s.counts.rejectedRows.Add(int64(b.Rows()))
+		s.counts.RejectedRows.Add(int64(b.Rows()))
 	}
 	position := positionOf(s.Config, s.partition, r)
 	s.refusals.note(s.Log, s.Config.DeadLetters, time.Now(), position.String(), 1, why)
@@ -220,11 +206,10 @@ func (s *Summing) refused(r *kafka.Record, b *incremental.Block, why error) erro
 // gather adds the rows of a record to the open run, as Intake.gather does, with the same ends of
 // runs. b has the rows; bad says why they cannot be used.
 func (s *Summing) gather(ctx context.Context, r *kafka.Record, b *incremental.Block, bad error) error {
-	n, zero := 0, 0
+	weighing, n, zero := b, 0, 0
 	if bad == nil {
-		weighing := Weighing(b)
+		weighing = Weighing(b)
 		n, zero = weighing.Rows(), b.Rows()-weighing.Rows()
-		b = weighing
 	}
 	usable := bad == nil && n > 0
 	var at time.Time
@@ -239,7 +224,7 @@ func (s *Summing) gather(ctx context.Context, r *kafka.Record, b *incremental.Bl
 	}
 	if usable {
 		bytes := 8 * int64(len(b.Columns)+2) * int64(n)
-		if have := s.Stage.gathered.Load(); have+bytes > s.Budget.Gathered {
+		if have := s.gathered.Load(); have+bytes > s.Budget.Gathered {
 			bad = noRoomToGather(s.Budget, have, bytes)
 		}
 	}
@@ -252,7 +237,7 @@ func (s *Summing) gather(ctx context.Context, r *kafka.Record, b *incremental.Bl
 		}
 		return s.refused(r, b, bad)
 	}
-	s.counts.zeroWeight.Add(int64(zero))
+	s.counts.ZeroWeight.Add(int64(zero))
 	if s.open != nil {
 		s.open.weightless += int64(zero)
 		s.open.counts.AppliedRecords++
@@ -270,17 +255,17 @@ func (s *Summing) gather(ctx context.Context, r *kafka.Record, b *incremental.Bl
 			rows: s.spare, weightless: int64(zero), counts: snapshot.Counts{AppliedRecords: 1},
 		}
 		s.spare = Rows{}
-		s.Stage.gathered.Add(s.open.rows.bytes())
+		s.gathered.Add(s.open.rows.bytes())
 	}
 	o := s.open
 	if o.last = r.Offset; at.After(o.time) {
 		o.time = at
 	}
-	s.Stage.gathered.Add(-o.rows.bytes())
-	o.rows.AppendBlock(b)
-	s.Stage.gathered.Add(o.rows.bytes())
+	s.gathered.Add(-o.rows.bytes())
+	o.rows.AppendBlock(weighing)
+	s.gathered.Add(o.rows.bytes())
 	o.grown = true
-	s.counts.rows.Add(int64(n))
+	s.counts.Rows.Add(int64(n))
 	return nil
 }
 
@@ -302,7 +287,7 @@ func (s *Summing) Flush(ctx context.Context) error {
 		return fmt.Errorf("summarise block %s: %w", o.first, err)
 	}
 	o.grown = false
-	s.counts.grown.Add(1)
+	s.counts.Grown.Add(1)
 	return s.put(ctx, []byte(of.ID), s.value, s.headersOf(nil), o.time)
 }
 
@@ -315,9 +300,9 @@ func (s *Summing) complete(ctx context.Context) error {
 		if err := s.Flush(ctx); err != nil {
 			return err
 		}
-		s.counts.grown.Add(-1)
+		s.counts.Grown.Add(-1)
 	}
-	s.counts.blocks.Add(1)
+	s.counts.Blocks.Add(1)
 	s.Close()
 	return nil
 }
@@ -327,7 +312,7 @@ func (s *Summing) Close() {
 	if s.open == nil {
 		return
 	}
-	s.Stage.gathered.Add(-s.open.rows.bytes())
+	s.gathered.Add(-s.open.rows.bytes())
 	if s.open.rows.bytes() <= keptRows {
 		s.spare = s.open.rows
 		s.spare.Empty()
@@ -337,16 +322,12 @@ func (s *Summing) Close() {
 
 // encode makes the value of the record of a block.
 func (s *Summing) encode(ctx context.Context, of *summary.Block, b *incremental.Block) (err error) {
-	before := of.Rows
+	weightless := of.Rows.ZeroWeight // were left out of b
 	if err := s.maker.Make(ctx, of, b, s.levels); err != nil {
 		return err
 	}
-	if !Gathers(s.Config.Blocks) {
-		s.counts.rows.Add(of.Summary.Rows())
-		s.counts.zeroWeight.Add(of.Rows.ZeroWeight)
-	}
-	of.Rows.ZeroWeight += before.ZeroWeight // were left out of b
-	of.Rows.Read += before.ZeroWeight
+	of.Rows.ZeroWeight += weightless
+	of.Rows.Read += weightless
 	s.value, err = of.AppendBinary(s.value[:0])
 	return err
 }
@@ -355,7 +336,7 @@ func (s *Summing) encode(ctx context.Context, of *summary.Block, b *incremental.
 func (s *Summing) timeOf(r *kafka.Record) time.Time {
 	at := countsAs(s.Config, &s.clock, r)
 	if at.Before(r.Time) {
-		s.counts.ahead.Add(1)
+		s.counts.Ahead.Add(1)
 	}
 	return at
 }
@@ -379,7 +360,7 @@ func (s *Summing) forward(ctx context.Context, r *kafka.Record) error {
 }
 
 func (s *Summing) put(ctx context.Context, key, value []byte, headers []kafka.Header, t time.Time) error {
-	s.counts.bytes.Add(int64(len(key) + len(value)))
+	s.counts.Bytes.Add(int64(len(key) + len(value)))
 	return s.to.Write(ctx, key, value, headers, t)
 }
 

@@ -127,11 +127,7 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, conten
 	if err != nil {
 		return err
 	}
-	if doubt := w.decoder.Doubt(); doubt != "" {
-		w.doubted.Do(func() {
-			w.Log.Warn().Int("partition", t.partition).Int64("offset", r.Offset).Msg("a message may mean something else: " + doubt)
-		})
-	}
+	w.tellDoubt(t.partition, r)
 	z.rows = b.Rows()
 	if err := w.takeRoom(b, z, len(r.Value)); err != nil {
 		return w.reasonOf(ctx, b, err)
@@ -170,6 +166,15 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, conten
 		}
 	}
 	return err
+}
+
+// tellDoubt logs once how the record that was decoded last could mean something else.
+func (w *worker) tellDoubt(partition int, r *kafka.Record) {
+	if doubt := w.decoder.Doubt(); doubt != "" {
+		w.doubted.Do(func() {
+			w.Log.Warn().Int("partition", partition).Int64("offset", r.Offset).Msg("a message may mean something else: " + doubt)
+		})
+	}
 }
 
 // judged judges the block of a record by the served model, if that has the worker's features. While

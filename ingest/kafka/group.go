@@ -32,7 +32,7 @@ const (
 	// groupTimeout bounds kafka-go's requests to a group's coordinator, except for the wait
 	// to be admitted.
 	groupTimeout = 5 * time.Second
-	// rebalanceTimeout is how long a rebalance waits for members.
+	// rebalanceTimeout is how long a rebalance waits for members at most.
 	rebalanceTimeout = 30 * time.Second
 	// leaveTimeout bounds how long the end of Run waits for the broker.
 	leaveTimeout = 10 * time.Second
@@ -51,7 +51,7 @@ func newMembership(cfg *Config, cl *client, log zerolog.Logger) *membership {
 		Topics:            []string{cfg.Topic},
 		HeartbeatInterval: min(cfg.SessionTimeout/4, 3*time.Second),
 		SessionTimeout:    cfg.SessionTimeout,
-		RebalanceTimeout:  rebalanceTimeout,
+		RebalanceTimeout:  min(cfg.SessionTimeout, rebalanceTimeout), // who is silent for so long is expelled in any case
 		JoinGroupBackoff:  time.Second,
 		Timeout:           groupTimeout,
 	}

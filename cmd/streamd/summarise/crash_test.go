@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,6 +23,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	kafkago "github.com/segmentio/kafka-go"
 
 	"streamd/config"
 	"streamd/ingest/kafka"
@@ -215,9 +218,14 @@ func (p *process) stop() {
 // the daemon of rows; "": they do.
 func history(t *testing.T, seed uint64, unit, fault string, steps int) error {
 	r := rand.New(rand.NewPCG(seed, 5))
-	const partitions, n = 4, 40
+	const n = 40
+	partitions := 4
 	name, flags := topics(t, partitions), flagsOf(t, unit)
 	flags["kafka.topic"], flags["kafka.group"], flags["log.level"] = name.rows, name.rows+"-stages", "debug"
+	control := name.rows + "-control"
+	if err := kafka.EnsureTopic(t.Context(), cluster(t), control, 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}); err != nil {
+		t.Fatal(err)
+	}
 	session := time.Second
 	if os.Getenv("STREAMD_TEST_BROKERS") != "" {
 		session = 6 * time.Second // the least that Apache Kafka allows by default
@@ -233,6 +241,7 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int) error {
 	some()
 	stages := []*process{spawn(t, c), spawn(t, c), spawn(t, c)}
 	plain := flagsOf(t, unit)
+	plain["retire.topic"] = control
 	rows := startDaemon(t, name.rows, plain)
 	until(t, "the topic of blocks", func() bool {
 		_, err := kafka.ReadRetention(t.Context(), cluster(t), name.blocks)
@@ -244,6 +253,13 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int) error {
 	for range steps {
 		some()
 		pause(session / 2)
+		if unit == "offsets" || unit == "time" {
+			retireSome(t, r, rows)
+		}
+		if unit != "key" && r.IntN(steps) == 0 { // a key would be in another partition
+			partitions += 2
+			addPartitions(t, name.rows, partitions)
+		}
 		switch i := r.IntN(len(stages)); r.IntN(5) {
 		case 0: // a crash
 			stages[i].kill()
@@ -299,6 +315,58 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int) error {
 	}
 	alike(t, "after the stages have stopped", rows, sums) // studies may end meanwhile
 	return nil
+}
+
+// retireSome retires some blocks in all daemons, by the control topic. Their positions are those of
+// the rows, whoever has summed them. The last block of a partition may still grow: it would end in
+// the daemon of rows, and not in a stage.
+func retireSome(t *testing.T, r *rand.Rand, d *reader) {
+	t.Helper()
+	newest := map[string]int{} // offset, by topic and partition
+	at := func(id string) (of string, offset int) {
+		slash := strings.LastIndexByte(id, '/')
+		offset, err := strconv.Atoi(id[slash+1:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id[:slash], offset
+	}
+	ids := slices.Sorted(maps.Keys(d.blocks()))
+	for _, id := range ids {
+		of, offset := at(id)
+		newest[of] = max(newest[of], offset)
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool {
+		of, offset := at(id)
+		return offset == newest[of] || r.IntN(8) > 0
+	})
+	if len(ids) == 0 {
+		return
+	}
+	body, err := json.Marshal(map[string][]string{"ids": ids})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Post("http://"+d.at+"/v1/retire", "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
+		t.Fatalf("retire %q: %s %s", ids, resp.Status, text)
+	}
+}
+
+func addPartitions(t *testing.T, topic string, count int) {
+	t.Helper()
+	c := &kafkago.Client{Addr: kafkago.TCP(cluster(t).Brokers...), Timeout: patience}
+	answer, err := c.CreatePartitions(t.Context(), &kafkago.CreatePartitionsRequest{Topics: []kafkago.TopicPartitionsConfig{{Name: topic, Count: int32(count)}}})
+	if err == nil {
+		err = answer.Errors[topic]
+	}
+	if err != nil {
+		t.Fatalf("add partitions to %s: %v", topic, err)
+	}
 }
 
 func last(text string, n int) string { return text[max(0, len(text)-n):] }

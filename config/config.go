@@ -112,6 +112,8 @@ type Blocks struct {
 // Format says how messages are decoded to rows.
 type Format struct {
 	Default    string   `key:"default" default:"json" choices:"arrow|json|csv|libsvm" help:"Format of messages without a content-type header."`
+	Envelope   Envelope `key:"envelope" default:"none" choices:"none|debezium|connect|cloudevents" help:"What messages have around their rows: changes of Debezium, schema and payload of Kafka Connect, or CloudEvents. See config/changes.md."`
+	Truncate   Truncate `key:"truncate" default:"stop" choices:"stop|retire|reject" help:"Action for a TRUNCATE among changes of Debezium: end the daemon, retire all blocks (of a topic with one partition), or reject the message."`
 	Label      string   `key:"label" default:"label" help:"Name of the field or column with a row's class."`
 	Unlabelled string   `key:"unlabelled" help:"Label that means a row has none, such as ? or -1. Empty: only null, an empty text and an absent field of JSON mean that."`
 	Weight     string   `key:"weight" help:"Name of the field or column with a row's weight. Empty: every row has weight 1."`

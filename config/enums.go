@@ -61,6 +61,25 @@ const (
 	UnlabelledKeep   Unlabelled = "keep"
 )
 
+// Envelope is what messages have around their rows: see package envelope.
+type Envelope string
+
+const (
+	EnvelopeNone        Envelope = "none"
+	EnvelopeDebezium    Envelope = "debezium"
+	EnvelopeConnect     Envelope = "connect"
+	EnvelopeCloudEvents Envelope = "cloudevents"
+)
+
+// Truncate is the action for a TRUNCATE of Debezium.
+type Truncate string
+
+const (
+	TruncateStop   Truncate = "stop"
+	TruncateRetire Truncate = "retire"
+	TruncateReject Truncate = "reject"
+)
+
 // Unknown is the action for columns that are none of the features.
 type Unknown string
 

@@ -76,6 +76,11 @@ func (s *Spec) Check() (faults []Fault) {
 	present := func(key string) other { value, _ := s.in(key); return other{key, value} }
 	set := func(key string) bool { _, set := s.in(key); return set }
 
+	f := &s.Format
+	fault(f.Envelope == EnvelopeDebezium && s.Blocks.Unit != UnitKey, "format.envelope", "goes with %s: a change replaces or retires the block of its key", other{"blocks.unit", "key"})
+	fault((f.Envelope == EnvelopeDebezium || f.Envelope == EnvelopeConnect) && f.Default != "json", "format.default", "has to be json with %s, whose rows are JSON", present("format.envelope"))
+	fault(f.Envelope != EnvelopeDebezium && set("format.truncate"), "format.truncate", "goes with %s", other{"format.envelope", "debezium"})
+
 	noFolds, noSample := m.Folds == 0, s.Sample.Rows == 0
 	fault(m.Folds == 1, "model.folds", "want 0, for none, or at least 2")
 	without(m.Nu == NuAuto, noFolds, "model.nu", "model.folds")

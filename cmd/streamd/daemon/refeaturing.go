@@ -109,7 +109,7 @@ func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err err
 		return nil, err
 	}
 	open := func() error {
-		file, saved, err := key.Open(r.path, snapshot.Settings{Topic: cfg.Kafka.Topic, Unit: unit(cfg.Blocks)})
+		file, saved, err := key.Open(r.path, snapshot.Settings{Topic: cfg.Kafka.Topic, Unit: unit(&cfg)})
 		if err != nil {
 			return err
 		}

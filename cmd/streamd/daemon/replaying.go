@@ -159,7 +159,7 @@ func replayTopic(ctx context.Context, o Options, open func(*Daemon) (topicReader
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	needsRows := o.Config.Kernel.Function != config.KernelNone
 	o.Config = replayed(o.Config, filepath.Join(folder, "replay.db"))
-	if s := unit(o.Config.Blocks); saved.Topic != o.Config.Kafka.Topic || saved.Unit != s {
+	if s := unit(o.Config); saved.Topic != o.Config.Kafka.Topic || saved.Unit != s {
 		return nil, fmt.Errorf("the snapshot is of topic %s with a block per %s, the configuration has %s and %s", saved.Topic, saved.Unit, o.Config.Kafka.Topic, s)
 	}
 	d, err := newDaemon(o)

@@ -31,7 +31,7 @@ func BeginWith(copied io.Reader, cfg *config.Config, log zerolog.Logger) error {
 	if err != nil {
 		return err
 	}
-	contents, err := key.Receive(path, copied, snapshot.Settings{Topic: cfg.Kafka.Topic, Unit: unit(cfg.Blocks)})
+	contents, err := key.Receive(path, copied, snapshot.Settings{Topic: cfg.Kafka.Topic, Unit: unit(cfg)})
 	if err != nil {
 		return fmt.Errorf("the copy cannot be used: %w", err)
 	}

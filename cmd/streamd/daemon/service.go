@@ -113,6 +113,9 @@ func (d *Daemon) partitions() (n int) {
 	return n
 }
 
+// partitionsEver is the number of partitions that have been read since the start.
+func (d *Daemon) partitionsEver() int { return len(d.consumer.Stats().Partitions) }
+
 // Status implements httpapi.Service.
 func (d *Daemon) Status() httpapi.Status {
 	d.board.mu.Lock()

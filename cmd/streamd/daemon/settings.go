@@ -12,6 +12,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/watched"
 	"streamd/config"
+	"streamd/ingest/envelope"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 )
@@ -129,12 +130,18 @@ func Decoding(cfg *config.Config, m *memory.Budget) (wire.Options, error) {
 
 // unit names the rule that makes blocks. It is saved, since another rule would cut the same
 // log into other blocks.
-func unit(b config.Blocks) string {
+func unit(cfg *config.Config) string {
+	b := cfg.Blocks
 	switch b.Unit {
 	case config.UnitOffsets:
 		return fmt.Sprintf("offsets %d", b.Offsets)
 	case config.UnitTime:
 		return fmt.Sprintf("time %s", b.Period)
+	case config.UnitKey:
+		// The ids of blocks are then those of keys without their envelope.
+		if kind, err := envelope.ParseKind(string(cfg.Format.Envelope)); err == nil && kind.Keys() {
+			return fmt.Sprintf("%s of %s", b.Unit, kind)
+		}
 	}
 	return string(b.Unit)
 }

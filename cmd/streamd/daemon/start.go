@@ -150,7 +150,7 @@ func (d *Daemon) restore(o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	store, saved, err := key.Open(path, snapshot.Settings{Topic: d.cfg.Kafka.Topic, Unit: unit(d.cfg.Blocks)})
+	store, saved, err := key.Open(path, snapshot.Settings{Topic: d.cfg.Kafka.Topic, Unit: unit(d.cfg)})
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,8 @@ func (d *Daemon) restore(o Options) (err error) {
 	d.recorder = newRecorder(d.log, store, d.memory.Limit, saved.History)
 	d.intake = intake.New(intake.Settings{
 		Config: d.cfg, Log: d.log, Sampled: d.sampled, Live: live, Budget: d.memory, Decoding: d.decoding, Letters: d.letters,
-		Served: d.publisher.servedOf, HasRoom: d.saver.hasRoom, Logged: d.logged, Freed: d.rebuilding.featuresFreed,
+		Partitions: d.partitionsEver,
+		Served:     d.publisher.servedOf, HasRoom: d.saver.hasRoom, Logged: d.logged, Freed: d.rebuilding.featuresFreed,
 		Ahead: d.metrics.RecordsAhead, TooOld: d.metrics.BlocksRefused,
 	})
 	d.resumes = d.intake.Restore(saved)

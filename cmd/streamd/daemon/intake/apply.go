@@ -9,6 +9,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental/exact"
+	"streamd/ingest/envelope"
 	"streamd/ingest/kafka"
 	"streamd/retire"
 )
@@ -133,6 +134,9 @@ func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (
 	if in.Live.Departing() > 0 && z.bad == nil && !in.isAdmitted(p, t, &z) {
 		return max(wants, 1), nil // there may be room for it without the blocks that depart
 	}
+	if in.Live.Emptied() {
+		return max(wants, 1), nil // behind a TRUNCATE, the features may be others
+	}
 	t.results[i] = result{}
 	if z.inHand > 0 {
 		in.inHand.Add(-z.inHand)
@@ -237,9 +241,14 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	case z.bad != nil:
 		in.countRejected(&in.accounts.counts, t.partition, r, z)
 		return in.retireFormer(z.id)
-	case z.Summary == nil:
+	case z.fate == envelope.Pass:
+		in.accounts.counts.AppliedRecords++
+		return nil
+	case z.fate == envelope.Truncate:
 		in.countApplied(&in.accounts.counts.Tombstones)
-		return in.retireFormer(z.id)
+		return in.truncate(t.partition, r)
+	case z.Summary == nil:
+		return in.applyTombstone(r, z.id)
 	}
 	if z.bad = in.Live.Admits(candidate(&z)); z.bad != nil {
 		in.countRejected(&in.accounts.counts, t.partition, r, z)
@@ -266,6 +275,22 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	in.countAdded(e, o)
 	in.record.add(z.judged)
 	return nil
+}
+
+// applyTombstone applies a record that retires the block of its key. With changes of Debezium a null
+// value comes behind each deletion, for compaction alone: the deletion counts, and it does not.
+func (in *Intake) applyTombstone(r *kafka.Record, id string) error {
+	fate := &in.accounts.counts.Tombstones
+	if r.Value == nil && in.own.kind == envelope.Debezium {
+		switch _, ok, err := in.Live.Former(id); {
+		case err != nil:
+			return err
+		case !ok:
+			fate = &in.accounts.counts.AppliedRecords
+		}
+	}
+	in.countApplied(fate)
+	return in.retireFormer(id)
 }
 
 // entryOf is the entry of the block that a record makes, if it makes one. A block that came as sums

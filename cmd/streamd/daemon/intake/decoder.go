@@ -5,6 +5,7 @@ import (
 
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/ingest/envelope"
 	"streamd/ingest/kafka"
 	"streamd/ingest/summary"
 	"streamd/ingest/wire"
@@ -18,16 +19,21 @@ type Decoder struct {
 	decoder  *wire.Decoder
 	summary  summary.Decoder
 	format   string // the last content type
+	enveloping
 }
 
 // NewDecoder makes a decoder for features, which are nil if not fixed. numbers limits the
 // bytes of a decoded block; 0 leaves the limit to the options.
-func NewDecoder(o wire.Options, features *[]string, numbers int) (*Decoder, error) {
+func NewDecoder(cfg *config.Config, o wire.Options, features *[]string, numbers int) (*Decoder, error) {
 	if numbers > 0 {
 		o.Limits.Numbers = numbers
 	}
-	d := &Decoder{options: o}
-	return d, d.prepare(features)
+	d := newDecoder(cfg, o)
+	return &d, d.prepare(features)
+}
+
+func newDecoder(cfg *config.Config, o wire.Options) Decoder {
+	return Decoder{options: o, enveloping: newEnveloping(cfg)}
 }
 
 // prepare makes the decoder one for the given features, which are nil if not fixed.
@@ -49,14 +55,29 @@ func (d *Decoder) Features() *[]string { return d.features }
 
 // Decode makes a block from a record. Its memory is valid until the next call.
 func (d *Decoder) Decode(r *kafka.Record) (*incremental.Block, error) {
-	return d.decode(r, d.contentType(r))
+	m, err := d.open(r, d.contentType(r))
+	if err == nil && m.Fate != envelope.Row {
+		err = unusablef(kindNull, "the message has no row")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.decode(r, m)
 }
 
-func (d *Decoder) decode(r *kafka.Record, contentType string) (*incremental.Block, error) {
+// decode makes a block from the message of a record.
+func (d *Decoder) decode(r *kafka.Record, m envelope.Message) (*incremental.Block, error) {
 	if err := check(r); err != nil {
 		return nil, err
 	}
-	return d.decoder.Decode(contentType, r.Value)
+	if err := d.heedsDeletions(m); err != nil {
+		return nil, err
+	}
+	b, err := d.decoder.Decode(m.ContentType, m.Payload)
+	if err != nil {
+		return nil, d.explained(r, err)
+	}
+	return b, nil
 }
 
 // check says why no record like this can be a block.
@@ -94,18 +115,19 @@ func positionOf(cfg *config.Config, partition int, r *kafka.Record) incremental.
 
 // BlockID names the block that a record makes or changes. It is empty where records are
 // gathered, because the first record of a block names it.
-func BlockID(cfg *config.Config, partition int, r *kafka.Record) (string, error) {
+func (d *Decoder) BlockID(cfg *config.Config, partition int, r *kafka.Record) (string, error) {
 	switch cfg.Blocks.Unit {
 	case config.UnitMessage:
 		return positionOf(cfg, partition, r).String(), nil
 	case config.UnitKey:
-		if r.Key == nil {
-			return "", unusablef(kindKey, "the record has no key, which would name its block")
+		key := d.keyOf(r)
+		if key == nil {
+			return "", unusablef(kindKey, "%s", noKey[d.kind == envelope.Debezium])
 		}
-		if len(r.Key) > maxKey {
-			return "", unusablef(kindKey, "the key has %d bytes, more than %d", len(r.Key), maxKey)
+		if len(key) > maxKey {
+			return "", unusablef(kindKey, "the key has %d bytes, more than %d", len(key), maxKey)
 		}
-		return retire.KeyID(string(r.Key)), nil
+		return retire.KeyID(string(key)), nil
 	}
 	return "", nil
 }

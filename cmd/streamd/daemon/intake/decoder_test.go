@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"streamd/config"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 )
@@ -11,7 +12,7 @@ import (
 // Of several content types the last one counts, as Kafka's own clients take headers: a proxy that
 // adds its own says what is true.
 func TestLastContentType(t *testing.T) {
-	d, err := NewDecoder(wire.Options{Format: wire.JSON}, nil, 0)
+	d, err := NewDecoder(new(config.Config), wire.Options{Format: wire.JSON}, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,6 +92,8 @@ type Settings struct {
 	Logged  func(id string) string                 // the name of a block in the log
 	Freed   func()                                 // called when the features become free
 
+	Partitions func() int // of the topic, for a TRUNCATE
+
 	Ahead, TooOld prometheus.Counter // records ahead of the clock, and blocks below retire.keep
 }
 

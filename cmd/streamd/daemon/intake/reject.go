@@ -9,6 +9,7 @@ import (
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/ingest/envelope"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 )
@@ -45,6 +46,9 @@ var kinds = map[string]struct{ meaning, settles string }{
 
 // settles says what an operator can do against a reason of a kind to refuse records.
 func settles(kind string, why error) string {
+	if mistaken := (*envelope.Mistaken)(nil); errors.As(why, &mistaken) {
+		return mistaken.Settles()
+	}
 	if undecodable := (*wire.Error)(nil); errors.As(why, &undecodable) && undecodable.UnknownFeature() {
 		return "name the column in format.ignore, or in format.features to learn from it, or set format.unknown: ignore"
 	}
@@ -70,6 +74,8 @@ func kindOf(err error) string {
 	var row *incremental.RowError
 	var classes *live.ClassesError
 	var limit memory.LimitError
+	var mistaken *envelope.Mistaken
+	var enveloped *envelope.Error
 	switch {
 	case errors.As(err, &u):
 		return u.kind
@@ -77,7 +83,7 @@ func kindOf(err error) string {
 		return kindClasses
 	case errors.As(err, &limit):
 		return kindMemory
-	case errors.As(err, &undecodable):
+	case errors.As(err, &undecodable), errors.As(err, &mistaken), errors.As(err, &enveloped):
 		return kindFormat
 	case errors.As(err, &row):
 		return kindRow

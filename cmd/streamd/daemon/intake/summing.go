@@ -10,6 +10,7 @@ import (
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/sample"
+	"streamd/ingest/envelope"
 	"streamd/ingest/kafka"
 	"streamd/ingest/summary"
 	"streamd/retire"
@@ -133,14 +134,20 @@ func (s *Summing) take(ctx context.Context, r *kafka.Record) error {
 	if err := s.prepare(&s.features); err != nil {
 		return err
 	}
-	id, bad := BlockID(s.Config, s.partition, r)
+	m, id, bad := s.message(s.partition, r)
 	keyed := s.Config.Blocks.Unit == config.UnitKey
-	if bad == nil && keyed && r.Value == nil && r.OmittedHeaders == 0 {
+	switch {
+	case bad != nil || m.Fate == envelope.Row:
+	case m.Fate == envelope.Truncate && s.Config.Format.Truncate == config.TruncateStop:
+		return fmt.Errorf("record %s: %s, and format.truncate is stop", positionOf(s.Config, s.partition, r), truncated)
+	case m.Fate == envelope.Retire:
 		s.counts.Tombstones.Add(1)
 		return s.forward(ctx, r)
+	default: // the daemon has all blocks
+		s.counts.Forwarded.Add(1)
+		return s.forward(ctx, r)
 	}
-	contentType := s.contentType(r)
-	if bad == nil && summary.Is(contentType) { // the daemon checks them
+	if bad == nil && summary.Is(m.ContentType) { // the daemon checks them
 		if err := s.complete(ctx); err != nil {
 			return err
 		}
@@ -149,7 +156,7 @@ func (s *Summing) take(ctx context.Context, r *kafka.Record) error {
 	}
 	var b *incremental.Block
 	if bad == nil {
-		b, bad = s.decode(r, contentType)
+		b, bad = s.decode(r, m)
 	}
 	if b != nil {
 		s.tellDoubt(s.partition, r)

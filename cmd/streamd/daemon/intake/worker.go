@@ -8,6 +8,7 @@ import (
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/exact"
+	"streamd/ingest/envelope"
 	"streamd/ingest/kafka"
 	"streamd/ingest/summary"
 	"streamd/ingest/wire"
@@ -40,10 +41,11 @@ type result struct {
 	i, j     int          // the record's rows of the task, if they are to be gathered; none of weight 0
 	window   exact.Window // of the sums of these
 	judged   judgement
-	bad      error // why the record cannot be used
-	left     bool  // no room for it now: the loop processes it
-	fatal    error // why the daemon cannot go on
-	inHand   int64 // bytes of pool.inHand
+	fate     envelope.Fate // that its envelope tells; a record without a value retires
+	bad      error         // why the record cannot be used
+	left     bool          // no room for it now: the loop processes it
+	fatal    error         // why the daemon cannot go on
+	inHand   int64         // bytes of pool.inHand
 }
 
 // worker turns records into results. It belongs to one goroutine.
@@ -56,7 +58,7 @@ type worker struct {
 	admits  func(live.Candidate) error // of the loop's worker: says why there is no memory for a block. nil: blocks take room
 }
 
-func newWorker(p *pool) *worker { return &worker{pool: p, Decoder: Decoder{options: p.Decoding}} }
+func newWorker(p *pool) *worker { return &worker{pool: p, Decoder: newDecoder(p.Config, p.Decoding)} }
 
 // Work runs a worker until deliveries are closed. When ctx ends it abandons its blocks.
 func (in *Intake) Work(ctx context.Context) {
@@ -97,16 +99,18 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	var z result
 	z.bad = w.prepare(w.Live.Target().Features)
 	z.fixed = w.features
+	var m envelope.Message
 	if z.bad == nil {
-		z.id, z.bad = BlockID(w.Config, t.partition, r)
+		m, z.id, z.bad = w.message(t.partition, r)
+		z.fate = m.Fate
 	}
-	if z.bad == nil && w.Config.Blocks.Unit == config.UnitKey && r.Value == nil && r.OmittedHeaders == 0 {
-		return z // a tombstone
+	if z.bad == nil && z.fate != envelope.Row {
+		return z
 	}
 	if z.bad == nil {
-		if contentType := w.contentType(r); summary.Is(contentType) {
+		if summary.Is(m.ContentType) {
 			z.bad = w.carry(ctx, r, &z)
-		} else if z.bad = w.summarise(ctx, t, r, contentType, &z); z.bad != nil {
+		} else if z.bad = w.summarise(ctx, t, r, m, &z); z.bad != nil {
 			z.Kept = live.Kept{}
 		}
 	}
@@ -119,8 +123,34 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	return z
 }
 
-func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, contentType string, z *result) error {
-	b, err := w.decode(r, contentType)
+// message takes the envelope off a record. id is that of the block that it makes or changes; there
+// is one, too, where the record is refused, if its key can be read.
+func (w *worker) message(partition int, r *kafka.Record) (m envelope.Message, id string, err error) {
+	m, err = w.open(r, w.contentType(r))
+	switch {
+	case err == nil && m.Fate == envelope.Pass:
+		return m, "", nil
+	case err == nil && m.Fate == envelope.Truncate:
+		if w.Config.Format.Truncate == config.TruncateReject {
+			err = unusablef(kindFormat, "%s, and format.truncate is reject: the blocks of its rows stay until they are retired", truncated)
+		}
+		return m, "", err
+	}
+	id, bad := w.BlockID(w.Config, partition, r)
+	if err == nil {
+		err = bad
+	}
+	if err == nil && m.Fate == envelope.Retire && w.Config.Blocks.Unit != config.UnitKey {
+		m.Fate = envelope.Row
+		if err = check(r); err == nil {
+			err = unusablef(kindNull, "the payload is null")
+		}
+	}
+	return m, id, err
+}
+
+func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, m envelope.Message, z *result) error {
+	b, err := w.decode(r, m)
 	if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Memory && w.admits == nil {
 		return errNoRoom
 	}

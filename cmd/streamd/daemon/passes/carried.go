@@ -25,7 +25,7 @@ func (a *Log) Carried(ctx context.Context, blocks []retire.Entry, visit func(ret
 	if fixed == nil {
 		return nil, nil // no block is live any more
 	}
-	d, err := intake.NewDecoder(a.Decoding, fixed, 0)
+	d, err := intake.NewDecoder(a.Config, a.Decoding, fixed, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -140,7 +140,7 @@ type Worker struct {
 // worker makes a worker for features. numbers limits the bytes of a decoded block; 0
 // means as many as the configuration allows.
 func (a *Log) worker(features *[]string, numbers int) (*Worker, error) {
-	d, err := intake.NewDecoder(a.Decoding, features, numbers)
+	d, err := intake.NewDecoder(a.Config, a.Decoding, features, numbers)
 	return &Worker{Decoder: d}, err
 }
 
@@ -473,7 +473,7 @@ func (l *lane) single(ctx context.Context, s *shared) {
 
 // block makes a block of one record.
 func (p *pass) block(w *Worker, record *kafka.Record, e retire.Entry) {
-	id, err := intake.BlockID(p.Config, e.Position.Partition, record)
+	id, err := w.BlockID(p.Config, e.Position.Partition, record)
 	if err == nil && id != e.ID {
 		err = fmt.Errorf("the record at its offset makes block %s", id)
 	}

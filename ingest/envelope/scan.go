@@ -41,8 +41,8 @@ func skipString(b []byte, i int) (end int) {
 	return 0
 }
 
-// skipValue is the end of the value at b[i]. deep is whether it has a value with brackets within its
-// own. A reason is not empty if it has no end.
+// skipValue is the end of the value at b[i]. deep is whether it has a value with brackets within
+// its own. The reason says why it has no end.
 func skipValue(b []byte, i int) (end int, deep bool, reason string) {
 	if i >= len(b) {
 		return 0, false, "the text ends where a value should be"

@@ -277,8 +277,8 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	return nil
 }
 
-// applyTombstone applies a record that retires the block of its key. With changes of Debezium a null
-// value comes behind each deletion, for compaction alone: the deletion counts, and it does not.
+// applyTombstone applies a record that retires the block of its key. With changes of Debezium a
+// null value comes behind each deletion, for compaction alone: it counts where it retires a block.
 func (in *Intake) applyTombstone(r *kafka.Record, id string) error {
 	fate := &in.accounts.counts.Tombstones
 	if r.Value == nil && in.own.kind == envelope.Debezium {

@@ -63,8 +63,8 @@ const tableColumns = `[{"type":"int32","optional":false,"field":"id"},{"type":"s
 	`{"type":"bytes","name":"org.apache.kafka.connect.data.Decimal","version":1,"parameters":{"scale":"2"},"field":"a"},` +
 	`{"type":"int64","name":"io.debezium.time.MicroTimestamp","version":1,"field":"b"},{"type":"double","field":"c"}]`
 
-// typed writes a row as Debezium does with a schema, where bare is "", or without one and with
-// decimal.handling.mode=string.
+// image writes a row as Debezium does: for a schema, or without one and with
+// decimal.handling.mode=string. Fields of marks come last.
 func (r tableRow) image(id int, typed bool, marks string) string {
 	a, b := fmt.Sprintf(`"%d.%02d"`, r.cents/100, r.cents%100), fmt.Sprintf("%q", time.UnixMicro(r.micros).UTC().Format(time.RFC3339Nano))
 	if typed {
@@ -114,8 +114,7 @@ func (d dialect) value(op string, id int, before, after *tableRow) []byte {
 }
 
 // A table whose changes come in envelopes gives the model of a topic that has only its rows and
-// tombstones, bit for bit, and that of the table as it is in the end. Each row that is deleted has a
-// receipt.
+// tombstones, bit for bit, and that of the table as it is in the end. Each deletion has a receipt.
 func TestChangesAreATable(t *testing.T) {
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(37, seed))

@@ -1289,6 +1289,30 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 	}
 }
 
+// Keys name other blocks where an envelope shortens them, so a file says which it has.
+func TestOtherKeysAreRefused(t *testing.T) {
+	base := map[string]string{"kafka.topic": "a", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "blocks.unit": "key"}
+	d, err := New(Options{Config: load(t, base), Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.saver.save()
+	d.serving.listener.Close()
+	d.store.Close()
+	for envelope, want := range map[string]string{"debezium": "key of debezium", "connect": "key of connect", "cloudevents": ""} {
+		other := maps.Clone(base)
+		other["format.envelope"] = envelope
+		d, err := New(Options{Config: load(t, other), Log: zerolog.Nop()})
+		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) || want == "" && err != nil {
+			t.Errorf("with %s: got %v", envelope, err)
+		}
+		if err == nil {
+			d.serving.listener.Close()
+			d.store.Close()
+		}
+	}
+}
+
 // A class weight names the class that the decoder makes of the number, however the number
 // is written in the configuration.
 func TestClassWeights(t *testing.T) {

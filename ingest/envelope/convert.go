@@ -149,8 +149,7 @@ func days(dst, raw []byte, _ *conversion) ([]byte, string) {
 	case n < firstSecond/secondsPerDay || n > lastSecond/secondsPerDay:
 		return dst, beyondTime
 	}
-	dst = append(dst, '"')
-	return append(time.Unix(n*secondsPerDay, 0).UTC().AppendFormat(dst, time.DateOnly), '"'), ""
+	return append(appendDate(append(dst, '"'), n), '"'), ""
 }
 
 var tens = [...]int64{0: 1, 3: 1e3, 6: 1e6, 9: 1e9}
@@ -167,9 +166,42 @@ func instant(dst, raw []byte, c *conversion) ([]byte, string) {
 	if seconds < firstSecond || seconds > lastSecond {
 		return dst, beyondTime
 	}
-	dst = append(dst, '"')
-	at := time.Unix(seconds, rest*(1e9/tens[c.scale])).UTC()
-	return append(at.AppendFormat(dst, "2006-01-02T15:04:05.999999999Z"), '"'), ""
+	day, second := seconds/secondsPerDay, seconds%secondsPerDay
+	if second < 0 {
+		day, second = day-1, second+secondsPerDay
+	}
+	dst = append(appendDate(append(dst, '"'), day), 'T')
+	dst = append(appendDigits(dst, second/3600, 2), ':')
+	dst = append(appendDigits(dst, second/60%60, 2), ':')
+	dst = appendDigits(dst, second%60, 2)
+	if digits := c.scale; rest > 0 {
+		for ; rest%10 == 0; digits-- {
+			rest /= 10
+		}
+		dst = appendDigits(append(dst, '.'), rest, digits)
+	}
+	return append(dst, 'Z', '"'), ""
+}
+
+// appendDate appends the date of a day since 1970, as 2024-01-31.
+func appendDate(dst []byte, day int64) []byte {
+	year, month, of := time.Unix(day*secondsPerDay, 0).UTC().Date()
+	dst = append(appendDigits(dst, int64(year), 4), '-')
+	dst = append(appendDigits(dst, int64(month), 2), '-')
+	return appendDigits(dst, int64(of), 2)
+}
+
+// appendDigits appends the last digits of n, which is not negative.
+func appendDigits(dst []byte, n int64, digits int) []byte {
+	at := len(dst) + digits
+	for range digits {
+		dst = append(dst, '0')
+	}
+	for i := at - 1; i >= at-digits; i-- {
+		dst[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return dst
 }
 
 func duration(dst, raw []byte, c *conversion) ([]byte, string) {

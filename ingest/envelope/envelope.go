@@ -396,13 +396,13 @@ var (
 const notLogged = "its value is large, has not changed, and PostgreSQL has not logged it: set REPLICA IDENTITY FULL on the table, or ignore the column"
 
 // take makes the message of a row. marks is whether names with __ are left out, and nests whether
-// some value has brackets.
+// some value has brackets. Values that are not logged are searched for where none is converted.
 func (o *Opener) take(b []byte, row span, t *table, marks, nests bool) (Message, error) {
 	o.row = row.of(b)
 	m := Message{ContentType: jsonType, Payload: o.row}
 	o.typed = t != nil
 	converts := t != nil && t.any
-	lacks := bytes.Contains(o.row, unavailable) || bytes.Contains(o.row, unavailable64)
+	lacks := converts || bytes.Contains(o.row, unavailable) || bytes.Contains(o.row, unavailable64)
 	if !converts && !marks && !lacks && !(nests && t == nil) {
 		return m, nil
 	}

@@ -139,13 +139,20 @@ func (o *object) next() bool {
 		o.reason = "there is no name where a field should be"
 		return false
 	}
-	end := skipString(b, i)
-	if end == 0 {
+	end := i + 1
+	for end < len(b) && b[end] != '"' && b[end] != '\\' {
+		end++
+	}
+	if o.escaped = end < len(b) && b[end] == '\\'; o.escaped {
+		end = skipString(b, i)
+	} else {
+		end++
+	}
+	if end == 0 || end > len(b) {
 		o.reason = "a string is not closed"
 		return false
 	}
 	o.name = b[i+1 : end-1]
-	o.escaped = bytes.IndexByte(o.name, '\\') >= 0
 	if i = skipSpace(b, end); i >= len(b) || b[i] != ':' {
 		o.reason = "a name is not followed by a colon"
 		return false

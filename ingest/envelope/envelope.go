@@ -350,6 +350,9 @@ func (o *Opener) change(m *opened) (Message, error) {
 	switch op, _ := textOf(m.raw(fieldOp)); op {
 	case "c", "u", "r":
 		after := m.has[fieldAfter]
+		if after.is() && after.opens(m.b) == '"' {
+			return o.fail("the after image is a text, as that of MongoDB is: have the connector unwrap it (ExtractNewDocumentState)")
+		}
 		if !after.is() || !after.isObject(m.b) {
 			return o.fail("a change with op %s has no after image", op)
 		}

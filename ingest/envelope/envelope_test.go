@@ -311,6 +311,7 @@ func TestRefused(t *testing.T) {
 		{Debezium, `{"op":"c","after":{"a":1}} {}`, "behind it"},
 		{Debezium, `{"op":"x","after":null,"source":{}}`, "op is"},
 		{Debezium, `{"op":"u","after":null,"source":{}}`, "no after image"},
+		{Debezium, `{"op":"c","after":"{\"a\":1}","source":{}}`, "MongoDB"},
 		{Debezium, `{"op":"c","op":"d","after":{"a":1}}`, "twice"},
 		{Debezium, `{"op":"c","\u006fp":"d","after":{"a":1}}`, "twice"},
 		{Debezium, `{"op":"c","after":{"a":1]}`, "brackets"},

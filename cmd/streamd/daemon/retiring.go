@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
@@ -494,7 +495,8 @@ func (d *Daemon) noneLive(q *request) error {
 	if id, one := s.Single(); one {
 		none.is = httpapi.ErrNotLive
 		// A key is easily mistaken for an id, and a path decodes an id that is written as it is.
-		for _, key := range []string{id, strings.TrimPrefix(id, retire.KeyPrefix)} {
+		// One may also be as it is in the topic, in its envelope.
+		for _, key := range []string{id, strings.TrimPrefix(id, retire.KeyPrefix), intake.ShortKey(d.cfg, id)} {
 			byKey := retire.KeyID(key)
 			if _, ok := d.live.Get(byKey); ok {
 				none.hint = fmt.Sprintf("the live block of the key %q has the id %s", key, byKey)

@@ -59,6 +59,14 @@ func (d *Decoder) keyOf(r *kafka.Record) []byte {
 	return d.opener.Key(r.Key)
 }
 
+// ShortKey is the key that stands for one as it is in the topic.
+func ShortKey(cfg *config.Config, key string) string {
+	if e := newEnveloping(cfg); e.opener != nil {
+		return string(e.opener.Key([]byte(key)))
+	}
+	return key
+}
+
 // noKey is the reason to refuse a record without a key, by whether it is Debezium's.
 var noKey = map[bool]string{
 	false: "the record has no key, which would name its block",

@@ -1,0 +1,61 @@
+package daemon
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"streamd/retire/receipt"
+)
+
+// Blocks that came as changes of a table are read from the log again as they were: with another
+// seed the sample needs all their rows, and the live set is then that of a daemon that has had the
+// seed from the beginning.
+func TestChangesAreReadAgain(t *testing.T) {
+	var messages []message
+	say := func(id int, op string, x float64) {
+		images := fmt.Sprintf(`"before":null,"after":{"id":%d,"label":"%d","x":%v}`, id, id%2, x)
+		if op == "d" {
+			images = fmt.Sprintf(`"before":{"id":%d},"after":null`, id)
+		}
+		messages = append(messages, message{
+			key:   fmt.Appendf(nil, `{"id":%d}`, id),
+			value: fmt.Appendf(nil, `{%s,"source":{"table":"t"},"op":%q,"ts_ms":1}`, images, op),
+		})
+	}
+	for id := range 40 {
+		say(id, "c", float64(id))
+	}
+	for id := range 10 {
+		say(id, "u", 0.5)
+		say(id+10, "d", 0)
+		messages = append(messages, message{key: fmt.Appendf(nil, `{"id":%d}`, id+10)})
+	}
+	name, folder := topic(t, 1), t.TempDir()
+	produce(t, name, messages...)
+	flags := func(seed string) map[string]string {
+		return withReceipts(folder, map[string]string{"format.envelope": "debezium", "format.ignore": "id", "sample.seed": seed, "dead_letters.policy": "stop"})
+	}
+	d := start(t, name, filepath.Join(folder, "a.db"), flags("1"))
+	d.waitForOffsets(int64(len(messages)))
+	d.stop()
+	side := func(file string) (s receipt.Side) {
+		d := start(t, name, filepath.Join(folder, file), flags("2"))
+		d.waitForOffsets(int64(len(messages)))
+		d.await("the rows of the sample", func() bool { s = d.live.Side(); return d.live.Lacking() == 0 })
+		if n := d.live.Blocks(); n != 30 {
+			t.Errorf("%d blocks are live", n)
+		}
+		// A key as it is in the topic is no id, and the answer says which is meant.
+		if status, body := d.ask(http.MethodDelete, "/v1/blocks/%7B%22id%22%3A35%7D"); status != http.StatusNotFound || !strings.Contains(body, "key:35") {
+			t.Errorf("the answer is %d %s", status, body)
+		}
+		d.stop()
+		return s
+	}
+	if again, fresh := side("a.db"), side("b.db"); again != fresh {
+		t.Errorf("read again, the live set is %x, and %x", again, fresh)
+	}
+}

@@ -37,8 +37,8 @@
 // other values stay as they are written, and so do all values of messages without a schema:
 // there a date is a number of days, and nothing tells a decimal in base64 from a text. Most
 // such texts are no numbers and are refused, with the setting of the connector that mends it. A
-// text of nothing but digits can be read as a number (one in 1,600 of three bytes), so that a
-// connector without schemas needs decimal.handling.mode=string or double in any case. A
+// text that happens to spell a number is read as one (about one in a thousand of three bytes), so
+// that a connector without schemas needs decimal.handling.mode=string or double in any case. A
 // VariableScaleDecimal says itself what it is, with a schema or without.
 //
 // A value that cannot be converted is refused if its column is learned from, and passed over if it

@@ -69,12 +69,20 @@ func (t *Transactions) EnsureTopic(ctx context.Context, configs func(context.Con
 	if err != nil {
 		return err
 	}
-	if _, err := t.cl.partitions(ctx, t.cfg.Topic); errors.Is(err, kafkago.UnknownTopicOrPartition) {
-		settings, err := configs(ctx)
-		if err != nil {
+	var pause backoff
+	for {
+		err := t.makeTopic(ctx, n, configs)
+		if err == nil { // a busy cluster may not know it yet
+			if _, err = t.cl.partitions(ctx, t.cfg.Topic); err == nil {
+				break
+			}
+		}
+		var code kafkago.Error
+		if ctx.Err() != nil || isPermanent(err) || errors.As(err, &code) && !code.Temporary() {
 			return err
 		}
-		if err := EnsureTopic(ctx, t.cfg.Cluster, t.cfg.Topic, n, settings); err != nil {
+		t.log.Warn().Err(err).Msg("the topic is not there yet; trying again")
+		if err := pause.wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -84,6 +92,18 @@ func (t *Transactions) EnsureTopic(ctx context.Context, configs func(context.Con
 			Msg("the topic has fewer partitions than its source: the records of several partitions go to one")
 	}
 	return err
+}
+
+// makeTopic makes the topic where it is missing.
+func (t *Transactions) makeTopic(ctx context.Context, partitions int, configs func(context.Context) (map[string]string, error)) error {
+	if _, err := t.cl.partitions(ctx, t.cfg.Topic); !errors.Is(err, kafkago.UnknownTopicOrPartition) {
+		return err
+	}
+	settings, err := configs(ctx)
+	if err != nil {
+		return err
+	}
+	return EnsureTopic(ctx, t.cfg.Cluster, t.cfg.Topic, partitions, settings)
 }
 
 // Partitions is the number of partitions that are written to.

@@ -166,8 +166,12 @@ func (z *Stage) sum(ctx context.Context) error {
 	}
 	for {
 		err := z.member(ctx)
-		if !errors.Is(err, kafka.ErrTransactionLost) || ctx.Err() != nil {
+		if !errors.Is(err, kafka.ErrTransactionLost) {
 			return err
+		}
+		if ctx.Err() != nil { // as of a last commit that fails (Revoked)
+			z.log.Warn().Err(err).Msg("stopping without a last commit: what was not committed is read again")
+			return nil
 		}
 		z.log.Warn().Err(err).Msg("joining the group anew: what was not committed is read again")
 		z.mu.Lock()

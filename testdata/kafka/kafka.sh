@@ -8,7 +8,8 @@ usage: kafka.sh start DIR [PORT]     start a broker; prints its address
        kafka.sh stop DIR             stop it
        kafka.sh run DIR -- COMMAND   start on an empty store, run COMMAND with
                                      STREAMD_TEST_BROKERS set, stop; the exit
-                                     code is COMMAND's
+                                     code is COMMAND's. COMMAND may stop the broker
+                                     of STREAMD_TEST_BROKER_DIR and start it again
 environment: KAFKA_VERSION  3.9.1 (default), another 3.x, or a 4.x
              KAFKA_LIBS     folder that keeps the jars of each version (default: DIR)
              KAFKA_HEAP     the broker's heap (default: 768m)
@@ -204,7 +205,7 @@ run() {
 	trap stop EXIT
 	trap '[ -z "$command" ] || kill -TERM "$command" 2>/dev/null' INT TERM HUP
 	start
-	STREAMD_TEST_BROKERS="127.0.0.1:$port" "$@" <&0 &
+	STREAMD_TEST_BROKERS="127.0.0.1:$port" STREAMD_TEST_BROKER_DIR=$dir "$@" <&0 &
 	command=$!
 	while :; do
 		code=0

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -25,8 +26,10 @@ import (
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
 
+	"streamd/cmd/streamd/daemon/control"
 	"streamd/config"
 	"streamd/ingest/kafka"
+	"streamd/retire"
 )
 
 // asStage is the variable that makes this test binary a stage. It holds a child in JSON.
@@ -144,10 +147,11 @@ func (c *careless) Abort(context.Context) error {
 
 // process is a child at work.
 type process struct {
-	t      testing.TB
-	cmd    *exec.Cmd
-	ended  chan struct{}
-	stderr lockedBuffer
+	t        testing.TB
+	cmd      *exec.Cmd
+	ended    chan struct{}
+	stderr   lockedBuffer
+	careless bool // it may fail
 }
 
 type lockedBuffer struct {
@@ -173,7 +177,7 @@ func spawn(t testing.TB, c child) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
+	p := &process{t: t, cmd: exec.Command(os.Args[0]), ended: make(chan struct{}), careless: c.Fault != ""}
 	p.cmd.Env = append(os.Environ(), asStage+"="+string(text))
 	p.cmd.Stderr = &p.stderr
 	out, err := p.cmd.StdoutPipe()
@@ -205,7 +209,7 @@ func (p *process) stop() {
 	p.signal(syscall.SIGTERM)
 	select {
 	case <-p.ended:
-		if !p.cmd.ProcessState.Success() {
+		if !p.cmd.ProcessState.Success() && !p.careless {
 			p.t.Errorf("a stage ends with %v\n%s", p.cmd.ProcessState, p.stderr.text())
 		}
 	case <-time.After(patience):
@@ -213,17 +217,21 @@ func (p *process) stop() {
 	}
 }
 
-// history is a random one: rows are produced while stages are killed, stopped, stand still beyond
-// the group's timeout and wake up. It returns why the daemons of sums do not end with the model of
-// the daemon of rows; "": they do.
-func history(t *testing.T, seed uint64, unit, fault string, steps int) error {
+// history is a random one: rows are produced, and blocks retired by the control topic, while stages
+// are killed, stopped, stand still beyond the group's timeout and wake up, while replicas and, with
+// restarts, the broker start again. It returns why the daemons of sums do not end with the
+// model of the daemon of rows, or what a client of both has seen that was no model; nil: they do.
+func history(t *testing.T, seed uint64, unit, fault string, steps int, restarts bool) error {
 	r := rand.New(rand.NewPCG(seed, 5))
+	restartAt, kills := r.IntN(steps), r.IntN(2) == 0
 	const n = 40
 	partitions := 4
 	name, flags := topics(t, partitions), flagsOf(t, unit)
 	flags["kafka.topic"], flags["kafka.group"], flags["log.level"] = name.rows, name.rows+"-stages", "debug"
-	control := name.rows + "-control"
-	if err := kafka.EnsureTopic(t.Context(), cluster(t), control, 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"}); err != nil {
+	outage.RLock()
+	err := kafka.EnsureTopic(t.Context(), cluster(t), name.control(), 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "-1"})
+	outage.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	session := time.Second
@@ -231,34 +239,56 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int) error {
 		session = 6 * time.Second // the least that Apache Kafka allows by default
 	}
 	c := child{Flags: flags, To: name.blocks, Session: session, Fault: fault}
-	begin := time.UnixMilli(1_700_000_000_000)
+	w := &requests{t: t, r: r, names: name, unit: unit, begin: time.UnixMilli(1_700_000_000_000)}
+	w.now = w.begin
 	count := int64(0)
 	some := func() {
-		begin = begin.Add(n * time.Second)
+		w.now = w.now.Add(n * time.Second)
 		count += n
-		produce(t, name.rows, randomRecords(r, n, partitions, unit == "key", begin))
+		produce(t, name.rows, randomRecords(r, n, partitions, unit == "key", w.now))
 	}
 	some()
+	// A topic for keys that a stage makes is compacted, and the embedded broker compacts at any time:
+	// then nobody can tell later what prefixes of it had.
+	compacted := unit == "key" && r.IntN(2) == 0
+	if unit == "key" && !compacted {
+		outage.RLock()
+		err := kafka.EnsureTopic(t.Context(), cluster(t), name.blocks, partitions, map[string]string{"retention.ms": "-1"})
+		outage.RUnlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	stages := []*process{spawn(t, c), spawn(t, c), spawn(t, c)}
 	plain := flagsOf(t, unit)
-	plain["retire.topic"] = control
+	plain["retire.topic"] = name.control()
 	rows := startDaemon(t, name.rows, plain)
 	until(t, "the topic of blocks", func() bool {
+		outage.RLock()
+		defer outage.RUnlock()
 		_, err := kafka.ReadRetention(t.Context(), cluster(t), name.blocks)
 		return err == nil
 	})
 	sums, replica := startDaemon(t, name.blocks, plain), startDaemon(t, name.blocks, plain)
+	client := balance(sums, replica)
+	defer client.stop()
 	pause := func(most time.Duration) { time.Sleep(rand.N(most)) }
 	var asleep []*process
-	for range steps {
+	for step := range steps {
 		some()
 		pause(session / 2)
-		if unit == "offsets" || unit == "time" {
-			retireSome(t, r, rows)
+		if fault == "" { // keys that are kept out hide it, too
+			w.some(rows)
 		}
 		if unit != "key" && r.IntN(steps) == 0 { // a key would be in another partition
 			partitions += 2
 			addPartitions(t, name.rows, partitions)
+		}
+		if r.IntN(2*steps) == 0 {
+			client.restart(1)
+		}
+		if restarts && step == restartAt {
+			restartBroker(t, kills)
 		}
 		switch i := r.IntN(len(stages)); r.IntN(5) {
 		case 0: // a crash
@@ -287,25 +317,67 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int) error {
 		p.signal(syscall.SIGCONT)
 		stages = append(stages, p)
 	}
-	some()
+	if fault == "" { // later values hide what was wrong with former ones
+		some()
+	}
 	until(t, "the rows", func() bool { return rows.read(count) })
 	var want state
+	failed := func(what string) error {
+		text := ""
+		for i, p := range stages {
+			text += fmt.Sprintf("stage %d:\n%s\n", i, last(p.stderr.text(), 2000))
+		}
+		outage.RLock()
+		defer outage.RUnlock()
+		return fmt.Errorf("seed %d, %s: %s: the model of rows is\n%+v, those of sums\n%+v\n%+v\n%s\n%s",
+			seed, unit, what, want, sums.state(), replica.state(), strings.Join(differences(rows, sums), "\n"), text)
+	}
 	wait := patience
 	if fault != "" {
 		wait = 15 * time.Second
 	}
-	for end := time.Now().Add(wait); ; time.Sleep(50 * time.Millisecond) {
-		a, b := sums.state(), replica.state()
-		if want = rows.state(); a.ETag == want.ETag && b.ETag == want.ETag && a.Digest == want.Digest && a.Rows == want.Rows && b.Rows == want.Rows {
-			break
-		}
-		if time.Now().After(end) {
-			text := ""
-			for i, p := range stages {
-				text += fmt.Sprintf("stage %d:\n%s\n", i, last(p.stderr.text(), 2000))
+	// same waits until all daemons have followed the control topic, and have one model.
+	same := func() bool {
+		written := w.end()
+		for end := time.Now().Add(wait); ; time.Sleep(50 * time.Millisecond) {
+			a, b := sums.state(), replica.state()
+			want = rows.state()
+			follow := min(a.next(name.control()), b.next(name.control()), want.next(name.control())) == written
+			if follow && a.ETag == want.ETag && b.ETag == want.ETag && a.Digest == want.Digest && a.Rows == want.Rows && b.Rows == want.Rows {
+				return true
 			}
-			return fmt.Errorf("seed %d, %s: the model of rows is\n%+v, those of sums\n%+v\n%+v\n%s\n%s", seed, unit, want, a, b, strings.Join(differences(rows, sums), "\n"), text)
+			if time.Now().After(end) {
+				return false
+			}
 		}
+	}
+	if !same() {
+		return failed("at the end")
+	}
+	client.stop()
+	cfg := load(t, plain, map[string]string{"kafka.topic": name.blocks})
+	if fault == "" && !(compacted && os.Getenv("STREAMD_TEST_BROKERS") == "") {
+		if err := client.check(t, name, cfg); err != nil {
+			return fmt.Errorf("seed %d, %s: %w", seed, unit, err)
+		}
+	}
+	w.takeBack()
+	if !same() {
+		return failed("after requests were taken back")
+	}
+	if fault == "" {
+		all := newPrefixes(t, name, cfg)
+		until(t, "the blocks of requests that were taken back", func() bool {
+			last := sums.state()
+			digest, err := all.digest(&last)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return last.Digest == digest
+		})
+	}
+	if !same() {
+		return failed("with the blocks of requests that were taken back")
 	}
 	for _, p := range stages {
 		p.stop()
@@ -317,11 +389,89 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int) error {
 	return nil
 }
 
+// requests are those to retire blocks in all daemons, by the control topic, and by whatever names
+// the same blocks where their rows are summed: of a unit of one record, rows that are fewer than
+// their sums have other positions there.
+type requests struct {
+	t          testing.TB
+	r          *rand.Rand
+	names      names
+	unit       string
+	begin, now time.Time // of the rows
+	inForce    []string  // names of the records
+}
+
+// some retires a few blocks, if any. d is the daemon of rows.
+func (w *requests) some(d *reader) {
+	w.t.Helper()
+	gathered := w.unit == "offsets" || w.unit == "time"
+	if gathered && w.r.IntN(2) == 0 {
+		retireSome(w.t, w.r, d)
+		return
+	}
+	from := w.begin.Add(time.Duration(w.r.Int64N(int64(w.now.Sub(w.begin)))))
+	s := retire.Selector{From: &from}
+	to := from.Add(time.Duration(1+w.r.IntN(12)) * time.Second)
+	switch kind := w.r.IntN(3); {
+	case kind == 0:
+		s.To = &to
+	case gathered:
+		first := w.r.Int64N(50)
+		s.From, s.Positions = nil, []retire.Range{{Topic: w.names.rows, Partition: w.r.IntN(4), First: first, Last: first + w.r.Int64N(9)}}
+	case w.unit == "key" && kind == 1:
+		s.From, s.To, s.Keys = nil, &to, []string{fmt.Sprintf("customer-%d", w.r.IntN(20)), "nobody"}
+		if w.r.IntN(4) == 0 {
+			s.To = nil
+		}
+	default:
+		to = to.Add(30 * time.Second)
+		s.To, s.Headers = &to, []string{fmt.Sprintf("t%d", w.r.IntN(4))}
+	}
+	value, err := json.Marshal(map[string]any{"retire": s})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.inForce = append(w.inForce, fmt.Sprintf("request-%d", len(w.inForce)))
+	w.write(w.inForce[len(w.inForce)-1], value)
+}
+
+// takeBack takes back half of the requests: their blocks are read again.
+func (w *requests) takeBack() {
+	w.t.Helper()
+	for _, name := range w.inForce {
+		if w.r.IntN(2) == 0 {
+			w.write(name, nil)
+		}
+	}
+}
+
+func (w *requests) write(name string, value []byte) {
+	w.t.Helper()
+	outage.RLock()
+	defer outage.RUnlock()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	if err := control.Write(ctx, cluster(w.t), w.names.control(), []control.Record{{Key: []byte(name), Value: value}}, zerolog.Nop()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// end is the end of the control topic, which daemons write to, too.
+func (w *requests) end() (end int64) {
+	w.t.Helper()
+	for _, r := range readTopic(w.t, w.names.control())[0] {
+		end = r.Offset + 1
+	}
+	return end
+}
+
 // retireSome retires some blocks in all daemons, by the control topic. Their positions are those of
 // the rows, whoever has summed them. The last block of a partition may still grow: it would end in
 // the daemon of rows, and not in a stage.
-func retireSome(t *testing.T, r *rand.Rand, d *reader) {
+func retireSome(t testing.TB, r *rand.Rand, d *reader) {
 	t.Helper()
+	outage.RLock() // the daemon waits for a broker that takes its dead letters
+	defer outage.RUnlock()
 	newest := map[string]int{} // offset, by topic and partition
 	at := func(id string) (of string, offset int) {
 		slash := strings.LastIndexByte(id, '/')
@@ -359,7 +509,10 @@ func retireSome(t *testing.T, r *rand.Rand, d *reader) {
 
 func addPartitions(t *testing.T, topic string, count int) {
 	t.Helper()
-	c := &kafkago.Client{Addr: kafkago.TCP(cluster(t).Brokers...), Timeout: patience}
+	outage.RLock()
+	defer outage.RUnlock()
+	c := adminClient(t)
+	defer c.Transport.(*kafkago.Transport).CloseIdleConnections()
 	answer, err := c.CreatePartitions(t.Context(), &kafkago.CreatePartitionsRequest{Topics: []kafkago.TopicPartitionsConfig{{Name: topic, Count: int32(count)}}})
 	if err == nil {
 		err = answer.Errors[topic]
@@ -367,32 +520,49 @@ func addPartitions(t *testing.T, topic string, count int) {
 	if err != nil {
 		t.Fatalf("add partitions to %s: %v", topic, err)
 	}
+	until(t, "the added partitions", func() bool { // brokers do not tell clients of them at once
+		answer, err := c.Metadata(t.Context(), &kafkago.MetadataRequest{Topics: []string{topic}})
+		return err == nil && len(answer.Topics) == 1 && len(answer.Topics[0].Partitions) == count
+	})
 }
 
 func last(text string, n int) string { return text[max(0, len(text)-n):] }
 
 var units = []string{"key", "message", "offsets", "time"}
 
-// Whatever happens to stages, the daemons of their sums have the model of the rows. With
-// STREAMD_STAGE_HISTORIES there are so many histories, of other seeds.
+// Whatever happens to stages, replicas and the broker, the daemons of their sums have the model of
+// the rows. With STREAMD_STAGE_HISTORIES there are so many histories, and STREAMD_HISTORY is the
+// seed of the first: STREAMD_HISTORY=SEED STREAMD_STAGE_HISTORIES=1 repeats one.
 func TestStagesCrash(t *testing.T) {
-	histories, first := 4, uint64(1)
-	if text := os.Getenv("STREAMD_STAGE_HISTORIES"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			t.Fatalf("STREAMD_STAGE_HISTORIES=%s: want a number", text)
-		}
-		histories, first = n, uint64(time.Now().UnixNano())
-	}
-	for i := range histories {
-		unit := units[i%len(units)]
-		t.Run(fmt.Sprint(unit, " ", i), func(t *testing.T) {
-			t.Parallel()
-			if err := history(t, first+uint64(i), unit, "", 5); err != nil {
-				t.Fatal(err)
+	numbers := map[string]uint64{"STREAMD_STAGE_HISTORIES": 4, "STREAMD_HISTORY": 1}
+	for name := range numbers {
+		if text := os.Getenv(name); text != "" {
+			n, err := strconv.ParseUint(text, 10, 64)
+			if err != nil {
+				t.Fatalf("%s=%s: want a number", name, text)
 			}
-		})
+			numbers[name] = n
+		}
 	}
+	histories := numbers["STREAMD_STAGE_HISTORIES"]
+	if histories < 1 {
+		t.Fatal("STREAMD_STAGE_HISTORIES=0: this test would show nothing")
+	}
+	var passed atomic.Uint64
+	t.Run("histories", func(t *testing.T) {
+		for i := range histories {
+			seed := numbers["STREAMD_HISTORY"] + i
+			unit := units[seed%uint64(len(units))]
+			t.Run(fmt.Sprint(unit, " ", seed), func(t *testing.T) {
+				t.Parallel()
+				if err := history(t, seed, unit, "", 5, i%12 == 0); err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("%d of %d histories have passed", passed.Add(1), histories)
+			})
+		}
+	})
+	t.Logf("the broker was restarted %d times", outage.restarts.Load())
 }
 
 // The histories find stages that do not work as they should.
@@ -402,7 +572,7 @@ func TestCarelessStages(t *testing.T) {
 			t.Parallel()
 			var found error
 			for seed := uint64(1); seed <= 20 && found == nil; seed++ {
-				found = history(t, seed, each.unit, each.fault, 6)
+				found = history(t, seed, each.unit, each.fault, 6, false)
 			}
 			if found == nil {
 				t.Fatal(errors.New("20 histories end with the model of the rows"))

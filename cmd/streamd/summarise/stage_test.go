@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -71,6 +72,9 @@ func TestMain(m *testing.M) {
 // names are those of the topics of a test.
 type names struct{ rows, blocks string }
 
+// control is the control topic, where a test makes one.
+func (n names) control() string { return n.rows + "-control" }
+
 func topics(t testing.TB, partitions int) names {
 	t.Helper()
 	n := names{rows: fmt.Sprintf("%s-%d", strings.Map(func(r rune) rune {
@@ -80,6 +84,9 @@ func topics(t testing.TB, partitions int) names {
 		return r
 	}, t.Name()), rand.Int64())}
 	n.blocks = n.rows + "-blocks"
+	outage.RLock()
+	defer outage.RUnlock()
+	t.Cleanup(func() { dropTopics(t, n.rows, n.rows+".dlq", n.blocks, n.control()) })
 	for _, name := range []string{n.rows, n.rows + ".dlq"} {
 		if err := kafka.EnsureTopic(t.Context(), cluster(t), name, partitions, map[string]string{"retention.ms": "-1"}); err != nil {
 			t.Fatal(err)
@@ -98,6 +105,8 @@ type record struct {
 
 func produce(t testing.TB, topic string, records []record) {
 	t.Helper()
+	outage.RLock()
+	defer outage.RUnlock()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: cluster(t), Topic: topic}, zerolog.Nop())
@@ -187,30 +196,38 @@ func load(t testing.TB, flags map[string]string, more map[string]string) *config
 type reader struct {
 	t     testing.TB
 	topic string
+	flags map[string]string
 	at    string
 	stop  func()
 }
 
 func startDaemon(t testing.TB, topic string, flags map[string]string) *reader {
 	t.Helper()
-	cfg := load(t, flags, map[string]string{
-		"kafka.topic": topic, "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "20ms",
-	})
-	d, err := daemon.New(daemon.Options{Config: cfg, Log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.ErrorLevel)})
+	d := &reader{t: t, topic: topic, flags: maps.Clone(flags)}
+	d.flags["kafka.topic"], d.flags["snapshot.interval"] = topic, "20ms"
+	d.flags["snapshot.file"] = filepath.Join(t.TempDir(), "streamd.db")
+	d.start()
+	t.Cleanup(func() { d.stop() })
+	return d
+}
+
+// start starts the daemon, or starts it again after a stop.
+func (d *reader) start() {
+	d.t.Helper()
+	running, err := daemon.New(daemon.Options{Config: load(d.t, d.flags, nil), Log: zerolog.New(zerolog.NewTestWriter(d.t)).Level(zerolog.ErrorLevel)})
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(d.t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
-	stop := sync.OnceFunc(func() {
+	go func() { ended <- running.Run(ctx) }()
+	d.at = running.Addr().String()
+	d.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("the daemon of %s: %v", topic, err)
+			d.t.Errorf("the daemon of %s: %v", d.topic, err)
 		}
 	})
-	t.Cleanup(stop)
-	return &reader{t: t, topic: topic, at: d.Addr().String(), stop: stop}
 }
 
 // state is what is compared of a daemon: the model, by its fingerprint, and the digest of the sums.
@@ -224,6 +241,16 @@ type state struct {
 	}
 	Blocks int   `json:"live_blocks"`
 	Rows   int64 `json:"live_rows"`
+}
+
+// next is the offset up to which all records of a topic of one partition are in the model.
+func (s *state) next(topic string) int64 {
+	for _, o := range s.Offsets {
+		if o.Topic == topic {
+			return o.Next
+		}
+	}
+	return 0
 }
 
 // blocks lists the live blocks of a daemon: ids with rows and times.

@@ -4,7 +4,7 @@
 # PostgreSQL. Without them they are skipped, or fail where STREAMD_REQUIRE_CHROMIUM=1 and
 # STREAMD_REQUIRE_POSTGRES=1.
 
-.PHONY: all test full histories studies mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
+.PHONY: all test full histories stages studies mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
 
 all: vet test
 
@@ -12,6 +12,7 @@ all: vet test
 full: vet staticcheck generate-check
 	$(MAKE) race unraced
 	$(MAKE) histories HISTORIES=10000
+	$(MAKE) stages
 	$(MAKE) mutants
 	$(MAKE) purego arm64 BITS=.
 	$(MAKE) published
@@ -38,6 +39,16 @@ histories:
 	STREAMD_CYCLES=1000000 go test -count=1 -timeout $(TIMEOUT) -run '^TestCycles' ./cmd/streamd/daemon/live
 	STREAMD_HISTORY=$(HISTORY) STREAMD_HISTORIES=$(HISTORIES) go test -count=1 -timeout $(TIMEOUT) -run '^TestLaw$$' \
 		-exec 'env TMPDIR=$(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)' ./cmd/streamd/daemon
+
+# Random histories of stages before daemons (TestStagesCrash): on the embedded broker 2 to 3 s each
+# on two cores, and on an Apache Kafka that restarts 8 to 20 s. They mostly wait, so more of them run
+# than there are cores.
+STAGES ?= 5000
+KAFKA_STAGES ?= 300
+STAGES_TEST = go test -count=1 -parallel 6 -timeout 24h -run '^TestStagesCrash$$' ./cmd/streamd/summarise
+stages:
+	STREAMD_HISTORY=$(HISTORY) STREAMD_STAGE_HISTORIES=$(STAGES) $(STAGES_TEST)
+	$(BROKER) env STREAMD_HISTORY=$(HISTORY) STREAMD_STAGE_HISTORIES=$(KAFKA_STAGES) $(STAGES_TEST)
 
 # Histories with studies on: more of them, and whole daemons through an Apache Kafka.
 STUDIES ?= 500

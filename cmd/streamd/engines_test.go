@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const engines = top + "/testdata/engines/stream.py"
+
+// python is a Python with modules. Without them the test is skipped, and it fails where variable
+// is set.
+func python(t *testing.T, variable string, modules ...string) string {
+	t.Helper()
+	program := os.Getenv("STREAMD_TEST_PYTHON")
+	if program == "" {
+		program = "python3"
+	}
+	out, err := exec.Command(program, "-c", "import "+strings.Join(modules, ", ")).CombinedOutput()
+	if err == nil {
+		return program
+	}
+	why := fmt.Sprintf(" %s with the modules %s (STREAMD_TEST_PYTHON names another one): %v\n%s", program, strings.Join(modules, ", "), err, out)
+	if os.Getenv(variable) != "" {
+		t.Fatalf("%s is set, and there is no%s", variable, why)
+	}
+	t.Skip("NOT TESTED: there is no", why)
+	return ""
+}
+
+// rowsOfEngines are rows in CSV: normal numbers, in double and in single precision, prices and
+// one-hot columns.
+func rowsOfEngines(r *rand.Rand, n int) []byte {
+	var text bytes.Buffer
+	text.WriteString("label,x,y,f,price,is_a,is_b\n")
+	for range n {
+		kind := r.IntN(3)
+		fmt.Fprintf(&text, "%s,%g,%g,%g,%.2f,%d,%d\n", []string{"spam", "ham"}[r.IntN(2)], r.NormFloat64(), 1e6+1e-3*r.NormFloat64(),
+			float64(float32(r.NormFloat64())), 1e4*r.Float64(), min(kind, 1), kind/2)
+	}
+	return text.Bytes()
+}
+
+// summed are the blocks of a table, in the order of their rows, without what their records have
+// beside the sums, and their bytes.
+func summed(t *testing.T, table []byte) (blocks []string) {
+	t.Helper()
+	for line := range bytes.Lines(table) {
+		var b struct {
+			ID       string
+			Source   string
+			FirstRow int64 `json:"first_row"`
+			Rows     int64
+			Digest   string
+			Bytes    []byte
+		}
+		if err := json.Unmarshal(line, &b); err != nil || len(b.Bytes) == 0 {
+			t.Fatalf("%v in the line %.200q", err, line)
+		}
+		blocks = append(blocks, fmt.Sprintf("%s of %s: %d rows from row %d, %s", b.ID, b.Source, b.Rows, b.FirstRow, b.Digest))
+	}
+	slices.Sort(blocks)
+	return blocks
+}
+
+// Streams of Arrow that pyarrow, polars and DuckDB write into the program's standard input have
+// the blocks that the file has of which they read the rows: ids, cuts and digests.
+func TestStreamsOfEngines(t *testing.T) {
+	program := python(t, "STREAMD_REQUIRE_ENGINES", "pyarrow", "polars", "duckdb")
+	const rows, cut = 10_050, 500
+	dir := t.TempDir()
+	csv, parquet := filepath.Join(dir, "rows.csv"), filepath.Join(dir, "rows.parquet")
+	if err := os.WriteFile(csv, rowsOfEngines(rand.New(rand.NewPCG(3, 6)), rows), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(program, engines, "parquet", csv, parquet).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	table := func(t *testing.T, in io.Reader, args ...string) (blocks []string) {
+		t.Helper()
+		c := exec.Command(os.Args[0], slices.Concat([]string{"summarise"}, args, []string{"--out", "-", "--block-rows", fmt.Sprint(cut), "--time", "2026-01-02T00:00:00Z"})...)
+		c.Args[0] = "streamd" // the name by which the test is the program
+		c.Env = []string{}    // variables of the tests are no settings
+		var out, said bytes.Buffer
+		c.Stdin, c.Stdout, c.Stderr = in, &out, &said
+		if err := c.Run(); err != nil {
+			t.Fatalf("%q: %v\n%s", args, err, &said)
+		}
+		return summed(t, out.Bytes())
+	}
+	want := table(t, nil, parquet)
+	if len(want) != (rows+cut-1)/cut || !strings.HasPrefix(want[0], "file:rows.parquet/0/0 of file:rows.parquet: 500 rows from row 0, ") {
+		t.Fatalf("%d blocks, the first one is %s", len(want), want[0])
+	}
+	for i, b := range table(t, nil, csv) {
+		if b = strings.ReplaceAll(b, "rows.csv", "rows.parquet"); b != want[i] {
+			t.Errorf("of the CSV: %s, not %s", b, want[i])
+		}
+	}
+	for _, engine := range []string{"pyarrow", "polars", "duckdb"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel() // each loads large modules
+			c := exec.Command(program, engines, engine, parquet)
+			c.Stderr = os.Stderr
+			stream, err := c.StdoutPipe()
+			if err == nil {
+				err = c.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := table(t, stream, "-", "--source", "rows.parquet")
+			if err := c.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("the stream has the blocks\n%s\nand the file\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}

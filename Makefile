@@ -4,7 +4,7 @@
 # PostgreSQL. Without them they are skipped, or fail where STREAMD_REQUIRE_CHROMIUM=1 and
 # STREAMD_REQUIRE_POSTGRES=1.
 
-.PHONY: all test full histories stages studies mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
+.PHONY: all test full histories stages spark studies mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
 
 all: vet test
 
@@ -12,7 +12,7 @@ all: vet test
 full: vet staticcheck generate-check
 	$(MAKE) race unraced
 	$(MAKE) histories HISTORIES=10000
-	$(MAKE) stages
+	$(MAKE) stages spark
 	$(MAKE) mutants
 	$(MAKE) purego arm64 BITS=.
 	$(MAKE) published
@@ -49,6 +49,13 @@ STAGES_TEST = go test -count=1 -parallel 6 -timeout 24h -run '^TestStagesCrash$$
 stages:
 	STREAMD_HISTORY=$(HISTORY) STREAMD_STAGE_HISTORIES=$(STAGES) $(STAGES_TEST)
 	$(BROKER) env STREAMD_HISTORY=$(HISTORY) STREAMD_STAGE_HISTORIES=$(KAFKA_STAGES) $(STAGES_TEST)
+
+# Tasks of Spark through the program. pip builds pyspark, of 460 MB, in some minutes.
+SPARK ?= $(CURDIR)/.spark
+spark:
+	[ -x $(SPARK)/bin/python ] || python3 -m venv $(SPARK)
+	$(SPARK)/bin/pip install -q pyspark==4.1.1 pyarrow==26.0.1 pandas
+	STREAMD_REQUIRE_SPARK=1 STREAMD_TEST_PYTHON=$(SPARK)/bin/python go test -count=1 -timeout $(TIMEOUT) -run '^TestBlocksOfSpark$$' ./cmd/streamd
 
 # Histories with studies on: more of them, and whole daemons through an Apache Kafka.
 STUDIES ?= 500

@@ -14,7 +14,10 @@ import (
 	"testing"
 )
 
-const engines = top + "/testdata/engines/stream.py"
+const (
+	engines = top + "/testdata/engines/stream.py"
+	spark   = top + "/testdata/spark/cases.py"
+)
 
 // python is a Python with modules. Without them the test is skipped, and it fails where variable
 // is set.
@@ -127,3 +130,84 @@ func TestStreamsOfEngines(t *testing.T) {
 		})
 	}
 }
+
+// Tasks of Spark have the blocks of the file, whatever their number, also when a worker is killed
+// among its rows. The ids are those of their tasks. A session takes a minute, so only make full
+// asks for it.
+func TestBlocksOfSpark(t *testing.T) {
+	const variable = "STREAMD_REQUIRE_SPARK"
+	if os.Getenv(variable) == "" {
+		t.Skipf("NOT TESTED: %s=1 runs Spark, as make full does", variable)
+	}
+	program := python(t, variable, "pyspark", "pandas", "pyarrow")
+	const rows, cut = 10_050, 500
+	dir := t.TempDir()
+	csv, numbered, parquet := filepath.Join(dir, "rows.csv"), filepath.Join(dir, "numbered.csv"), filepath.Join(dir, "rows.parquet")
+	text := rowsOfEngines(rand.New(rand.NewPCG(3, 6)), rows)
+	var with bytes.Buffer
+	number := "row" // the header, then 0 and so on
+	for line := range bytes.Lines(text) {
+		fmt.Fprintf(&with, "%s,%s\n", bytes.TrimSpace(line), number)
+		number = fmt.Sprint(bytes.Count(with.Bytes(), []byte("\n")) - 1)
+	}
+	for file, text := range map[string][]byte{csv: text, numbered: with.Bytes()} {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The program is this test under its other name.
+	streamd := filepath.Join(dir, "streamd")
+	this, err := filepath.Abs(os.Args[0])
+	if err == nil {
+		err = os.Symlink(this, streamd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"--time", "2026-01-02T00:00:00Z"}
+	run := func(name string, args ...string) []byte {
+		t.Helper()
+		c := exec.Command(name, args...)
+		c.Env = append(os.Environ(), "STREAMD="+streamd)
+		var said bytes.Buffer
+		c.Stderr = &said
+		out, err := c.Output()
+		if err != nil {
+			t.Fatalf("%s %q: %v\n%s", name, args, err, last(said.String(), 5000))
+		}
+		return out
+	}
+	run(program, engines, "parquet", numbered, parquet)
+	// digests are those of the blocks, and their ids.
+	digests := func(table []byte) (list []string, ids map[string]bool) {
+		ids = map[string]bool{}
+		for _, b := range summed(t, table) {
+			id, _, _ := strings.Cut(b, " ")
+			ids[id] = true
+			list = append(list, b[strings.LastIndexByte(b, ' ')+1:])
+		}
+		slices.Sort(list)
+		return list, ids
+	}
+	want, _ := digests(run(streamd, slices.Concat([]string{"summarise", csv, "--out", "-", "--block-rows", fmt.Sprint(cut)}, flags)...))
+	if len(want) != (rows+cut-1)/cut {
+		t.Fatalf("%d blocks", len(want))
+	}
+	run(program, slices.Concat([]string{spark, parquet, dir, fmt.Sprint(cut)}, flags)...)
+	for _, of := range []string{"three", "seven", "sparse", "killed"} {
+		parts, err := filepath.Glob(filepath.Join(dir, of, "part-*"))
+		if err != nil || len(parts) == 0 {
+			t.Fatalf("%s: %q, %v", of, parts, err)
+		}
+		var table []byte
+		for _, part := range parts {
+			table = append(table, readFile(t, part)...)
+		}
+		got, ids := digests(table)
+		if !slices.Equal(got, want) || len(ids) != len(want) {
+			t.Errorf("%s: %d ids of the blocks\n%s\nand of the file\n%s", of, len(ids), strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+func last(text string, n int) string { return text[max(0, len(text)-n):] }

@@ -248,8 +248,8 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int, restarts 
 		produce(t, name.rows, randomRecords(r, n, partitions, unit == "key", w.now))
 	}
 	some()
-	// A topic for keys that a stage makes is compacted, and the embedded broker compacts at any time:
-	// then nobody can tell later what prefixes of it had.
+	// A topic for keys that a stage makes is compacted, and the embedded broker compacts at any
+	// time: then nobody can tell later what prefixes of it had.
 	compacted := unit == "key" && r.IntN(2) == 0
 	if unit == "key" && !compacted {
 		outage.RLock()
@@ -571,11 +571,11 @@ func TestCarelessStages(t *testing.T) {
 		t.Run(each.fault, func(t *testing.T) {
 			t.Parallel()
 			var found error
-			for seed := uint64(1); seed <= 20 && found == nil; seed++ {
+			for seed := uint64(1); seed <= 100 && found == nil; seed++ {
 				found = history(t, seed, each.unit, each.fault, 6, false)
 			}
 			if found == nil {
-				t.Fatal(errors.New("20 histories end with the model of the rows"))
+				t.Fatal(errors.New("100 histories end with the model of the rows"))
 			}
 		})
 	}

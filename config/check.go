@@ -182,6 +182,19 @@ func (l *loader) checkFormat() {
 	if most := l.config.Limits.Features; len(f.Features) > most && !l.bad["limits.features"] {
 		l.fault("format.features", "%d features, but limits.features is %d", len(f.Features), most)
 	}
+	if s := f.Schema; s != nil {
+		if most := l.config.Limits.Features; len(s.Columns()) > most && !l.bad["limits.features"] {
+			l.fault("format.schema", "it makes %d features, but limits.features is %d", len(s.Columns()), most)
+		}
+		for _, source := range s.Sources() {
+			if source.Name == f.Label || source.Name == f.Weight {
+				l.fault("format.schema", "%s is the label or the weight", document.Quoted(source.Name))
+			}
+			if wire.Matches(f.Ignore, source.Name) {
+				l.fault("format.ignore", "it matches %s, which a feature is made of", document.Quoted(source.Name))
+			}
+		}
+	}
 	seen := map[string]bool{}
 	for _, name := range f.Features {
 		switch {
@@ -343,7 +356,7 @@ func badAddress(address string, leastPort uint64) string {
 
 // IgnoresUnknown reports whether columns that are none of the features are ignored.
 func (f Format) IgnoresUnknown() bool {
-	return f.Unknown == UnknownIgnore || f.Unknown == UnknownAuto && len(f.Features) > 0
+	return f.Unknown == UnknownIgnore || f.Unknown == UnknownAuto && (len(f.Features) > 0 || f.Schema != nil)
 }
 
 // IsGiven reports whether a key has its value from a file, a variable or a flag.

@@ -39,6 +39,7 @@ import (
 	"errors"
 	"time"
 
+	"streamd/ingest/schema"
 	"streamd/ingest/wire"
 )
 
@@ -111,16 +112,19 @@ type Blocks struct {
 
 // Format says how messages are decoded to rows.
 type Format struct {
-	Default    string   `key:"default" default:"json" choices:"arrow|json|csv|libsvm" help:"Format of messages without a content-type header."`
-	Envelope   Envelope `key:"envelope" default:"none" choices:"none|debezium|connect|cloudevents" help:"What messages have around their rows: changes of Debezium, schema and payload of Kafka Connect, or CloudEvents. See config/changes.md."`
-	Truncate   Truncate `key:"truncate" default:"stop" choices:"stop|retire|reject" help:"Action for a TRUNCATE among changes of Debezium: end the daemon, retire all blocks (of a topic with one partition), or reject the message."`
-	Label      string   `key:"label" default:"label" help:"Name of the field or column with a row's class."`
-	Unlabelled string   `key:"unlabelled" help:"Label that means a row has none, such as ? or -1. Empty: only null, an empty text and an absent field of JSON mean that."`
-	Weight     string   `key:"weight" help:"Name of the field or column with a row's weight. Empty: every row has weight 1."`
-	Features   []string `key:"features" help:"Features to learn from, in this order. Empty: the features of the first block, sorted by name (x2 before x10)."`
-	Ignore     []string `key:"ignore" help:"Columns that are not learned from, of any type: names or patterns, such as id or *_at. Columns without names are x1, x2, and so on."`
-	Unknown    Unknown  `key:"unknown" default:"auto" choices:"auto|reject|ignore" help:"Columns that are none of the features: reject the block, or ignore them. auto: ignore where format.features is set."`
-	Missing    Missing  `key:"missing" default:"reject" choices:"reject|zero|mean|indicator" help:"Missing values: reject the block, or count them as 0, as the live rows' mean, or as 0 with a feature that marks them."`
+	Default     string   `key:"default" default:"json" choices:"arrow|json|csv|libsvm" help:"Format of messages without a content-type header."`
+	Envelope    Envelope `key:"envelope" default:"none" choices:"none|debezium|connect|cloudevents" help:"What messages have around their rows: changes of Debezium, schema and payload of Kafka Connect, or CloudEvents. See config/changes.md."`
+	Truncate    Truncate `key:"truncate" default:"stop" choices:"stop|retire|reject" help:"Action for a TRUNCATE among changes of Debezium: end the daemon, retire all blocks (of a topic with one partition), or reject the message."`
+	Label       string   `key:"label" default:"label" help:"Name of the field or column with a row's class."`
+	LabelSuffix string   `key:"label_suffix" help:"Text that is taken off the end of labels, such as the full stop of yes. in some files. Empty: none is."`
+	Unlabelled  string   `key:"unlabelled" help:"Label that means a row has none, such as ? or -1. Empty: only null, an empty text and an absent field of JSON mean that."`
+	Weight      string   `key:"weight" help:"Name of the field or column with a row's weight. Empty: every row has weight 1."`
+	Features    []string `key:"features" help:"Features to learn from, in this order. Empty: the features of the first block, sorted by name (x2 before x10)."`
+	// Schema is nil where columns are features as they are.
+	Schema  *schema.Schema `key:"schema" help:"What features are made of columns, such as {age: number, from: {kind: category, values: [at, ch]}}, or a file with that."`
+	Ignore  []string       `key:"ignore" help:"Columns that are not learned from, of any type: names or patterns, such as id or *_at. Columns without names are x1, x2, and so on."`
+	Unknown Unknown        `key:"unknown" default:"auto" choices:"auto|reject|ignore" help:"Columns that are none of the features: reject the block, or ignore them. auto: ignore where format.features is set."`
+	Missing Missing        `key:"missing" default:"reject" choices:"reject|zero|mean|indicator" help:"Missing values: reject the block, or count them as 0, as the live rows' mean, or as 0 with a feature that marks them."`
 
 	MissingFeatures map[string]Missing `key:"missing_features" choices:"reject|zero|mean|indicator" help:"Features whose missing values are treated otherwise, such as: age=indicator."`
 

@@ -2,9 +2,11 @@ package config
 
 import (
 	"bytes"
+	"encoding/json"
 	"reflect"
 	"strings"
 
+	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 
@@ -76,7 +78,7 @@ func emptyHint(k *key) string {
 	switch k.typ.Kind() {
 	case reflect.Slice:
 		return ", or write [] for an empty list"
-	case reflect.Map:
+	case reflect.Map, reflect.Pointer:
 		return ", or write {} for an empty map"
 	case reflect.String:
 		if k.choices == nil {
@@ -126,6 +128,26 @@ func (r *yamlReader) value(k *key, node ast.Node) {
 		for _, entry := range mapping.Values {
 			add(entry.Key.GetToken().Value, entry.Value)
 		}
+	case reflect.Pointer: // a schema: its text
+		var value any
+		if err := yaml.NodeToValue(node, &value); err != nil {
+			r.Report(at, k.Name, "%v", err)
+			return
+		}
+		text, isName := value.(string)
+		if _, ok := value.(map[string]any); !ok && !isName {
+			r.Report(at, k.Name, "want names and what they are, such as {age: number, country: {kind: category, values: [at, ch]}}, or the name of a file; found %s", document.Describe(node))
+			return
+		}
+		if !isName {
+			inJSON, err := json.Marshal(value)
+			if err != nil {
+				r.Report(at, k.Name, "%v", err)
+				return
+			}
+			text = string(inJSON)
+		}
+		s.items = append(s.items, item{text: text, line: at.Line, column: at.Column})
 	default:
 		if add("", node); s.broken {
 			return

@@ -132,6 +132,8 @@ func typeName(t reflect.Type) string {
 		return "number or auto"
 	case t == functionType:
 		return "kernel"
+	case t == schemaType:
+		return "schema"
 	case t == reduceType:
 		return "reducer"
 	case t == rolesType:

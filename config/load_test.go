@@ -124,6 +124,8 @@ func drawText(rt *rapid.T, k *key, label string) string {
 		return fmt.Sprintf("slmc(nu=%d)", n)
 	case "string":
 		return word.Draw(rt, label)
+	case "schema":
+		return fmt.Sprintf("{%s: {kind: number, missing: %d}}", word.Draw(rt, label), n)
 	case "list":
 		return word.Draw(rt, label) + "1," + word.Draw(rt, label) + "2"
 	case "roles":

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"streamd/ingest/wire"
 	"streamd/kernels/reduce"
 )
 
@@ -104,6 +105,11 @@ func (s *Spec) Check() (faults []Fault) {
 	machine("model.machine_epsilon", m.MachineEpsilon, "", RefineNLP)
 	machine("model.machine_delta", m.MachineDelta, "", RefineNLP)
 
+	declared := s.Format.Schema != nil
+	for _, key := range []string{"format.features", "format.missing", "format.missing_features"} {
+		fault(declared && set(key), key, "does not go with %s, which says it of each feature", other{"format.schema", ""})
+	}
+
 	rules := m.Knowledge != ""
 	fault(!rules && set("model.mu"), "model.mu", "needs %s", other{"model.knowledge", ""})
 	fault(rules && m.Method != MethodPSVM, "model.knowledge", "does not go with %s, whose planes know no rules", present("model.method"))
@@ -129,6 +135,7 @@ func (s *Spec) Check() (faults []Fault) {
 	fault(m.Standardise == SwitchAuto, "model.standardise", "does not go with %s: features are scaled before they get to it, or not", other{"kernel.function", ""})
 	const mean = "mean does not go with %s, whose values change with the mean in no linear way: use indicator or zero"
 	fault(s.Format.Missing == MissingMean, "format.missing", mean, other{"kernel.function", ""})
+	fault(declared && slices.Contains(slices.Collect(maps.Values(s.Format.Schema.Missing())), wire.MissingMean), "format.schema", mean, other{"kernel.function", ""})
 	fault(slices.Contains(slices.Collect(maps.Values(s.Format.MissingFeatures)), MissingMean), "format.missing_features", mean, other{"kernel.function", ""})
 	kernel, _ := k.Function.Kernel(1)
 	indefinite, size := !kernel.Semidefinite(), k.Regulariser == RegulariserKernel

@@ -12,8 +12,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"streamd/ingest/schema"
 	"streamd/kernels"
 	"streamd/kernels/reduce"
+	"streamd/kernels/rules/document"
 )
 
 // Size is a number of bytes.
@@ -252,6 +254,7 @@ func parseNumber(text string) (float64, error) {
 var (
 	rolesType    = reflect.TypeFor[Roles]()
 	functionType = reflect.TypeFor[Function]()
+	schemaType   = reflect.TypeFor[*schema.Schema]()
 	reduceType   = reflect.TypeFor[Reduce]()
 	nuType       = reflect.TypeFor[Nu]()
 	durationType = reflect.TypeFor[time.Duration]()
@@ -277,6 +280,8 @@ func parseScalar(t reflect.Type, text string) (reflect.Value, error) {
 		value, err = parseReduce(text)
 	case t == rolesType:
 		value, err = ParseRoles(text)
+	case t == schemaType:
+		value, err = parseSchema(text)
 	case t.Kind() == reflect.String:
 		value, err = parseText(text)
 	case t.Kind() == reflect.Bool:
@@ -292,6 +297,24 @@ func parseScalar(t reflect.Type, text string) (reflect.Value, error) {
 		v.Set(reflect.ValueOf(value).Convert(t))
 	}
 	return v, err
+}
+
+func parseSchema(text string) (*schema.Schema, error) {
+	switch text = strings.TrimSpace(text); {
+	case text == "" || text == "{}":
+		return nil, nil
+	case text[0] == '{':
+		return schema.Parse([]byte(text))
+	}
+	data, err := document.ReadFile(text, document.MaxFile)
+	if err != nil {
+		return nil, err
+	}
+	s, err := schema.Parse(data)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", text, err)
+	}
+	return s, err
 }
 
 func parseBool(text string) (bool, error) {
@@ -320,6 +343,8 @@ func formatScalar(v reflect.Value) string {
 		return Size(v.Int()).String()
 	case v.Type() == nuType:
 		return Nu(v.Float()).String()
+	case v.Type() == schemaType:
+		return v.Interface().(*schema.Schema).String()
 	case v.Kind() == reflect.Bool:
 		return strconv.FormatBool(v.Bool())
 	case v.CanInt():

@@ -92,6 +92,11 @@ func formatYAML(v reflect.Value) string {
 		return "{" + strings.Join(parts, ", ") + "}"
 	case reflect.String:
 		return yamlText(v.String())
+	case reflect.Pointer: // a schema, whose JSON is YAML, too
+		if text := formatScalar(v); text != "" {
+			return text
+		}
+		return "{}"
 	default:
 		return formatScalar(v)
 	}

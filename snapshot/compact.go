@@ -62,11 +62,11 @@ func (k *Key) Compact(ctx context.Context, path string) (info SaveInfo, err erro
 	return s.Compact(ctx)
 }
 
-// Adopt replaces the file by one that has the live blocks of another file, with their
-// parts and sums, and keeps its own settings, withdrawn blocks, offsets, counts, history and
+// Adopt replaces the file by one that has the live blocks of another file, with their parts, sums
+// and Change.Learning, and keeps its own settings, withdrawn blocks, offsets, counts, history and
 // receipts. It replaces a file's blocks by the same blocks in other features. Archived blocks go,
-// since their summaries are in the former features. Nothing may be
-// saved to the other file meanwhile. Otherwise it promises the same as Compact.
+// since their summaries are in the former features. Nothing may be saved to the other file
+// meanwhile. Otherwise it promises the same as Compact.
 func (s *Store) Adopt(ctx context.Context, other *Store) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -169,10 +169,13 @@ func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
 	if err := createBuckets(to.tx); err != nil {
 		return head{}, err
 	}
-	for _, name := range append([][]byte{bucketWithdrawn, bucketHistory}, logBuckets...) {
+	for _, name := range append([][]byte{bucketWithdrawn}, logBuckets...) {
 		if err := to.copyBucket(from, name); err != nil {
 			return head{}, err
 		}
+	}
+	if err := to.copyHistory(from, blocks.Bucket(bucketHistory)); err != nil {
+		return head{}, err
 	}
 	for _, p := range []place{{bucketMeta, keySettings}, {bucketOffsets, nil}} {
 		if err := p.each(from, func(key, value []byte) error { return to.put(p.bucket, key, value) }); err != nil {
@@ -193,6 +196,30 @@ func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
 	h.rows, h.blocks, h.parts, h.spaces, h.inUse = b.rows, b.blocks, b.parts, b.spaces, b.inUse
 	h.archive, h.uncompacted = archiveTally{}, time.Time{}
 	return h, err
+}
+
+// copyHistory copies the history, with what the blocks were made by.
+func (c *copier) copyHistory(from *bbolt.Tx, blocks *bbolt.Bucket) error {
+	learning := []byte(nil)
+	if blocks != nil {
+		learning = blocks.Get(keyLearning)
+	}
+	if from.Bucket(bucketHistory) == nil && learning == nil {
+		return nil
+	}
+	if _, err := c.tx.CreateBucketIfNotExists(bucketHistory); err != nil {
+		return err
+	}
+	err := place{bucketHistory, nil}.each(from, func(key, value []byte) error {
+		if learning != nil && bytes.Equal(key, keyLearning) {
+			return nil
+		}
+		return c.put(bucketHistory, key, value)
+	})
+	if err == nil && learning != nil {
+		err = c.put(bucketHistory, keyLearning, learning)
+	}
+	return err
 }
 
 func (s *Store) compact(ctx context.Context) (info SaveInfo, err error) {

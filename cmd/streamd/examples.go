@@ -22,6 +22,10 @@ streamd run --config streamd.yaml --check`,
 streamd replay ndc --rows 1000000000 --topic ndc --wait-group ndc`,
 	"replay file": `streamd replay file rows.csv --topic orders
 streamd replay file rows.parquet --topic orders --label class --ignore id,*_at --block-rows 1000`,
+	"schema infer": `streamd schema infer people.csv --label income
+streamd schema infer --topic people`,
+	"schema columns": `streamd schema columns schema.yaml
+streamd schema columns schema.yaml --json`,
 	"fit": `streamd fit rows.csv --label class
 streamd fit rows.csv --kernel gaussian --basis 100 --test more.csv --json`,
 	"predict": `streamd predict more.csv --model model.json --values

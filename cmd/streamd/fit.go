@@ -19,6 +19,7 @@ import (
 type fitCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow, Parquet, or the images of an idx pair, also compressed by gzip or Zstandard (.gz, .zst)."`
 	featureFlags
+	schemaFlags
 	missingFlags
 	unlabelledFlags
 	Format       string             `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. With auto the first line decides."`
@@ -53,6 +54,7 @@ const defaultFolds = 10
 func (c *fitCmd) settings(wide bool) fit.Settings {
 	s := fit.Settings{Spec: config.DefaultSpec(), Alone: c.Nu.zero, Seed: c.Seed, BlockRows: given(c.BlockRows, 0), Tolerance: c.Tolerance, LOO: c.LOO, EpsilonSV: given(c.EpsilonSV, 0)}
 	s.Blocks.Unlabelled, s.Format.Missing, s.Format.MissingFeatures = c.Unlabelled, c.Missing, c.MissingFeatures
+	s.Format.Schema = c.Schema.of
 	m := &s.Model
 	m.Objective, m.ClassWeights, m.Knowledge, m.Method = c.Objective, c.ClassWeights, c.Knowledge, c.Method
 	m.MachineMu, m.MachineEpsilon, m.MachineDelta = c.MachineMu, c.MachineEpsilon, c.MachineDelta
@@ -157,12 +159,15 @@ func asFlags(faults []config.Fault) error {
 func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	options := c.featureFlags.options(c.Format)
 	options.Missing, _ = c.treatment() // Validate has checked it
+	if err := c.schemaFlags.choose(s, c.File, &options); err != nil {
+		return err
+	}
 	if err := c.unlabelledFlags.choose(&options); err != nil {
 		return err
 	}
 	data, err := dataset.Open(c.File, options, s.watchRows)
 	if err != nil {
-		return err
+		return c.advised(err, c.File, c.Label)
 	}
 	if err := s.warnOf(data); err != nil {
 		return err
@@ -176,7 +181,7 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	want := c.settings(data.Wide())
 	report, err := fit.Learn(ctx, data, test, want, s.report)
 	if err != nil {
-		return advise(err, &want)
+		return c.advised(advise(err, &want), c.File, c.Label)
 	}
 	if c.SVG != "" {
 		if err := drawComparison(c.SVG, c.File, report.Reduction.Compared); err != nil {

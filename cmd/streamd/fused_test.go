@@ -29,7 +29,7 @@ var rounded = []string{
 	"streamd/incremental/prequential", "streamd/incremental/sample", "streamd/incremental/study",
 	"streamd/incremental/tuning",
 	"streamd/kernels", "streamd/kernels/basis", "streamd/kernels/reduce", "streamd/kernels/svm",
-	"streamd/ingest/ndc", "streamd/ingest/wire", "streamd/retire",
+	"streamd/ingest/ndc", "streamd/ingest/schema", "streamd/ingest/wire", "streamd/retire",
 	"streamd/cmd/streamd/dataset", "streamd/cmd/streamd/fit", "streamd/cmd/streamd/model",
 }
 

@@ -13,6 +13,7 @@ type grammar struct {
 	Run        runCmd        `cmd:"" help:"Run the daemon: learn from a topic and serve the model over HTTP."`
 	Summarise  summariseCmd  `cmd:"" help:"Sum the rows of a topic for daemons that learn from the sums: any number of processes share the work."`
 	Replay     replayCmd     `cmd:"" help:"Write labelled blocks to a topic."`
+	Schema     schemaCmd     `cmd:"" help:"Propose and check a schema of features: what is made of texts, times and numbers."`
 	Fit        fitCmd        `cmd:"" help:"Learn from a file: train, cross-validate and test offline, with the mathematics of the daemon."`
 	Predict    predictCmd    `cmd:"" help:"Classify rows by the model of a running daemon, or by a saved one."`
 	Model      modelCmd      `cmd:"" help:"Show the model of a running daemon."`

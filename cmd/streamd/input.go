@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 
 	"streamd/cmd/streamd/daemon/memory"
@@ -9,19 +10,22 @@ import (
 	"streamd/cmd/streamd/listing"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
+	"streamd/ingest/schema"
 	"streamd/ingest/wire"
+	"streamd/kernels/rules/document"
 )
 
 // columnFlags name the columns of a file.
 type columnFlags struct {
-	Label  string       `default:"label" placeholder:"NAME" help:"Column or field of the labels: its name, first, last, or its number from 1. Without a header, CSV has them in the first column by default. LIBSVM always has them first."`
-	Weight string       `placeholder:"NAME" help:"Column or field with the weights of the rows. Without it every row has weight 1."`
-	Ignore namePatterns `placeholder:"NAME,..." help:"Columns to pass over, of any type: names or patterns such as id or *_at. Columns without names are x1, x2, and so on."`
+	Label       string       `default:"label" placeholder:"NAME" help:"Column or field of the labels: its name, first, last, or its number from 1. Without a header, CSV has them in the first column by default. LIBSVM always has them first."`
+	LabelSuffix string       `placeholder:"TEXT" help:"Text that is taken off the end of labels, such as the full stop of yes. in some files."`
+	Weight      string       `placeholder:"NAME" help:"Column or field with the weights of the rows. Without it every row has weight 1."`
+	Ignore      namePatterns `placeholder:"NAME,..." help:"Columns to pass over, of any type: names or patterns such as id or *_at. Columns without names are x1, x2, and so on."`
 	csvFlags
 }
 
 func (f *columnFlags) options(format string) wire.Options {
-	o := wire.Options{Format: formatOf(format), Label: f.Label, Weight: f.Weight, Ignore: f.Ignore}
+	o := wire.Options{Format: formatOf(format), Label: f.Label, LabelSuffix: f.LabelSuffix, Weight: f.Weight, Ignore: f.Ignore}
 	o.Limits.Pages, o.Limits.Classes = mostPage(), classesOfFile
 	f.csvFlags.choose(&o)
 	return o
@@ -119,10 +123,72 @@ func (f *featureFlags) options(format string) wire.Options {
 	return o
 }
 
+// schemaFlags name the schema of the features.
+type schemaFlags struct {
+	Schema schemaFile `placeholder:"FILE" help:"Schema of the features, in YAML: what is made of which column. It is that of format.schema in the configuration. Without it, numbers, booleans and times are features as they are, and texts are refused. It takes the place of --features and --missing. auto: what streamd schema infer proposes for the file."`
+}
+
+// choose puts the schema into options, if there is one. With auto it is made for the file.
+func (f *schemaFlags) choose(s *surroundings, file string, o *wire.Options) error {
+	if f.Schema.auto {
+		const rows = 20_000 // as streamd schema infer
+		p, err := s.inferred(file, *o, rows)
+		if err != nil {
+			return err
+		}
+		if f.Schema.of, err = schema.Parse([]byte(p.Text())); err != nil {
+			return fmt.Errorf("the schema that is proposed for %s: %w", file, err)
+		}
+	}
+	if s := f.Schema.of; s != nil {
+		o.Schema, o.Missing, o.IgnoreUnknown = s, wire.Missing{Features: s.Missing()}, true
+	}
+	return nil
+}
+
+// advised adds to an error about a file with texts what makes features of them.
+func (f *schemaFlags) advised(err error, file, label string) error {
+	if label != defaultLabel {
+		label = " --label " + label
+	} else {
+		label = ""
+	}
+	if e, ok := errors.AsType[*wire.Error](err); ok && e.HasTexts() && f.Schema.of == nil {
+		return fmt.Errorf("%w; a schema makes features of texts: streamd schema infer %s proposes one, and --schema auto takes it as it is", err, file+label)
+	}
+	return err
+}
+
+const defaultLabel = "label" // of the flag
+
+// schemaFile is a schema that a flag names the file of.
+type schemaFile struct {
+	of   *schema.Schema
+	auto bool
+}
+
+// UnmarshalText reads the file. It is called by kong.
+func (f *schemaFile) UnmarshalText(path []byte) error {
+	if f.auto = string(path) == "auto"; f.auto {
+		return nil
+	}
+	text, err := document.ReadFile(string(path), document.MaxFile)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if f.of, err = schema.Parse(text); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
 // optionsFor is options for rows of a model, which may have other columns, too.
 func (f *columnFlags) optionsFor(format string, by *model.Classifier) wire.Options {
 	o := f.options(format)
 	o.Features, o.Missing, o.IgnoreUnknown = by.Features, by.Missing, true
+	if by.Schema != nil {
+		o.Schema = by.Schema
+	}
 	o.Limits.Features = dataset.MostFeatures
 	return o
 }

@@ -36,6 +36,7 @@ type fileSumFlags struct {
 	Time       time.Time `placeholder:"RFC3339" help:"Of files: event time of the blocks. (default: when the file was changed last; of standard input 1970)"`
 	FileFormat string    `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Of files: format of one whose name does not end in one: ${enum}. With auto the first line decides."`
 	featureFlags
+	schemaFlags
 	missingFlags
 	unlabelledFlags
 }
@@ -102,7 +103,7 @@ func (c *summariseCmd) stopsWithin() time.Duration {
 // check says what a stage needs beside what a daemon needs, and names its group.
 func (c *summariseCmd) check(cfg *config.Config) error {
 	switch {
-	case len(cfg.Format.Features) == 0:
+	case len(cfg.Format.Features) == 0 && cfg.Format.Schema == nil:
 		return usagef("format.features is empty: a stage keeps nothing, so it cannot have the features of the first block; name them in the order of the model")
 	case cfg.Kernel.Function != config.KernelNone:
 		return usagef("kernel.function is %s: a model with a kernel needs the rows of each block, so it cannot learn from sums", cfg.Kernel.Function)
@@ -139,6 +140,9 @@ func (c *summariseCmd) sumFiles(ctx context.Context, s *surroundings) (err error
 		f.Source = "stdin"
 	}
 	f.Options.Missing, _ = c.treatment() // Validate has checked it
+	if err := c.schemaFlags.choose(s, c.Files[0], &f.Options); err != nil {
+		return err
+	}
 	if err := c.unlabelledFlags.choose(&f.Options); err != nil {
 		return err
 	}
@@ -161,7 +165,7 @@ func (c *summariseCmd) sumFiles(ctx context.Context, s *surroundings) (err error
 		r.Rows, r.Blocks, r.Bytes = r.Rows+b.Rows, r.Blocks+1, r.Bytes+int64(len(b.Value))
 		return write(b)
 	})
-	err = end(err)
+	err = end(c.advised(err, c.Files[0], c.Label))
 	stop()
 	if err != nil {
 		return err

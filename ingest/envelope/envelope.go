@@ -114,10 +114,6 @@ func (o *Opener) fail(format string, args ...any) (Message, error) {
 	return Message{}, &Error{Kind: o.kind, Reason: fmt.Sprintf(format, args...)}
 }
 
-func (o *Opener) failAt(column, format string, args ...any) (Message, error) {
-	return Message{}, &Error{Kind: o.kind, Column: column, Reason: fmt.Sprintf(format, args...)}
-}
-
 const jsonType = "application/json"
 
 // start is where the text of a message begins, behind a byte order mark and white space.

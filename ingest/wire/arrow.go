@@ -45,7 +45,8 @@ type arrowReader struct {
 	decompress   decompressor
 	arena        arena
 	batchLabels  scalars
-	scratch      []byte // the spelling of a value
+	scratch      []byte    // the spelling of a value
+	entries      []float64 // codes of a dictionary's texts
 
 	// The block.
 	rows      int

@@ -214,7 +214,10 @@ func (r *batchReader) skipArrays(field *arrowField) error {
 // values reads the numbers of field k, a feature or the weight.
 func (r *batchReader) values(k int) ([]byte, error) {
 	field := &r.a.plan.fields[k]
-	if field.converted {
+	switch {
+	case field.converted && field.texts != nil:
+		return r.codedTexts(k)
+	case field.converted:
 		return r.converted(k)
 	}
 	nulls, ok := r.node(r.rows)

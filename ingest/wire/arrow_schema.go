@@ -107,8 +107,9 @@ type arrowField struct {
 	index    arrayType // of those
 	id       int64     // of the dictionary
 
-	converted bool // its values become float64 one by one
-	gaps      bool // its values may be missing
+	converted bool   // its values become float64 one by one
+	texts     *coder // whose codes they become; nil: they are numbers
+	gaps      bool   // its values may be missing
 
 	role   int    // its column, or roleLabel, …
 	arrays []byte // of an ignored field: the buffers of it and of its children, or viewBuffers
@@ -129,6 +130,9 @@ func (f *arrowField) takesLabels() bool {
 
 // takesFeatures is whether the field can hold features.
 func (f *arrowField) takesFeatures() bool {
+	if f.texts != nil {
+		return f.takesLabels() || f.typ.layout == layoutNull && f.gaps && !f.encoded
+	}
 	if f.typ.layout == layoutList {
 		return !f.encoded && f.elements.layout == layoutNumbers
 	}
@@ -339,6 +343,12 @@ func (a *arrowReader) checkFeature(field *arrowField) error {
 		return a.fail(-1, field.name, "this is a data frame's index; write with preserve_index=False")
 	}
 	field.gaps = a.opts.Missing.Of(field.name) != MissingReject || field.typ.layout == layoutList && a.opts.Missing.Any()
+	if field.typ.layout != layoutList {
+		field.texts = a.textsNamed(field.name)
+	}
+	if field.texts != nil && field.typ.layout != layoutNull {
+		field.converted = true
+	}
 	if !field.takesFeatures() {
 		return a.fail(-1, field.name, "a feature of type %s is not supported: want numbers, booleans, dates, time stamps or texts that spell them, "+
 			"or lists of up to %d numbers; or ignore the column", field.typ.name, a.opts.Limits.Features)

@@ -13,8 +13,12 @@ type builder struct {
 	opts   Options
 	want   features
 	choice choice
-	gaps   gaps
-	gapped bool // some feature may have missing values
+	making making
+
+	asTexts []string // names of the last block's columns, with Options.AsTexts
+	gaps    gaps
+	gapped  bool // some feature may have missing values
+	texts   bool // some column is read as texts: see textsAt
 
 	format     Format // of the payload
 	unlabelled bool   // labels and weights are ignored
@@ -40,16 +44,25 @@ func (b *builder) begin(format Format) {
 // finish makes the block of the columns and codes. The columns hold so many bytes of memory.
 func (b *builder) finish(names []string, weights []float64, held int) error {
 	columns := b.columns
-	if b.gapped {
-		var err *Error
-		if names, err = b.fill(names, held); err != nil {
+	switch {
+	case b.opts.Schema != nil:
+		if err := b.made(held); err != nil {
 			return err
 		}
-		columns = b.gaps.columns
-	}
-	b.block.Features, b.block.Columns = names, columns
-	if b.opts.Features == nil {
-		b.block.Features, b.block.Columns = b.ordered.features(names, columns)
+	case b.opts.AsTexts:
+		b.block.Features, b.block.Columns, b.asTexts = names, columns, names
+	default:
+		if b.gapped {
+			var err *Error
+			if names, err = b.fill(names, held); err != nil {
+				return err
+			}
+			columns = b.gaps.columns
+		}
+		b.block.Features, b.block.Columns = names, columns
+		if b.opts.Features == nil {
+			b.block.Features, b.block.Columns = b.ordered.features(names, columns)
+		}
 	}
 	if !b.unlabelled {
 		b.block.Classes, b.block.Codes, b.block.Weights = b.labels.classes, b.codes, weights

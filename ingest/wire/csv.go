@@ -39,6 +39,7 @@ const (
 	roleWeight
 	roleIgnored
 	roleUnknown // and not to be ignored
+	roleText    // and below: column roleText − role, of texts
 )
 
 // decode reads a payload.
@@ -225,6 +226,11 @@ func (c *csvReader) planWidth(n int) *Error {
 		return c.fail(-1, "", "there are %d features, the limit is %d", n, c.opts.Limits.Features)
 	}
 	c.plan.width = n
+	for k, role := range c.plan.roles {
+		if role >= 0 && c.texts && c.textsAt(role) != nil {
+			c.plan.roles[k] = roleText - role
+		}
+	}
 	return nil
 }
 
@@ -265,11 +271,13 @@ func (c *csvReader) readRows(i int) error {
 				}
 			}
 			field, end, reason := csvField(b, i, separator, &c.scratch)
-			if !plain && reason == "" && role != roleIgnored {
+			if !plain && reason == "" && role > roleIgnored {
 				field, reason = c.opts.Numbers.plain(trimPadding(field), &c.number)
 			}
 			switch {
 			case reason != "" || role == roleIgnored:
+			case role <= roleText:
+				c.row[roleText-role], reason = c.textsAt(roleText - role).text(field)
 			case role >= 0:
 				if field = trimPadding(field); c.gapped && isMissing(field) && c.takesMissing(p.names, role) {
 					c.row[role] = math.NaN()
@@ -322,6 +330,9 @@ func (c *csvReader) columnOf(role int) string {
 		return c.opts.Weight
 	case roleIgnored:
 		return ""
+	}
+	if role <= roleText {
+		role = roleText - role
 	}
 	return featureName(c.plan.names, role)
 }

@@ -143,6 +143,15 @@ func (c *csvReader) hasHeader(mode HeaderMode) (bool, error) {
 	if mode != HeaderAuto {
 		return mode == HeaderPresent, nil
 	}
+	if c.opts.Schema != nil && !c.choice.scattered { // its columns have names
+		return slices.ContainsFunc(c.fields, func(f []byte) bool { _, known := c.want.index[string(f)]; return known }), nil
+	}
+	if c.opts.Schema != nil {
+		return false, nil
+	}
+	if c.opts.AsTexts { // numbers speak for a row, whatever is beside them
+		return !slices.ContainsFunc(c.fields, func(f []byte) bool { return evidenceOf(f, &c.opts.Numbers) == saysRow }), nil
+	}
 	named := -1 // the field that the label option names
 	if !labelIsPlace(c.opts.Label) {
 		for k, f := range c.fields {

@@ -56,6 +56,17 @@ func NewDecoder(opts Options) (*Decoder, error) {
 			return nil, fmt.Errorf("decoder: %w", err)
 		}
 	}
+	if opts.AsTexts {
+		opts.Missing = Missing{Default: MissingNaN}
+		return newDecoder(opts, features{}), nil
+	}
+	if opts.Schema != nil {
+		opts, want, err := withSchema(opts)
+		if err != nil {
+			return nil, err
+		}
+		return newDecoder(opts, want), nil
+	}
 	if opts.Features == nil {
 		return newDecoder(opts, features{}), nil
 	}
@@ -63,13 +74,8 @@ func NewDecoder(opts Options) (*Decoder, error) {
 	if n == 0 || n > opts.Limits.Features {
 		return nil, fmt.Errorf("decoder: %d features: want 1 to %d", n, opts.Limits.Features)
 	}
-	for _, name := range opts.Features {
-		if name == opts.Label || name == opts.Weight {
-			return nil, fmt.Errorf("decoder: feature %q is also the label or the weight", name)
-		}
-		if Matches(opts.Ignore, name) {
-			return nil, fmt.Errorf("decoder: feature %q is also to be ignored", name)
-		}
+	if err := opts.checkNames(opts.Features); err != nil {
+		return nil, err
 	}
 	columns := opts.Missing.Columns(opts.Features)
 	if len(columns) > opts.Limits.Features {
@@ -82,10 +88,24 @@ func NewDecoder(opts Options) (*Decoder, error) {
 	return newDecoder(opts, features{names: list, width: len(list.list), columns: columns}), nil
 }
 
+// checkNames says why a payload's columns of these names cannot be features.
+func (o *Options) checkNames(list []string) error {
+	for _, name := range list {
+		if name == o.Label || name == o.Weight {
+			return fmt.Errorf("decoder: feature %q is also the label or the weight", name)
+		}
+		if Matches(o.Ignore, name) {
+			return fmt.Errorf("decoder: feature %q is also to be ignored", name)
+		}
+	}
+	return nil
+}
+
 // newDecoder makes a decoder of options that have been checked.
 func newDecoder(opts Options, want features) *Decoder {
 	d := &Decoder{builder: builder{opts: opts, want: want, labels: newLabels(&opts)}}
 	d.choose()
+	d.prepareSchema()
 	d.rows.builder = &d.builder
 	d.csv.textRows, d.json.textRows = &d.rows, &d.rows
 	d.arrow.builder = &d.builder

@@ -78,6 +78,9 @@ func OpenFile(path string, opts Options, rowsPerBlock int) (*Reader, error) {
 	return r, nil
 }
 
+// Texts are those of the block that was read last: see Decoder.Texts.
+func (r *Reader) Texts() [][]string { return r.d.Texts() }
+
 // OpenStream reads what cannot be read twice as OpenFile reads a file, such as standard input. The
 // name is for errors. Parquet, and LIBSVM without features in the options, have to be files.
 func OpenStream(in io.Reader, name string, opts Options, rowsPerBlock int) (*Reader, error) {

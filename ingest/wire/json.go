@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
@@ -79,6 +80,7 @@ func (j *jsonReader) finish() error {
 
 func (j *jsonReader) setNames(n names) {
 	j.names = n
+	j.names.plain = n.plain && !j.texts // no texts are numbers that are expected
 	j.given = slices.Grow(j.given[:0], len(n.list))[:len(n.list)]
 	clear(j.given)
 }
@@ -217,6 +219,8 @@ func (j *jsonReader) field(row *jsonRow) error {
 		}
 	case string(key) == "features" && j.is('['):
 		return j.list(row)
+	case at < len(j.text) && j.text[at] == '{' && j.opts.Schema != nil && !j.ignores(key, false):
+		return j.object(key, row)
 	default:
 		if at < len(j.text) && j.text[at] == '[' && !j.ignores(key, false) {
 			return j.elements(key, row)
@@ -256,8 +260,11 @@ func (j *jsonReader) feature(key []byte, row *jsonRow) error {
 		return j.pass()
 	}
 	var x float64
+	texts := j.textsAt(place)
 	switch {
 	case reason != "":
+	case texts != nil:
+		x, j.at, reason = j.textAt(texts, j.at)
 	case j.gapped && missingAt(j.text, at) > at && j.opts.Missing.Of(j.nameOf(key)) != MissingReject:
 		x, j.at = math.NaN(), missingAt(j.text, at)
 	default:
@@ -315,6 +322,54 @@ func (j *jsonReader) elements(key []byte, row *jsonRow) error {
 	}
 }
 
+// deepestPath bounds the names in the path of a nested field.
+const deepestPath = 32
+
+// object reads the fields of a nested object: country in address is address.country. Objects in
+// which there is nothing that the schema wants are passed over like one value.
+func (j *jsonReader) object(key []byte, row *jsonRow) error {
+	path := string(key) + "."
+	if strings.Count(path, ".") > deepestPath || !slices.ContainsFunc(j.names.list, func(name string) bool { return strings.HasPrefix(name, path) }) {
+		return j.feature(key, row)
+	}
+	j.at++
+	for empty := true; !empty || !j.is('}'); empty = false {
+		j.skipSpace()
+		name, end, reason := j.string(j.at)
+		if reason != "" {
+			return j.failAt(j.at, j.count, path, "want the name of a field: "+reason)
+		}
+		j.at = end
+		full := []byte(path + string(name))
+		if !j.is(':') {
+			return j.failAt(j.at, j.count, string(full), "want a colon behind the name")
+		}
+		j.at++
+		j.skipSpace()
+		var err error
+		switch {
+		case j.at < len(j.text) && j.text[j.at] == '{' && !j.ignores(full, false):
+			err = j.object(full, row)
+		case j.at < len(j.text) && j.text[j.at] == '[' && !j.ignores(full, false):
+			err = j.elements(full, row)
+		default:
+			err = j.feature(full, row)
+		}
+		if err != nil {
+			return err
+		}
+		if j.is('}') {
+			break
+		}
+		if !j.is(',') {
+			return j.failAt(j.at, j.count, path, "want a comma or the end of the object, but there is "+jsonKind(j.text, j.at))
+		}
+		j.at++
+	}
+	j.at++
+	return nil
+}
+
 const givenTwice = "the field is given twice"
 
 // twice notes that a field is given. The reason is empty unless it was before.
@@ -348,7 +403,8 @@ func (j *jsonReader) column(key []byte, row *jsonRow) (place int, reason string)
 	}
 	row.shape = shapeNamed
 	if row.first {
-		return row.named, j.learn(key, row)
+		place = row.named
+		return place, j.learn(key, row)
 	}
 	if !known {
 		return 0, unknownFeature + likeHint(string(key), slices.Values(j.names.list))
@@ -470,12 +526,12 @@ func (j *jsonReader) list(row *jsonRow) error {
 		return j.failAt(j.at, j.count, "features", "a list of features where other rows or fields have named ones")
 	}
 	row.shape = shapeList
-	b, i, n := j.text, skipSpace(j.text, j.at+1), 0
+	b, i, n, texts := j.text, skipSpace(j.text, j.at+1), 0, j.texts
 	for ; n > 0 || i == len(b) || b[i] != ']'; n++ {
 		i = skipSpace(b, i)
 		x, end, ok := strictNumber(b, i)
 		var reason string
-		if !ok {
+		if !ok || texts {
 			x, end, reason = j.elementAt(i, n)
 		}
 		if reason != "" {
@@ -508,6 +564,9 @@ func (j *jsonReader) list(row *jsonRow) error {
 
 // elementAt reads element n of a list, at position i, which ends before end.
 func (j *jsonReader) elementAt(i, n int) (x float64, end int, reason string) {
+	if texts := j.textsAt(n); texts != nil {
+		return j.textAt(texts, i)
+	}
 	if j.gapped && j.takesMissing(j.want.list, n) {
 		if end = missingAt(j.text, i); end > i {
 			return math.NaN(), end, ""
@@ -524,6 +583,9 @@ func (j *jsonReader) rowDone(start int, row *jsonRow) *Error {
 			return j.failAt(start, j.count, j.opts.Label, reason+likeHint(j.opts.Label, j.keysAt(start)))
 		}
 	}
+	if row.shape == shapeNone && j.opts.Schema != nil { // all its features may be missing
+		row.shape = shapeNamed
+	}
 	switch {
 	case !row.weighted && j.weighted():
 		return j.failAt(start, j.count, j.opts.Weight, "the weight is missing")
@@ -536,7 +598,9 @@ func (j *jsonReader) rowDone(start int, row *jsonRow) *Error {
 		}
 	case !row.first && row.shape != shapeList && row.named < len(j.row):
 		for place, last := range j.given {
-			if last != j.count+1 {
+			if last != j.count+1 && j.mayLack(place) {
+				j.row[place] = math.NaN()
+			} else if last != j.count+1 {
 				return j.failAt(start, j.count, j.names.list[place], "the feature is missing"+likeHint(j.names.list[place], j.keysAt(start)))
 			}
 		}
@@ -619,6 +683,30 @@ func (j *jsonReader) label() (code int32, reason string) {
 		return j.labels.absent(labelIsNull)
 	}
 	return -1, "want a label, a string or a number, but there is " + jsonKind(j.text, j.at)
+}
+
+// textAt reads the value at position i, which ends before end, of a column of texts.
+func (j *jsonReader) textAt(t *coder, i int) (code float64, end int, reason string) {
+	b := j.text
+	if i < len(b) && b[i] == '"' {
+		j.key, j.scratch = j.scratch, j.key // a field's name may be in the latter
+		s, end, reason := j.string(i)
+		if reason == "" {
+			code, reason = t.text(s)
+		}
+		return code, end, reason
+	}
+	if end = missingAt(b, i); end > i {
+		return math.NaN(), end, ""
+	}
+	if is, end, ok := jsonBoolean(b, i); ok {
+		return t.boolean(is), end, ""
+	}
+	x, end, reason := jsonNumber(b, i)
+	if written := b[i:end]; reason == "" && math.Abs(x) >= 1<<53 && sharesFloat(string(written), x) {
+		return 0, end, fmt.Sprintf("the number %s has more than 53 bits; send it as a string", written)
+	}
+	return t.number(x), end, reason
 }
 
 // value reads the value of a feature or of the weight.

@@ -24,6 +24,7 @@ const smallLabels = 512
 type labels struct {
 	max  int    // classes in one block, without incremental.Unlabelled
 	keep bool   // rows without a label
+	end  string // of texts, which is no part of a label
 	none string // the class that stands for no label, or notANumber; empty: none does
 
 	names []string  // id → class
@@ -42,7 +43,7 @@ type labels struct {
 const notANumber = "NaN"
 
 func newLabels(opts *Options) *labels {
-	l := &labels{max: opts.Limits.Classes, keep: opts.KeepUnlabelled}
+	l := &labels{max: opts.Limits.Classes, keep: opts.KeepUnlabelled, end: opts.LabelSuffix}
 	if text := opts.UnlabelledText; text != "" {
 		if l.none = notANumber; !isNaN(text) {
 			l.none, _ = classOfText(text)
@@ -119,6 +120,7 @@ func (l *labels) text(b []byte) (int32, string) {
 
 // classOf is the class of a label that is a text, or incremental.Unlabelled.
 func (l *labels) classOf(label string) (class, reason string) {
+	label = strings.TrimSuffix(label, l.end)
 	if label == "" {
 		return incremental.Unlabelled, l.refusal("the label is empty")
 	}

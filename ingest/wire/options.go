@@ -62,6 +62,9 @@ type Options struct {
 	// always the first field.
 	Label string
 
+	// LabelSuffix is taken off the end of labels that are texts, such as the full stop of "yes.".
+	LabelSuffix string
+
 	// KeepUnlabelled keeps rows without a label, as rows of the class
 	// incremental.Unlabelled. Otherwise they are refused. UnlabelledText is a label that
 	// means there is none, such as "?" or "-1". Empty: only an empty or absent label does.
@@ -94,6 +97,14 @@ type Options struct {
 	// (Missing.Columns), or leave them out.
 	Missing Missing
 
+	// Schema, when not nil, makes the features. Features is then nil or Schema.Columns, and
+	// Missing does not count.
+	Schema Schema
+
+	// AsTexts reads every column but the label as texts, for Decoder.Texts, and any value may be
+	// missing. Features, Schema and Missing are nil.
+	AsTexts bool
+
 	// Header is for CSV whose content type does not declare a header. Comment begins lines of
 	// CSV that are passed over; empty: none do. Numbers says how CSV writes numbers.
 	Header  HeaderMode
@@ -106,6 +117,9 @@ type Options struct {
 // CheckComment says why no comment of CSV can begin with a text.
 func CheckComment(text string) error {
 	const most = 8
+	if len(text) > 1 && text[0] == '|' && len(text) <= most && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }) {
+		return nil // an empty first field before a bar, and a second one that nothing else has
+	}
 	for _, r := range text {
 		if r <= ' ' || r > '~' || r >= '0' && r <= '9' || strings.ContainsRune("\"'+-.,;|", r) || r|0x20 >= 'a' && r|0x20 <= 'z' {
 			return fmt.Errorf("%q does not begin comments: want signs that begin no field, such as #, %% or //", text)
@@ -130,6 +144,10 @@ type Error struct {
 // UnknownFeature reports whether the payload has a column that is none of the features, where such
 // columns are not ignored.
 func (e *Error) UnknownFeature() bool { return strings.HasPrefix(e.Reason, unknownFeature) }
+
+// HasTexts reports whether the column has a text where a number is wanted, of which a schema could
+// make features.
+func (e *Error) HasTexts() bool { return strings.Contains(e.Reason, isNoNumber) }
 
 func (e *Error) Error() string {
 	var s strings.Builder

@@ -34,8 +34,10 @@ func textValue(text []byte) (x float64, reason string) {
 	if hasDecimalComma(text) {
 		return 0, quoted(text) + " is not a number: decimals are written with a point, or in CSV with a comma if that is said (csv_decimal: comma)"
 	}
-	return 0, quoted(text) + " is not a number: send one, or ignore the column"
+	return 0, quoted(text) + isNoNumber
 }
+
+const isNoNumber = " is not a number: send one, or ignore the column"
 
 // hasDecimalComma is whether the text would be a number if a comma were a point.
 func hasDecimalComma(text []byte) bool {

@@ -564,6 +564,7 @@ def fingerprint(m):
     d = m["decision"]
     out += text(d["rule"]) + optional(d.get("threshold"))
     out += counted(d.get("costs") or [], lambda c: text(c["class"]) + text(c["answer"]) + number(c["cost"]))
+    out += text(m.get("schema_digest", ""))
     return sha256(out).hexdigest()[:32]
 
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/daemon/passes"
@@ -20,6 +22,7 @@ import (
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/ingest/schema"
 	"streamd/retire"
 	"streamd/snapshot"
 )
@@ -43,6 +46,7 @@ type refeaturing struct {
 	next    *live.Set
 	file    *snapshot.Store
 	path    string      // of the second file
+	learned []byte      // settings by which its blocks are made
 	reader  *passes.Log // decodes to the wanted features
 
 	reading *job                   // the pass under way, or nil
@@ -69,9 +73,34 @@ const (
 // errOtherFeatures stops a daemon whose successor has other features.
 var errOtherFeatures = errors.New("the features change")
 
-// inFeatures is the configuration with the features of a snapshot.
-func inFeatures(cfg *config.Config, was []string) *config.Config {
+// savedSchema is the schema by which the features of a snapshot were made. It is nil if columns
+// were features as they are, or nothing was learned.
+func savedSchema(saved *snapshot.Contents) (*schema.Schema, error) {
+	if saved.Learning == nil {
+		return nil, nil
+	}
+	settings, err := learning.Read(saved.Learning)
+	return settings.Format.Schema, err
+}
+
+// formerFeatures names the features of a snapshot whose live blocks must be read again, because
+// others are wanted, or the same names made in another way. It returns nil if none must.
+func formerFeatures(saved *snapshot.Contents, former *schema.Schema, format config.Format) []string {
+	if was := live.FormerFeatures(saved, format); was != nil || former.String() == format.Schema.String() || len(saved.Entries) == 0 {
+		return was
+	}
+	return saved.Features()
+}
+
+// inFeatures is the configuration with the features of a snapshot, made by its former schema.
+func inFeatures(cfg *config.Config, was []string, former *schema.Schema) *config.Config {
 	c := *cfg
+	if former != nil && slices.Equal(former.Columns(), was) {
+		c.Format.Schema, c.Format.Features, c.Format.Ignore, c.Format.Unknown = former, nil, nil, config.UnknownIgnore
+		c.Format.Missing, c.Format.MissingFeatures = config.MissingReject, nil
+		return &c
+	}
+	c.Format.Schema = nil
 	c.Format.Features, c.Format.Ignore, c.Format.Unknown = was, nil, config.UnknownIgnore
 	c.Format.Missing, c.Format.MissingFeatures = config.MissingReject, map[string]config.Missing{}
 	// Missing values are treated as for the wanted features. Where only one of the two
@@ -99,17 +128,23 @@ func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err err
 	cfg := *o.Config
 	cfg.Retire = config.Retire{MaxFuture: cfg.Retire.MaxFuture}
 	cfg.Kernel.Function = config.KernelNone
-	cfg.Format.Features = live.Wanted(was, cfg.Format)
-	if len(cfg.Format.Features) == 0 {
+	to := live.Wanted(was, cfg.Format)
+	if len(to) == 0 {
 		return nil, fmt.Errorf("format.ignore leaves none of the features %q", was)
 	}
-	r = &refeaturing{core: d.core, options: o, was: was, to: cfg.Format.Features, path: changePath(o.Config.Snapshot.File), again: o.notUntil, unread: map[string]live.Unread{}}
+	if cfg.Format.Schema == nil {
+		cfg.Format.Features = to
+	}
+	r = &refeaturing{core: d.core, options: o, was: was, to: to, path: changePath(o.Config.Snapshot.File), again: o.notUntil, unread: map[string]live.Unread{}}
+	r.learned = d.learner.With(o.Config).Saved()
 	key, err := SnapshotKey(cfg.Snapshot, d.log)
 	if err != nil {
 		return nil, err
 	}
 	open := func() error {
-		file, saved, err := key.Open(r.path, snapshot.Settings{Topic: cfg.Kafka.Topic, Unit: unit(&cfg)})
+		// A file that was begun for another schema may have the same names of features.
+		by := sha256.Sum256([]byte(cfg.Format.Schema.String()))
+		file, saved, err := key.Open(r.path, snapshot.Settings{Topic: cfg.Kafka.Topic, Unit: fmt.Sprintf("%s, features %x", unit(&cfg), by[:4])})
 		if err != nil {
 			return err
 		}
@@ -142,9 +177,15 @@ func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err err
 	if err != nil {
 		return nil, errors.Join(err, r.file.Close())
 	}
+	alike := slices.Clone(was)
+	for i, name := range was {
+		if !schema.SameColumn(d.cfg.Format.Schema, cfg.Format.Schema, name) {
+			alike[i] = "" // no feature has this name
+		}
+	}
 	r.reader, err = passes.New(passes.Settings{
 		Config: &cfg, Log: d.log, Budget: d.memory, Cluster: cluster, Fetching: bounded(d.memory, Fetching(cfg.Kafka), d.memory.Reread),
-		Decoding: decoding, Target: r.next.Target, Was: was, StillLive: d.stillLive,
+		Decoding: decoding, Target: r.next.Target, Was: alike, StillLive: d.stillLive,
 	})
 	if err != nil {
 		return nil, errors.Join(err, r.file.Close())
@@ -251,7 +292,7 @@ func (r *refeaturing) save(ctx context.Context, in enter) error {
 	var prepared *snapshot.Prepared
 	err := in(ctx, func() (err error) {
 		change = r.next.Change()
-		change.SavedAt = time.Now()
+		change.SavedAt, change.Learning = time.Now(), r.learned
 		prepared, err = r.file.Prepare(change)
 		return err
 	})

@@ -97,6 +97,15 @@ func ConsumerConfig(k config.Kafka, cluster kafka.Cluster, m *memory.Budget) kaf
 	}
 }
 
+// TopicOptions is the decoding of a topic's messages outside of a daemon.
+func TopicOptions(cfg *config.Config) (wire.Options, error) {
+	limit, err := memory.Limit(cfg)
+	if err != nil {
+		return wire.Options{}, err
+	}
+	return Decoding(cfg, memory.New(cfg, limit))
+}
+
 // Decoding is the decoding of payloads under a configuration and its memory.
 func Decoding(cfg *config.Config, m *memory.Budget) (wire.Options, error) {
 	format, err := wire.ParseFormat(string(cfg.Format.Default))
@@ -114,9 +123,14 @@ func Decoding(cfg *config.Config, m *memory.Budget) (wire.Options, error) {
 	if err != nil {
 		return wire.Options{}, err
 	}
+	var schema wire.Schema
+	if cfg.Format.Schema != nil { // a nil pointer is no nil interface
+		schema = cfg.Format.Schema
+	}
 	return wire.Options{
-		Format:         format,
-		Label:          cfg.Format.Label,
+		Schema: schema,
+		Format: format,
+		Label:  cfg.Format.Label, LabelSuffix: cfg.Format.LabelSuffix,
 		KeepUnlabelled: cfg.Blocks.Unlabelled == config.UnlabelledKeep, UnlabelledText: cfg.Format.Unlabelled,
 		Weight:  cfg.Format.Weight,
 		Missing: model.MissingOf(cfg.Format),

@@ -160,9 +160,13 @@ func (d *Daemon) restore(o Options) (err error) {
 		}
 	}()
 	d.store = store
-	was := live.FormerFeatures(saved, d.cfg.Format)
+	former, err := savedSchema(saved)
+	if err != nil {
+		return err
+	}
+	was := formerFeatures(saved, former, d.cfg.Format)
 	if was != nil {
-		d.cfg = inFeatures(d.cfg, was)
+		d.cfg = inFeatures(d.cfg, was, former)
 		d.learner = d.learner.With(d.cfg)
 		if d.decoding, err = Decoding(d.cfg, d.memory); err != nil {
 			return err

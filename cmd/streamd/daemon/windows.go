@@ -280,7 +280,7 @@ func (d *Daemon) cutWindow(s *windowSums, at live.Window, text string, nu float6
 func (d *Daemon) solveWindow(ctx context.Context, s *windowSums) *model.Served {
 	out := &model.Served{
 		Rows: s.sum.Rows(), Unlabelled: s.sum.Unlabelled().Rows, Blocks: s.blocks, Digest: live.DigestOf(s.sum),
-		Missing: model.MissingOf(d.cfg.Format), Basis: s.basis, Window: &model.Windowed{Window: s.window, Lacks: s.lacks},
+		Missing: model.MissingOf(d.cfg.Format), Schema: d.cfg.Format.Schema, Basis: s.basis, Window: &model.Windowed{Window: s.window, Lacks: s.lacks},
 	}
 	labels := s.sum.Labels()
 	out.Window.Absent = slices.DeleteFunc(s.absent, func(c string) bool { return slices.Contains(labels, c) })

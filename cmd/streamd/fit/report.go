@@ -6,6 +6,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/incremental/newton"
 	"streamd/incremental/study"
+	"streamd/ingest/schema"
 )
 
 // Report is what Learn found. Accuracies are shares of the rows by weight, 0 to 1. What a daemon
@@ -51,6 +52,7 @@ type Report struct {
 	Options   model.OptionsJSON `json:"options"`
 
 	Missing []model.MissingJSON `json:"missing,omitempty"`      // of features that may be missing
+	Schema  *schema.Schema      `json:"schema,omitempty"`       // that makes the features
 	Digest  string              `json:"state_digest,omitempty"` // absent where no sums were made
 	Seconds float64             `json:"seconds"`                // all of Learn
 }
@@ -102,6 +104,7 @@ func (f *fit) describe(r *Report) {
 	}
 	r.Mean, r.Options = m.Mean, model.NewOptionsJSON(m.Options)
 	r.Missing = model.NewMissingJSON(f.data.Missing, r.Features, f.model)
+	r.Schema = f.want.Format.Schema
 	if f.knowledge != nil && f.knowledge.machine.Alone {
 		r.Options.Nu = 0
 	}

@@ -13,6 +13,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/calibration"
+	"streamd/ingest/schema"
 	"streamd/retire"
 )
 
@@ -52,6 +53,11 @@ type ModelAnswer struct {
 	// What a missing value counts as, by feature; absent if no value may be missing. Rows with
 	// these numbers in place of the missing values have the daemon's decision values.
 	Missing []model.MissingJSON `json:"missing,omitempty"`
+	// Schema that makes the features of a row's columns, by name; absent if columns are features as
+	// they are.
+	Schema *schema.Schema `json:"schema,omitempty"`
+	// SHA-256 of the schema's text, hex; absent without a schema.
+	SchemaDigest string `json:"schema_digest,omitempty"`
 	// Mean of each feature or coordinate over the live rows. Contributions count from
 	// it.
 	Mean        []float64              `json:"mean"`
@@ -91,6 +97,7 @@ func modelAnswer(s *model.Served) (ModelAnswer, error) {
 		Planes:      i.Planes,
 		Options:     i.Options,
 		Missing:     i.Missing,
+		Schema:      s.Schema, SchemaDigest: i.Schema,
 		Mean:        m.Mean,
 		Sample:      s.Sample,
 		Method:      i.Method,
@@ -126,7 +133,7 @@ func modelAnswer(s *model.Served) (ModelAnswer, error) {
 func (a *ModelAnswer) Identity() *model.Identity {
 	i := &model.Identity{
 		Digest: a.Digest, Basis: a.BasisID, Features: a.Features, Classes: a.Classes, Options: a.Options, Missing: a.Missing,
-		Method: a.Method, Planes: a.Planes, Calibration: a.Calibration, Decision: a.Decision,
+		Method: a.Method, Planes: a.Planes, Calibration: a.Calibration, Decision: a.Decision, Schema: a.Schema.Digest(),
 	}
 	if a.Forgetting != nil {
 		i.Weighted = a.Forgetting.Digest
@@ -165,7 +172,7 @@ func (a *ModelAnswer) Classifier() (*model.Classifier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the model cannot be used: %w", err)
 	}
-	c.Model.Rows, c.Model.Mean = a.ClassRows, a.Mean
+	c.Model.Rows, c.Model.Mean, c.Schema = a.ClassRows, a.Mean, a.Schema
 	var mean map[string]float64
 	if c.Missing, mean, err = model.ReadMissing(a.Missing, a.Features); err == nil && c.Map != nil && len(mean) > 0 {
 		err = errors.New("a kernel has no means of missing values")
@@ -176,6 +183,9 @@ func (a *ModelAnswer) Classifier() (*model.Classifier, error) {
 	if len(mean) > 0 {
 		c.Features = c.Missing.Columns(c.Features)
 		c.Model = c.Model.WithMissing(c.Features, mean)
+	}
+	if c.Schema != nil && !slices.Equal(c.Schema.Columns(), c.Features) {
+		return nil, fmt.Errorf("the model cannot be used: its features are %.200q, and its schema makes %.200q", c.Features, c.Schema.Columns())
 	}
 	return c, nil
 }

@@ -27,14 +27,23 @@ type formView struct {
 	Mean     string      // the mean row in JSON, where there are no fields
 }
 
+// HasMean reports whether there is a mean row to fill in.
+func (v *formView) HasMean() bool {
+	return v.Mean != "" || len(v.Inputs) > 0 && !v.Inputs[0].Column
+}
+
 type inputView struct {
 	Feature, Mean string
 	Optional      bool // a row may lack the value
+	Column        bool // of which a schema makes features: a number, a time or a text
 }
 
 // newFormView makes an empty form that shows the mean row, if that is known: nobody has that
 // row, so it is no row to begin with.
 func newFormView(served *model.Served) *formView {
+	if served.Schema != nil {
+		return newColumnsView(served)
+	}
 	columns, mean := served.RowFeatures(), served.Model.Mean
 	if served.Basis != nil {
 		mean, _ = served.Basis.Map.Scaling()
@@ -55,7 +64,7 @@ func newFormView(served *model.Served) *formView {
 	}
 	if len(features) <= maxInputs {
 		for j, name := range features {
-			v.Inputs = append(v.Inputs, inputView{name, values[j].String(), served.Missing.Of(name) != wire.MissingReject})
+			v.Inputs = append(v.Inputs, inputView{Feature: name, Mean: values[j].String(), Optional: served.Missing.Of(name) != wire.MissingReject})
 		}
 		return v
 	}
@@ -64,6 +73,18 @@ func newFormView(served *model.Served) *formView {
 		panic(err) // numbers
 	}
 	v.Mean = string(row)
+	return v
+}
+
+// newColumnsView is the form for the columns that a schema makes features of.
+func newColumnsView(served *model.Served) *formView {
+	sources := served.Schema.Sources()
+	v := &formView{Key: served.Schema.Digest()[:16], Linear: served.Basis == nil, Features: len(sources)}
+	if len(sources) <= maxInputs {
+		for _, source := range sources {
+			v.Inputs = append(v.Inputs, inputView{Feature: source.Name, Optional: source.Gaps, Column: true})
+		}
+	}
 	return v
 }
 

@@ -6,8 +6,22 @@ import (
 
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
+	"streamd/ingest/schema"
 	"streamd/ingest/wire"
 )
+
+// With a schema the form asks for the columns that features are made of, texts among them.
+func TestFormOfASchema(t *testing.T) {
+	s, err := schema.Parse([]byte(`{c: {kind: category, from: a.b, values: [x], missing: own}, n: number}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := &model.Served{Schema: s, Model: &incremental.Model{Features: s.Columns(), Mean: make([]float64, len(s.Columns()))}}
+	want := []inputView{{Feature: "a.b", Optional: true, Column: true}, {Feature: "n", Column: true}}
+	if v := newFormView(served); v.Features != 2 || !slices.Equal(v.Inputs, want) || v.HasMean() {
+		t.Errorf("a form of %d features: %+v, want %+v", v.Features, v.Inputs, want)
+	}
+}
 
 // The form asks for the features of a row, and not for the columns that mark missing values.
 // Its values are the means of those that were not missing.
@@ -19,7 +33,7 @@ func TestFormOfMissingValues(t *testing.T) {
 		},
 		Missing: wire.Missing{Default: wire.MissingMean, Features: map[string]wire.MissingPolicy{"member": wire.MissingReject}},
 	}
-	want := []inputView{{"age", "40", true}, {"income", "0", true}, {"member", "0.5", false}}
+	want := []inputView{{Feature: "age", Mean: "40", Optional: true}, {Feature: "income", Mean: "0", Optional: true}, {Feature: "member", Mean: "0.5"}}
 	if v := newFormView(served); v.Features != 3 || !slices.Equal(v.Inputs, want) {
 		t.Errorf("a form of %d features: %+v, want %+v", v.Features, v.Inputs, want)
 	}

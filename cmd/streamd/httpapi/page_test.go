@@ -315,7 +315,7 @@ func TestPageOfRules(t *testing.T) {
 // The form has a field for each of few features, which shows the mean, and the mean row for more.
 func TestFormView(t *testing.T) {
 	for n, want := range map[int]string{
-		2:   "2 features, fields: [{x1 -2.5 false} {x2 -1.5 false}], mean: ",
+		2:   "2 features, fields: [{x1 -2.5 false false} {x2 -1.5 false false}], mean: ",
 		41:  `41 features, fields: [], mean: {"features":[-2.5,-1.5,-0.5,0.`,
 		300: "300 features, fields: [], mean: ",
 	} {

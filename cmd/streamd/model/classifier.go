@@ -7,6 +7,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/decision"
 	"streamd/incremental/gram"
+	"streamd/ingest/schema"
 	"streamd/ingest/wire"
 	"streamd/kernels"
 )
@@ -21,6 +22,7 @@ import (
 type Classifier struct {
 	Features []string           // the n features of the rows
 	Missing  wire.Missing       // treatment of their missing values
+	Schema   *schema.Schema     // makes the features; nil: they are columns as they are
 	Map      *kernels.Map       // from n features to coordinates; nil: none
 	Model    *incremental.Model // planes in these coordinates, or in the n features
 	Rule     *decision.Rule     // from decision values to labels; nil: the decision values decide

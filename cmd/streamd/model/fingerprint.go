@@ -29,6 +29,7 @@ type Identity struct {
 	Planes      []PlaneJSON      `json:"planes"`      // without their condition numbers
 	Calibration *CalibrationJSON `json:"calibration"` // nil: none
 	Decision    *DecisionJSON    `json:"decision"`    // without its reason; nil without a model
+	Schema      string           `json:"schema_digest"`
 }
 
 // Identity is the identity of a served value. Without a model it has the digests alone.
@@ -50,6 +51,7 @@ func (s *Served) Identity() *Identity {
 	}
 	i.Options = NewOptionsJSON(m.Options)
 	i.Missing = NewMissingJSON(s.Missing, i.Features, s.Model)
+	i.Schema = s.Schema.Digest()
 	i.Method = s.Method()
 	i.Planes = NewPlanesJSON(m.Planes)
 	i.Calibration = NewCalibrationJSON(s.Calibration)
@@ -103,6 +105,7 @@ func (f *Figures) Differences(other *Figures) []string {
 //	    softmax   list of numbers weights, number bias
 //	text of the decision's rule, list of numbers: the threshold, or none
 //	list of costs in their order: text class, text answer, number
+//	text schema_digest
 //
 // Names are those of GET /v1/model. A text that is absent there is empty, and so is a list. Without
 // a model all is empty or 0 but the digests. Of numbers there is nothing to round: JSON has
@@ -157,6 +160,7 @@ func (i *Identity) Fingerprint() string {
 		e.text(c.Answer)
 		e.number(c.Cost)
 	}
+	e.text(i.Schema)
 	sum := sha256.Sum256(e)
 	return hex.EncodeToString(sum[:16])
 }

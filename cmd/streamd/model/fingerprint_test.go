@@ -74,6 +74,7 @@ func TestFingerprintCoversWhatIsServed(t *testing.T) {
 		func(i *Identity) { i.Decision.Costs = nil },
 		func(i *Identity) { i.Decision.Costs[0].Cost = 6 },
 		func(i *Identity) { i.Decision.Costs[0].Answer = "2" },
+		func(i *Identity) { i.Schema = "ab" },
 	}
 	for at, change := range changes {
 		i := identified()
@@ -85,7 +86,7 @@ func TestFingerprintCoversWhatIsServed(t *testing.T) {
 		seen[f] = at
 	}
 	// A new part of what is served must be in the encoding, and in a change above.
-	if parts := reflect.TypeFor[Identity]().NumField(); parts != 12 {
+	if parts := reflect.TypeFor[Identity]().NumField(); parts != 13 {
 		t.Errorf("an identity has %d parts", parts)
 	}
 }

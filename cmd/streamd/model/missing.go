@@ -12,6 +12,9 @@ import (
 
 // MissingOf is the configured treatment of missing values.
 func MissingOf(f config.Format) wire.Missing {
+	if f.Schema != nil {
+		return wire.Missing{Features: f.Schema.Missing()}
+	}
 	m := wire.Missing{Default: missingPolicy(f.Missing), Features: make(map[string]wire.MissingPolicy, len(f.MissingFeatures))}
 	for name, policy := range f.MissingFeatures {
 		m.Features[name] = missingPolicy(policy)

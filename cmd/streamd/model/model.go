@@ -27,6 +27,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/calibration"
 	"streamd/incremental/decision"
+	"streamd/ingest/schema"
 	"streamd/ingest/wire"
 	"streamd/kernels"
 	"streamd/kernels/svm"
@@ -44,6 +45,8 @@ type Served struct {
 	Problem string
 	// Missing is the treatment of missing values of the rows' features.
 	Missing wire.Missing
+	// Schema makes the rows' features. Nil: they are columns as they are.
+	Schema *schema.Schema
 	// Basis has the coordinates that the planes are in. Nil: the features.
 	Basis *Basis
 
@@ -125,7 +128,7 @@ func (s *Served) RowFeatures() []string {
 
 // Classifier is the model together with the basis. The model must not be nil.
 func (s *Served) Classifier() *Classifier {
-	c := &Classifier{Features: s.RowFeatures(), Missing: s.Missing, Model: s.Model, Rule: s.DecidesBy()}
+	c := &Classifier{Features: s.RowFeatures(), Missing: s.Missing, Schema: s.Schema, Model: s.Model, Rule: s.DecidesBy()}
 	if s.Basis != nil {
 		c.Map = s.Basis.Map
 	}

@@ -396,7 +396,7 @@ func (in *Intake) fixFeatures(z result) {
 // FreeFeatures lets the next block set the features if no block is live, withdrawn or archived and
 // no run is open.
 func (in *Intake) FreeFeatures() {
-	if in.Live.HasPlaces() || len(in.Config.Format.Features) > 0 || in.Live.Target().Features == nil {
+	if in.Live.HasPlaces() || len(in.Config.Format.Features) > 0 || in.Config.Format.Schema != nil || in.Live.Target().Features == nil {
 		return
 	}
 	for _, p := range in.partitions {

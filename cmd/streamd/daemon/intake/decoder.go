@@ -80,6 +80,9 @@ func (d *Decoder) decode(r *kafka.Record, m envelope.Message) (*incremental.Bloc
 	return b, nil
 }
 
+// Texts are those of the block that was decoded last: see wire.Decoder.Texts.
+func (d *Decoder) Texts() [][]string { return d.decoder.Texts() }
+
 // check says why no record like this can be a block.
 func check(r *kafka.Record) error {
 	if r.OmittedHeaders > 0 {

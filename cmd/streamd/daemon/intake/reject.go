@@ -49,7 +49,11 @@ func settles(kind string, why error) string {
 	if mistaken := (*envelope.Mistaken)(nil); errors.As(why, &mistaken) {
 		return mistaken.Settles()
 	}
-	if undecodable := (*wire.Error)(nil); errors.As(why, &undecodable) && undecodable.UnknownFeature() {
+	undecodable, ok := errors.AsType[*wire.Error](why)
+	switch {
+	case ok && undecodable.HasTexts():
+		return "declare the column in format.schema, as a category or a text, or name it in format.ignore; streamd schema infer --topic with this topic's name proposes a schema"
+	case ok && undecodable.UnknownFeature():
 		return "name the column in format.ignore, or in format.features to learn from it, or set format.unknown: ignore"
 	}
 	return kinds[kind].settles

@@ -116,6 +116,7 @@ func (l *Learner) Begin(set *live.Set, weighted *live.Weighted) *model.Served {
 		Blocks:     set.Blocks(),
 		Digest:     set.Digest(),
 		Missing:    model.MissingOf(l.Config.Format),
+		Schema:     l.Config.Format.Schema,
 		Forgetting: forgettingOf(l.Config.Retire, weighted),
 		Basis:      l.Basis(set),
 	}

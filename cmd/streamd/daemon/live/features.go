@@ -64,10 +64,13 @@ func restoreFeatures(store *snapshot.Store, saved *snapshot.Contents, cfg *confi
 }
 
 // Wanted names the features that a model with the given features should have. They are
-// those of format.features. Without format.features they are the given ones except the
+// those of the schema, or of format.features. Without these they are the given ones except the
 // ignored ones, ordered by name. A feature whose missing values are marked has its mark
 // beside it.
 func Wanted(names []string, format config.Format) []string {
+	if format.Schema != nil {
+		return format.Schema.Columns()
+	}
 	missing := model.MissingOf(format)
 	if len(format.Features) > 0 {
 		return missing.Columns(format.Features)

@@ -98,7 +98,7 @@ async function predict(form) {
   const out = form.parentElement.querySelector(".answer");
   const problem = form.querySelector(".problem");
   const inputs = [...form.querySelectorAll("input")];
-  const text = inputs.length > 0 ? JSON.stringify({ features: inputs.map((i) => (i.value === "" ? null : Number(i.value))) }) : form.elements.rows.value.trim();
+  const text = inputs.length > 0 ? JSON.stringify({ features: inputs.map((i) => (i.value === "" ? null : i.type === "number" ? Number(i.value) : i.value)) }) : form.elements.rows.value.trim();
   const type = /^[[{]/.test(text) ? "application/json" : "text/csv";
   problem.textContent = "";
   try {

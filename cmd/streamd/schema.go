@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+
+	"streamd/cmd/streamd/daemon"
+	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/dataset"
+	"streamd/cmd/streamd/listing"
+	"streamd/ingest/kafka"
+	"streamd/ingest/schema"
+	"streamd/ingest/wire"
+)
+
+// schemaCmd is about schemas of features.
+type schemaCmd struct {
+	Infer   schemaInferCmd   `cmd:"" help:"Propose a schema of the features, by the rows of a file or of a topic, with the reason of each line."`
+	Columns schemaColumnsCmd `cmd:"" help:"Check a schema, and list the columns that it makes."`
+}
+
+type schemaInferCmd struct {
+	File string `arg:"" optional:"" help:"CSV, LIBSVM, JSON, Arrow or Parquet, also compressed by gzip or Zstandard. Without one the rows of the topic are read."`
+	columnFlags
+	Format  string   `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}."`
+	Rows    int      `default:"20000" help:"Rows of the file, or records of the topic, to look at: the first ones."`
+	Brokers []string `placeholder:"HOST:PORT" help:"Addresses of the cluster. The default is kafka.brokers of the configuration."`
+	Topic   string   `placeholder:"NAME" help:"Topic to look at. The default is kafka.topic of the configuration, which also says how its messages are decoded."`
+	configFile
+}
+
+// Validate is called by kong.
+func (c *schemaInferCmd) Validate() error {
+	if c.Rows < 1 || c.Rows > maxReplayed {
+		return fmt.Errorf("--rows %d: must be 1 to %d", c.Rows, maxReplayed)
+	}
+	return nil
+}
+
+func (c *schemaInferCmd) Run(ctx context.Context, s *surroundings) error {
+	var p schema.Proposal
+	var err error
+	if c.File != "" {
+		p, err = s.inferred(c.File, c.options(c.Format), c.Rows)
+	} else {
+		p, err = c.ofTopic(ctx, s)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(s.stdout, p.Text())
+	return err
+}
+
+// inferred is the proposal for the first rows of a file.
+func (s *surroundings) inferred(path string, options wire.Options, rows int) (p schema.Proposal, err error) {
+	options.AsTexts, options.IgnoreUnknown, options.KeepUnlabelled = true, true, true
+	options.Limits.Features = dataset.MostFeatures
+	reader, err := wire.OpenFile(path, options, rows)
+	if err != nil {
+		return p, err
+	}
+	defer reader.Close()
+	b, err := reader.Next()
+	if err != nil {
+		return p, err
+	}
+	s.warnOfDoubt(path, reader.Doubt())
+	p.Add(b, reader.Texts())
+	return p, nil
+}
+
+// ofTopic is the proposal for the first records of each partition of a topic.
+func (c *schemaInferCmd) ofTopic(ctx context.Context, s *surroundings) (p schema.Proposal, err error) {
+	given := map[string]string{}
+	if len(c.Brokers) > 0 {
+		given["kafka.brokers"] = strings.Join(c.Brokers, ",")
+	}
+	if c.Topic != "" {
+		given["kafka.topic"] = c.Topic
+	}
+	cfg, err := c.load(s, given, map[string]string{"--kafka.brokers": "--brokers", "--kafka.topic": "--topic"})
+	if err != nil {
+		return p, err
+	}
+	options, err := daemon.TopicOptions(cfg)
+	if err != nil {
+		return p, usageError{err}
+	}
+	options.Features, options.Schema, options.AsTexts, options.IgnoreUnknown, options.KeepUnlabelled = nil, nil, true, true, true
+	decoder, err := intake.NewDecoder(cfg, options, nil, 0)
+	if err != nil {
+		return p, usageError{err}
+	}
+	log := consoleLog(s.stderr)
+	cluster, err := daemon.Cluster(cfg.Kafka, log)
+	if err != nil {
+		return p, usageError{err}
+	}
+	reader, err := kafka.NewRangeReader(kafka.RangeConfig{
+		Cluster: cluster, Topic: cfg.Kafka.Topic, Fetching: kafka.Fetching{MaxMessageBytes: int(cfg.Kafka.MaxMessageBytes)},
+	}, log)
+	if err != nil {
+		return p, err
+	}
+	defer reader.Close()
+	ranges, err := reader.Log(ctx)
+	if err != nil {
+		return p, fmt.Errorf("topic %s: %w", cfg.Kafka.Topic, err)
+	}
+	for i := range ranges {
+		most := int64(math.Ceil(float64(c.Rows) / float64(len(ranges))))
+		ranges[i].To = min(ranges[i].To, ranges[i].From+most)
+	}
+	records, refused, rows := 0, 0, 0
+	var first error
+	_, err = reader.Read(ctx, ranges, func(_ context.Context, b *kafka.Batch) error {
+		defer b.Release()
+		for i := range b.Records {
+			r := &b.Records[i]
+			if r.Value == nil { // a tombstone
+				continue
+			}
+			records++
+			block, err := decoder.Decode(r)
+			if err != nil {
+				if refused++; first == nil {
+					first = fmt.Errorf("record %s/%d/%d: %w", cfg.Kafka.Topic, b.Partition, r.Offset, err)
+				}
+				continue
+			}
+			p.Add(block, decoder.Texts())
+			rows += block.Rows()
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return p, err
+	case rows == 0 && first != nil:
+		return p, fmt.Errorf("none of %s can be decoded; %w", counted(records, "record"), first)
+	case rows == 0:
+		return p, fmt.Errorf("topic %s has no records with rows", cfg.Kafka.Topic)
+	case refused > 0:
+		fmt.Fprintf(s.stderr, "streamd: warning: %s of %s cannot be decoded; the first one: %s\n", counted(refused, "record"), counted(records, "record"), listing.OneLine(first.Error()))
+	}
+	return p, nil
+}
+
+type schemaColumnsCmd struct {
+	File string `arg:"" help:"Schema in YAML, as streamd schema infer writes it; - is standard input."`
+	jsonFlag
+}
+
+// schemaReport is the report of a schema.
+type schemaReport struct {
+	Schema  *schema.Schema `json:"schema"`
+	Digest  string         `json:"schema_digest"`
+	Sources []string       `json:"sources"` // columns that rows must have
+	Columns []string       `json:"columns"` // features
+}
+
+func (c *schemaColumnsCmd) Run(_ context.Context, s *surroundings) error {
+	var text []byte
+	var err error
+	if c.File == "-" {
+		text, err = io.ReadAll(io.LimitReader(s.stdin, schema.MaxText+1))
+	} else {
+		text, err = os.ReadFile(c.File)
+	}
+	if err != nil {
+		return err
+	}
+	of, err := schema.Parse(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.File, err)
+	}
+	r := schemaReport{Schema: of, Digest: of.Digest(), Columns: of.Columns()}
+	for _, source := range of.Sources() {
+		r.Sources = append(r.Sources, source.Name)
+	}
+	if c.JSON {
+		return printJSON(s.stdout, &r)
+	}
+	for _, name := range r.Columns {
+		if _, err := fmt.Fprintln(s.stdout, listing.OneLine(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

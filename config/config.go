@@ -123,7 +123,7 @@ type Format struct {
 	// Schema is nil where columns are features as they are.
 	Schema  *schema.Schema `key:"schema" help:"What features are made of columns, such as {age: number, from: {kind: category, values: [at, ch]}}, or a file with that."`
 	Ignore  []string       `key:"ignore" help:"Columns that are not learned from, of any type: names or patterns, such as id or *_at. Columns without names are x1, x2, and so on."`
-	Unknown Unknown        `key:"unknown" default:"auto" choices:"auto|reject|ignore" help:"Columns that are none of the features: reject the block, or ignore them. auto: ignore where format.features is set."`
+	Unknown Unknown        `key:"unknown" default:"auto" choices:"auto|reject|ignore" help:"Columns that are none of the features: reject the block, or ignore them. auto: ignore where format.features or format.schema is set."`
 	Missing Missing        `key:"missing" default:"reject" choices:"reject|zero|mean|indicator" help:"Missing values: reject the block, or count them as 0, as the live rows' mean, or as 0 with a feature that marks them."`
 
 	MissingFeatures map[string]Missing `key:"missing_features" choices:"reject|zero|mean|indicator" help:"Features whose missing values are treated otherwise, such as: age=indicator."`

@@ -107,9 +107,9 @@ func (k *maker) Make(m int, in []gram.Column, names [][]string, renewed bool, ro
 	return k.out, nil
 }
 
-// passes reports whether a number's column is the feature as it is.
-func (f *made) passes() bool {
-	return (f.Kind == Number || f.Kind == List) && f.Missing == "" && !f.Log1p && f.Clip == nil
+// passes reports whether the column of a number is the feature as it is.
+func (k *maker) passes(f *made, source int) bool {
+	return f.Missing == "" && !f.Log1p && f.Clip == nil && !k.sources[source].Gaps
 }
 
 // reserve makes room for all columns. It is not ok if they need more bytes than there is room for.
@@ -118,7 +118,12 @@ func (k *maker) reserve(in []gram.Column, room int) (need int, ok bool) {
 	for i := range k.made {
 		f := &k.made[i]
 		switch {
-		case f.passes() && !k.sources[f.sources[0]].Gaps:
+		case f.Kind == Number || f.Kind == List:
+			for _, source := range f.sources {
+				if !k.passes(f, source) {
+					wide++
+				}
+			}
 		case f.Kind == Hash:
 			short += len(f.columns)
 		case f.Kind == Bool || f.Kind == Category || f.Kind == Buckets || f.Kind == Interaction && k.isMarks(f):
@@ -176,7 +181,7 @@ func (k *maker) newMarks(f *made) []uint8 {
 // number makes column j of a number or a list.
 func (k *maker) number(f *made, c gram.Column, j int) *wire.Unmade {
 	to := f.at[j]
-	if f.passes() && !k.sources[f.sources[j]].Gaps {
+	if k.passes(f, f.sources[j]) {
 		k.out[to] = c
 		return nil
 	}

@@ -208,17 +208,6 @@ func (s *Schema) Ignores() []string { return s.ignores }
 // Missing is the treatment of missing values of the columns that are numbers.
 func (s *Schema) Missing() map[string]wire.MissingPolicy { return s.missing }
 
-// Others are the columns of the values that are not declared, by the name of their category.
-func (s *Schema) Others() map[string]string {
-	all := map[string]string{}
-	for name, f := range s.features {
-		if f.Kind == Category && f.Other {
-			all[name] = otherOf(name)
-		}
-	}
-	return all
-}
-
 // SameColumn reports whether two schemas make a column of rows in the same way. A schema that is
 // nil makes numbers of the columns of their names.
 func SameColumn(a, b *Schema, column string) bool {
@@ -351,6 +340,9 @@ func namesIn(fields map[string]any, key string) error {
 			var err error
 			if name, err = wire.Label(text); err != nil {
 				return fmt.Errorf("%s: %q: %w", key, text, err)
+			}
+			if wire.IsMissing(text) {
+				return fmt.Errorf("%s: %q stands for a missing value: see missing", key, text)
 			}
 		}
 		if seen[name] {

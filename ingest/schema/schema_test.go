@@ -70,6 +70,7 @@ func TestColumns(t *testing.T) {
 		{"{a: bool, c: {kind: category, values: [x, y]}, ac: {kind: interaction, of: [a, c]}}", `[{"label":1,"a":1,"c":"y"},{"label":0,"a":0,"c":"y"}]`, "a,a*c=x,a*c=y,c=x,c=y", [][]float64{{1, 0, 1, 0, 1}, {0, 0, 0, 0, 1}}},
 		{"{a: number, b: number, ab: {kind: interaction, of: [a, b]}}", `{"label":1,"a":3,"b":-2}`, "a,a*b,b", [][]float64{{3, -6, -2}}},
 		{"e: {kind: list, length: 2}", `{"label":1,"e":[1,2]}`, "e[0],e[1]", [][]float64{{1, 2}}},
+		{"{e: {kind: list, length: 2}, second: {kind: number, from: 'e[1]', missing: 7}}", `{"label":1,"e":[1,2]}`, "e[0],e[1],second", [][]float64{{1, 2, 2}}},
 	} {
 		names, got := rows(t, c.schema, c.payload)
 		if strings.Join(names, ",") != c.names {
@@ -100,13 +101,14 @@ func TestBadSchemas(t *testing.T) {
 		"{'a=1': number, a: {kind: category, values: [1]}}":      `makes column "a=1" twice`,
 		"x: {kind: number, clip: [3, 1]}":                        "clip: want two numbers",
 		"x: {kind: number, clip: [-2, 1], log1p: true}":          "log1p takes numbers above -1",
-		"x: ignore":                          "no features",
-		"x: [1]":                             "want the name of a kind",
-		"x: {kind: buckets, bounds: [1, 1]}": "ascending",
-		"x: {kind: buckets, bounds: [1], names: [a]}":      "1 names for 2 buckets",
-		"x: {kind: category, values: [a], missing: other}": "goes with other: true",
-		"x: {kind: bool, true: [a], false: [a]}":           "both true and false",
-		"{a: {kind: category, values: [x, [y]]}}":          "is no value",
+		"x: {kind: category, values: [NA]}":                      `"NA" stands for a missing value`,
+		"x: ignore":                                              "no features",
+		"x: [1]":                                                 "want the name of a kind",
+		"x: {kind: buckets, bounds: [1, 1]}":                     "ascending",
+		"x: {kind: buckets, bounds: [1], names: [a]}":            "1 names for 2 buckets",
+		"x: {kind: category, values: [a], missing: other}":       "goes with other: true",
+		"x: {kind: bool, true: [a], false: [a]}":                 "both true and false",
+		"{a: {kind: category, values: [x, [y]]}}":                "is no value",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

@@ -66,6 +66,12 @@
 // LIBSVM has as many or fewer, and indices beyond are unknown columns. A list of features
 // is taken as it is.
 //
+// With Options.Schema the payload's columns are what the schema makes features of, and the features
+// are those that it makes (package schema). Some of these columns are texts: a value is then the
+// name that it would be as a label. A column named address.country is in JSON also the field country
+// of the object address. Where the schema lets a value be missing, a row of JSON need not have the
+// field.
+//
 // # Values
 //
 // A value means the same in all formats. A feature and a weight are the float64 nearest to
@@ -131,7 +137,7 @@
 //
 // The value of a feature is missing where it is null in Arrow or JSON, where the text that
 // stands for it is empty, NA, NaN, nan, null, NULL or None, and where it is NaN. A field of
-// JSON that is absent is an error, and an absent index of LIBSVM is zero. Options.Missing
+// JSON that is absent is an error without a schema, and an absent index of LIBSVM is zero. Options.Missing
 // says by feature what becomes of a missing value: the payload is refused, or the value is
 // zero, without more or with a mark. Marks are a column beside the feature's that is 1 where
 // the value is missing (incremental.MissingName). A feature has it in every block, with gaps

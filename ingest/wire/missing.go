@@ -115,6 +115,9 @@ func (m *Missing) Columns(features []string) (all []string) {
 	return all
 }
 
+// IsMissing reports whether a text stands for a value that is not there.
+func IsMissing(text string) bool { return isMissing([]byte(text)) }
+
 // isMissing is whether a text stands for a value that is not there. No text of a value
 // begins like one of these.
 func isMissing(text []byte) bool {

@@ -188,6 +188,9 @@ func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, zipp
 	case wire.Arrow:
 		columns, rowsAtMost = s.config.MaxBodyBytes, s.config.MaxRows
 	}
+	if served.Schema != nil { // a text may be many features
+		columns, rowsAtMost = max(columns, s.config.MaxBodyBytes), min(len(content)/2+1, s.config.MaxRows)
+	}
 	perRow := answerNumbers(served, ask)
 	price := int64(columns) + 8*int64(min(rowsAtMost*perRow, maxNumbers))
 	if price > smallPrediction {
@@ -202,7 +205,7 @@ func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, zipp
 		return p, err
 	}
 	defer func() { <-s.slots }()
-	rows, err := s.decode(contentType, content, served.RowFeatures())
+	rows, err := s.decode(contentType, content, served)
 	if err != nil {
 		return p, err
 	}
@@ -337,11 +340,14 @@ func (s *Server) checkSize(rows int, served *model.Served, ask asked) error {
 	return nil
 }
 
-// decode reads the rows in body. The table may share its memory.
-func (s *Server) decode(contentType string, body []byte, features []string) (wire.Table, error) {
+// decode reads rows for the served model in body. The table may share its memory.
+func (s *Server) decode(contentType string, body []byte, served *model.Served) (wire.Table, error) {
 	options := s.config.Rows
 	// Columns that the model does not have are ignored, since it has no weights for them.
-	options.Format, options.Features, options.IgnoreUnknown = 0, features, true
+	options.Format, options.Features, options.IgnoreUnknown = 0, served.RowFeatures(), true
+	if options.Schema = nil; served.Schema != nil {
+		options.Schema, options.Limits.Numbers = served.Schema, s.config.MaxBodyBytes
+	}
 	// An Arrow body may unpack to no more than the limit of a body. The caller checks
 	// the number of rows, for which it has an error code.
 	options.Limits.Bytes, options.Limits.Rows = s.config.MaxBodyBytes, s.config.MaxBodyBytes

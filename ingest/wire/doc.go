@@ -66,11 +66,11 @@
 // LIBSVM has as many or fewer, and indices beyond are unknown columns. A list of features
 // is taken as it is.
 //
-// With Options.Schema the payload's columns are what the schema makes features of, and the features
-// are those that it makes (package schema). Some of these columns are texts: a value is then the
-// name that it would be as a label. A column named address.country is in JSON also the field country
-// of the object address. Where the schema lets a value be missing, a row of JSON need not have the
-// field.
+// With Options.Schema the payload's columns are what the schema makes features of, and the
+// features are those that it makes (package schema). Some of these columns are texts: a value is
+// then the name that it would be as a label. A column named address.country is in JSON also the
+// field country of the object address. Where the schema lets a value be missing, a row of JSON
+// need not have the field.
 //
 // # Values
 //
@@ -137,11 +137,11 @@
 //
 // The value of a feature is missing where it is null in Arrow or JSON, where the text that
 // stands for it is empty, NA, NaN, nan, null, NULL or None, and where it is NaN. A field of
-// JSON that is absent is an error without a schema, and an absent index of LIBSVM is zero. Options.Missing
-// says by feature what becomes of a missing value: the payload is refused, or the value is
-// zero, without more or with a mark. Marks are a column beside the feature's that is 1 where
-// the value is missing (incremental.MissingName). A feature has it in every block, with gaps
-// or without, and no payload may bring a column of that name. A missing weight is an
+// JSON that is absent is an error without a schema, and an absent index of LIBSVM is zero.
+// Options.Missing says by feature what becomes of a missing value: the payload is refused, or
+// the value is zero, without more or with a mark. Marks are a column beside the feature's that
+// is 1 where the value is missing (incremental.MissingName). A feature has it in every block,
+// with gaps or without, and no payload may bring a column of that name. A missing weight is an
 // error.
 //
 // # Libraries

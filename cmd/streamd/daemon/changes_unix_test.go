@@ -52,7 +52,11 @@ func startPostgres(t testing.TB) *database {
 	if program, err = filepath.EvalSymlinks(program); err != nil {
 		t.Fatal(err)
 	}
-	folder, err := os.MkdirTemp("", "streamd-pg") // the path of a socket is short
+	parent := ""
+	if os.Getuid() == 0 { // another user runs it, who may not enter a TMPDIR of root's
+		parent = "/tmp"
+	}
+	folder, err := os.MkdirTemp(parent, "streamd-pg") // the path of a socket is short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,25 +13,19 @@ import (
 
 // NewMaker implements wire.Schema.
 func (s *Schema) NewMaker() wire.Maker {
-	return &maker{Schema: s, tables: make([]table, len(s.made)), out: make([]gram.Column, len(s.columns))}
+	return &maker{Schema: s, at: make([][]int32, len(s.made)), out: make([]gram.Column, len(s.columns))}
 }
 
 // maker makes the features of blocks, in memory that it uses again.
 type maker struct {
 	*Schema
-	tables []table // of each feature of a text
-	out    []gram.Column
+	at  [][]int32 // of each feature of a text, by code: the place of its value, or a sign below
+	out []gram.Column
 
 	rows  int
 	bytes arena[uint8]   // of columns of 0 and 1
 	wide  arena[float64] // of numbers
 	short arena[int16]   // of counts of words
-}
-
-// table has what each code of a text is.
-type table struct {
-	at    []int32   // by code: the place of its value; or a sign below
-	words [][]entry // by code: what a hash counts
 }
 
 // Codes that are no value of a category.
@@ -40,11 +34,6 @@ const (
 	isTrue     = 1
 	isFalse    = 0
 )
-
-type entry struct {
-	column int
-	sign   int16
-}
 
 // arena is memory for the columns of one block.
 type arena[T any] struct{ all, left []T }
@@ -68,7 +57,7 @@ func (a *arena[T]) take(n int) []T {
 // Make implements wire.Maker.
 func (k *maker) Make(m int, in []gram.Column, names [][]string, renewed bool, room int) ([]gram.Column, *wire.Unmade) {
 	if renewed {
-		clear(k.tables)
+		clear(k.at)
 	}
 	k.rows = m
 	if need, ok := k.reserve(in, room); !ok {
@@ -85,15 +74,15 @@ func (k *maker) Make(m int, in []gram.Column, names [][]string, renewed bool, ro
 				}
 			}
 		case Bool:
-			bad = k.boolean(f, &k.tables[i], in, names)
+			bad = k.boolean(f, &k.at[i], in, names)
 		case Category:
-			bad = k.category(f, &k.tables[i], in[f.sources[0]], names[f.sources[0]])
+			bad = k.category(f, &k.at[i], in[f.sources[0]], names[f.sources[0]])
 		case Buckets:
 			bad = k.buckets(f, in[f.sources[0]])
 		case Time:
 			bad = k.time(f, in[f.sources[0]])
 		case Hash:
-			bad = k.hash(f, &k.tables[i], in[f.sources[0]], names[f.sources[0]])
+			bad = k.hash(f, in[f.sources[0]], names[f.sources[0]])
 		case Interaction:
 			k.interaction(f)
 		}
@@ -215,14 +204,14 @@ func (k *maker) number(f *made, c gram.Column, j int) *wire.Unmade {
 }
 
 // boolean makes the column of a bool, of numbers or of texts.
-func (k *maker) boolean(f *made, t *table, in []gram.Column, names [][]string) *wire.Unmade {
+func (k *maker) boolean(f *made, at *[]int32, in []gram.Column, names [][]string) *wire.Unmade {
 	source := f.sources[0]
 	codes, text := k.values(in[source]), names[source]
 	values := k.bytes.take(k.rows)
 	k.out[f.at[0]] = gram.ColumnOf(values)
 	marks := k.newMarks(f)
-	for len(t.at) < len(text) {
-		t.at = append(t.at, f.truth(text[len(t.at)]))
+	for len(*at) < len(text) {
+		*at = append(*at, f.truth(text[len(*at)]))
 	}
 	for i, x := range codes {
 		is := x
@@ -236,7 +225,7 @@ func (k *maker) boolean(f *made, t *table, in []gram.Column, names [][]string) *
 			}
 			continue
 		case k.sources[source].Text:
-			is = float64(t.at[int(x)])
+			is = float64((*at)[int(x)])
 			if is == undeclared {
 				return &wire.Unmade{Row: i, Reason: fmt.Sprintf("%s is neither of the texts that are true nor of those that are false in the schema", quoted(text[int(x)]))}
 			}
@@ -276,13 +265,13 @@ func (f *made) truth(text string) int32 {
 }
 
 // category makes a column for each value.
-func (k *maker) category(f *made, t *table, c gram.Column, names []string) *wire.Unmade {
-	if len(t.at) < len(names) {
+func (k *maker) category(f *made, places *[]int32, c gram.Column, names []string) *wire.Unmade {
+	if len(*places) < len(names) {
 		place := make(map[string]int32, len(f.Values))
 		for i, value := range f.Values {
 			place[value] = int32(i)
 		}
-		for _, name := range names[len(t.at):] {
+		for _, name := range names[len(*places):] {
 			at, ok := place[nameOf(name)]
 			switch {
 			case ok:
@@ -291,7 +280,7 @@ func (k *maker) category(f *made, t *table, c gram.Column, names []string) *wire
 			default:
 				at = undeclared
 			}
-			t.at = append(t.at, at)
+			*places = append(*places, at)
 		}
 	}
 	absent := -1 // the place of a missing value
@@ -307,7 +296,7 @@ func (k *maker) category(f *made, t *table, c gram.Column, names []string) *wire
 		at := absent
 		switch {
 		case x == x:
-			if at = int(t.at[int(x)]); at == undeclared {
+			if at = int((*places)[int(x)]); at == undeclared {
 				return &wire.Unmade{Row: i, Reason: fmt.Sprintf("%s is none of the values of category %q in the schema: add it, or say other: true", quoted(names[int(x)]), f.name)}
 			}
 		case f.Missing == "":
@@ -384,23 +373,14 @@ func (k *maker) time(f *made, c gram.Column) *wire.Unmade {
 }
 
 // hash counts words.
-func (k *maker) hash(f *made, t *table, c gram.Column, names []string) *wire.Unmade {
+func (k *maker) hash(f *made, c gram.Column, names []string) *wire.Unmade {
 	m, n := k.rows, len(f.columns)
-	for len(t.words) < len(names) {
-		text := names[len(t.words)]
-		words := []string{text}
-		if f.Words {
-			words = strings.Fields(text)
+	count := func(counts []int16, word string) {
+		column, sign := hashed(word, n)
+		if f.Signed != nil {
+			sign = 1
 		}
-		var entries []entry
-		for _, word := range words {
-			column, sign := hashed(word, n)
-			if f.Signed != nil {
-				sign = 1
-			}
-			entries = append(entries, entry{column, sign})
-		}
-		t.words = append(t.words, entries)
+		counts[column*m] += sign
 	}
 	counts := k.short.take(m * n)
 	for j, at := range f.at {
@@ -413,12 +393,12 @@ func (k *maker) hash(f *made, t *table, c gram.Column, names []string) *wire.Unm
 			}
 			continue
 		}
-		entries := t.words[int(x)]
-		if len(entries) > math.MaxInt16 {
-			return &wire.Unmade{Row: i, Reason: fmt.Sprintf("the text has %d words, the limit is %d", len(entries), math.MaxInt16)}
+		if !f.Words {
+			count(counts[i:], names[int(x)])
+			continue
 		}
-		for _, e := range entries {
-			counts[e.column*m+i] += e.sign
+		for word := range strings.FieldsSeq(names[int(x)]) { // fewer than 2^15: see wire.Source
+			count(counts[i:], word)
 		}
 	}
 	return nil

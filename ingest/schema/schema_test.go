@@ -61,6 +61,7 @@ func TestColumns(t *testing.T) {
 		{"x: {kind: number, missing: -1, clip: [0, 3]}", `[{"label":1,"x":7},{"label":1,"x":"NA"},{"label":0,"x":-2}]`, "x", [][]float64{{3}, {-1}, {0}}},
 		{"x: {kind: number, log1p: true}", `[{"label":1,"x":0},{"label":1,"x":1.718281828459045}]`, "x", [][]float64{{0}, {1}}},
 		{"y: {kind: number, from: a.b.c}", `{"label":1,"a":{"z":[1,{}],"b":{"c":4,"d":"no"}},"q":"no"}`, "y", [][]float64{{4}}},
+		{"{y: {kind: number, from: a.b.c}, z: {kind: number, from: a.d}, u: {kind: number, from: e, missing: 9}}", `[{"label":1,"a":{"b":{"c":4},"d":5},"e":6},{"a":{"d":7,"b":{"x":{},"c":8}},"label":1}]`, "u,y,z", [][]float64{{6, 4, 5}, {9, 8, 7}}},
 		{"m: bool", `[{"label":1,"m":true},{"label":1,"m":"False"},{"label":1,"m":1}]`, "m", [][]float64{{1}, {0}, {1}}},
 		{"m: {kind: bool, true: [yes], false: [no], missing: indicator}", `[{"label":1,"m":"yes"},{"label":1,"m":"no"},{"label":1,"m":""}]`, "m,m missing", [][]float64{{1, 0}, {0, 0}, {0, 1}}},
 		{"c: {kind: category, values: [red, 1, true], other: true, missing: own}", `[{"label":1,"c":"red"},{"label":1,"c":1},{"label":1,"c":"1.0"},{"label":1,"c":"True"},{"label":1,"c":"blue"},{"label":1,"c":null}]`,
@@ -138,6 +139,37 @@ func TestRefusedRows(t *testing.T) {
 		if _, err = d.Decode("", []byte(c.payload)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s, %s: %v, want %s", c.schema, c.payload, err, c.want)
 		}
+	}
+}
+
+// Texts that all differ take no more memory than the limit, also across blocks.
+func TestTextsAreBounded(t *testing.T) {
+	s, err := Parse([]byte("{c: {kind: hash, bits: 1}, d: {kind: category, values: [a], other: true}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := wire.NewDecoder(wire.Options{Format: wire.CSV, Schema: s, Limits: wire.Limits{Numbers: 8 << 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := func(from, to int) []byte {
+		text := []byte("label,c,d\n")
+		for i := from; i < to; i++ {
+			text = fmt.Appendf(text, "x,c%d,d%d\n", i, i)
+		}
+		return text
+	}
+	for block := range 20 { // of 2 MB
+		if _, err := d.Decode("", rows(5000*block, 5000*(block+1))); err != nil {
+			t.Fatalf("block %d: %v", block, err)
+		}
+	}
+	var bad *wire.Error
+	if _, err := d.Decode("", rows(0, 200_000)); !errors.As(err, &bad) || !bad.Memory || !strings.Contains(bad.Reason, "the texts of the block take more than 8388608 bytes") {
+		t.Errorf("texts of 40 MB: %v", err)
+	}
+	if b, err := d.Decode("", rows(0, 10)); err != nil || b.Rows() != 10 {
+		t.Errorf("behind them: %v", err)
 	}
 }
 

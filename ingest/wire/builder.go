@@ -14,11 +14,9 @@ type builder struct {
 	want   features
 	choice choice
 	making making
-
-	asTexts []string // names of the last block's columns, with Options.AsTexts
-	gaps    gaps
-	gapped  bool // some feature may have missing values
-	texts   bool // some column is read as texts: see textsAt
+	gaps   gaps
+	gapped bool // some feature may have missing values
+	texts  bool // some column is read as texts: see textsAt
 
 	format     Format // of the payload
 	unlabelled bool   // labels and weights are ignored
@@ -37,6 +35,7 @@ type builder struct {
 func (b *builder) begin(format Format) {
 	b.format, b.short = format, false
 	b.labels.reset()
+	b.renewTexts()
 	b.codes, b.weights, b.columns = b.codes[:0], b.weights[:0], b.columns[:0]
 	b.block = incremental.Block{}
 }
@@ -50,7 +49,7 @@ func (b *builder) finish(names []string, weights []float64, held int) error {
 			return err
 		}
 	case b.opts.AsTexts:
-		b.block.Features, b.block.Columns, b.asTexts = names, columns, names
+		b.block.Features, b.block.Columns = names, columns
 	default:
 		if b.gapped {
 			var err *Error

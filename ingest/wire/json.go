@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
@@ -29,6 +28,7 @@ type jsonReader struct {
 	scratch []byte   // of the string read last
 	key     []byte   // of the one before
 	element []byte   // the name of an element of a list
+	path    []byte   // the names of a nested field and of the objects around it
 }
 
 type jsonShape uint8
@@ -185,16 +185,11 @@ func (j *jsonReader) field(row *jsonRow) error {
 	if j.expected(row) {
 		return nil
 	}
-	key, end, reason := j.string(j.at)
-	if reason != "" {
-		return j.failAt(j.at, j.count, "", "want the name of a field: "+reason)
+	key, err := j.fieldName()
+	if err != nil {
+		return err
 	}
-	j.at = end
-	if !j.is(':') {
-		return j.failAt(j.at, j.count, string(key), "want a colon behind the name")
-	}
-	j.at++
-	j.skipSpace()
+	var reason string
 	switch at := j.at; {
 	case j.unlabelled && (string(key) == j.opts.Label || j.opts.Weight != "" && string(key) == j.opts.Weight):
 		return j.pass()
@@ -219,15 +214,42 @@ func (j *jsonReader) field(row *jsonRow) error {
 		}
 	case string(key) == "features" && j.is('['):
 		return j.list(row)
-	case at < len(j.text) && j.text[at] == '{' && j.opts.Schema != nil && !j.ignores(key, false):
-		return j.object(key, row)
 	default:
-		if at < len(j.text) && j.text[at] == '[' && !j.ignores(key, false) {
-			return j.elements(key, row)
-		}
-		return j.feature(key, row)
+		return j.member(key, row)
 	}
 	return nil
+}
+
+// fieldName reads the name of a field, up to its value.
+func (j *jsonReader) fieldName() (key []byte, err error) {
+	key, end, reason := j.string(j.at)
+	if reason != "" {
+		return nil, j.failAt(j.at, j.count, "", "want the name of a field: "+reason)
+	}
+	j.at = end
+	if !j.is(':') {
+		return nil, j.failAt(j.at, j.count, string(key), "want a colon behind the name")
+	}
+	j.at++
+	j.skipSpace()
+	return key, nil
+}
+
+// member reads the value of a named field that is neither the label nor the weight.
+func (j *jsonReader) member(key []byte, row *jsonRow) error {
+	if j.at < len(j.text) {
+		switch j.text[j.at] {
+		case '{':
+			if j.making.objects[string(key)] {
+				return j.object(key, row)
+			}
+		case '[':
+			if !j.ignores(key, false) {
+				return j.elements(key, row)
+			}
+		}
+	}
+	return j.feature(key, row)
 }
 
 // expected reads the field that follows the last one in the rows before, if it comes and its value
@@ -252,7 +274,7 @@ func (j *jsonReader) expected(row *jsonRow) bool {
 	return true
 }
 
-// feature reads the value of a named field that is neither the label nor the weight.
+// feature is member for a value that is one feature, or ignored.
 func (j *jsonReader) feature(key []byte, row *jsonRow) error {
 	at := j.at
 	place, reason := j.column(key, row)
@@ -322,47 +344,30 @@ func (j *jsonReader) elements(key []byte, row *jsonRow) error {
 	}
 }
 
-// deepestPath bounds the names in the path of a nested field.
-const deepestPath = 32
-
-// object reads the fields of a nested object: country in address is address.country. Objects in
-// which there is nothing that the schema wants are passed over like one value.
+// object reads the fields of an object in which there are some that the schema wants: country in
+// address is address.country.
 func (j *jsonReader) object(key []byte, row *jsonRow) error {
-	path := string(key) + "."
-	if strings.Count(path, ".") > deepestPath || !slices.ContainsFunc(j.names.list, func(name string) bool { return strings.HasPrefix(name, path) }) {
-		return j.feature(key, row)
-	}
+	outer := len(j.path)
+	j.path = append(append(j.path, key[outer:]...), '.')
+	inner := len(j.path)
+	defer func() { j.path = j.path[:outer] }()
 	j.at++
 	for empty := true; !empty || !j.is('}'); empty = false {
 		j.skipSpace()
-		name, end, reason := j.string(j.at)
-		if reason != "" {
-			return j.failAt(j.at, j.count, path, "want the name of a field: "+reason)
-		}
-		j.at = end
-		full := []byte(path + string(name))
-		if !j.is(':') {
-			return j.failAt(j.at, j.count, string(full), "want a colon behind the name")
-		}
-		j.at++
-		j.skipSpace()
-		var err error
-		switch {
-		case j.at < len(j.text) && j.text[j.at] == '{' && !j.ignores(full, false):
-			err = j.object(full, row)
-		case j.at < len(j.text) && j.text[j.at] == '[' && !j.ignores(full, false):
-			err = j.elements(full, row)
-		default:
-			err = j.feature(full, row)
-		}
+		name, err := j.fieldName()
 		if err != nil {
 			return err
 		}
+		j.path = append(j.path[:inner], name...)
+		if err := j.member(j.path, row); err != nil {
+			return err
+		}
+		j.path = j.path[:inner]
 		if j.is('}') {
 			break
 		}
 		if !j.is(',') {
-			return j.failAt(j.at, j.count, path, "want a comma or the end of the object, but there is "+jsonKind(j.text, j.at))
+			return j.failAt(j.at, j.count, string(j.path), "want a comma or the end of the object, but there is "+jsonKind(j.text, j.at))
 		}
 		j.at++
 	}
@@ -700,13 +705,17 @@ func (j *jsonReader) textAt(t *coder, i int) (code float64, end int, reason stri
 		return math.NaN(), end, ""
 	}
 	if is, end, ok := jsonBoolean(b, i); ok {
-		return t.boolean(is), end, ""
+		code, reason = t.boolean(is)
+		return code, end, reason
 	}
 	x, end, reason := jsonNumber(b, i)
 	if written := b[i:end]; reason == "" && math.Abs(x) >= 1<<53 && sharesFloat(string(written), x) {
 		return 0, end, fmt.Sprintf("the number %s has more than 53 bits; send it as a string", written)
 	}
-	return t.number(x), end, reason
+	if reason == "" {
+		code, reason = t.number(x)
+	}
+	return code, end, reason
 }
 
 // value reads the value of a feature or of the weight.

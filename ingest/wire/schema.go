@@ -28,7 +28,7 @@ type Schema interface {
 // Source is a column of payloads.
 type Source struct {
 	Name string
-	Text bool // its values are names, of the classes that they would be as labels
+	Text bool // its values are names, of the classes that they would be as labels; none has 2^15 words
 	Gaps bool // its values may be missing
 
 	Verbatim bool // a text is its own name: "1.0" is not 1
@@ -53,53 +53,80 @@ type Unmade struct {
 }
 
 // coder gives the values of a column of texts codes. A code stands for one name until the coder is
-// renewed.
+// renewed. Its methods return a code, or NaN for a missing value, or the reason why there is none.
 type coder struct {
+	b        *builder
+	verbatim bool
+
 	ids     map[string]int32 // name → code
 	spelled spellings        // text → code
 	names   []string         // code → name
-	bytes   int              // of the names and spellings
-
-	verbatim bool
 
 	small   [smallLabels]int32 // integer + smallLabels/2 → code, or -1
 	scratch []byte
 }
 
-// Bounds of the texts of one column: how many bytes a value has, and what is kept from one block
-// to the next. Within a block a payload's own bytes bound them.
+// maxText bounds the bytes of a text, and keptTexts those of all texts that are kept from one block
+// to the next. A block's texts take no more than Limits.Numbers.
 const (
-	maxText   = 64 << 10
-	keptTexts = 4 << 20 // bytes
+	maxText   = 64<<10 - 2 // fewer than 2^15 words, which package schema counts
+	keptTexts = 4 << 20
+	textEntry = 100 // bytes of a map's entry, about
 )
 
-func newCoder(verbatim bool) *coder {
-	t := &coder{verbatim: verbatim}
+func (b *builder) newCoder(verbatim bool) *coder {
+	t := &coder{b: b, verbatim: verbatim}
 	t.renew()
 	return t
 }
 
 func (t *coder) renew() {
-	t.ids, t.spelled, t.names, t.bytes = map[string]int32{}, newSpellings(), nil, 0
+	t.ids, t.spelled, t.names = map[string]int32{}, newSpellings(), nil
 	for i := range t.small {
 		t.small[i] = -1
 	}
 }
 
-const textEntry = 100 // bytes of a map's entry, about
-
-func (t *coder) code(name string) int32 {
-	code, ok := t.ids[name]
-	if !ok {
-		code = int32(len(t.names))
-		t.ids[name] = code
-		t.names = append(t.names, name)
-		t.bytes += len(name) + textEntry
+// renewTexts forgets the texts of former blocks where they are many.
+func (b *builder) renewTexts() {
+	m := &b.making
+	if m.held <= keptTexts {
+		return
 	}
-	return code
+	m.held, m.renewed = 0, true
+	for _, t := range m.texts {
+		if t != nil {
+			t.renew()
+		}
+	}
+	for _, t := range m.named {
+		t.renew()
+	}
 }
 
-// text is the code of a text, with blanks around it. A missing value is NaN.
+// holds counts a text that is kept, or says that there is no room for it.
+func (t *coder) holds(n int) (reason string) {
+	b := t.b
+	if b.making.held += n + textEntry; b.making.held > b.opts.Limits.Numbers {
+		b.short = true
+		return fmt.Sprintf("the texts of the block take more than %d bytes, the limit", b.opts.Limits.Numbers)
+	}
+	return ""
+}
+
+// code is the code of a name.
+func (t *coder) code(name string) (code float64, reason string) {
+	id, ok := t.ids[name]
+	if !ok {
+		id = int32(len(t.names))
+		t.ids[name] = id
+		t.names = append(t.names, name)
+		reason = t.holds(len(name))
+	}
+	return float64(id), reason
+}
+
+// text is the code of a text, with blanks around it.
 func (t *coder) text(b []byte) (code float64, reason string) {
 	if id, ok := t.spelled.id(b); ok {
 		return float64(id), ""
@@ -121,44 +148,54 @@ func (t *coder) text(b []byte) (code float64, reason string) {
 	if class, reason := classOfText(spelling); reason == "" && !t.verbatim {
 		name = class
 	}
-	id := t.code(name)
-	t.spelled.add(spelling, id)
-	t.bytes += len(spelling) + textEntry
-	return float64(id), ""
+	if code, reason = t.code(name); reason == "" {
+		t.spelled.add(spelling, int32(code))
+		reason = t.holds(len(spelling))
+	}
+	return code, reason
 }
 
 // number is the code of a value that is a number in its format.
-func (t *coder) number(x float64) float64 {
+func (t *coder) number(x float64) (code float64, reason string) {
 	if math.IsNaN(x) {
-		return x
+		return x, ""
 	}
 	k := int(x)
 	at := k + smallLabels/2
 	small := uint(at) < smallLabels && float64(k) == x
 	if small && t.small[at] >= 0 {
-		return float64(t.small[at])
+		return float64(t.small[at]), ""
 	}
 	if math.IsInf(x, 0) {
 		t.scratch = strconv.AppendFloat(t.scratch[:0], x, 'g', -1, 64)
 	} else {
 		t.scratch = incremental.AppendNumberLabel(t.scratch[:0], x)
 	}
-	id, ok := t.ids[string(t.scratch)]
-	if !ok {
-		id = t.code(string(t.scratch))
+	if id, ok := t.ids[string(t.scratch)]; ok {
+		code = float64(id)
+	} else {
+		code, reason = t.code(string(t.scratch))
 	}
 	if small {
-		t.small[at] = id
+		t.small[at] = int32(code)
 	}
-	return float64(id)
+	return code, reason
 }
 
 // boolean is the code of a value that is a boolean in its format.
-func (t *coder) boolean(is bool) float64 {
-	if is {
-		return float64(t.code(string(trueLabel)))
+func (t *coder) boolean(is bool) (code float64, reason string) {
+	return t.code(strconv.FormatBool(is))
+}
+
+// numbers makes codes of a column of numbers, such as those of LIBSVM.
+func (t *coder) numbers(c gram.Column) (bad int, reason string) {
+	values, _ := gram.Values[float64](c)
+	for i := range values {
+		if values[i], reason = t.number(values[i]); reason != "" {
+			return i, reason
+		}
 	}
-	return float64(t.code(string(falseLabel)))
+	return 0, ""
 }
 
 // making makes the features of blocks by Options.Schema.
@@ -168,6 +205,8 @@ type making struct {
 	texts   []*coder // of each source; nil: its values are numbers
 	names   [][]string
 	renewed bool
+	held    int               // bytes of the texts
+	objects map[string]bool   // of JSON that have sources
 	named   map[string]*coder // of columns that are read as texts (Options.AsTexts), in Arrow
 }
 
@@ -226,10 +265,16 @@ func (b *builder) prepareSchema() {
 	m := &b.making
 	m.maker, m.sources = b.opts.Schema.NewMaker(), b.opts.Schema.Sources()
 	m.texts, m.names, m.renewed = make([]*coder, len(m.sources)), make([][]string, len(m.sources)), true
+	m.objects = map[string]bool{}
 	for j, source := range m.sources {
+		for i, c := range source.Name {
+			if c == '.' {
+				m.objects[source.Name[:i]] = true
+			}
+		}
 		if source.Text {
 			b.texts = true
-			m.texts[j] = newCoder(source.Verbatim)
+			m.texts[j] = b.newCoder(source.Verbatim)
 		}
 	}
 }
@@ -238,7 +283,7 @@ func (b *builder) prepareSchema() {
 func (b *builder) textsAt(j int) *coder {
 	if b.opts.AsTexts && j >= 0 {
 		for len(b.making.texts) <= j {
-			b.making.texts = append(b.making.texts, newCoder(false))
+			b.making.texts = append(b.making.texts, b.newCoder(false))
 		}
 	}
 	if uint(j) < uint(len(b.making.texts)) {
@@ -252,7 +297,7 @@ func (b *builder) textsNamed(name string) *coder {
 	if b.opts.AsTexts {
 		t := b.making.named[name]
 		if t == nil {
-			if t = newCoder(false); b.making.named == nil {
+			if t = b.newCoder(false); b.making.named == nil {
 				b.making.named = map[string]*coder{}
 			}
 			b.making.named[name] = t
@@ -271,61 +316,47 @@ func (b *builder) textsNamed(name string) *coder {
 // made makes the features of the columns, which hold so many bytes.
 func (b *builder) made(held int) *Error {
 	m := &b.making
-	if b.format == LIBSVM { // all its values are numbers
-		for j, t := range m.texts {
-			if t == nil {
-				continue
-			}
-			values, _ := gram.Values[float64](b.columns[j])
-			for i, x := range values {
-				values[i] = t.number(x)
-			}
-		}
-	}
-	texts := 0
 	for j, t := range m.texts {
-		if t != nil {
-			m.names[j] = t.names
-			texts += t.bytes
+		if t == nil {
+			continue
 		}
+		if b.format == LIBSVM {
+			if bad, reason := t.numbers(b.columns[j]); reason != "" {
+				return b.fail(bad, m.sources[j].Name, "%s", reason)
+			}
+		}
+		m.names[j] = t.names
 	}
 	rows := b.columns[0].Len()
-	columns, bad := m.maker.Make(rows, b.columns, m.names, m.renewed, max(0, b.opts.Limits.Numbers-held-texts))
+	columns, bad := m.maker.Make(rows, b.columns, m.names, m.renewed, max(0, b.opts.Limits.Numbers-held-m.held))
 	if bad != nil {
 		b.short = bad.Memory
 		return b.fail(bad.Row, bad.Source, "%s", bad.Reason)
 	}
 	m.renewed = false
-	for j, t := range m.texts {
-		if t != nil && t.bytes > keptTexts {
-			t.renew()
-			m.names[j], m.renewed = nil, true
-		}
-	}
 	b.block.Features, b.block.Columns = b.want.columns, columns
 	return nil
 }
 
-// Texts are the texts of the last block's columns: Names[c] is that of the code c, a number in the
-// block's column. A missing value is NaN there. Columns that were lists of numbers have none.
+// Texts are the texts of the last block's columns, with Options.AsTexts: names[j][c] is that of the
+// code c in column j, where a missing value is NaN. It is nil for the elements of Arrow's lists,
+// which are numbers.
 func (d *Decoder) Texts() (names [][]string) {
 	b := &d.builder
 	for j := range b.columns {
 		var t *coder
-		if b.format == Arrow {
-			t = b.making.named[featureName(b.asTexts, j)]
-		} else {
+		switch b.format {
+		case Arrow:
+			t = b.making.named[featureName(b.block.Features, j)]
+		default:
 			t = b.textsAt(j)
+		}
+		if b.format == LIBSVM {
+			t.numbers(b.columns[j]) // there is room: it has none but a sample
 		}
 		if t == nil {
 			names = append(names, nil)
 			continue
-		}
-		if b.format == LIBSVM {
-			values, _ := gram.Values[float64](b.columns[j])
-			for i, x := range values {
-				values[i] = t.number(x)
-			}
 		}
 		names = append(names, t.names)
 	}
@@ -413,14 +444,14 @@ func (a *arrowReader) textCode(s *scalars, i int, field *arrowField) (code float
 		}
 		return math.NaN(), ""
 	case s.typ.layout == layoutBits:
-		return t.boolean(bit(s.data, i)), ""
+		return t.boolean(bit(s.data, i))
 	case s.isNumbers():
 		var x [1]float64
 		s.numbers(x[:], i)
 		if kind := s.typ.kind; (kind == gram.Int64 || kind == gram.Uint64) && math.Abs(x[0]) >= 1<<53 {
 			return 0, fmt.Sprintf("the number, about %v, has more than 53 bits; send it as a string", x[0])
 		}
-		return t.number(x[0]), ""
+		return t.number(x[0])
 	}
 	text, reason := s.spelling(i, &a.scratch)
 	if reason != "" {

@@ -1,8 +1,8 @@
 # All targets need Go. In addition arm64 needs an emulator, integration needs a JRE
 # and Maven for a real Apache Kafka, and staticcheck and govulncheck are fetched by
 # the Go tool. Tests of the status page need Chromium, and one of change streams needs
-# PostgreSQL. Without them they are skipped, or fail where STREAMD_REQUIRE_CHROMIUM=1 and
-# STREAMD_REQUIRE_POSTGRES=1.
+# PostgreSQL; others need python3, kubernetes-validate, pyarrow, polars and duckdb. Without them
+# they are skipped, or fail where STREAMD_REQUIRE_PROGRAMS=1.
 
 .PHONY: all test full histories stages spark studies mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
 

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -279,10 +278,7 @@ func TestBenchMissingPython(t *testing.T) {
 // The installed tools learn. Those that solve the same system, or nearly so, learn as well as
 // streamd; others take steps, and 50,000 rows are few of them.
 func TestBenchPeers(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("there is no python3 to run the other tools with")
-	}
+	python := python(t, "STREAMD_REQUIRE_PROGRAMS", "sys")
 	var got kafkaResults
 	reported(t, &got, "bench", "peers", "--json", "--rows", "50000", "--test-rows", "20000", "--rounds", "1", "--python", python, "--budget", "5m")
 	if len(got.Results) != 16 {
@@ -304,10 +300,7 @@ func TestBenchPeers(t *testing.T) {
 // digit. The installed tools that fit again forget without a loss, too, and subtraction loses some
 // where what is retired was larger. A tool that is not there is named.
 func TestBenchLedgerTools(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("there is no python3 to run the other tools with")
-	}
+	python := python(t, "STREAMD_REQUIRE_PROGRAMS", "sys")
 	var got struct {
 		Results []struct {
 			Tool, Missing string

@@ -77,7 +77,7 @@ func summed(t *testing.T, table []byte) (blocks []string) {
 // Streams of Arrow that pyarrow, polars and DuckDB write into the program's standard input have
 // the blocks that the file has of which they read the rows: ids, cuts and digests.
 func TestStreamsOfEngines(t *testing.T) {
-	program := python(t, "STREAMD_REQUIRE_ENGINES", "pyarrow", "polars", "duckdb")
+	program := python(t, "STREAMD_REQUIRE_PROGRAMS", "pyarrow", "polars", "duckdb")
 	const rows, cut = 10_050, 500
 	dir := t.TempDir()
 	csv, parquet := filepath.Join(dir, "rows.csv"), filepath.Join(dir, "rows.parquet")

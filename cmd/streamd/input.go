@@ -148,13 +148,11 @@ func (f *schemaFlags) choose(s *surroundings, file string, o *wire.Options) erro
 
 // advised adds to an error about a file with texts what makes features of them.
 func (f *schemaFlags) advised(err error, file, label string) error {
-	if label != defaultLabel {
-		label = " --label " + label
-	} else {
-		label = ""
-	}
 	if e, ok := errors.AsType[*wire.Error](err); ok && e.HasTexts() && f.Schema.of == nil {
-		return fmt.Errorf("%w; a schema makes features of texts: streamd schema infer %s proposes one, and --schema auto takes it as it is", err, file+label)
+		if label != defaultLabel {
+			file += " --label " + label
+		}
+		return fmt.Errorf("%w; a schema makes features of texts: streamd schema infer %s proposes one, and --schema auto takes it as it is", err, file)
 	}
 	return err
 }

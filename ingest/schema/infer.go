@@ -159,12 +159,6 @@ func (c *profile) proposed() (what, why string) {
 		}
 		return ", missing: " + policy
 	}
-	kind := func(k Kind, settings string) string {
-		if settings == "" {
-			return string(k)
-		}
-		return fmt.Sprintf("{kind: %s%s}", k, settings)
-	}
 	switch {
 	case c.number:
 		return kind(Number, missing(Mean)), "numbers"
@@ -227,10 +221,15 @@ func (c *profile) proposedNumber(differ bool, missing string) (what, why string)
 		return string(Ignore), fmt.Sprintf("whole numbers, all %d different: an id", len(c.order))
 	}
 	why = fmt.Sprintf("numbers from %s to %s", incremental.NumberLabel(slices.Min(numbers)), incremental.NumberLabel(slices.Max(numbers)))
-	if missing == "" {
-		return string(Number), why
+	return kind(Number, missing), why
+}
+
+// kind writes a kind with its settings, each behind a comma.
+func kind(k Kind, settings string) string {
+	if settings == "" {
+		return string(k)
 	}
-	return fmt.Sprintf("{kind: %s%s}", Number, missing), why
+	return fmt.Sprintf("{kind: %s%s}", k, settings)
 }
 
 // inSteps reports whether numbers count on in equal steps.

@@ -86,10 +86,8 @@ var settings = map[Kind]struct{ keys, missing []string }{
 
 const aNumber = "a number"
 
-// Kinds lists the kinds.
-func Kinds() []Kind {
-	return []Kind{Number, Bool, Category, Buckets, Time, Hash, List, Interaction, Ignore}
-}
+// kinds are all, in the order of the package comment.
+var kinds = []Kind{Number, Bool, Category, Buckets, Time, Hash, List, Interaction, Ignore}
 
 // Limits of a schema.
 const (
@@ -103,13 +101,12 @@ const (
 
 // Schema is a checked one. It is immutable and implements wire.Schema.
 type Schema struct {
-	features map[string]Feature
-	sources  []wire.Source
-	columns  []string
-	ignores  []string
-	missing  map[string]wire.MissingPolicy
-	made     []made // the features that make columns, interactions last
-	text     string
+	sources []wire.Source
+	columns []string
+	ignores []string
+	missing map[string]wire.MissingPolicy
+	made    []made // the features that make columns, interactions last
+	text    string
 }
 
 // made is a feature with its places.
@@ -145,29 +142,27 @@ func Parse(text []byte) (*Schema, error) {
 	case len(root) > maxEntries:
 		return nil, fmt.Errorf("the schema has %d features, the limit is %d", len(root), maxEntries)
 	}
-	s := &Schema{features: make(map[string]Feature, len(root)), missing: map[string]wire.MissingPolicy{}}
+	features := make(map[string]Feature, len(root))
 	for _, name := range slices.Sorted(maps.Keys(root)) {
 		f, err := read(root[name])
 		if err != nil {
 			return nil, fmt.Errorf("feature %q: %w", name, err)
 		}
-		s.features[name] = f
+		features[name] = f
 	}
-	if err := s.plan(); err != nil {
-		return nil, err
-	}
-	canonical, err := json.Marshal(s.features)
+	canonical, err := json.Marshal(features)
 	if err != nil {
 		return nil, err
 	}
-	s.text = string(canonical)
+	s := &Schema{missing: map[string]wire.MissingPolicy{}, text: string(canonical)}
+	if err := s.plan(features); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
-// Text is the schema in its canonical form, a line of JSON. Equal texts are equal schemas.
-func (s *Schema) Text() string { return s.text }
-
-// String is Text, and empty for no schema.
+// String is the schema in its canonical form, a line of JSON, and empty for no schema. Equal texts
+// are equal schemas.
 func (s *Schema) String() string {
 	if s == nil {
 		return ""
@@ -175,7 +170,7 @@ func (s *Schema) String() string {
 	return s.text
 }
 
-// Digest is SHA-256 of Text, in hex; empty for no schema.
+// Digest is SHA-256 of String, in hex; empty for no schema.
 func (s *Schema) Digest() string {
 	if s == nil {
 		return ""
@@ -211,20 +206,16 @@ func (s *Schema) Missing() map[string]wire.MissingPolicy { return s.missing }
 // SameColumn reports whether two schemas make a column of rows in the same way. A schema that is
 // nil makes numbers of the columns of their names.
 func SameColumn(a, b *Schema, column string) bool {
-	one, two := a.maker(column), b.maker(column)
-	if one == nil || two == nil || one.name != two.name || !reflect.DeepEqual(one.Feature, two.Feature) {
+	same := func(one, two *made) bool { return one.name == two.name && reflect.DeepEqual(one.Feature, two.Feature) }
+	one, two := a.featureOf(column), b.featureOf(column)
+	if one == nil || two == nil || !same(one, two) {
 		return false
 	}
-	for _, of := range one.Of {
-		if !SameColumn(a, b, a.firstColumn(of)) || !SameColumn(b, a, b.firstColumn(of)) {
-			return false
-		}
-	}
-	return true
+	return one.Kind != Interaction || same(&a.made[one.of[0]], &b.made[two.of[0]]) && same(&a.made[one.of[1]], &b.made[two.of[1]])
 }
 
-// maker is the feature that makes a column; nil: none does.
-func (s *Schema) maker(column string) *made {
+// featureOf is the feature that makes a column; nil: none does.
+func (s *Schema) featureOf(column string) *made {
 	if s == nil {
 		return &made{Feature: Feature{Kind: Number}, name: column}
 	}
@@ -235,16 +226,6 @@ func (s *Schema) maker(column string) *made {
 		}
 	}
 	return nil
-}
-
-// firstColumn is a column that a feature makes.
-func (s *Schema) firstColumn(feature string) string {
-	for i := range s.made {
-		if s.made[i].name == feature {
-			return s.made[i].columns[0]
-		}
-	}
-	return ""
 }
 
 func otherOf(name string) string { return name + "=(other)" }
@@ -262,7 +243,7 @@ func read(entry any) (f Feature, err error) {
 	f.Kind = Kind(kind)
 	known, ok := settings[f.Kind]
 	if !ok {
-		return f, fmt.Errorf("kind %q: want %s", kind, orOf(Kinds()))
+		return f, fmt.Errorf("kind %q: want %s", kind, orOf(kinds))
 	}
 	allowed := append([]string{"kind"}, known.keys...)
 	if f.Kind != Interaction {
@@ -437,26 +418,12 @@ func (f *Feature) check() error {
 }
 
 // plan gives features their sources and columns.
-func (s *Schema) plan() error {
+func (s *Schema) plan(features map[string]Feature) error {
 	index := map[string]int{} // of sources
-	source := func(name string, text, verbatim, gaps bool) (int, error) {
-		j, ok := index[name]
-		if !ok {
-			j = len(s.sources)
-			index[name] = j
-			s.sources = append(s.sources, wire.Source{Name: name, Text: text})
-		}
-		if of := &s.sources[j]; of.Text != text {
-			return 0, fmt.Errorf("column %q is read as a number by one feature and as a text by another: give one of them another column", name)
-		} else {
-			of.Gaps, of.Verbatim = of.Gaps || gaps, of.Verbatim || verbatim
-		}
-		return j, nil
-	}
 	place := map[string]int{} // of features in s.made
 	var crossed []string
-	for _, name := range slices.SortedFunc(maps.Keys(s.features), incremental.CompareFeatures) {
-		f := s.features[name]
+	for _, name := range slices.SortedFunc(maps.Keys(features), incremental.CompareFeatures) {
+		f := features[name]
 		m := made{Feature: f, name: name, marks: -1}
 		switch f.Kind {
 		case Interaction:
@@ -468,10 +435,17 @@ func (s *Schema) plan() error {
 		}
 		text := f.Kind == Category || f.Kind == Hash || f.Kind == Bool && (f.True != nil || f.False != nil)
 		for _, column := range m.sourceNames() {
-			j, err := source(column, text, f.Kind == Hash, f.Missing != "")
-			if err != nil {
-				return fmt.Errorf("feature %q: %w", name, err)
+			j, ok := index[column]
+			if !ok {
+				j = len(s.sources)
+				index[column] = j
+				s.sources = append(s.sources, wire.Source{Name: column, Text: text})
 			}
+			of := &s.sources[j]
+			if of.Text != text {
+				return fmt.Errorf("feature %q: column %q is read as a number by one feature and as a text by another: give one of them another column", name, column)
+			}
+			of.Gaps, of.Verbatim = of.Gaps || f.Missing != "", of.Verbatim || f.Kind == Hash
 			m.sources = append(m.sources, j)
 		}
 		m.prepare()
@@ -479,7 +453,7 @@ func (s *Schema) plan() error {
 		s.made = append(s.made, m)
 	}
 	for _, name := range crossed {
-		m := made{Feature: s.features[name], name: name, marks: -1}
+		m := made{Feature: features[name], name: name, marks: -1}
 		for i, of := range m.Of {
 			j, ok := place[of]
 			if !ok {

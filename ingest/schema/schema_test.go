@@ -179,9 +179,9 @@ func TestTextIsTheSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Parse([]byte(s.Text()))
-	if err != nil || again.Text() != s.Text() || !slices.Equal(again.Columns(), s.Columns()) {
-		t.Errorf("%v: %s is not %s", err, again.Text(), s.Text())
+	again, err := Parse([]byte(s.String()))
+	if err != nil || again.String() != s.String() || !slices.Equal(again.Columns(), s.Columns()) {
+		t.Errorf("%v: %s is not %s", err, again.String(), s.String())
 	}
 }
 
@@ -326,9 +326,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := Parse([]byte(s.Text()))
+		again, err := Parse([]byte(s.String()))
 		if err != nil || again.Digest() != s.Digest() {
-			t.Fatalf("%s is no schema again: %v", s.Text(), err)
+			t.Fatalf("%s is no schema again: %v", s.String(), err)
 		}
 		d, err := wire.NewDecoder(wire.Options{Format: wire.JSON, Schema: s, IgnoreUnknown: true, Limits: wire.Limits{Bytes: 1 << 16}})
 		if err != nil {

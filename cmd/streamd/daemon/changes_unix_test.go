@@ -36,8 +36,8 @@ func startPostgres(t testing.TB) *database {
 	t.Helper()
 	without := func(why string) {
 		t.Helper()
-		if os.Getenv("STREAMD_REQUIRE_POSTGRES") != "" {
-			t.Fatal("STREAMD_REQUIRE_POSTGRES is set, but " + why)
+		if os.Getenv("STREAMD_REQUIRE_PROGRAMS") != "" {
+			t.Fatal("STREAMD_REQUIRE_PROGRAMS is set, but " + why)
 		}
 		t.Skip(why)
 	}

@@ -33,7 +33,7 @@ import (
 var screenshots = flag.String("screenshots", "", "folder that the tests write pictures of the page to")
 
 // browser starts Chromium. Without one the test is skipped, or fails where
-// STREAMD_REQUIRE_CHROMIUM=1 demands one.
+// STREAMD_REQUIRE_PROGRAMS=1 demands one.
 func browser(t *testing.T) context.Context {
 	t.Helper()
 	var program string
@@ -43,8 +43,8 @@ func browser(t *testing.T) context.Context {
 		}
 	}
 	if program == "" {
-		if os.Getenv("STREAMD_REQUIRE_CHROMIUM") == "1" {
-			t.Fatal("there is no chromium, and STREAMD_REQUIRE_CHROMIUM demands one")
+		if os.Getenv("STREAMD_REQUIRE_PROGRAMS") != "" {
+			t.Fatal("there is no chromium, and STREAMD_REQUIRE_PROGRAMS demands one")
 		}
 		t.Skip("there is no chromium")
 	}

@@ -1266,16 +1266,22 @@ func TestBlocksThatWeighNothing(t *testing.T) {
 	d.stop()
 }
 
-func TestOtherSettingsAreRefused(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "streamd.db")
-	base := map[string]string{"kafka.topic": "a", "snapshot.file": file, "format.features": "p,q"}
-	d, err := New(Options{Config: load(t, base), Log: zerolog.Nop()})
+// saveAnew makes the snapshot of a daemon that has read nothing.
+func saveAnew(t *testing.T, flags map[string]string) {
+	t.Helper()
+	d, err := New(Options{Config: load(t, flags), Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.saver.save()
 	d.serving.listener.Close()
 	d.store.Close()
+}
+
+func TestOtherSettingsAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	base := map[string]string{"kafka.topic": "a", "snapshot.file": file, "format.features": "p,q"}
+	saveAnew(t, base)
 	for key, value := range map[string]string{
 		"kafka.topic": "b", "blocks.unit": "key",
 	} {
@@ -1292,13 +1298,7 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 // Keys name other blocks where an envelope shortens them, so a file says which it has.
 func TestOtherKeysAreRefused(t *testing.T) {
 	base := map[string]string{"kafka.topic": "a", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "blocks.unit": "key"}
-	d, err := New(Options{Config: load(t, base), Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.saver.save()
-	d.serving.listener.Close()
-	d.store.Close()
+	saveAnew(t, base)
 	for envelope, want := range map[string]string{"debezium": "key of debezium", "connect": "key of connect", "cloudevents": ""} {
 		other := maps.Clone(base)
 		other["format.envelope"] = envelope

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"streamd/ingest/registry"
 	"streamd/ingest/wire"
 	"streamd/kernels/rules"
 	"streamd/kernels/rules/document"
@@ -29,6 +30,7 @@ var (
 func (l *loader) check() {
 	l.checkKafka()
 	l.checkFormat()
+	l.checkRegistry()
 	l.checkSpec()
 	l.checkRetire()
 	l.checkReceipts()
@@ -226,6 +228,37 @@ func (l *loader) checkFormat() {
 	}
 }
 
+// checkRegistry checks the place of the schemas of framed messages.
+func (l *loader) checkRegistry() {
+	const prefix = "format.registry."
+	r := l.config.Format.Registry
+	given := []struct{ name, value string }{
+		{"username", r.Username}, {"password_file", r.PasswordFile}, {"tls.ca_file", r.TLS.CAFile},
+		{"tls.cert_file", r.TLS.CertFile}, {"tls.key_file", r.TLS.KeyFile}, {"tls.server_name", r.TLS.ServerName},
+	}
+	for _, key := range given {
+		switch {
+		case key.value == "" || l.bad[prefix+"url"]:
+		case r.URL == "":
+			l.fault(prefix+key.name, "is set without %surl", prefix)
+		case strings.HasPrefix(key.name, "tls.") && !strings.HasPrefix(r.URL, "https://"):
+			l.fault(prefix+key.name, "goes with a %surl that begins with https://", prefix)
+		}
+	}
+	if _, err := registry.CheckURL(r.URL); r.URL != "" && err != nil {
+		l.fault(prefix+"url", "%v", err)
+	}
+	together := func(a, b string, has, other bool) {
+		if has && !other && !l.bad[prefix+b] {
+			l.fault(prefix+a, "is set without %s%s; they go together", prefix, b)
+		}
+	}
+	together("username", "password_file", r.Username != "", r.PasswordFile != "")
+	together("password_file", "username", r.PasswordFile != "", r.Username != "")
+	together("tls.cert_file", "tls.key_file", r.TLS.CertFile != "", r.TLS.KeyFile != "")
+	together("tls.key_file", "tls.cert_file", r.TLS.KeyFile != "", r.TLS.CertFile != "")
+}
+
 // checkSpec reports faults of values that are known.
 func (l *loader) checkSpec() {
 	m := l.config.Model
@@ -382,6 +415,9 @@ func (c *Config) Warnings() []string {
 		return !loopback(host)
 	}) {
 		warnings = append(warnings, "kafka.sasl.mechanism is plain and kafka.tls.enabled is false: the password crosses the network in the clear")
+	}
+	if u, err := url.Parse(c.Format.Registry.URL); err == nil && u.Scheme == "http" && c.Format.Registry.Username != "" && !loopback(u.Hostname()) {
+		warnings = append(warnings, "format.registry.url begins with http and format.registry.username is set: the password crosses the network in the clear")
 	}
 	return warnings
 }

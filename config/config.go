@@ -128,10 +128,31 @@ type Format struct {
 
 	MissingFeatures map[string]Missing `key:"missing_features" choices:"reject|zero|mean|indicator" help:"Features whose missing values are treated otherwise, such as: age=indicator."`
 
+	Registry Registry `key:"registry" json:"-"`
+
 	CSVHeader    CSVHeader    `key:"csv_header" default:"auto" choices:"auto|present|absent" help:"Whether CSV messages begin with a line of column names. auto: where their first line is the label's name or texts, not numbers."`
 	CSVComment   string       `key:"csv_comment" help:"Start of lines of CSV messages that are passed over, such as #. Empty: none are."`
 	CSVDecimal   CSVDecimal   `key:"csv_decimal" default:"point" choices:"point|comma" help:"Mark before the decimals of numbers in CSV messages. With comma, fields are separated by tabs, semicolons or bars."`
 	CSVThousands CSVThousands `key:"csv_thousands" default:"none" choices:"none|comma|point|blank|apostrophe" help:"Mark between the thousands of numbers in CSV messages, as in 1,234,567. Groups have three digits."`
+}
+
+// Registry says where the schemas of framed messages are. It is none of a model's settings, since
+// ids have the same schemas wherever they are asked for.
+type Registry struct {
+	URL          string      `key:"url" help:"URL of the Confluent-compatible schema registry of framed messages. Empty: those are refused. See config/registry.md."`
+	Username     string      `key:"username" help:"User name for the registry. Empty: none. Goes with password_file."`
+	PasswordFile string      `key:"password_file" help:"File with the user's password. A line break at its end is not part of the password."`
+	TLS          RegistryTLS `key:"tls"`
+
+	Password Secret // the content of PasswordFile
+}
+
+// RegistryTLS configures encryption to the registry, where the URL begins with https.
+type RegistryTLS struct {
+	CAFile     string `key:"ca_file" help:"PEM file of the authorities trusted for the registry. Empty: the system's. It is read again when it changes."`
+	CertFile   string `key:"cert_file" help:"PEM file of the client certificate for the registry. Empty: none. Goes with key_file. It is read again when it changes."`
+	KeyFile    string `key:"key_file" help:"PEM file of the private key of the client certificate for the registry."`
+	ServerName string `key:"server_name" help:"Name expected in the registry's certificate. Empty: the host name of the URL."`
 }
 
 // Notation says how numbers are written in CSV.

@@ -87,7 +87,7 @@ func (c *schemaInferCmd) ofTopic(ctx context.Context, s *surroundings) (p schema
 	if err != nil {
 		return p, err
 	}
-	options, err := daemon.TopicOptions(cfg)
+	options, err := daemon.TopicOptions(cfg, consoleLog(s.stderr))
 	if err != nil {
 		return p, usageError{err}
 	}

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"streamd/incremental"
@@ -119,9 +118,9 @@ const defaultLabel = "label"
 // setting decides it. It is empty where there was none.
 func (d *Decoder) Doubt() string { return d.doubt }
 
-// Decode makes a block of a payload. The content type may be empty if the
-// options name a format. The block's position is left unset. The error is an
-// *Error; the decoder stays usable.
+// Decode makes a block of a payload. The content type may be empty if the options name a format.
+// The block's position is left unset. The error is an *Error, or the *registry.AwayError of
+// Options.Schemas; the decoder stays usable.
 func (d *Decoder) Decode(contentType string, payload []byte) (*incremental.Block, error) {
 	d.unlabelled = false
 	if err := d.decode(contentType, payload); err != nil {
@@ -151,18 +150,13 @@ func (d *Decoder) decode(contentType string, payload []byte) error {
 		return d.fail(-1, "", "the payload is empty")
 	}
 	if payload[0] == 0 {
-		if len(payload) < 5 {
-			return d.fail(-1, "", "the payload starts with a zero byte, which opens no format")
-		}
-		return d.fail(-1, "", "the payload is framed for a schema registry (schema id %d); "+
-			"produce it without the registry's serializer", binary.BigEndian.Uint32(payload[1:]))
+		return d.framed(contentType, payload)
 	}
 	format, header := d.opts.Format, HeaderAuto
 	if contentType != "" {
 		var ok bool
 		if format, header, ok = FormatOf(contentType); !ok {
-			return d.fail(-1, "", "content type %s is not supported: want %s, %s, %s, %s or %s", quoted([]byte(contentType)),
-				Arrow.ContentType(), JSON.ContentType(), ndjsonContentType, CSV.ContentType(), LIBSVM.ContentType())
+			return d.unsupported(contentType)
 		}
 	} else if format == 0 {
 		return d.fail(-1, "", "there is no content type and no format is configured")
@@ -184,6 +178,11 @@ func (d *Decoder) decode(contentType string, payload []byte) error {
 		return d.fail(-1, "", "the payload is %s", name)
 	}
 	return err
+}
+
+func (d *Decoder) unsupported(contentType string) *Error {
+	return d.fail(-1, "", "content type %s is not supported: want %s, %s, %s, %s or %s", quoted([]byte(contentType)),
+		Arrow.ContentType(), JSON.ContentType(), ndjsonContentType, CSV.ContentType(), LIBSVM.ContentType())
 }
 
 // decodeAs decodes a payload of the format.

@@ -11,9 +11,9 @@
 //
 // A block whose rows were summed elsewhere is no format of rows: package summary has it.
 //
-// Parameters of a content type other than CSV's header are ignored. A payload
-// that opens with a zero byte is framed for a schema registry (a zero byte and
-// a four-byte schema id); it is refused under that name, never misread.
+// Parameters of a content type other than CSV's header are ignored. A payload that opens with a
+// zero byte is framed for a schema registry (package registry). Options.Schemas says which format
+// is behind the frame; without it such a payload is refused under that name, never misread.
 //
 // Arrow: an IPC stream of one or several record batches with a label column and
 // columns of features. Columns are integers, floats, booleans, decimals, dates, time

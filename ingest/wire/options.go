@@ -101,6 +101,10 @@ type Options struct {
 	// Missing does not count.
 	Schema Schema
 
+	// Schemas has the schemas of payloads that are framed for a schema registry. Nil: those are
+	// refused.
+	Schemas Schemas
+
 	// AsTexts reads every column but the label as texts, for Decoder.Texts, and any value may be
 	// missing. Features, Schema and Missing are nil.
 	AsTexts bool

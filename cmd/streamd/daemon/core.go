@@ -15,6 +15,7 @@ import (
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/daemon/passes"
 	"streamd/config"
+	"streamd/ingest/registry"
 	"streamd/snapshot"
 )
 
@@ -27,6 +28,8 @@ type core struct {
 	memory  *memory.Budget
 	store   *snapshot.Store
 	topic   *passes.Log // its records can be read again
+
+	registry *registry.Client // of the schemas of messages; nil: there is none
 
 	*jobs
 	stopping chan struct{} // closed: nothing more is read

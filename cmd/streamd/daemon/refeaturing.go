@@ -173,7 +173,7 @@ func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err err
 	if err != nil {
 		return nil, errors.Join(err, r.file.Close())
 	}
-	decoding, err := Decoding(&cfg, d.memory)
+	decoding, err := Decoding(&cfg, d.memory, d.registry)
 	if err != nil {
 		return nil, errors.Join(err, r.file.Close())
 	}

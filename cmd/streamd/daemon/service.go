@@ -157,6 +157,12 @@ func (d *Daemon) Status() httpapi.Status {
 			Text: fmt.Sprintf("%s/%d cannot be read: %v", d.cfg.Kafka.Topic, failing.Partition, failing.Because),
 		})
 	}
+	if since, why := d.awaits(); !since.IsZero() {
+		outside = append(outside, httpapi.Problem{
+			Kind: httpapi.ProblemRegistry, Since: since,
+			Text: fmt.Sprintf("messages wait for their schemas, since the schema registry does not answer: %v", why),
+		})
+	}
 	d.problems.Hold(problems.Outside, time.Now(), outside)
 	s.Problems = d.problems.Present()
 	s.Receipts = d.witnesses.Receipts()
@@ -194,10 +200,21 @@ func (d *Daemon) notReady(s *httpapi.Status) (reasons []string) {
 	if d.publisher.published.Load().served.Model == nil {
 		reasons = append(reasons, "there is no model: GET /v1/model says why")
 	}
+	if since, _ := d.awaits(); !since.IsZero() {
+		reasons = append(reasons, "messages wait for their schemas, since the schema registry does not answer: the log says why")
+	}
 	if s.SaveFails {
 		reasons = append(reasons, "the state cannot be saved: the log says why")
 	}
 	return reasons
+}
+
+// awaits says since when and why messages wait for a schema; zero: none does.
+func (d *Daemon) awaits() (since time.Time, why error) {
+	if d.registry == nil {
+		return since, nil
+	}
+	return d.registry.Away()
 }
 
 // caughtUp reports whether at most http.ready_lag records were left to read at some time

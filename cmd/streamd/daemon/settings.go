@@ -14,6 +14,7 @@ import (
 	"streamd/config"
 	"streamd/ingest/envelope"
 	"streamd/ingest/kafka"
+	"streamd/ingest/registry"
 	"streamd/ingest/wire"
 )
 
@@ -34,33 +35,53 @@ func Cluster(k config.Kafka, log zerolog.Logger) (kafka.Cluster, error) {
 	if !k.TLS.Enabled {
 		return c, nil
 	}
+	var err error
+	c.TLS, err = clientTLS("kafka.tls", k.TLS.CAFile, k.TLS.CertFile, k.TLS.KeyFile, k.TLS.ServerName, log)
+	return c, err
+}
+
+// Registry makes the client of the schema registry; nil: none is configured. It does not connect.
+func Registry(r config.Registry, log zerolog.Logger) (*registry.Client, error) {
+	if r.URL == "" {
+		return nil, nil
+	}
+	of := registry.Config{URL: r.URL, Username: r.Username, Password: r.Password.Reveal()}
+	var err error
+	if of.TLS, err = clientTLS("format.registry.tls", r.TLS.CAFile, r.TLS.CertFile, r.TLS.KeyFile, r.TLS.ServerName, log); err != nil {
+		return nil, err
+	}
+	return registry.New(of)
+}
+
+// clientTLS makes the TLS settings of each new connection by the keys of a section.
+func clientTLS(section, caFile, certFile, keyFile, serverName string, log zerolog.Logger) (func() *tls.Config, error) {
 	var roots *watched.Value[*x509.CertPool]
 	var pair *watched.Value[*tls.Certificate]
 	var err error
-	if file := k.TLS.CAFile; file != "" {
-		roots, err = watched.New("kafka.tls.ca_file", []string{file}, func() (*x509.CertPool, error) {
+	if caFile != "" {
+		roots, err = watched.New(section+".ca_file", []string{caFile}, func() (*x509.CertPool, error) {
 			pool := x509.NewCertPool()
-			pem, err := os.ReadFile(file)
+			pem, err := os.ReadFile(caFile)
 			if err == nil && !pool.AppendCertsFromPEM(pem) {
-				err = fmt.Errorf("%s holds no certificate in PEM form", file)
+				err = fmt.Errorf("%s holds no certificate in PEM form", caFile)
 			}
 			return pool, err
 		}, log)
 		if err != nil {
-			return c, err
+			return nil, err
 		}
 	}
-	if k.TLS.CertFile != "" {
-		pair, err = watched.New("kafka.tls.cert_file and key_file", []string{k.TLS.CertFile, k.TLS.KeyFile}, func() (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(k.TLS.CertFile, k.TLS.KeyFile)
+	if certFile != "" {
+		pair, err = watched.New(section+".cert_file and key_file", []string{certFile, keyFile}, func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 			return &pair, err
 		}, log)
 		if err != nil {
-			return c, err
+			return nil, err
 		}
 	}
-	c.TLS = func() *tls.Config {
-		now := &tls.Config{ServerName: k.TLS.ServerName, MinVersion: tls.VersionTLS12}
+	return func() *tls.Config {
+		now := &tls.Config{ServerName: serverName, MinVersion: tls.VersionTLS12}
 		if roots != nil {
 			now.RootCAs = roots.Get()
 		}
@@ -68,8 +89,7 @@ func Cluster(k config.Kafka, log zerolog.Logger) (kafka.Cluster, error) {
 			now.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.Get(), nil }
 		}
 		return now
-	}
-	return c, nil
+	}, nil
 }
 
 // Fetching is the configured sizes of fetches and buffers.
@@ -98,16 +118,21 @@ func ConsumerConfig(k config.Kafka, cluster kafka.Cluster, m *memory.Budget) kaf
 }
 
 // TopicOptions is the decoding of a topic's messages outside of a daemon.
-func TopicOptions(cfg *config.Config) (wire.Options, error) {
+func TopicOptions(cfg *config.Config, log zerolog.Logger) (wire.Options, error) {
 	limit, err := memory.Limit(cfg)
 	if err != nil {
 		return wire.Options{}, err
 	}
-	return Decoding(cfg, memory.New(cfg, limit))
+	asked, err := Registry(cfg.Format.Registry, log)
+	if err != nil {
+		return wire.Options{}, err
+	}
+	return Decoding(cfg, memory.New(cfg, limit), asked)
 }
 
-// Decoding is the decoding of payloads under a configuration and its memory.
-func Decoding(cfg *config.Config, m *memory.Budget) (wire.Options, error) {
+// Decoding is the decoding of payloads under a configuration, its memory and its registry, which is
+// nil if there is none.
+func Decoding(cfg *config.Config, m *memory.Budget, asked *registry.Client) (wire.Options, error) {
 	format, err := wire.ParseFormat(string(cfg.Format.Default))
 	if err != nil {
 		return wire.Options{}, err
@@ -127,8 +152,12 @@ func Decoding(cfg *config.Config, m *memory.Budget) (wire.Options, error) {
 	if cfg.Format.Schema != nil { // a nil pointer is no nil interface
 		schema = cfg.Format.Schema
 	}
+	var schemas wire.Schemas
+	if asked != nil {
+		schemas = asked
+	}
 	return wire.Options{
-		Schema: schema,
+		Schema: schema, Schemas: schemas,
 		Format: format,
 		Label:  cfg.Format.Label, LabelSuffix: cfg.Format.LabelSuffix,
 		KeepUnlabelled: cfg.Blocks.Unlabelled == config.UnlabelledKeep, UnlabelledText: cfg.Format.Unlabelled,

@@ -139,7 +139,10 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	d.withdrawing.rebuilding, d.rebuilding.hasCaughtUp = d.rebuilding, &d.board.hasCaughtUp
 	d.rebuilding.shared.later = time.Duration(d.logSalt[0]) * notWhole / 256
 	d.withdrawing.windows, d.withdrawing.events, d.receipts.events = &d.windows, d.watching.events, d.watching.events
-	d.decoding, err = Decoding(cfg, d.memory)
+	if c.registry, err = Registry(cfg.Format.Registry, o.Log); err != nil {
+		return nil, err
+	}
+	d.decoding, err = Decoding(cfg, d.memory, c.registry)
 	return d, err
 }
 
@@ -168,7 +171,7 @@ func (d *Daemon) restore(o Options) (err error) {
 	if was != nil {
 		d.cfg = inFeatures(d.cfg, was, former)
 		d.learner = d.learner.With(d.cfg)
-		if d.decoding, err = Decoding(d.cfg, d.memory); err != nil {
+		if d.decoding, err = Decoding(d.cfg, d.memory, d.registry); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ const (
 	ProblemStopping   ProblemKind = "stopping"
 	ProblemSave       ProblemKind = "save"
 	ProblemReading    ProblemKind = "reading"
+	ProblemRegistry   ProblemKind = "registry"
 	ProblemControl    ProblemKind = "control"
 	ProblemModel      ProblemKind = "model"
 	ProblemRetired    ProblemKind = "retired"
@@ -55,6 +56,8 @@ var problemKinds = []problemKind{
 	{ProblemSave, LevelFailure, "make room where snapshot.file lies, and see that the daemon may write there"},
 	// the topic cannot be read
 	{ProblemReading, LevelFailure, "see that the brokers can be reached and let the daemon in; it is tried again by itself"},
+	// the registry does not answer for a message's schema
+	{ProblemRegistry, LevelFailure, "see that format.registry.url can be reached and lets the daemon in; it is asked again by itself, and no message is lost"},
 	// the control topic cannot be read, or lacks records
 	{ProblemControl, LevelFailure, "see that the brokers return the topic; it is tried again by itself"},
 	// there are rows, and no model

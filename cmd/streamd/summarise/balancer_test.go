@@ -147,7 +147,7 @@ func newPrefixes(t testing.TB, n names, cfg *config.Config) *prefixes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options, err := daemon.Decoding(cfg, memory.New(cfg, limit))
+	options, err := daemon.Decoding(cfg, memory.New(cfg, limit), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

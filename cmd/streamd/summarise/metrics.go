@@ -32,6 +32,11 @@ func (z *Stage) notReady(now time.Time) string {
 			return fmt.Sprintf("partition %d cannot be read: %v", p.Partition, p.Because)
 		}
 	}
+	if z.registry != nil {
+		if since, why := z.registry.Away(); !since.IsZero() {
+			return fmt.Sprintf("messages wait for their schemas, since the schema registry does not answer: %v", why)
+		}
+	}
 	return ""
 }
 

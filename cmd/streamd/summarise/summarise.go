@@ -47,6 +47,7 @@ import (
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/ingest/kafka"
+	"streamd/ingest/registry"
 )
 
 // Options are the settings of a stage.
@@ -79,6 +80,8 @@ type Stage struct {
 	during context.Context         // the time of the present consumer
 	ends   context.CancelCauseFunc // ends it
 
+	registry *registry.Client // of the schemas of messages; nil: there is none
+
 	mu       sync.Mutex
 	consumer *kafka.Consumer // the present one
 	lanes    map[int]*lane   // of the partitions that are assigned
@@ -93,7 +96,11 @@ func New(o Options) (*Stage, error) {
 		return nil, err
 	}
 	budget := memory.New(cfg, limit)
-	decoding, err := daemon.Decoding(cfg, budget)
+	asked, err := daemon.Registry(cfg.Format.Registry, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	decoding, err := daemon.Decoding(cfg, budget, asked)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +108,7 @@ func New(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	z := &Stage{cfg: cfg, to: o.To, log: o.Log, version: o.Version, lanes: map[int]*lane{}}
+	z := &Stage{cfg: cfg, to: o.To, log: o.Log, version: o.Version, lanes: map[int]*lane{}, registry: asked}
 	z.consuming = daemon.ConsumerConfig(cfg.Kafka, cluster, budget)
 	z.consuming.Shared = true
 	if z.transactions, err = kafka.NewTransactions(kafka.TransactionConfig{
@@ -304,6 +311,9 @@ func (z *Stage) Partitions() (all []int) {
 
 // Deliver implements kafka.Sink.
 func (z *Stage) Deliver(ctx context.Context, b *kafka.Batch) error {
+	if err := z.stage.Await(ctx, b); err != nil {
+		return err
+	}
 	return z.lane(b.Partition).take(ctx, b)
 }
 

@@ -50,8 +50,12 @@ const (
 // inOrder bounds the deliveries that wait for their turn.
 const inOrder = 64
 
-// Deliver takes a batch, which then belongs to the intake. Its only error is that of ctx.
+// Deliver takes a batch, which then belongs to the intake. Its only error is that of ctx. It waits
+// for a registry that does not answer for a schema of the batch, and other partitions go on.
 func (in *Intake) Deliver(ctx context.Context, b *kafka.Batch) error {
+	if err := in.Await(ctx, b); err != nil {
+		return err
+	}
 	y := newDelivery(b)
 	select {
 	case in.order <- y:

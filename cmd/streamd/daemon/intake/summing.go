@@ -63,6 +63,9 @@ func NewStage(s Settings, rows int) *Stage {
 // Counts are the counts, which go on.
 func (g *Stage) Counts() *StageCounts { return &g.counts }
 
+// Await waits for the schemas of a batch: see the package's Await.
+func (g *Stage) Await(ctx context.Context, b *kafka.Batch) error { return g.pool.Await(ctx, b) }
+
 // Writer writes the records of a stage, as kafka.TransactionalProducer does. It keeps nothing of
 // them.
 type Writer interface {
@@ -160,6 +163,9 @@ func (s *Summing) take(ctx context.Context, r *kafka.Record) error {
 	}
 	if b != nil {
 		s.tellDoubt(s.partition, r)
+	}
+	if IsAway(bad) {
+		return bad
 	}
 	gathers := Gathers(s.Config.Blocks)
 	forwards := bad == nil && !gathers && len(r.Value) < sumsBytes(b)

@@ -117,6 +117,9 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	if z.bad == errNoRoom {
 		return result{left: true}
 	}
+	if IsAway(z.bad) { // more schemas were used since it was awaited than are kept
+		z.bad, z.fatal = nil, z.bad
+	}
 	if ctx.Err() != nil { // the record is not at fault
 		z.bad, z.fatal = nil, context.Cause(ctx)
 	}

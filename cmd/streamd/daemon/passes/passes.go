@@ -392,6 +392,9 @@ func (l *lane) take(ctx context.Context, b *kafka.Batch) error {
 	s, next := &shared{Batch: b}, b.Position.Next
 	s.users.Store(1)
 	defer s.done()
+	if intake.Await(ctx, l.Decoding, b) != nil {
+		return nil
+	}
 	if intake.Gathers(l.Config.Blocks) {
 		l.gather(ctx, s)
 	} else {
@@ -480,7 +483,9 @@ func (p *pass) block(w *Worker, record *kafka.Record, e retire.Entry) {
 	if err == nil {
 		err = p.decoded(w, record, func(w *Worker, b *incremental.Block) error { return p.show(w, e, b) })
 	}
-	if err != nil {
+	if intake.IsAway(err) { // the block is not at fault
+		p.fail(err)
+	} else if err != nil {
 		p.unreadable(e, err)
 	}
 }
@@ -566,13 +571,16 @@ func (p *pass) gatheredBytes(e retire.Entry) int64 {
 // decode decodes the usable records and keeps their rows.
 func (t *part) decode(p *pass, w *Worker, records []kafka.Record) {
 	for i := range records {
-		p.decoded(w, &records[i], func(_ *Worker, b *incremental.Block) error {
+		err := p.decoded(w, &records[i], func(_ *Worker, b *incremental.Block) error {
 			if b.FirstBadRow() == nil {
 				t.rows.AppendBlock(intake.Weighing(b))
 				t.ends = append(t.ends, t.rows.Len())
 			}
 			return nil
 		})
+		if intake.IsAway(err) {
+			p.fail(err)
+		}
 	}
 }
 

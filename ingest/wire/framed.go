@@ -1,0 +1,51 @@
+package wire
+
+import (
+	"errors"
+
+	"streamd/ingest/registry"
+)
+
+// Schemas has the schemas of framed payloads, as registry.Client does.
+type Schemas interface {
+	// Get returns the schema of an id. The error is a *registry.AwayError, which the payload is not
+	// to blame for, or a *registry.BadIDError.
+	Get(id uint32) (*registry.Schema, error)
+}
+
+// formatOfKind are the formats of payloads by the kind of their schema.
+var formatOfKind = map[registry.Kind]Format{registry.JSON: JSON}
+
+// framed decodes a payload that is framed for a schema registry. The kind of its schema decides
+// which format it has. An error is an *Error or a *registry.AwayError.
+func (d *Decoder) framed(contentType string, payload []byte) error {
+	id, rest, ok := registry.Unframe(payload)
+	if !ok {
+		return d.fail(-1, "", "the payload starts with a zero byte, which opens no format")
+	}
+	if d.opts.Schemas == nil {
+		return d.fail(-1, "", "the payload is framed for a schema registry (schema id %d): say where that is (format.registry.url), "+
+			"or produce it without the registry's serializer", id)
+	}
+	s, err := d.opts.Schemas.Get(id)
+	if bad := (*registry.BadIDError)(nil); errors.As(err, &bad) {
+		return d.fail(-1, "", "the payload is framed with %v", bad)
+	}
+	if err != nil {
+		return err
+	}
+	format, ok := formatOfKind[s.Kind]
+	if !ok {
+		return d.fail(-1, "", "the payload is framed with schema id %d, which is one of %v: want JSON", id, s.Kind)
+	}
+	if declared, _, known := FormatOf(contentType); contentType != "" && !known {
+		return d.unsupported(contentType)
+	} else if known && declared != format {
+		return d.fail(-1, "", "content type %s is not that of schema id %d, which is one of %v", quoted([]byte(contentType)), id, s.Kind)
+	}
+	if len(rest) == 0 {
+		return d.fail(-1, "", "there is nothing behind the frame of the payload")
+	}
+	d.begin(format, rest)
+	return d.decodeAs(format, HeaderAuto, rest)
+}

@@ -29,6 +29,9 @@ func recentre(b *Block, sums []gram.Sums, order []int, origin []float64) (moved 
 		if _, far := offCentre(sums, order, j, mostExactOffCentre); !far && exactSums(b, j, origin[j], square) {
 			continue
 		}
+		if gram.Binary(b.Columns[j], b.Weights) {
+			continue // at most a digit is lost for each hundredfold of rows
+		}
 		if c := weightedMedian(b, j); c != origin[j] {
 			origin[j], moved = c, true
 		}

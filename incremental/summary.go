@@ -131,7 +131,8 @@ type Summariser struct {
 // data instead of its distance from zero: the variance of a feature whose mean is
 // 10,000 standard deviations away keeps sixteen digits instead of eight. The origin is
 // a value of the data, so that whole numbers stay whole numbers, and their sums are
-// exact however rows are divided into blocks.
+// exact however rows are divided into blocks. Columns of nothing but 0 and 1 have the origin 0:
+// their sums count rows, and blocks of many such columns are summed by their ones.
 //
 // When these three rows are outliers, the sums show it (see offCentre). The
 // origin then moves to the median of all rows, and the rows are summed again.
@@ -169,6 +170,9 @@ func (z *Summariser) SummariseContext(ctx context.Context, b *Block) (*Summary, 
 		first, middle, last := probes(of, positive)
 		for j, c := range b.Columns {
 			origin[j] = median(c.At(first), c.At(middle), c.At(last)) + 0 // never −0
+			if origin[j] == 1 && gram.Binary(c, of.Weights) {
+				origin[j] = 0
+			}
 		}
 	}
 	if err := z.sum(ctx, b, origin); err != nil {

@@ -21,7 +21,8 @@ const (
 	Uint16
 	Uint32
 	Uint64
-	Sparse // float64, of which most are 0: see SparseColumn
+	Sparse    // float64, of which most are 0: see SparseColumn
+	Indicator // 0 or 1: see IndicatorColumn
 )
 
 // Number is any type that a column's elements may have.
@@ -117,6 +118,45 @@ func (s *sparse) pack(dst []float64, from, to int, origin float64) {
 	}
 }
 
+// IndicatorColumn views codes as a column that is 1 where the code is the given one, and 0
+// elsewhere. The columns of a category's values share their codes.
+func IndicatorColumn(codes []uint16, code uint16) Column {
+	return Column{base: unsafe.Pointer(unsafe.SliceData(codes)), n: len(codes), stride: ^int(code), kind: Indicator}
+}
+
+// Codes returns the codes of an indicator and the one whose elements are 1, and ok false for
+// others.
+func (c Column) Codes() (codes []uint16, code uint16, ok bool) {
+	if c.kind != Indicator {
+		return nil, 0, false
+	}
+	return unsafe.Slice((*uint16)(c.base), c.n), uint16(^c.stride), true
+}
+
+// sameCodes reports whether indicators view the same codes.
+func (c Column) sameCodes(d Column) bool {
+	return d.kind == Indicator && c.kind == Indicator && c.base == d.base
+}
+
+func (c Column) indicator(i int) float64 {
+	if codes, code, _ := c.Codes(); codes[i] == code {
+		return 1
+	}
+	return 0
+}
+
+func (c Column) packIndicator(dst []float64, from, to int, origin float64) {
+	codes, code, _ := c.Codes()
+	x := [2]float64{0 - origin, 1 - origin}
+	for r, other := range codes[from:to] {
+		one := 0
+		if other == code {
+			one = 1
+		}
+		dst[r] = x[one]
+	}
+}
+
 // Len is the number of elements, m.
 func (c Column) Len() int { return c.n }
 
@@ -156,6 +196,8 @@ func (c Column) At(i int) float64 {
 			return s.x[k]
 		}
 		return 0
+	case Indicator:
+		return c.indicator(i)
 	}
 	panic("gram: column of no kind")
 }
@@ -165,14 +207,18 @@ func (c Column) Slice(i, j int) Column {
 	if i < 0 || j < i || j > c.n {
 		panic(fmt.Sprintf("gram: slice %d:%d of a column of %d", i, j, c.n))
 	}
-	if i == j && c.kind != Sparse {
+	if i == j && c.kind < Sparse {
 		return Column{stride: 1, kind: c.kind}
 	}
 	c.n = j - i
-	if c.kind == Sparse {
+	switch c.kind {
+	case Sparse:
 		s := *(*sparse)(c.base)
 		s.first += i
 		c.base = unsafe.Pointer(&s)
+		return c
+	case Indicator:
+		c.base = unsafe.Add(c.base, i*c.kind.size())
 		return c
 	}
 	c.base = unsafe.Add(c.base, i*c.stride*c.kind.size())
@@ -183,7 +229,7 @@ func (k Kind) size() int {
 	switch k {
 	case Int8, Uint8:
 		return 1
-	case Int16, Uint16:
+	case Int16, Uint16, Indicator:
 		return 2
 	case Float32, Int32, Uint32:
 		return 4
@@ -244,6 +290,8 @@ func (c Column) pack(dst []float64, from, to int, origin float64) {
 		pack[uint64](dst, c, from, to, origin)
 	case Sparse:
 		(*sparse)(c.base).pack(dst, from, to, origin)
+	case Indicator:
+		c.packIndicator(dst, from, to, origin)
 	}
 }
 
@@ -252,7 +300,7 @@ var gatherers = [...]func(dst []float64, c Column, rows []int32, origin float64)
 	Float32: gather[float32], Float64: gather[float64],
 	Int8: gather[int8], Int16: gather[int16], Int32: gather[int32], Int64: gather[int64],
 	Uint8: gather[uint8], Uint16: gather[uint16], Uint32: gather[uint32], Uint64: gather[uint64],
-	Sparse: gatherSparse,
+	Sparse: gatherAny, Indicator: gatherAny,
 }
 
 // gatherColumn is the gather of the reference.
@@ -295,7 +343,7 @@ func gather[T Number](dst []float64, c Column, rows []int32, origin float64) {
 	}
 }
 
-func gatherSparse(dst []float64, c Column, rows []int32, origin float64) {
+func gatherAny(dst []float64, c Column, rows []int32, origin float64) {
 	for r, i := range rows {
 		dst[r] = c.At(int(i)) - origin
 	}

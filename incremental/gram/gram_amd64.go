@@ -18,6 +18,7 @@ var (
 		gather:       gatherColumn,
 		deal:         dealAVX2.sum,
 		dealtClasses: 6,
+		perTerm:      16,
 	}
 	avx512 = variant{
 		name: "AVX-512",
@@ -31,6 +32,7 @@ var (
 		isFused:      isFused,
 		deal:         dealAVX512.sum,
 		dealtClasses: 16,
+		perTerm:      32,
 	}
 	// variants are in order of speed, the slowest first.
 	variants = []*variant{&reference, &avx2, &avx512}

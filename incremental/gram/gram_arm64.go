@@ -9,6 +9,7 @@ var (
 		accumulate: accumulateNEON,
 		pack:       packersNEON.pack,
 		gather:     gatherNEON,
+		perTerm:    12,
 	}
 	variants = []*variant{&reference, &neon}
 	fastest  = &neon

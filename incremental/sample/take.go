@@ -265,7 +265,7 @@ func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 func (t *Taker) narrow(b *incremental.Block) bool {
 	for _, column := range b.Columns {
 		switch column.Kind() {
-		case gram.Float32, gram.Int8, gram.Int16, gram.Uint8, gram.Uint16:
+		case gram.Float32, gram.Int8, gram.Int16, gram.Uint8, gram.Uint16, gram.Indicator:
 			continue
 		}
 		for _, c := range t.taken {

@@ -23,7 +23,8 @@ type maker struct {
 	out []gram.Column
 
 	rows  int
-	bytes arena[uint8]   // of columns of 0 and 1
+	codes arena[uint16]  // of columns of 0 and 1, by feature
+	bytes arena[uint8]   // of marks of missing values
 	wide  arena[float64] // of numbers
 	short arena[int16]   // of counts of words
 }
@@ -103,7 +104,7 @@ func (k *maker) passes(f *made, source int) bool {
 
 // reserve makes room for all columns. It is not ok if they need more bytes than there is room for.
 func (k *maker) reserve(in []gram.Column, room int) (need int, ok bool) {
-	bytes, wide, short := 0, 0, 0
+	bytes, wide, short, codes := 0, 0, 0, 0
 	for i := range k.made {
 		f := &k.made[i]
 		switch {
@@ -115,8 +116,8 @@ func (k *maker) reserve(in []gram.Column, room int) (need int, ok bool) {
 			}
 		case f.Kind == Hash:
 			short += len(f.columns)
-		case f.Kind == Bool || f.Kind == Category || f.Kind == Buckets || f.Kind == Interaction && k.isMarks(f):
-			bytes += len(f.columns)
+		case k.isBinary(f):
+			codes++
 		default:
 			wide += len(f.columns)
 		}
@@ -124,25 +125,41 @@ func (k *maker) reserve(in []gram.Column, room int) (need int, ok bool) {
 			bytes++
 		}
 	}
-	if k.rows > math.MaxInt/8/max(1, bytes+wide+short) {
+	if k.rows > math.MaxInt/8/max(1, bytes+wide+short+codes) {
 		return math.MaxInt, false
 	}
-	if need = k.rows * (bytes + 2*short + 8*wide); need > room {
+	if need = k.rows * (bytes + 2*short + 2*codes + 8*wide); need > room {
 		return need, false
 	}
+	k.codes.reset(k.rows * codes)
 	k.bytes.reset(k.rows * bytes)
 	k.wide.reset(k.rows * wide)
 	k.short.reset(k.rows * short)
 	return need, true
 }
 
-// isMarks reports whether an interaction's columns are 0 and 1.
-func (k *maker) isMarks(f *made) bool {
-	of := func(i int) bool {
-		kind := k.made[f.of[i]].Kind
-		return kind == Bool || kind == Category || kind == Buckets
+// isBinary reports whether the feature's columns are indicators, of which a row has at most one.
+func (k *maker) isBinary(f *made) bool {
+	switch f.Kind {
+	case Bool, Category, Buckets:
+		return true
+	case Interaction:
+		return k.isBinary(&k.made[f.of[0]]) && k.isBinary(&k.made[f.of[1]])
 	}
-	return of(0) && of(1)
+	return false
+}
+
+// noColumn is the code of rows where all of a feature's indicators are 0. Others are the places of the
+// columns.
+const noColumn = maxColumns
+
+// newCodes are the codes of a feature's indicators.
+func (k *maker) newCodes(f *made) []uint16 {
+	codes := k.codes.take(k.rows)
+	for code, at := range f.at {
+		k.out[at] = gram.IndicatorColumn(codes, uint16(code))
+	}
+	return codes
 }
 
 const missing = "the value is missing: send one, or say in the schema what missing values count as"
@@ -206,14 +223,14 @@ func (k *maker) number(f *made, c gram.Column, j int) *wire.Unmade {
 // boolean makes the column of a bool, of numbers or of texts.
 func (k *maker) boolean(f *made, at *[]int32, in []gram.Column, names [][]string) *wire.Unmade {
 	source := f.sources[0]
-	codes, text := k.values(in[source]), names[source]
-	values := k.bytes.take(k.rows)
-	k.out[f.at[0]] = gram.ColumnOf(values)
+	text := names[source]
+	codes := k.newCodes(f)
 	marks := k.newMarks(f)
 	for len(*at) < len(text) {
 		*at = append(*at, f.truth(text[len(*at)]))
 	}
-	for i, x := range codes {
+	for i, x := range k.values(in[source]) {
+		codes[i] = noColumn
 		is := x
 		switch {
 		case x != x:
@@ -233,7 +250,9 @@ func (k *maker) boolean(f *made, at *[]int32, in []gram.Column, names [][]string
 		if is != 0 && is != 1 {
 			return &wire.Unmade{Row: i, Reason: fmt.Sprintf("%v is neither 0 nor 1: name the texts of true and false in the schema", x)}
 		}
-		values[i] = uint8(is)
+		if is == 1 {
+			codes[i] = 0
+		}
 	}
 	return nil
 }
@@ -283,15 +302,14 @@ func (k *maker) category(f *made, places *[]int32, c gram.Column, names []string
 			*places = append(*places, at)
 		}
 	}
-	absent := -1 // the place of a missing value
+	absent := noColumn // the place of a missing value
 	switch f.Missing {
 	case Own:
 		absent = len(f.columns) - 1
 	case Other:
 		absent = len(f.Values)
 	}
-	m := k.rows
-	ones := k.bytes.take(m * len(f.columns))
+	codes := k.newCodes(f)
 	for i, x := range k.values(c) {
 		at := absent
 		switch {
@@ -301,43 +319,28 @@ func (k *maker) category(f *made, places *[]int32, c gram.Column, names []string
 			}
 		case f.Missing == "":
 			return &wire.Unmade{Row: i, Reason: missing}
-		case at < 0: // zero
-			continue
 		}
-		ones[at*m+i] = 1
+		codes[i] = uint16(at)
 	}
-	k.place(f, ones)
 	return nil
-}
-
-// place makes columns of the feature's 0 and 1, one behind the other.
-func (k *maker) place(f *made, ones []uint8) {
-	for j, at := range f.at {
-		k.out[at] = gram.ColumnOf(ones[j*k.rows : (j+1)*k.rows])
-	}
 }
 
 // buckets makes a column for each bucket.
 func (k *maker) buckets(f *made, c gram.Column) *wire.Unmade {
-	m := k.rows
-	ones := k.bytes.take(m * len(f.columns))
+	codes := k.newCodes(f)
 	for i, x := range k.values(c) {
-		var at int
+		at := noColumn
 		switch {
 		case x == x: // the first bound above x ends its bucket
-			for at < len(f.Bounds) && f.Bounds[at] <= x {
-				at++
+			for at = 0; at < len(f.Bounds) && f.Bounds[at] <= x; at++ {
 			}
 		case f.Missing == "":
 			return &wire.Unmade{Row: i, Reason: missing}
 		case f.Missing == Own:
 			at = len(f.columns) - 1
-		default:
-			continue
 		}
-		ones[at*m+i] = 1
+		codes[i] = uint16(at)
 	}
-	k.place(f, ones)
 	return nil
 }
 
@@ -407,36 +410,29 @@ func (k *maker) hash(f *made, c gram.Column, names []string) *wire.Unmade {
 // interaction multiplies columns, which have been made.
 func (k *maker) interaction(f *made) {
 	a, b := &k.made[f.of[0]], &k.made[f.of[1]]
-	marks := k.isMarks(f)
+	if k.isBinary(f) {
+		x, _, _ := k.out[a.at[0]].Codes()
+		y, _, _ := k.out[b.at[0]].Codes()
+		for i, codes := 0, k.newCodes(f); i < k.rows; i++ {
+			codes[i] = noColumn
+			if x[i] != noColumn && y[i] != noColumn {
+				codes[i] = x[i]*uint16(len(b.at)) + y[i]
+			}
+		}
+		return
+	}
 	j := 0
 	for _, i := range a.at {
-		x := k.out[i]
+		x := k.values(k.out[i])
 		for _, l := range b.at {
-			y := k.out[l]
-			if marks {
-				k.out[f.at[j]] = gram.ColumnOf(product(k.bytes.take(k.rows), ones(x), ones(y)))
-			} else {
-				k.out[f.at[j]] = gram.ColumnOf(product(k.wide.take(k.rows), k.values(x), k.values(y)))
+			values := k.wide.take(k.rows)
+			for i, y := range k.values(k.out[l]) {
+				values[i] = x[i] * y
 			}
+			k.out[f.at[j]] = gram.ColumnOf(values)
 			j++
 		}
 	}
-}
-
-func product[T uint8 | float64](to, x, y []T) []T {
-	for i := range to {
-		to[i] = x[i] * y[i]
-	}
-	return to
-}
-
-// ones are the numbers of a column of 0 and 1.
-func ones(c gram.Column) []uint8 {
-	values, ok := gram.Values[uint8](c)
-	if !ok {
-		panic("schema: a column of 0 and 1 is of another kind")
-	}
-	return values
 }
 
 // quoted shows the start of a text in an error.

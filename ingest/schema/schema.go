@@ -94,7 +94,7 @@ const (
 	MaxText    = 1 << 20 // bytes
 	maxEntries = 4096
 	maxValues  = 4096
-	maxColumns = 1 << 16
+	maxColumns = 1<<16 - 1 // codes of indicators are 16 bits
 	maxBits    = 10
 	mostLength = 4096
 )

@@ -368,7 +368,7 @@ func arrowNumbers(c gram.Column) arrow.Array {
 		return numbers[int16](c)
 	case gram.Int32:
 		return numbers[int32](c)
-	case gram.Uint8:
+	case gram.Uint8, gram.Indicator:
 		return numbers[uint8](c)
 	case gram.Uint16:
 		return numbers[uint16](c)

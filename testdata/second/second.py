@@ -187,7 +187,8 @@ class Summary:
             return
         chosen = [r for r in rows if r[1] != ""] or rows
         probes = chosen[0][0], chosen[len(chosen) // 2][0], chosen[-1][0]
-        self.origin = [median(*x) for x in zip(*probes)]
+        self.binary = [all(x in (0, 1) for x in column) for column in zip(*(r[0] for r in chosen))]
+        self.origin = [0.0 if binary else median(*x) for binary, x in zip(self.binary, zip(*probes))]
         self.sum(rows, plain)
         if self.recentre(chosen, rows):
             self.sum(rows, plain)
@@ -209,7 +210,7 @@ class Summary:
             def off_centre(most):
                 return first * first > (1 - 1 / most) * (weight * square)
 
-            if not off_centre(16):
+            if self.binary[j] or not off_centre(16):
                 continue
             values, weights = [r[0][j] for r in chosen], [r[2] for r in chosen]
             low = 2 * lowest_bit(values + [self.origin[j]]) + lowest_bit(weights + [1.0])

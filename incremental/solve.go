@@ -46,6 +46,21 @@ func (s *State) Moments() *Moments {
 // Scale is Moments.Scale over all rows of the state, also those without a label.
 func (s *State) Scale() (mean, sigma []float64) { return s.moments(s.classes).Scale() }
 
+// Mean is the mean of feature j over all rows of the state, also those without a label; 0 if there
+// are none. Of whole numbers and rows of weight 1 it is rounded once.
+func (s *State) Mean(j int) float64 {
+	var first, weight float64
+	for _, c := range s.classes {
+		x, _ := c.s.Split(j)
+		v, _ := c.weight.Split(0)
+		first, weight = first+x, weight+v
+	}
+	if weight == 0 {
+		return 0
+	}
+	return first / weight
+}
+
 func (s *State) moments(classes []*classState) *Moments {
 	m := &Moments{features: slices.Clone(s.features), classes: make([]classMoments, len(classes))}
 	_ = parallel.For(runtime.GOMAXPROCS(0), len(classes), func(i int) error {

@@ -197,6 +197,21 @@ func (s *Schema) Sources() []wire.Source { return s.sources }
 // Columns implements wire.Schema. They are ordered by name, each with its marks behind it.
 func (s *Schema) Columns() []string { return s.columns }
 
+// Others lists the categories with other: true, by name, and of each the column for values that are
+// not declared.
+func (s *Schema) Others() (features, columns []string) {
+	for i := range s.made {
+		if f := &s.made[i]; f.Kind == Category && f.Other {
+			features = append(features, f.name)
+		}
+	}
+	slices.Sort(features)
+	for _, name := range features {
+		columns = append(columns, otherOf(name))
+	}
+	return features, columns
+}
+
 // Ignores implements wire.Schema.
 func (s *Schema) Ignores() []string { return s.ignores }
 

@@ -7,6 +7,7 @@ import (
 
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/retire"
 )
@@ -67,6 +68,14 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 				Kind: httpapi.ProblemQuality, Count: int64(len(q.Warned())), Detail: strings.Join(q.Warnings, "; "),
 				Text: "rows of some classes are never or seldom found, as held-out rows show (GET /v1/quality)",
 			})
+		}
+		for _, u := range served.Undeclared {
+			if u.Share > model.MostUndeclared {
+				add(httpapi.Problem{
+					Kind: httpapi.ProblemValues, Subject: u.Feature,
+					Text: fmt.Sprintf("%.1f %% of the live rows have values of category %q that the schema does not declare", 100*u.Share, u.Feature),
+				})
+			}
 		}
 		if b := served.Better; served.Model != nil && b != nil {
 			add(httpapi.Problem{Kind: httpapi.ProblemSettings, Text: b.String()})

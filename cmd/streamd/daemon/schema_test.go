@@ -116,6 +116,22 @@ func TestSchema(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(text, `"schema":{"age":{"kind":"number","missing":"mean"}`) {
 		t.Errorf("the model has no schema: %.2000s", text)
 	}
+	rows, french := 0, 0
+	for _, m := range messages {
+		rows += strings.Count(string(m.value), `"label"`)
+		french += strings.Count(string(m.value), `"fr"`)
+	}
+	share := float64(french) / float64(rows)
+	if want := fmt.Sprintf(`"undeclared":[{"feature":"country","share":%v}]`, share); !strings.Contains(text, want) {
+		t.Errorf("the model has no %s: %.2000s", want, text)
+	}
+	if _, text := d.ask(http.MethodGet, "/metrics"); !strings.Contains(text, fmt.Sprintf(`streamd_undeclared_share{feature="country"} %v`, share)) {
+		t.Error("the metrics have no share of undeclared values")
+	}
+	d.until("a problem for a fifth of values that are not declared", func() bool {
+		_, text := d.ask(http.MethodGet, "/v1/status")
+		return strings.Contains(text, fmt.Sprintf(`%.1f %% of the live rows have values of category \"country\"`, 100*share))
+	})
 	d.stop()
 	d = start(t, name, file, flags(plain))
 	if again := d.settled(); again.Fingerprint != served.Fingerprint || predict(d) != answer {

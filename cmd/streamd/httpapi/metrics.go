@@ -146,6 +146,7 @@ var (
 	driftLoss     = desc("drift_squared_loss", "Mean squared error of the served planes on the newest blocks and on the rest, from their sums; absent with too few blocks.", "of")
 	heldOut       = desc("heldout_correctness", "Share of held-out rows classified right, as in GET /v1/quality; absent without measured quality.")
 	heldOutEven   = desc("heldout_balanced_correctness", "The same as the mean of the classes' shares.")
+	undeclared    = desc("undeclared_share", "Share of the live rows whose value of a category the schema does not declare.", "feature")
 	classWarnings = desc("classes_missed", "Classes that held-out rows are never labelled, or whose rows are found less than half as often as rows are right.")
 	classRecall   = desc("class_recall", "Share of a class's held-out rows that are labelled with it. Models of more than 50 classes have none of the metrics by class.", "class")
 	classExact    = desc("class_precision", "Share of the held-out rows labelled with a class that are of it; absent where none is.", "class")
@@ -258,6 +259,9 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	if f := served.Forgetting; f != nil {
 		gauge(liveWeight, f.Weight)
+	}
+	for _, u := range served.Undeclared {
+		gauge(undeclared, u.Share, u.Feature)
 	}
 	var made float64
 	if served.Model != nil {

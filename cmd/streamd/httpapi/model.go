@@ -58,6 +58,9 @@ type ModelAnswer struct {
 	Schema *schema.Schema `json:"schema,omitempty"`
 	// SHA-256 of the schema's text, hex; absent without a schema.
 	SchemaDigest string `json:"schema_digest,omitempty"`
+	// Share of the live rows whose value of a category is none of those that the schema declares, by
+	// feature; absent if no category has other: true, and from the model of a window.
+	Undeclared []model.Undeclared `json:"undeclared,omitempty"`
 	// Mean of each feature or coordinate over the live rows. Contributions count from
 	// it.
 	Mean        []float64              `json:"mean"`
@@ -97,7 +100,7 @@ func modelAnswer(s *model.Served) (ModelAnswer, error) {
 		Planes:      i.Planes,
 		Options:     i.Options,
 		Missing:     i.Missing,
-		Schema:      s.Schema, SchemaDigest: i.Schema,
+		Schema:      s.Schema, SchemaDigest: i.Schema, Undeclared: s.Undeclared,
 		Mean:        m.Mean,
 		Sample:      s.Sample,
 		Method:      i.Method,

@@ -38,6 +38,7 @@ const (
 	ProblemCompaction ProblemKind = "compaction"
 	ProblemWitness    ProblemKind = "witness"
 	ProblemSettings   ProblemKind = "settings"
+	ProblemValues     ProblemKind = "values"
 )
 
 type problemKind struct {
@@ -92,6 +93,8 @@ var problemKinds = []problemKind{
 	{ProblemCompaction, LevelWarning, "make room where snapshot.file lies; it is tried again by itself"},
 	// a witness does not cosign
 	{ProblemWitness, LevelWarning, "see that the witness runs, can be reached and knows the key of this log; it is asked again by itself"},
+	// values of categories that the schema does not declare
+	{ProblemValues, LevelWarning, "add them to format.schema; streamd schema infer on new rows says which are frequent"},
 	// other settings classify held-out blocks better
 	{ProblemSettings, LevelHint, "set them if that is worth a restart"},
 }

@@ -47,6 +47,9 @@ type Served struct {
 	Missing wire.Missing
 	// Schema makes the rows' features. Nil: they are columns as they are.
 	Schema *schema.Schema
+	// Undeclared counts rows with values that the schema does not declare, by feature. Nil: no
+	// feature has room for these, or the model is of a window.
+	Undeclared []Undeclared
 	// Basis has the coordinates that the planes are in. Nil: the features.
 	Basis *Basis
 
@@ -93,6 +96,16 @@ type Served struct {
 type Absent struct {
 	Tuning, Refinement, Calibration, Decision, Quality, Hat string
 }
+
+// Undeclared is the share of the live rows, by weight, whose value of a category is none of those that
+// the schema declares.
+type Undeclared struct {
+	Feature string  `json:"feature"` // name of the category
+	Share   float64 `json:"share"`   // share of the rows, from the exact sums of the column FEATURE=(other)
+}
+
+// MostUndeclared is the share above which the schema lacks values that matter.
+const MostUndeclared = 0.05
 
 // Offset is the position of a state in a partition.
 type Offset struct {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rs/zerolog"
 
@@ -119,6 +120,14 @@ func (l *Learner) Begin(set *live.Set, weighted *live.Weighted) *model.Served {
 		Schema:     l.Config.Format.Schema,
 		Forgetting: forgettingOf(l.Config.Retire, weighted),
 		Basis:      l.Basis(set),
+	}
+	if s.Schema != nil {
+		names, columns := s.Schema.Others()
+		for i, name := range names {
+			if j := slices.Index(set.Features().Names(), columns[i]); j >= 0 {
+				s.Undeclared = append(s.Undeclared, model.Undeclared{Feature: name, Share: set.Features().Total().Mean(j)})
+			}
+		}
 	}
 	const soon = "it is not known yet"
 	a := &s.Absent

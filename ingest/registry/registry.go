@@ -30,6 +30,9 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
+// MaxText bounds the text of a schema.
+const MaxText = 1 << 20
+
 // Schema is a schema with all that it refers to. It is immutable.
 type Schema struct {
 	ID   uint32

@@ -21,6 +21,7 @@ type Decoder struct {
 	csv   csvReader
 	json  jsonReader
 	arrow arrowReader
+	avro  avroReader
 }
 
 // NewDecoder checks the options and makes a decoder.
@@ -29,7 +30,7 @@ func NewDecoder(opts Options) (*Decoder, error) {
 	if err := opts.Limits.check(); err != nil {
 		return nil, fmt.Errorf("decoder: %w", err)
 	}
-	if opts.Format != 0 && !opts.Format.valid() {
+	if opts.Format != 0 && !opts.Format.known() {
 		return nil, fmt.Errorf("decoder: unknown %v", opts.Format)
 	}
 	if opts.Header > HeaderAbsent {
@@ -108,6 +109,7 @@ func newDecoder(opts Options, want features) *Decoder {
 	d.rows.builder = &d.builder
 	d.csv.textRows, d.json.textRows = &d.rows, &d.rows
 	d.arrow.builder = &d.builder
+	d.avro.textRows = &d.rows
 	return d
 }
 
@@ -149,7 +151,7 @@ func (d *Decoder) decode(contentType string, payload []byte) error {
 	if len(payload) == 0 {
 		return d.fail(-1, "", "the payload is empty")
 	}
-	if payload[0] == 0 {
+	if payload[0] == 0 && !d.isRaw(contentType) {
 		return d.framed(contentType, payload)
 	}
 	format, header := d.opts.Format, HeaderAuto
@@ -158,13 +160,15 @@ func (d *Decoder) decode(contentType string, payload []byte) error {
 		if format, header, ok = FormatOf(contentType); !ok {
 			return d.unsupported(contentType)
 		}
+	} else if opensAvroFile(payload) { // it says itself what it is
+		format = Avro
 	} else if format == 0 {
 		return d.fail(-1, "", "there is no content type and no format is configured")
 	}
 	d.begin(format, payload)
 	d.arrow.dictionary = scalars{} // these may view memory of the last payload
 	clear(d.arrow.dictionaries)
-	if format != Arrow && opensArrow(payload) {
+	if format != Arrow && format != Avro && opensArrow(payload) {
 		return d.fail(-1, "", "this is an Arrow stream, whose content type is %s", Arrow.ContentType())
 	}
 	err := d.decodeAs(format, header, payload)
@@ -174,15 +178,15 @@ func (d *Decoder) decode(contentType string, payload []byte) error {
 	if IsParquet(payload) {
 		return d.fail(-1, "", "this is a Parquet file, which fits no message: send its rows as an Arrow stream, as streamd replay file does")
 	}
-	if name := otherFormat(payload); name != "" {
+	if name := otherFormat(payload); name != "" && format != Avro {
 		return d.fail(-1, "", "the payload is %s", name)
 	}
 	return err
 }
 
 func (d *Decoder) unsupported(contentType string) *Error {
-	return d.fail(-1, "", "content type %s is not supported: want %s, %s, %s, %s or %s", quoted([]byte(contentType)),
-		Arrow.ContentType(), JSON.ContentType(), ndjsonContentType, CSV.ContentType(), LIBSVM.ContentType())
+	return d.fail(-1, "", "content type %s is not supported: want %s, %s, %s, %s, %s or %s", quoted([]byte(contentType)),
+		Arrow.ContentType(), JSON.ContentType(), ndjsonContentType, CSV.ContentType(), LIBSVM.ContentType(), Avro.ContentType())
 }
 
 // decodeAs decodes a payload of the format.
@@ -198,6 +202,8 @@ func (d *Decoder) decodeAs(format Format, header HeaderMode, payload []byte) err
 		}
 		d.rows.endLines(true)
 		return d.csv.decode(header)
+	case Avro:
+		return plainly(d.avro.bare(payload))
 	default:
 		d.rows.endLines(false)
 		return d.rows.decodeLIBSVM()

@@ -2,12 +2,13 @@
 //
 // # Formats
 //
-// Four formats, each with a persistent id (Format) and a content type:
+// Five formats, each with a persistent id (Format) and a content type:
 //
 //	1 arrow   application/vnd.apache.arrow.stream
 //	2 json    application/json, application/x-ndjson
 //	3 csv     text/csv, with the parameter header=present or header=absent
 //	4 libsvm  application/x-libsvm
+//	5 avro    application/avro, avro/binary, application/vnd.apache.avro+binary
 //
 // A block whose rows were summed elsewhere is no format of rows: package summary has it.
 //
@@ -43,6 +44,14 @@
 // LIBSVM: "label index:value …" per line, indices from 1 and ascending, absent
 // ones zero, "#" opens a comment. A label with a comma is refused: it would be
 // several, or a line of CSV taken for a label without features.
+//
+// Avro: a record, which is a row, or an array of records, in the binary encoding, behind a frame,
+// as a single object (C3 01 and the fingerprint of the schema) or bare; or a container file, whose
+// blocks may be compressed (deflate, snappy, zstandard). A file has its schema in its head and
+// needs no content type. The schema of a frame is in Options.Schemas, and that of others is
+// Options.Written. A record within a record has its fields' names behind its own: address.country.
+// Maps, records in arrays, unions of several records, and records within themselves are no columns
+// and have to be ignored. Fields that are ignored are passed over without being decoded.
 //
 // A byte order mark before JSON, CSV or LIBSVM is passed over.
 //
@@ -95,6 +104,17 @@
 //	time      date, time stamp                   "2024-01-31"   2024-01-31
 //	list      list, large_list, fixed_size_list  [0.5, 2]       a column per element
 //	other     texts: utf8, large_utf8, utf8_view "red"          red
+//
+//	kind      Avro
+//	number    int, long, float, double, decimal, Debezium's VariableScaleDecimal
+//	boolean   boolean
+//	duration  Debezium's MicroDuration and NanoDuration
+//	time      date, timestamp-*, local-timestamp-*, Debezium's and Connect's dates and time stamps
+//	list      array
+//	other     string, enum, uuid, and bytes and fixed without a logical type
+//
+// A union with null is the other type, whose value may be missing. Times of day and Avro's duration
+// are refused.
 //
 // Bytes without a type (binary, large_binary, binary_view, fixed_size_binary, and Parquet's without
 // a logical type) are texts, as old writers have them. Parquet knows durations by the Arrow schema
@@ -160,6 +180,8 @@
 //     stream of 536 bytes with a field that is its own child, or with 2³¹ children,
 //     ends the process, and no recover prevents it. Nor does it read Parquet: see the
 //     package parquet.
+//   - twmb/avro parses schemas, once each. Its decoder fills a Go value for each row, with
+//     a map or with reflection, which is then looked at field by field.
 //
 // # Refused payloads
 //

@@ -16,6 +16,7 @@ const (
 	JSON   Format = 2
 	CSV    Format = 3
 	LIBSVM Format = 4
+	Avro   Format = 5
 )
 
 var formats = [...]struct {
@@ -26,16 +27,24 @@ var formats = [...]struct {
 	JSON:   {"json", "application/json"},
 	CSV:    {"csv", "text/csv"},
 	LIBSVM: {"libsvm", "application/x-libsvm"},
+	Avro:   {"avro", "application/avro"},
 }
 
 const ndjsonContentType = "application/x-ndjson"
 
-// Formats lists the formats by id.
+// moreContentTypes are further content types of formats.
+var moreContentTypes = map[string]Format{
+	ndjsonContentType:                    JSON,
+	"avro/binary":                        Avro,
+	"application/vnd.apache.avro+binary": Avro,
+}
+
+// Formats lists the formats that an Encoder writes, by id.
 func Formats() []Format { return []Format{Arrow, JSON, CSV, LIBSVM} }
 
-// String is the format's name: arrow, json, csv or libsvm.
+// String is the format's name: arrow, json, csv, libsvm or avro.
 func (f Format) String() string {
-	if f.valid() {
+	if f.known() {
 		return formats[f].name
 	}
 	return fmt.Sprintf("format %d", uint8(f))
@@ -44,22 +53,26 @@ func (f Format) String() string {
 // ContentType is the format's content type, for producers to declare. It is empty for
 // an unknown format.
 func (f Format) ContentType() string {
-	if f.valid() {
+	if f.known() {
 		return formats[f].contentType
 	}
 	return ""
 }
 
+// valid is whether an Encoder writes the format.
 func (f Format) valid() bool { return f >= Arrow && f <= LIBSVM }
+
+// known is whether a Decoder reads the format.
+func (f Format) known() bool { return f >= Arrow && f <= Avro }
 
 // ParseFormat is the inverse of String.
 func ParseFormat(name string) (Format, error) {
-	for _, f := range Formats() {
+	for f := Arrow; f.known(); f++ {
 		if formats[f].name == name {
 			return f, nil
 		}
 	}
-	return 0, fmt.Errorf("unknown block format %q: want arrow, json, csv or libsvm", name)
+	return 0, fmt.Errorf("unknown block format %q: want arrow, json, csv, libsvm or avro", name)
 }
 
 // HeaderMode says whether CSV starts with a header line.
@@ -86,17 +99,17 @@ func ParseHeader(name string) (HeaderMode, error) {
 // FormatOf reads a content type. False: it is none of the formats'. The header
 // mode is HeaderAuto unless the type is CSV's and declares otherwise.
 func FormatOf(contentType string) (Format, HeaderMode, bool) {
-	for _, f := range Formats() { // as our own producers write it: no parsing
+	for f := Arrow; f.known(); f++ { // as our own producers write it: no parsing
 		if contentType == formats[f].contentType {
 			return f, HeaderAuto, true
 		}
 	}
 	media, rest, _ := strings.Cut(contentType, ";")
 	media = strings.ToLower(strings.TrimSpace(media))
-	if media == ndjsonContentType {
-		return JSON, HeaderAuto, true
+	if f, ok := moreContentTypes[media]; ok {
+		return f, HeaderAuto, true
 	}
-	for _, f := range Formats() {
+	for f := Arrow; f.known(); f++ {
 		if media != formats[f].contentType {
 			continue
 		}

@@ -14,7 +14,7 @@ type Schemas interface {
 }
 
 // formatOfKind are the formats of payloads by the kind of their schema.
-var formatOfKind = map[registry.Kind]Format{registry.JSON: JSON}
+var formatOfKind = map[registry.Kind]Format{registry.JSON: JSON, registry.Avro: Avro}
 
 // framed decodes a payload that is framed for a schema registry. The kind of its schema decides
 // which format it has. An error is an *Error or a *registry.AwayError.
@@ -36,7 +36,7 @@ func (d *Decoder) framed(contentType string, payload []byte) error {
 	}
 	format, ok := formatOfKind[s.Kind]
 	if !ok {
-		return d.fail(-1, "", "the payload is framed with schema id %d, which is one of %v: want JSON", id, s.Kind)
+		return d.fail(-1, "", "the payload is framed with schema id %d, which is one of %v: want JSON or Avro", id, s.Kind)
 	}
 	if declared, _, known := FormatOf(contentType); contentType != "" && !known {
 		return d.unsupported(contentType)
@@ -47,5 +47,26 @@ func (d *Decoder) framed(contentType string, payload []byte) error {
 		return d.fail(-1, "", "there is nothing behind the frame of the payload")
 	}
 	d.begin(format, rest)
+	if format == Avro {
+		return plainly(d.avro.framed(s, rest))
+	}
 	return d.decodeAs(format, HeaderAuto, rest)
+}
+
+// plainly is an *Error as an error, which is nil if there is none.
+func plainly(err *Error) error {
+	if err == nil {
+		return nil
+	}
+	return err
+}
+
+// isRaw reports whether a payload is Avro without a frame, though it may begin as a frame does: a
+// null or a zero begins so, too.
+func (d *Decoder) isRaw(contentType string) bool {
+	format, _, _ := FormatOf(contentType)
+	if contentType == "" {
+		format = d.opts.Format
+	}
+	return format == Avro && d.opts.Schemas == nil && d.opts.Written != nil
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"streamd/ingest/registry"
 )
 
 // Limits bound the contents of a payload. Zero means the default.
@@ -104,6 +106,10 @@ type Options struct {
 	// Schemas has the schemas of payloads that are framed for a schema registry. Nil: those are
 	// refused.
 	Schemas Schemas
+
+	// Written is the schema that payloads without a frame are written with, such as Avro's. Nil:
+	// only those are read that have it themselves.
+	Written *registry.Schema
 
 	// AsTexts reads every column but the label as texts, for Decoder.Texts, and any value may be
 	// missing. Features, Schema and Missing are nil.

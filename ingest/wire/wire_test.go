@@ -198,6 +198,7 @@ func TestFormats(t *testing.T) {
 		2: {"json", "application/json"},
 		3: {"csv", "text/csv"},
 		4: {"libsvm", "application/x-libsvm"},
+		5: {"avro", "application/avro"},
 	} {
 		if id.String() != want[0] || id.ContentType() != want[1] {
 			t.Errorf("format %d is %v, %s", uint8(id), id, id.ContentType())
@@ -206,8 +207,8 @@ func TestFormats(t *testing.T) {
 			t.Errorf("ParseFormat(%s) = %v, %v", want[0], f, err)
 		}
 	}
-	if _, err := wire.ParseFormat("avro"); err == nil {
-		t.Error("avro is taken for a format")
+	if _, err := wire.ParseFormat("xml"); err == nil {
+		t.Error("xml is taken for a format")
 	}
 	for contentType, want := range map[string]struct {
 		format wire.Format
@@ -220,6 +221,8 @@ func TestFormats(t *testing.T) {
 		"text/csv; nonsense":                         {wire.CSV, wire.HeaderAuto},
 		"application/x-libsvm; header=present":       {wire.LIBSVM, wire.HeaderAuto},
 		"application/vnd.apache.arrow.stream; v=1.0": {wire.Arrow, wire.HeaderAuto},
+		"avro/binary":                                {wire.Avro, wire.HeaderAuto},
+		"Application/vnd.apache.avro+binary; x=y":    {wire.Avro, wire.HeaderAuto},
 	} {
 		if f, h, ok := wire.FormatOf(contentType); !ok || f != want.format || h != want.header {
 			t.Errorf("FormatOf(%q) = %v, %v, %v", contentType, f, h, ok)

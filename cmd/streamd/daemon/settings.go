@@ -16,6 +16,7 @@ import (
 	"streamd/ingest/kafka"
 	"streamd/ingest/registry"
 	"streamd/ingest/wire"
+	"streamd/kernels/rules/document"
 )
 
 // Cluster makes the connection settings of the brokers. It reads the files that the
@@ -152,12 +153,16 @@ func Decoding(cfg *config.Config, m *memory.Budget, asked *registry.Client) (wir
 	if cfg.Format.Schema != nil { // a nil pointer is no nil interface
 		schema = cfg.Format.Schema
 	}
+	written, err := writtenBy(cfg.Format)
+	if err != nil {
+		return wire.Options{}, fmt.Errorf("format.schema_file: %w", err)
+	}
 	var schemas wire.Schemas
 	if asked != nil {
 		schemas = asked
 	}
 	return wire.Options{
-		Schema: schema, Schemas: schemas,
+		Schema: schema, Schemas: schemas, Written: written,
 		Format: format,
 		Label:  cfg.Format.Label, LabelSuffix: cfg.Format.LabelSuffix,
 		KeepUnlabelled: cfg.Blocks.Unlabelled == config.UnlabelledKeep, UnlabelledText: cfg.Format.Unlabelled,
@@ -169,6 +174,19 @@ func Decoding(cfg *config.Config, m *memory.Budget, asked *registry.Client) (wir
 			Bytes: m.Message, Numbers: m.Largest, Rows: cfg.Limits.Rows, Features: cfg.Limits.Features, Classes: cfg.Limits.Classes,
 		},
 	}, nil
+}
+
+// writtenBy is the schema of format.schema_file; nil: there is none.
+func writtenBy(f config.Format) (*registry.Schema, error) {
+	if f.SchemaFile == "" {
+		return nil, nil
+	}
+	text, err := document.ReadFile(f.SchemaFile, registry.MaxText)
+	if err != nil {
+		return nil, err
+	}
+	s := &registry.Schema{Kind: registry.Avro, Text: string(text)}
+	return s, wire.CheckWritten(s)
 }
 
 // unit names the rule that makes blocks. It is saved, since another rule would cut the same

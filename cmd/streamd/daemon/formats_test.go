@@ -1,0 +1,194 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/twmb/avro"
+	"github.com/twmb/avro/ocf"
+
+	"streamd/ingest/registry/registrytest"
+	"streamd/ingest/wire"
+)
+
+// visit is a row of every kind of values that all formats have.
+type visit struct {
+	label, city string
+	pages       int64
+	spent       float64
+	member      bool
+	since       int32 // days since 1970
+	score       *float64
+}
+
+func visits(r *rand.Rand, n int) (all []visit) {
+	for i := range n {
+		v := visit{
+			label: []string{"stays", "goes"}[i%2], city: []string{"graz", "wien", "linz", "ulm", "a b"}[r.IntN(5)],
+			pages: r.Int64N(1000) - 300, spent: r.NormFloat64(), member: r.IntN(2) == 0, since: r.Int32N(30000) - 5000,
+		}
+		if r.IntN(3) > 0 {
+			x := r.NormFloat64()
+			v.score = &x
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+func (v visit) day() string {
+	return time.Unix(int64(v.since)*24*60*60, 0).UTC().Format(time.DateOnly)
+}
+
+func (v visit) asJSON() []byte {
+	score := "null"
+	if v.score != nil {
+		score = fmt.Sprint(*v.score)
+	}
+	return fmt.Appendf(nil, `{"label":%q,"city":%q,"pages":%d,"spent":%v,"member":%v,"since":%q,"score":%s}`, v.label, v.city, v.pages, v.spent, v.member, v.day(), score)
+}
+
+func (v visit) asCSV() []byte {
+	score := ""
+	if v.score != nil {
+		score = fmt.Sprint(*v.score)
+	}
+	return fmt.Appendf(nil, "label,city,pages,spent,member,since,score\n%s,%s,%d,%v,%v,%s,%s\n", v.label, v.city, v.pages, v.spent, v.member, v.day(), score)
+}
+
+func (v visit) asArrow(t *testing.T) []byte {
+	t.Helper()
+	s := arrow.NewSchema([]arrow.Field{
+		{Name: "label", Type: arrow.BinaryTypes.String}, {Name: "city", Type: arrow.BinaryTypes.String}, {Name: "pages", Type: arrow.PrimitiveTypes.Int64},
+		{Name: "spent", Type: arrow.PrimitiveTypes.Float64}, {Name: "member", Type: arrow.FixedWidthTypes.Boolean}, {Name: "since", Type: arrow.FixedWidthTypes.Date32},
+		{Name: "score", Type: arrow.PrimitiveTypes.Float64, Nullable: true},
+	}, nil)
+	b := array.NewRecordBuilder(memory.DefaultAllocator, s)
+	defer b.Release()
+	b.Field(0).(*array.StringBuilder).Append(v.label)
+	b.Field(1).(*array.StringBuilder).Append(v.city)
+	b.Field(2).(*array.Int64Builder).Append(v.pages)
+	b.Field(3).(*array.Float64Builder).Append(v.spent)
+	b.Field(4).(*array.BooleanBuilder).Append(v.member)
+	b.Field(5).(*array.Date32Builder).Append(arrow.Date32(v.since))
+	if v.score == nil {
+		b.Field(6).AppendNull()
+	} else {
+		b.Field(6).(*array.Float64Builder).Append(*v.score)
+	}
+	record := b.NewRecordBatch()
+	defer record.Release()
+	var out bytes.Buffer
+	w := ipc.NewWriter(&out, ipc.WithSchema(s))
+	if err := w.Write(record); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+const visitAvro = `{"type":"record","name":"Visit","fields":[
+	{"name":"label","type":{"type":"enum","name":"Label","symbols":["stays","goes"]}},{"name":"city","type":"string"},{"name":"pages","type":"long"},
+	{"name":"spent","type":"double"},{"name":"member","type":"boolean"},{"name":"since","type":{"type":"int","logicalType":"date"}},{"name":"score","type":["null","double"]}]}`
+
+func (v visit) asMap() map[string]any {
+	var score any
+	if v.score != nil {
+		score = *v.score
+	}
+	return map[string]any{"label": v.label, "city": v.city, "pages": v.pages, "spent": v.spent, "member": v.member, "since": v.since, "score": score}
+}
+
+// TestFormatsHaveOneDigest: the same rows are one model in all formats, framed by a registry or
+// not, with a schema of features that has texts, and without.
+func TestFormatsHaveOneDigest(t *testing.T) {
+	double := &registrytest.Registry{}
+	double.Put(3, "JSON", `{"type":"object"}`)
+	double.Put(1<<31, "AVRO", visitAvro)
+	server := httptest.NewServer(double)
+	defer server.Close()
+	schemaFile := filepath.Join(t.TempDir(), "visit.avsc")
+	writeFile(t, schemaFile, []byte(visitAvro))
+	rows := visits(rand.New(rand.NewPCG(37, 7)), 40)
+	written := avro.MustParse(visitAvro)
+	encoded := func(v visit) []byte {
+		b, err := written.Encode(v.asMap())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	formats := []struct {
+		name, contentType string
+		of                func(visit) []byte
+	}{
+		{"JSON", "", visit.asJSON},
+		{"CSV", "text/csv", visit.asCSV},
+		{"Arrow", wire.Arrow.ContentType(), func(v visit) []byte { return v.asArrow(t) }},
+		{"framed JSON", "", func(v visit) []byte { return registrytest.Frame(3, v.asJSON()) }},
+		{"framed Avro", "", func(v visit) []byte { return registrytest.Frame(1<<31, encoded(v)) }},
+		{"bare Avro", "avro/binary", encoded},
+		{"single objects of Avro", "application/avro", func(v visit) []byte {
+			b, err := written.AppendSingleObject(nil, v.asMap())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}},
+		{"files of Avro", "", func(v visit) []byte {
+			var out bytes.Buffer
+			w, err := ocf.NewWriter(&out, written, ocf.WithCodec(ocf.SnappyCodec()))
+			if err == nil {
+				err = w.Encode(v.asMap())
+			}
+			if err == nil {
+				err = w.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out.Bytes()
+		}},
+	}
+	for _, features := range []map[string]string{
+		{"format.ignore": "city", "format.missing": "indicator"},
+		{"format.schema": `{city: {kind: category, values: [graz, wien, linz], other: true}, pages: number, since: {kind: time, parts: [month]}, score: {kind: number, missing: mean}, member: bool}`, "format.ignore": "spent"},
+	} {
+		first := ""
+		for _, format := range formats {
+			name := topic(t, 1)
+			var messages []message
+			for _, v := range rows {
+				messages = append(messages, message{value: format.of(v), contentType: format.contentType})
+			}
+			produce(t, name, messages...)
+			flags := map[string]string{"format.registry.url": server.URL}
+			if format.contentType != "" {
+				flags = map[string]string{"format.schema_file": schemaFile}
+			}
+			for k, v := range features {
+				flags[k] = v
+			}
+			d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+			served := d.waitForOffsets(int64(len(rows)))
+			if first == "" {
+				first = served.Digest
+			}
+			if served.Digest != first || served.Rows != int64(len(rows)) {
+				t.Errorf("%s: %d rows, digest %s, want %s; %+v", format.name, served.Rows, served.Digest, first, d.Status().Problems)
+			}
+			d.stop()
+		}
+	}
+}

@@ -30,7 +30,7 @@ import (
 // replayCmd writes labelled blocks to a topic.
 type replayCmd struct {
 	NDC  replayNDCCmd  `cmd:"" name:"ndc" help:"Write points of the NDC generator, Normally Distributed Clusters: any number, and as separable as asked."`
-	File replayFileCmd `cmd:"" help:"Write the rows of a file."`
+	File replayFileCmd `cmd:"" help:"Write the rows of a file. With --schema the columns that it makes features of are written as they are, texts, too."`
 }
 
 // replayFlags say where blocks go and how.
@@ -152,6 +152,7 @@ func (c *replayNDCCmd) Run(ctx context.Context, s *surroundings) error {
 type replayFileCmd struct {
 	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow, Parquet, or the images of an idx pair, also compressed by gzip or Zstandard (.gz, .zst); or a table of summed blocks, written by streamd summarise --out."`
 	featureFlags
+	schemaFlags
 	FileFormat string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. With auto the first line decides."`
 	replayFlags
 }
@@ -169,6 +170,12 @@ func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 	options := c.featureFlags.options(c.FileFormat)
 	// The reader of the topic treats missing values and labels.
 	options.Missing.Default, options.KeepUnlabelled = wire.MissingNaN, true
+	if err := c.schemaFlags.choose(s, c.File, &options); err != nil {
+		return err
+	}
+	if options.Schema != nil { // the reader of the topic makes the features
+		options.Schema = wire.SourcesOf(options.Schema)
+	}
 	reader, err := wire.OpenFile(c.File, options, c.BlockRows*c.messagesPerShipment())
 	if err != nil {
 		return err
@@ -216,6 +223,7 @@ func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 			}
 			for first := 0; first < b.Rows(); first += c.BlockRows {
 				rows := slicers[worker].slice(b, first, min(first+c.BlockRows, b.Rows()))
+				encoders[worker].Texts = j.piece.Texts()
 				if err := j.to.add(encoders[worker], rows); err != nil {
 					return nil, fmt.Errorf("encode %s: %w", c.File, err)
 				}
@@ -224,7 +232,7 @@ func (c *replayFileCmd) Run(ctx context.Context, s *surroundings) error {
 		},
 		func(sent *shipment) error { return r.send(ctx, sent) })
 	stop()
-	return r.finish(ctx, s, err, 0, c.JSON)
+	return r.finish(ctx, s, c.advised(err, c.File, c.Label), 0, c.JSON)
 }
 
 // replayTable writes a table of blocks that are summed (summarise --out), each under its id, so

@@ -7,16 +7,17 @@ import (
 	"unsafe"
 )
 
-// Columns of 0 and 1 with origin 0 are summed by their ones. A term of a sum that has a zero for a
-// factor changes no lane, so it can be left out. A product of two such columns counts the rows that
-// have both, which is exact in any order. A product with another column keeps its lanes: the terms
-// of each are those of the canonical order without zeros. So the bits are those of the dense kernel.
+// Columns of 0 and 1 with origin 0 are summed by their ones. A term of a sum that has a zero for
+// a factor changes no lane, so it can be left out. A product of two such columns counts the rows
+// that have both, which is exact in any order. A product with another column keeps its lanes: the
+// terms of each are those of the canonical order without zeros. So the bits are those of the dense
+// kernel.
 
 const (
 	leastBinary = 8 // the least number of binary columns for which ones are collected
 	mixing      = 4 // the number of other columns that are multiplied with binary ones at a time
-	// binaryRows are looked at together: long runs of a column, and yet in cache where the columns of
-	// a row lie side by side.
+	// binaryRows are looked at together: long runs of a column, and yet in cache where the columns
+	// of a row lie side by side.
 	binaryRows = 4 * stretch
 	probedRows = 64 // the first rows, which say whether ones are worth collecting
 )
@@ -43,8 +44,8 @@ func Binary(c Column, weights []float64) bool {
 	return true
 }
 
-// ones sums binary columns by their ones. It numbers them: first the indicators, group by group, with
-// one number behind each group for codes without a column, then the others.
+// ones sums binary columns by their ones. It numbers them: first the indicators, group by group,
+// with one number behind each group for codes without a column, then the others.
 type ones struct {
 	at     []int // by number: the column of the block, or −1
 	groups []group
@@ -127,8 +128,8 @@ func (z *ones) release() {
 	clear(z.columns)
 }
 
-// divide divides the columns into binary and other ones by the first rows, and numbers the former. It
-// is false where these are few, or their ones too many.
+// divide divides the columns into binary and other ones by the first rows, and numbers the former.
+// It is false where these are few, or their ones too many.
 func (z *ones) divide(columns []Column, c []float64, perTerm int) bool {
 	z.at, z.groups, z.bits, z.others = z.at[:0], z.groups[:0], z.bits[:0], z.others[:0]
 	rows, found := min(probedRows, columns[0].n), 0
@@ -186,8 +187,8 @@ func (z *ones) dense() int {
 	return PackedLen(n) - PackedLen(len(z.others))
 }
 
-// cost is that of a row with that many ones besides those of the groups, in terms. A column that
-// is looked through for ones costs half a term, and a one that is found six.
+// cost is that of a row with that many ones besides those of the groups, in terms. A column that is
+// looked through for ones costs half a term, and a one that is found six.
 func (z *ones) cost(found int) int {
 	ones := len(z.groups) + found
 	return ones*(ones+3+2*len(z.others))/2 + len(z.bits)/2 + 6*found
@@ -203,8 +204,8 @@ func (z *ones) isNumbered(c Column) bool {
 	return false
 }
 
-// collect lists the ones of m rows that no indicators have. It is false where there are too many to be
-// worth it. A column that turns out not to be binary is one of the others then.
+// collect lists the ones of m rows that no indicators have. It is false where there are too many to
+// be worth it. A column that turns out not to be binary is one of the others then.
 func (z *ones) collect(columns []Column, m, perTerm int) bool {
 	z.width = len(z.groups)
 	if len(z.bits) == 0 {
@@ -251,8 +252,8 @@ func (z *ones) collect(columns []Column, m, perTerm int) bool {
 	return true
 }
 
-// find finds the ones of rows from to to−1 in columns that are no indicators, and counts those of each
-// row.
+// find finds the ones of rows from to to−1 in columns that are no indicators, and counts those of
+// each row.
 func (z *ones) find(from, to int) {
 	clear(z.place[:])
 	z.found = z.found[:0]
@@ -274,8 +275,9 @@ func (z *ones) find(from, to int) {
 	}
 }
 
-// ones sets bit r of masks, 64 to a word, where element from+r is 1, and clears the others up to to−1.
-// It is false, and masks are undefined, where an element is neither 0 nor 1. The column is no indicator.
+// ones sets bit r of masks, 64 to a word, where element from+r is 1, and clears the others up to
+// to−1. It is false, and masks are undefined, where an element is neither 0 nor 1. The column is no
+// indicator.
 func (c Column) ones(masks []uint64, from, to int) bool {
 	masks = masks[:(to-from+63)/64]
 	switch c.kind {
@@ -318,7 +320,7 @@ func floatBits[T float32 | float64](masks []uint64, v []T, stride, from, to int)
 		some := v[first*stride:][:(rows-1)*stride+1]
 		for r := range rows {
 			x := float64(some[r*stride])
-			bad |= math.Float64bits(x*x - x)
+			bad |= math.Float64bits(float64(x*x) - x)
 			mask |= math.Float64bits(x) >> 61 & 1 << (r & 63) // a bit of 1 that 0 and −0 have not
 		}
 		if masks[i] = mask; bad<<1 != 0 { // −0 is 0
@@ -432,8 +434,8 @@ func (z *ones) count(rows int) {
 	}
 }
 
-// mix adds the products of binary columns with the columns of a tile, mixing of these at a time. The
-// last column stands in for missing ones.
+// mix adds the products of binary columns with the columns of a tile, mixing of these at a time.
+// The last column stands in for missing ones.
 func (z *ones) mix(tile []float64) {
 	n := len(z.others)
 	for k := 0; k < n; k += mixing {

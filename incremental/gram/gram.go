@@ -119,8 +119,9 @@ func NewReference() *Kernel { return &Kernel{variant: &reference} }
 // not match and codes out of range panic.
 //
 // The cost is m·n(n+1)/2 fused multiply-adds. Unweighted columns of 0 and 1 with origin 0 that
-// have few ones cost less: one addition for each pair of columns that have a one in a row. The working memory is a tile of 2 KB per
-// column, and with few classes about 4 KB per column and class.
+// have few ones cost less: one addition for each pair of columns that have a one in a row. The
+// working memory is a tile of 2 KB per column, and with few classes about 4 KB per column and
+// class.
 func (k *Kernel) Sum(sums []Sums, columns []Column, codes []int32, weights, c []float64) {
 	k.done = nil
 	k.sum(sums, columns, codes, weights, c)

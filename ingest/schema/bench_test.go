@@ -17,8 +17,8 @@ import (
 	"streamd/ingest/wire"
 )
 
-// census are the columns of texts of the UCI Adult data, and how many values each has. Beside them the
-// data has six columns of whole numbers.
+// census are the columns of texts of the UCI Adult data, and how many values each has. Beside them
+// the data has six columns of whole numbers.
 var census = []struct {
 	name   string
 	values int
@@ -26,8 +26,8 @@ var census = []struct {
 
 var censusNumbers = []string{"age", "weight", "years", "gain", "loss", "hours"}
 
-// BenchmarkCensus decodes blocks of 10,000 rows with the columns of the UCI Adult data by a schema, and
-// sums them.
+// BenchmarkCensus decodes blocks of 10,000 rows with the columns of the UCI Adult data by a schema,
+// and sums them.
 func BenchmarkCensus(b *testing.B) {
 	const m = 10_000
 	var text strings.Builder

@@ -149,8 +149,8 @@ func (k *maker) isBinary(f *made) bool {
 	return false
 }
 
-// noColumn is the code of rows where all of a feature's indicators are 0. Others are the places of the
-// columns.
+// noColumn is the code of rows where all of a feature's indicators are 0. Others are the places of
+// the columns.
 const noColumn = maxColumns
 
 // newCodes are the codes of a feature's indicators.

@@ -43,10 +43,15 @@ type Encoder struct {
 	// an empty field in CSV, NaN in Arrow and LIBSVM.
 	Missing bool
 
+	// Texts are those of the block's columns, as Decoder.Texts has them. Nil: all are numbers.
+	// LIBSVM has no place for them.
+	Texts [][]string
+
 	format Format
 	schema *arrow.Schema
 	labels []int64  // arrow: of the rows
 	heads  [][]byte // per class, the text before the first number of its rows
+	local  []int32  // arrow: by code of a text, its index in the dictionary
 }
 
 // NewEncoder makes an encoder. It panics if there is no such format.
@@ -83,6 +88,9 @@ func (e *Encoder) Append(dst []byte, b *incremental.Block) ([]byte, error) {
 func (e *Encoder) check(b *incremental.Block) error {
 	if b.Rows() == 0 || len(b.Columns) == 0 {
 		return fmt.Errorf("%d rows of %d features", b.Rows(), len(b.Columns))
+	}
+	if e.Texts != nil && (e.format == LIBSVM || len(e.Texts) != len(b.Columns)) {
+		return fmt.Errorf("there is no place for texts: of %d columns, %d may have some", len(b.Columns), len(e.Texts))
 	}
 	if e.format == LIBSVM && b.Labelled() != b {
 		return fmt.Errorf("there is no place for rows without a label")
@@ -177,9 +185,12 @@ func (e *Encoder) json(dst []byte, b *incremental.Block) []byte {
 			default:
 				dst = append(dst, ',')
 			}
-			if x := c.At(i); math.IsNaN(x) {
+			switch x := c.At(i); {
+			case math.IsNaN(x):
 				dst = append(dst, jsonNull...)
-			} else {
+			case e.textsOf(j) != nil:
+				dst = appendJSONString(dst, e.Texts[j][int(x)])
+			default:
 				dst = appendNumber(dst, x)
 			}
 		}
@@ -209,9 +220,13 @@ func (e *Encoder) csv(dst []byte, b *incremental.Block) []byte {
 		if b.Weights != nil {
 			dst = appendNumber(append(dst, ','), b.Weights[i])
 		}
-		for _, c := range b.Columns {
+		for j, c := range b.Columns {
 			dst = append(dst, ',')
-			if x := c.At(i); !math.IsNaN(x) {
+			switch x := c.At(i); {
+			case math.IsNaN(x):
+			case e.textsOf(j) != nil:
+				dst = AppendCSVField(dst, e.Texts[j][int(x)])
+			default:
 				dst = appendNumber(dst, x)
 			}
 		}
@@ -291,7 +306,11 @@ func (e *Encoder) arrow(dst []byte, b *incremental.Block) ([]byte, error) {
 		add(weightName, primitive(b.Weights))
 	}
 	for j, c := range b.Columns {
-		add(featureName(b.Features, j), arrowNumbers(c))
+		if texts := e.textsOf(j); texts != nil {
+			add(featureName(b.Features, j), e.arrowDictionary(c, texts))
+		} else {
+			add(featureName(b.Features, j), arrowNumbers(c))
+		}
 	}
 	schema := arrow.NewSchema(fields, nil)
 	if e.schema == nil || !schema.Equal(e.schema) {
@@ -354,6 +373,37 @@ func arrowTexts(b *incremental.Block) arrow.Array {
 		}
 	}
 	return labels.NewArray()
+}
+
+// textsOf are the texts of column j. Nil: it has numbers.
+func (e *Encoder) textsOf(j int) []string {
+	if e.Texts == nil {
+		return nil
+	}
+	return e.Texts[j]
+}
+
+// arrowDictionary makes a column of texts, with a dictionary of those that it has.
+func (e *Encoder) arrowDictionary(c gram.Column, texts []string) arrow.Array {
+	e.local = slices.Grow(e.local[:0], len(texts))[:len(texts)]
+	clear(e.local)
+	entries, indices := array.NewStringBuilder(memory.DefaultAllocator), array.NewInt32Builder(memory.DefaultAllocator)
+	indices.Reserve(c.Len())
+	for i := range c.Len() {
+		x := c.At(i)
+		if math.IsNaN(x) {
+			indices.AppendNull()
+			continue
+		}
+		at := &e.local[int(x)] // 1 more than the index
+		if *at == 0 {
+			entries.Append(texts[int(x)])
+			*at = int32(entries.Len())
+		}
+		indices.Append(*at - 1)
+	}
+	of := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.BinaryTypes.String}
+	return array.NewDictionaryArray(of, indices.NewArray(), entries.NewArray())
 }
 
 // arrowNumbers makes a column of c: a view of it where its numbers follow each other,

@@ -24,6 +24,8 @@ type Piece struct {
 	decoded bool
 	block   incremental.Block
 	numbers []float64
+	codes   []uint16 // of indicators
+	texts   [][]string
 }
 
 // Cut is Next for a piece, and returns the number of its rows. Text is only divided,
@@ -36,6 +38,7 @@ func (r *Reader) Cut(p *Piece) (rows int, err error) {
 			return 0, err
 		}
 		p.copy(b)
+		p.texts = r.d.Texts()
 		if r.format != Arrow {
 			r.d.rows.cols = nil // the reader decodes no more
 		}
@@ -76,6 +79,14 @@ func (p *Piece) Block() (*incremental.Block, error) {
 	return &p.d.block, nil
 }
 
+// Texts are the texts of the block's columns, as those of Decoder.Texts.
+func (p *Piece) Texts() [][]string {
+	if p.decoded {
+		return p.texts
+	}
+	return p.d.Texts()
+}
+
 // makeRoom makes room for blocks of so many rows and columns at once. Columns that
 // grow row by row would leave as much behind.
 func (p *Piece) makeRoom(m, n int) {
@@ -97,12 +108,30 @@ func (p *Piece) grow(n int) {
 func (p *Piece) copy(b *incremental.Block) {
 	p.decoded = true
 	m, n := b.Rows(), len(b.Columns)
-	p.grow(m * n)
+	indicators := 0
+	for _, column := range b.Columns {
+		if column.Kind() == gram.Indicator {
+			indicators++
+		}
+	}
+	p.grow(m * (n - indicators))
+	numbers := p.numbers
+	p.codes = p.codes[:0]
+	var last, copied []uint16 // indicators of a feature lie side by side, for the most part
 	columns := p.block.Columns[:0]
-	for j, column := range b.Columns {
-		numbers := p.numbers[j*m : (j+1)*m]
-		column.Copy(numbers, 0)
-		columns = append(columns, gram.ColumnOf(numbers))
+	for _, column := range b.Columns {
+		codes, code, ok := column.Codes()
+		if !ok {
+			column.Copy(numbers[:m], 0)
+			columns = append(columns, gram.ColumnOf(numbers[:m]))
+			numbers = numbers[m:]
+			continue
+		}
+		if m > 0 && (last == nil || &codes[0] != &last[0]) {
+			p.codes = append(p.codes, codes...)
+			last, copied = codes, p.codes[len(p.codes)-m:]
+		}
+		columns = append(columns, gram.IndicatorColumn(copied, code))
 	}
 	codes, classes, weights := append(p.block.Codes[:0], b.Codes...), append(p.block.Classes[:0], b.Classes...), p.block.Weights
 	p.block = *b

@@ -338,11 +338,44 @@ func (b *builder) made(held int) *Error {
 	return nil
 }
 
-// Texts are the texts of the last block's columns, with Options.AsTexts: names[j][c] is that of the
-// code c in column j, where a missing value is NaN. It is nil for the elements of Arrow's lists,
-// which are numbers.
+// SourcesOf is a schema that makes nothing: its features are the columns that s makes features of,
+// any of whose values may be missing. Decoder.Texts has their texts.
+func SourcesOf(s Schema) Schema { return sourcesOf{s} }
+
+type sourcesOf struct{ Schema }
+
+func (s sourcesOf) Sources() []Source {
+	list := slices.Clone(s.Schema.Sources())
+	for j := range list {
+		list[j].Gaps = true
+	}
+	return list
+}
+
+func (s sourcesOf) Columns() (names []string) {
+	for _, source := range s.Sources() {
+		names = append(names, source.Name)
+	}
+	return names
+}
+
+func (s sourcesOf) NewMaker() Maker { return s }
+
+func (sourcesOf) Make(_ int, in []gram.Column, _ [][]string, _ bool, _ int) ([]gram.Column, *Unmade) {
+	return in, nil
+}
+
+// Texts are the texts of the last block's columns, with Options.AsTexts or SourcesOf a schema:
+// names[j][c] is that of the code c in column j, where a missing value is NaN. It is nil for
+// columns of numbers, such as the elements of Arrow's lists.
 func (d *Decoder) Texts() (names [][]string) {
 	b := &d.builder
+	if _, is := b.opts.Schema.(sourcesOf); is {
+		return slices.Clone(b.making.names)
+	}
+	if !b.opts.AsTexts {
+		return nil
+	}
 	for j := range b.columns {
 		var t *coder
 		switch b.format {

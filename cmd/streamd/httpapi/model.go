@@ -58,8 +58,8 @@ type ModelAnswer struct {
 	Schema *schema.Schema `json:"schema,omitempty"`
 	// SHA-256 of the schema's text, hex; absent without a schema.
 	SchemaDigest string `json:"schema_digest,omitempty"`
-	// Share of the live rows whose value of a category is none of those that the schema declares, by
-	// feature; absent if no category has other: true, and from the model of a window.
+	// Share of the live rows whose value of a category is none of those that the schema declares,
+	// by feature; absent if no category has other: true, and from the model of a window.
 	Undeclared []model.Undeclared `json:"undeclared,omitempty"`
 	// Mean of each feature or coordinate over the live rows. Contributions count from
 	// it.

@@ -97,8 +97,8 @@ type Absent struct {
 	Tuning, Refinement, Calibration, Decision, Quality, Hat string
 }
 
-// Undeclared is the share of the live rows, by weight, whose value of a category is none of those that
-// the schema declares.
+// Undeclared is the share of the live rows, by weight, whose value of a category is none of those
+// that the schema declares.
 type Undeclared struct {
 	Feature string  `json:"feature"` // name of the category
 	Share   float64 `json:"share"`   // share of the rows, from the exact sums of the column FEATURE=(other)

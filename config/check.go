@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"streamd/ingest/kafka/login"
 	"streamd/ingest/registry"
 	"streamd/ingest/wire"
 	"streamd/kernels/rules"
@@ -153,16 +154,84 @@ func (l *loader) checkKafka() {
 		}
 	}
 
-	sasl := c.Kafka.SASL
-	for _, field := range []struct{ name, value string }{
-		{"kafka.sasl.username", sasl.Username}, {"kafka.sasl.password_file", sasl.PasswordFile},
+	l.checkSASL()
+}
+
+// password reports whether a login takes a user name and a password.
+func (m Mechanism) password() bool {
+	return m == MechanismPlain || m == MechanismScramSHA256 || m == MechanismScramSHA512
+}
+
+// checkSASL checks which keys of a login go together.
+func (l *loader) checkSASL() {
+	sasl := l.config.Kafka.SASL
+	if l.bad["kafka.sasl.mechanism"] {
+		return
+	}
+	oauth := sasl.OAuth
+	fromURL, fromFile := oauth.TokenURL != "", oauth.TokenFile != ""
+	for _, field := range []struct {
+		name        string
+		set         bool
+		fits, wants bool
+		with        string // what it goes with
+	}{
+		{"username", sasl.Username != "", sasl.Mechanism.password(), true, "plain and scram"},
+		{"password_file", sasl.PasswordFile != "", sasl.Mechanism.password(), true, "plain and scram"},
+		{"oauth.token_file", oauth.TokenFile != "", sasl.Mechanism == MechanismOAuthBearer, false, "oauthbearer"},
+		{"oauth.token_url", oauth.TokenURL != "", sasl.Mechanism == MechanismOAuthBearer, false, "oauthbearer"},
+		{"oauth.client_id", oauth.ClientID != "", sasl.Mechanism == MechanismOAuthBearer, fromURL, "oauthbearer"},
+		{"oauth.client_secret_file", oauth.ClientSecretFile != "", sasl.Mechanism == MechanismOAuthBearer, fromURL, "oauthbearer"},
+		{"oauth.scope", oauth.Scope != "", sasl.Mechanism == MechanismOAuthBearer, false, "oauthbearer"},
+		{"oauth.audience", oauth.Audience != "", sasl.Mechanism == MechanismOAuthBearer, false, "oauthbearer"},
+		{"oauth.parameters", len(oauth.Parameters) > 0, sasl.Mechanism == MechanismOAuthBearer, false, "oauthbearer"},
+		{"oauth.ca_file", oauth.CAFile != "", sasl.Mechanism == MechanismOAuthBearer, false, "oauthbearer"},
+		{"oauth.extensions", len(oauth.Extensions) > 0, sasl.Mechanism == MechanismOAuthBearer, false, "oauthbearer"},
+		{"aws.region", sasl.AWS.Region != "", sasl.Mechanism == MechanismAWSMSKIAM, false, "aws-msk-iam"},
 	} {
+		name := "kafka.sasl." + field.name
 		switch {
-		case l.bad["kafka.sasl.mechanism"]:
-		case sasl.Mechanism == MechanismNone && field.value != "":
-			l.fault(field.name, "is set, but kafka.sasl.mechanism is none")
-		case sasl.Mechanism != MechanismNone && field.value == "":
-			l.fault(field.name, "is required with kafka.sasl.mechanism: %s", sasl.Mechanism)
+		case field.set && !field.fits && sasl.Mechanism == MechanismNone:
+			l.fault(name, "is set, but kafka.sasl.mechanism is none; it goes with %s", field.with)
+		case field.set && !field.fits:
+			l.fault(name, "does not go with kafka.sasl.mechanism: %s, but with %s", sasl.Mechanism, field.with)
+		case !field.set && field.fits && field.wants:
+			l.fault(name, "is required with kafka.sasl.mechanism: %s", sasl.Mechanism)
+		case field.set && strings.HasPrefix(field.name, "oauth.") && field.name != "oauth.token_file" && field.name != "oauth.extensions" && fromFile && !fromURL:
+			l.fault(name, "goes with kafka.sasl.oauth.token_url, not with token_file")
+		}
+	}
+	if sasl.Mechanism == MechanismOAuthBearer {
+		l.checkOAuth()
+	}
+	if region := sasl.AWS.Region; region != "" {
+		if err := login.CheckRegion(region); err != nil {
+			l.fault("kafka.sasl.aws.region", "want the name of a region, such as eu-central-1")
+		}
+	}
+}
+
+func (l *loader) checkOAuth() {
+	oauth := l.config.Kafka.SASL.OAuth
+	switch {
+	case oauth.TokenFile == "" && oauth.TokenURL == "" && !l.bad["kafka.sasl.oauth.token_file"]:
+		l.fault("kafka.sasl.oauth.token_url", "or token_file is required with kafka.sasl.mechanism: %s", MechanismOAuthBearer)
+	case oauth.TokenFile != "" && oauth.TokenURL != "":
+		l.fault("kafka.sasl.oauth.token_file", "is set together with token_url; want one of them")
+	}
+	if oauth.TokenURL != "" {
+		if err := login.CheckURL(oauth.TokenURL); err != nil {
+			l.fault("kafka.sasl.oauth.token_url", "%v", err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(oauth.Parameters)) {
+		if err := login.CheckParameter(name); err != nil {
+			l.fault("kafka.sasl.oauth.parameters", "%v", err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(oauth.Extensions)) {
+		if err := login.CheckExtension(name, oauth.Extensions[name]); err != nil {
+			l.fault("kafka.sasl.oauth.extensions", "%v", err)
 		}
 	}
 }
@@ -409,12 +478,16 @@ func (c *Config) Warnings() []string {
 			warnings = append(warnings, "http.tokens_file is set without http.tls.cert_file: tokens cross the network in the clear, unless a proxy encrypts them")
 		}
 	}
-	plain := c.Kafka.SASL.Mechanism == MechanismPlain && !c.Kafka.TLS.Enabled
-	if plain && slices.ContainsFunc(c.Kafka.Brokers, func(b string) bool {
+	sasl := c.Kafka.SASL
+	shown := map[Mechanism]string{MechanismPlain: "password", MechanismOAuthBearer: "token", MechanismAWSMSKIAM: "token"}[sasl.Mechanism]
+	if shown != "" && !c.Kafka.TLS.Enabled && slices.ContainsFunc(c.Kafka.Brokers, func(b string) bool {
 		host, _, _ := net.SplitHostPort(b)
 		return !loopback(host)
 	}) {
-		warnings = append(warnings, "kafka.sasl.mechanism is plain and kafka.tls.enabled is false: the password crosses the network in the clear")
+		warnings = append(warnings, "kafka.sasl.mechanism is "+string(sasl.Mechanism)+" and kafka.tls.enabled is false: the "+shown+" crosses the network in the clear")
+	}
+	if u, err := url.Parse(sasl.OAuth.TokenURL); err == nil && u.Scheme == "http" && !loopback(u.Hostname()) {
+		warnings = append(warnings, "kafka.sasl.oauth.token_url is not https: the client's secret crosses the network in the clear")
 	}
 	if u, err := url.Parse(c.Format.Registry.URL); err == nil && u.Scheme == "http" && c.Format.Registry.Username != "" && !loopback(u.Hostname()) {
 		warnings = append(warnings, "format.registry.url begins with http and format.registry.username is set: the password crosses the network in the clear")

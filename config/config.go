@@ -88,11 +88,33 @@ type TLS struct {
 
 // SASL configures the login to the brokers.
 type SASL struct {
-	Mechanism    Mechanism `key:"mechanism" default:"none" choices:"none|plain|scram-sha-256|scram-sha-512" help:"Method of the login to the brokers."`
-	Username     string    `key:"username" help:"User name."`
+	Mechanism    Mechanism `key:"mechanism" default:"none" choices:"none|plain|scram-sha-256|scram-sha-512|oauthbearer|aws-msk-iam" help:"Method of the login to the brokers: see config/logins.md. A client certificate (kafka.tls) needs none."`
+	Username     string    `key:"username" help:"User name, with plain and scram."`
 	PasswordFile string    `key:"password_file" help:"File with the user's password. A line break at its end is not part of the password."`
+	OAuth        OAuth     `key:"oauth"`
+	AWS          AWS       `key:"aws"`
 
 	Password Secret // the content of PasswordFile
+}
+
+// OAuth configures where bearer tokens come from, with the mechanism oauthbearer.
+type OAuth struct {
+	TokenFile        string            `key:"token_file" help:"File with a token that something else renews. It is read for each login. Or set token_url."`
+	TokenURL         string            `key:"token_url" help:"Token endpoint for the grant client_credentials (RFC 6749). Or set token_file."`
+	ClientID         string            `key:"client_id" help:"Client id at the token endpoint."`
+	ClientSecretFile string            `key:"client_secret_file" help:"File with the client's secret. A line break at its end is not part of the secret."`
+	Scope            string            `key:"scope" help:"Scopes to ask for, separated by spaces. Empty: the endpoint's default."`
+	Audience         string            `key:"audience" help:"Parameter audience of the request for a token, which some endpoints want."`
+	Parameters       map[string]string `key:"parameters" help:"Further parameters of the request for a token, such as resource=kafka."`
+	CAFile           string            `key:"ca_file" help:"PEM file of the authorities trusted for the token endpoint. Empty: the system's."`
+	Extensions       map[string]string `key:"extensions" help:"SASL extensions, such as logicalCluster=lkc-1 and identityPoolId=pool-1 for Confluent Cloud."`
+
+	ClientSecret Secret // the content of ClientSecretFile
+}
+
+// AWS configures the mechanism aws-msk-iam.
+type AWS struct {
+	Region string `key:"region" help:"AWS region of the cluster, with aws-msk-iam. Empty: AWS_REGION or AWS_DEFAULT_REGION of the environment."`
 }
 
 // DeadLetters configures the treatment of messages that cannot be used.

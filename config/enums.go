@@ -32,6 +32,8 @@ const (
 	MechanismPlain       Mechanism = "plain"
 	MechanismScramSHA256 Mechanism = "scram-sha-256"
 	MechanismScramSHA512 Mechanism = "scram-sha-512"
+	MechanismOAuthBearer Mechanism = "oauthbearer"
+	MechanismAWSMSKIAM   Mechanism = "aws-msk-iam"
 )
 
 // DeadLetterPolicy is the action for a message that cannot be used.

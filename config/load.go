@@ -38,6 +38,7 @@ func Load(from Sources) (*Config, error) {
 	l.derive()
 	l.check()
 	l.config.Kafka.SASL.Password = l.secret("kafka.sasl.password_file", password)
+	l.config.Kafka.SASL.OAuth.ClientSecret = l.secret("kafka.sasl.oauth.client_secret_file", password)
 	l.config.Format.Registry.Password = l.secret("format.registry.password_file", password)
 	if len(l.problems) > 0 {
 		slices.SortStableFunc(l.problems, inOrder)

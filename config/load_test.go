@@ -329,6 +329,48 @@ func TestEnvironmentOfKubernetes(t *testing.T) {
 	}
 }
 
+// The examples of logins.md are read, each with the files that it names.
+func TestLoginsDocument(t *testing.T) {
+	page, err := os.ReadFile("logins.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mechanisms := map[Mechanism]bool{}
+	parts := strings.Split(string(page), "```yaml\n")
+	for _, part := range parts[1:] {
+		text, _, _ := strings.Cut(part, "```")
+		secret := regexp.MustCompile(`(password_file|client_secret_file): [a-z-]+`)
+		text = secret.ReplaceAllString(text, "$1: "+write(t, "secret", "hidden\n"))
+		c := load(t, Sources{File: write(t, "streamd.yaml", text), FileRequired: true})
+		mechanisms[c.Kafka.SASL.Mechanism] = true
+		if w := c.Warnings(); len(w) > 0 {
+			t.Errorf("%s\nwarnings: %q", text, w)
+		}
+	}
+	if len(parts) < 8 || len(mechanisms) != 4 {
+		t.Errorf("%d examples of %v", len(parts)-1, mechanisms)
+	}
+}
+
+// Tokens and secrets are not to cross a network in the clear.
+func TestTokensInTheClear(t *testing.T) {
+	c := load(t, Sources{Flags: map[string]string{
+		"kafka.topic": "orders", "kafka.brokers": "kafka.example:9092", "kafka.sasl.mechanism": "oauthbearer",
+		"kafka.sasl.oauth.token_url": "http://login.example/token", "kafka.sasl.oauth.client_id": "me",
+		"kafka.sasl.oauth.client_secret_file": write(t, "secret", "pa55\n"),
+	}})
+	if got := c.Kafka.SASL.OAuth.ClientSecret.Reveal(); got != "pa55" {
+		t.Errorf("the secret is %q", got)
+	}
+	w := strings.Join(c.Warnings(), "; ")
+	if !strings.Contains(w, "the token crosses") || !strings.Contains(w, "the client's secret crosses") {
+		t.Errorf("warnings: %q", w)
+	}
+	if text := fmt.Sprintf("%v %+v %#v", *c, c, c); strings.Contains(text, "pa55") {
+		t.Error("the secret shows")
+	}
+}
+
 func TestUnknownFlag(t *testing.T) {
 	got := problems(t, Sources{Flags: map[string]string{"kafka.topic": "orders", "model.standardize": "true"}})
 	if len(got) != 1 || got[0].String() != "--model.standardize: unknown flag; did you mean model.standardise?" {

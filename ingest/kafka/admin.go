@@ -13,12 +13,8 @@ import (
 )
 
 // hangup explains err if a broker has hung up without saying why. Otherwise it is "".
-func (cl *client) hangup(err error) string {
-	switch {
-	case cl.transport.SASL != nil && errors.Is(err, io.ErrUnexpectedEOF):
-		// Apache Kafka reports a wrong password. Other brokers hang up.
-		return "the broker hangs up, as some do when user name, password or mechanism are wrong"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+func hangup(err error) string {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "the broker hangs up, as brokers do when one side wants TLS or a login and the other does not"
 	}
 	return ""
@@ -43,9 +39,9 @@ func (cl *client) waitForTopic(ctx context.Context, name string, log zerolog.Log
 			if missing++; missing == attempts {
 				return 0, fmt.Errorf("topic %s does not exist; create it first (it is not created here, since a mistyped name would make one)", name)
 			}
-		case cl.hangup(err) != "":
-			log.Warn().Err(err).Bool("tls", cl.encrypted).Bool("login", cl.transport.SASL != nil).
-				Msg(cl.hangup(err) + "; trying again")
+		case hangup(err) != "":
+			log.Warn().Err(err).Bool("tls", cl.encrypted).Bool("login", cl.login).
+				Msg(hangup(err) + "; trying again")
 		default:
 			log.Warn().Err(err).Msg("the cluster does not answer; trying again")
 		}
@@ -232,7 +228,7 @@ func EnsureTopic(ctx context.Context, c Cluster, topic string, partitions int, c
 	case err == nil && n > 0:
 		return nil
 	case err != nil && !errors.As(err, &code):
-		if reason := cl.hangup(err); reason != "" {
+		if reason := hangup(err); reason != "" {
 			err = fmt.Errorf("%w: %s", err, reason)
 		}
 		return fmt.Errorf("look for topic %s: %w", topic, err)

@@ -24,6 +24,7 @@ const (
 type client struct {
 	transport *kafkago.Transport
 	encrypted bool     // by TLS
+	login     bool     // connections log in
 	seeds     []string // the brokers configured
 
 	mu      sync.Mutex
@@ -37,19 +38,14 @@ type topicPartition struct {
 }
 
 func newClient(c *Cluster, topics ...string) *client {
-	mechanism, err := c.SASL.mechanism()
-	if err != nil {
-		panic(err) // checked by the constructors
-	}
 	t := &kafkago.Transport{
 		Dial:           c.dial(),
 		DialTimeout:    dialTimeout,
 		MetadataTTL:    metadataTTL,
 		MetadataTopics: topics,
 		ClientID:       c.ClientID,
-		SASL:           mechanism,
 	}
-	return &client{transport: t, encrypted: c.TLS != nil, seeds: c.Brokers, brokers: c.Brokers, leaders: make(map[topicPartition]leadership)}
+	return &client{transport: t, encrypted: c.TLS != nil, login: c.Login != nil, seeds: c.Brokers, brokers: c.Brokers, leaders: make(map[topicPartition]leadership)}
 }
 
 // known returns the brokers that are asked for metadata.

@@ -11,10 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/segmentio/kafka-go/sasl"
-	"github.com/segmentio/kafka-go/sasl/plain"
-	"github.com/segmentio/kafka-go/sasl/scram"
-
+	"streamd/ingest/kafka/login"
 	"streamd/ingest/kafka/protocol"
 )
 
@@ -22,7 +19,9 @@ import (
 type Cluster struct {
 	Brokers  []string // host:port, at least one; others are discovered
 	ClientID string   // appears in the broker's logs and quotas
-	SASL     SASL
+
+	// Login logs each connection in. Nil stands for none.
+	Login *login.Login
 
 	// TLS is called for the settings of each new connection, so that they can follow files that
 	// change. Nil stands for connections without encryption.
@@ -31,27 +30,6 @@ type Cluster struct {
 	// Dial opens connections. Nil stands for an ordinary net.Dialer. Tests use it to cut,
 	// slow or damage connections.
 	Dial protocol.DialFunc
-}
-
-// SASL is a login to the brokers. The zero value is none.
-type SASL struct {
-	Mechanism string // "", "PLAIN", "SCRAM-SHA-256" or "SCRAM-SHA-512"
-	Username  string
-	Password  string
-}
-
-func (s SASL) mechanism() (sasl.Mechanism, error) {
-	switch s.Mechanism {
-	case "":
-		return nil, nil
-	case "PLAIN":
-		return plain.Mechanism{Username: s.Username, Password: s.Password}, nil
-	case "SCRAM-SHA-256":
-		return scram.Mechanism(scram.SHA256, s.Username, s.Password)
-	case "SCRAM-SHA-512":
-		return scram.Mechanism(scram.SHA512, s.Username, s.Password)
-	}
-	return nil, fmt.Errorf("SASL mechanism %q is unknown: want PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", s.Mechanism)
 }
 
 func (c *Cluster) check() []error {
@@ -65,17 +43,20 @@ func (c *Cluster) check() []error {
 			problems = append(problems, fmt.Errorf("broker %q is not host:port", b))
 		}
 	}
-	if _, err := c.SASL.mechanism(); err != nil {
-		problems = append(problems, err)
-	}
-	if c.SASL.Mechanism != "" && c.SASL.Username == "" {
-		problems = append(problems, errors.New("SASL needs a user name"))
-	}
 	return problems
 }
 
-// dial opens connections, with TLS where that is configured. kafka-go would take its settings once.
+// dial opens connections, with TLS and a login where they are configured. All connections to
+// brokers are opened by it. kafka-go would take the settings of TLS once, and would not log in
+// again.
 func (c *Cluster) dial() protocol.DialFunc {
+	if c.Login == nil {
+		return c.dialTLS()
+	}
+	return c.Login.Dial(c.dialTLS(), c.ClientID)
+}
+
+func (c *Cluster) dialTLS() protocol.DialFunc {
 	dial := c.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext

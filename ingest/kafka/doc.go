@@ -69,9 +69,10 @@
 //
 // # Use of segmentio/kafka-go
 //
-// kafka-go does membership (ConsumerGroup), connections, TLS, SASL, metadata and
-// administration. Fetch and produce requests go through its Transport but are encoded by
-// package protocol, and records are decoded here, because kafka-go's own decoder
+// kafka-go does membership (ConsumerGroup), pools of connections, metadata and administration.
+// Cluster.dial opens the connections, with TLS and with the login of package login. Fetch and
+// produce requests go through kafka-go's Transport but are encoded by package protocol, and
+// records are decoded here, because kafka-go's own decoder
 //
 //   - drops the end offset of a record batch, so that a batch whose last records were
 //     compacted away is fetched for ever,

@@ -43,10 +43,9 @@ func newMembership(cfg *Config, cl *client, log zerolog.Logger) *membership {
 	m.settings = kafkago.ConsumerGroupConfig{
 		ID: cfg.Group,
 		Dialer: &kafkago.Dialer{
-			ClientID:      cfg.ClientID,
-			DialFunc:      protocol.GroupDial(m.conns.track(cfg.dial()), cfg.Topic),
-			Timeout:       dialTimeout,
-			SASLMechanism: cl.transport.SASL,
+			ClientID: cfg.ClientID,
+			DialFunc: protocol.GroupDial(m.conns.track(cfg.dial()), cfg.Topic),
+			Timeout:  dialTimeout,
 		},
 		Topics:            []string{cfg.Topic},
 		HeartbeatInterval: min(cfg.SessionTimeout/4, 3*time.Second),

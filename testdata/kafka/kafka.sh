@@ -7,12 +7,14 @@ usage() {
 usage: kafka.sh start DIR [PORT]     start a broker; prints its address
        kafka.sh stop DIR             stop it
        kafka.sh run DIR -- COMMAND   start on an empty store, run COMMAND with
-                                     STREAMD_TEST_BROKERS set, stop; the exit
+                                     STREAMD_TEST_BROKERS set, and
+                                     STREAMD_TEST_SASL_BROKERS for logins, stop; the exit
                                      code is COMMAND's. COMMAND may stop the broker
                                      of STREAMD_TEST_BROKER_DIR and start it again
 environment: KAFKA_VERSION  3.9.1 (default), another 3.x, or a 4.x
              KAFKA_LIBS     folder that keeps the jars of each version (default: DIR)
              KAFKA_HEAP     the broker's heap (default: 768m)
+             KAFKA_REAUTH   ms after which a login has to be renewed (default: 3000)
 END
 	exit 2
 }
@@ -25,6 +27,7 @@ fail() {
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 version=${KAFKA_VERSION:-3.9.1}
 heap=${KAFKA_HEAP:-768m}
+reauth=${KAFKA_REAUTH:-3000}
 ready_seconds=300
 stop_seconds=30
 
@@ -71,10 +74,10 @@ broker_pid() {
 listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 # choose_port takes the first of some ports that is free together with the next
-# port, which is the controller's.
+# two ports, which are the controller's and the one for logins.
 choose_port() {
 	for port in 19092 19192 19292 19392 19492; do
-		listening "$port" || listening $((port + 1)) || return 0
+		listening "$port" || listening $((port + 1)) || listening $((port + 2)) || return 0
 	done
 	fail "ports 19092, 19192, 19292, 19392 and 19492 are in use: give one"
 }
@@ -96,11 +99,19 @@ write_properties() {
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:$((port + 1))
-listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$((port + 1))
-advertised.listeners=PLAINTEXT://127.0.0.1:$port
+listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$((port + 1)),LOGIN://127.0.0.1:$((port + 2))
+advertised.listeners=PLAINTEXT://127.0.0.1:$port,LOGIN://127.0.0.1:$((port + 2))
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT
+# Logins by passwords and by unsecured JSON web tokens, each for a few seconds. Passwords of SCRAM
+# are made by the tests.
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
+connections.max.reauth.ms=$reauth
+listener.name.login.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="plain secret";
+listener.name.login.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.login.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.login.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";
 log.dirs=$dir/data
 # A mistyped topic must be an error.
 auto.create.topics.enable=false
@@ -126,8 +137,8 @@ start() {
 		fail "a broker runs in $dir already (pid $pid)"
 	fi
 	[ -n "$port" ] || choose_port
-	for taken in "$port" $((port + 1)); do
-		! listening "$taken" || fail "port $taken is in use (the broker takes PORT, its controller PORT + 1)"
+	for taken in "$port" $((port + 1)) $((port + 2)); do
+		! listening "$taken" || fail "port $taken is in use (the broker takes PORT, its controller PORT + 1, logins PORT + 2)"
 	done
 	fetch_jars
 	write_properties
@@ -205,7 +216,7 @@ run() {
 	trap stop EXIT
 	trap '[ -z "$command" ] || kill -TERM "$command" 2>/dev/null' INT TERM HUP
 	start
-	STREAMD_TEST_BROKERS="127.0.0.1:$port" STREAMD_TEST_BROKER_DIR=$dir "$@" <&0 &
+	STREAMD_TEST_BROKERS="127.0.0.1:$port" STREAMD_TEST_SASL_BROKERS="127.0.0.1:$((port + 2))" STREAMD_TEST_BROKER_DIR=$dir "$@" <&0 &
 	command=$!
 	while :; do
 		code=0

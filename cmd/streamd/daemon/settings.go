@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -14,6 +15,7 @@ import (
 	"streamd/config"
 	"streamd/ingest/envelope"
 	"streamd/ingest/kafka"
+	"streamd/ingest/kafka/login"
 	"streamd/ingest/registry"
 	"streamd/ingest/wire"
 	"streamd/kernels/rules/document"
@@ -24,19 +26,13 @@ import (
 // what they say then.
 func Cluster(k config.Kafka, log zerolog.Logger) (kafka.Cluster, error) {
 	c := kafka.Cluster{Brokers: k.Brokers, ClientID: k.ClientID}
-	switch k.SASL.Mechanism {
-	case config.MechanismPlain:
-		c.SASL.Mechanism = "PLAIN"
-	case config.MechanismScramSHA256:
-		c.SASL.Mechanism = "SCRAM-SHA-256"
-	case config.MechanismScramSHA512:
-		c.SASL.Mechanism = "SCRAM-SHA-512"
+	var err error
+	if c.Login, err = Login(k.SASL, log); err != nil {
+		return c, err
 	}
-	c.SASL.Username, c.SASL.Password = k.SASL.Username, k.SASL.Password.Reveal()
 	if !k.TLS.Enabled {
 		return c, nil
 	}
-	var err error
 	c.TLS, err = clientTLS("kafka.tls", k.TLS.CAFile, k.TLS.CertFile, k.TLS.KeyFile, k.TLS.ServerName, log)
 	return c, err
 }
@@ -91,6 +87,50 @@ func clientTLS(section, caFile, certFile, keyFile, serverName string, log zerolo
 		}
 		return now
 	}, nil
+}
+
+// Login makes the login to the brokers; nil is none. Tokens and AWS credentials are looked for when
+// the first connection needs them.
+func Login(s config.SASL, log zerolog.Logger) (*login.Login, error) {
+	switch s.Mechanism {
+	case config.MechanismPlain, config.MechanismScramSHA256, config.MechanismScramSHA512:
+		l, err := login.Password(strings.ToUpper(string(s.Mechanism)), s.Username, s.Password.Reveal())
+		if err != nil {
+			return nil, fmt.Errorf("kafka.sasl: %w", err)
+		}
+		return l, nil
+	case config.MechanismOAuthBearer:
+		var tokens login.Tokens
+		o := s.OAuth
+		if o.TokenFile != "" {
+			file := login.TokenFile(o.TokenFile)
+			if err := file.Check(); err != nil {
+				return nil, fmt.Errorf("kafka.sasl.oauth.token_file: %w", err)
+			}
+			tokens = file
+		} else {
+			endpoint, err := login.ClientCredentials{
+				URL: o.TokenURL, ClientID: o.ClientID, ClientSecret: o.ClientSecret.Reveal(),
+				Scope: o.Scope, Audience: o.Audience, Parameters: o.Parameters, CAFile: o.CAFile, Log: log,
+			}.NewTokens()
+			if err != nil {
+				return nil, fmt.Errorf("kafka.sasl.oauth: %w", err)
+			}
+			tokens = endpoint
+		}
+		l, err := login.Bearer(tokens, o.Extensions)
+		if err != nil {
+			return nil, fmt.Errorf("kafka.sasl.oauth.extensions: %w", err)
+		}
+		return l, nil
+	case config.MechanismAWSMSKIAM:
+		tokens, err := login.MSK{Region: s.AWS.Region, Getenv: os.Getenv, Log: log}.NewTokens()
+		if err != nil {
+			return nil, fmt.Errorf("kafka.sasl.aws.region: %w", err)
+		}
+		return login.Bearer(tokens, nil)
+	}
+	return nil, nil
 }
 
 // Fetching is the configured sizes of fetches and buffers.

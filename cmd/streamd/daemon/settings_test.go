@@ -44,7 +44,7 @@ func TestCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Brokers) != 2 || c.ClientID != "me" || c.SASL.Mechanism != "SCRAM-SHA-512" || c.SASL.Username != "ann" ||
+	if len(c.Brokers) != 2 || c.ClientID != "me" || c.Login.Mechanism() != "SCRAM-SHA-512" ||
 		c.TLS == nil || c.TLS().ServerName != "kafka" || c.TLS().RootCAs == nil || c.TLS().GetClientCertificate == nil {
 		t.Fatalf("%+v", c)
 	}
@@ -108,12 +108,27 @@ func TestCluster(t *testing.T) {
 		t.Errorf("log %s", &log)
 	}
 	file("cert.pem", newCert)
+	t.Setenv("AWS_REGION", "eu-central-1")
 	for mechanism, want := range map[config.Mechanism]string{
-		config.MechanismNone: "", config.MechanismPlain: "PLAIN", config.MechanismScramSHA256: "SCRAM-SHA-256",
+		config.MechanismPlain: "PLAIN", config.MechanismScramSHA256: "SCRAM-SHA-256",
+		config.MechanismOAuthBearer: "OAUTHBEARER", config.MechanismAWSMSKIAM: "OAUTHBEARER",
 	} {
-		c, err := Cluster(config.Kafka{SASL: config.SASL{Mechanism: mechanism}}, zerolog.Nop())
-		if err != nil || c.SASL.Mechanism != want || c.TLS != nil {
+		c, err := Cluster(config.Kafka{SASL: config.SASL{Mechanism: mechanism, Username: "u", OAuth: config.OAuth{TokenFile: file("token", "a.b.c\n")}}}, zerolog.Nop())
+		if err != nil || c.Login.Mechanism() != want || c.TLS != nil {
 			t.Errorf("%s: %+v, %v", mechanism, c, err)
+		}
+	}
+	if c, err := Cluster(config.Kafka{SASL: config.SASL{Mechanism: config.MechanismNone}}, zerolog.Nop()); err != nil || c.Login != nil {
+		t.Errorf("%+v, %v", c, err)
+	}
+	t.Setenv("AWS_REGION", "")
+	for says, sasl := range map[string]config.SASL{
+		"kafka.sasl.aws.region: no region":  {Mechanism: config.MechanismAWSMSKIAM},
+		"kafka.sasl.oauth.token_file: open": {Mechanism: config.MechanismOAuthBearer, OAuth: config.OAuth{TokenFile: filepath.Join(dir, "none")}},
+		"kafka.sasl.oauth: token endpoint":  {Mechanism: config.MechanismOAuthBearer, OAuth: config.OAuth{TokenURL: "ftp://login"}},
+	} {
+		if _, err := Cluster(config.Kafka{SASL: sasl}, zerolog.Nop()); err == nil || !strings.HasPrefix(err.Error(), says) {
+			t.Errorf("got %v, want %s", err, says)
 		}
 	}
 	for _, bad := range []struct {

@@ -29,6 +29,7 @@ import (
 
 	"streamd/ingest/kafka"
 	"streamd/ingest/kafka/embedded"
+	"streamd/ingest/kafka/login"
 )
 
 func TestEmbedded(t *testing.T) {
@@ -470,6 +471,16 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
+// password is a login with a password.
+func password(t *testing.T, mechanism, username, password string) *login.Login {
+	t.Helper()
+	l, err := login.Password(mechanism, username, password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 func TestTLSAndSASL(t *testing.T) {
 	cert, pool := certificate(t)
 	b := start(t, t.TempDir(),
@@ -493,20 +504,20 @@ func TestTLSAndSASL(t *testing.T) {
 	produce(t, other, all...)
 	s := &suite{Broker: Broker{Addr: b.Addr()}}
 	for _, test := range []struct {
-		name string
-		tls  *tls.Config
-		sasl kafka.SASL
-		want string // of the error; empty: none
+		name  string
+		tls   *tls.Config
+		login *login.Login
+		want  string // of the error; empty: none
 	}{
-		{"plain", trusting, kafka.SASL{Mechanism: "PLAIN", Username: "ann", Password: "plain secret"}, ""},
-		{"scram-256", trusting, kafka.SASL{Mechanism: "SCRAM-SHA-256", Username: "bob", Password: "scram secret"}, ""},
-		{"scram-512", trusting, kafka.SASL{Mechanism: "SCRAM-SHA-512", Username: "cai", Password: "other secret"}, ""},
-		{"unknown-certificate", &tls.Config{}, kafka.SASL{Mechanism: "PLAIN", Username: "ann", Password: "plain secret"}, "certificate"},
+		{"plain", trusting, password(t, "PLAIN", "ann", "plain secret"), ""},
+		{"scram-256", trusting, password(t, "SCRAM-SHA-256", "bob", "scram secret"), ""},
+		{"scram-512", trusting, password(t, "SCRAM-SHA-512", "cai", "other secret"), ""},
+		{"unknown-certificate", &tls.Config{}, password(t, "PLAIN", "ann", "plain secret"), "certificate"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			sink := newRecorder()
 			cfg := s.config(t, "topic")
-			if cfg.SASL = test.sasl; test.tls != nil {
+			if cfg.Login = test.login; test.tls != nil {
 				cfg.TLS = func() *tls.Config { return test.tls }
 			}
 			c := s.consume(t, cfg, sink)
@@ -576,7 +587,7 @@ func runUntil(t *testing.T, cfg kafka.Config, what string) (string, error) {
 func TestWrongPassword(t *testing.T) {
 	b := start(t, t.TempDir(), kfake.EnableSASL(), kfake.Superuser("PLAIN", "ann", "plain secret"))
 	cfg := (&suite{Broker: Broker{Addr: b.Addr()}}).config(t, "topic")
-	cfg.SASL = kafka.SASL{Mechanism: "PLAIN", Username: "ann", Password: "guessed"}
+	cfg.Login = password(t, "PLAIN", "ann", "guessed")
 	// The embedded broker hangs up, as a broker does that restarts.
 	log, err := runUntil(t, cfg, "password")
 	if err != nil || !strings.Contains(log, "password") {
@@ -628,7 +639,7 @@ func TestLoginOnOneSide(t *testing.T) {
 		resp.ErrorCode = kerr.IllegalSaslState.Code
 		return resp, nil, true
 	})
-	cfg.SASL = kafka.SASL{Mechanism: "PLAIN", Username: "ann", Password: "plain secret"}
+	cfg.Login = password(t, "PLAIN", "ann", "plain secret")
 	if _, err := runUntil(t, cfg, "nothing of the kind"); err == nil || !strings.Contains(err.Error(), "takes no login") {
 		t.Errorf("got %v", err)
 	}

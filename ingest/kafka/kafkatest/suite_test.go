@@ -1,6 +1,7 @@
 package kafkatest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,11 +15,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamd/ingest/kafka"
+	"streamd/ingest/kafka/login"
 )
 
 // Broker is the broker under the suite.
 type Broker struct {
-	Addr string
+	Addr string // without a login
+	// LoginAddr is where consumers and producers log in with Login. Empty: they do not.
+	LoginAddr string
+	Login     *login.Login
 	// Compact compacts topics now. Nil: the broker compacts by itself, within patience.
 	Compact func()
 }
@@ -97,7 +102,7 @@ type suite struct {
 }
 
 func (s *suite) cluster() kafka.Cluster {
-	return kafka.Cluster{Brokers: []string{s.Addr}, ClientID: "kafkatest"}
+	return kafka.Cluster{Brokers: []string{cmp.Or(s.LoginAddr, s.Addr)}, ClientID: "kafkatest", Login: s.Login}
 }
 
 // name makes a topic or group name for the test.

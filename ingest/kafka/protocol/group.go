@@ -110,10 +110,9 @@ func (c *groupConn) next() error {
 	if _, err := io.ReadFull(c.Conn, answer[4:]); err != nil {
 		return noEOF(err)
 	}
-	const head = 8          // size and correlation id
-	if len(answer) < head { // old brokers answer a login so
-		c.answer = answer
-		return nil
+	const head = 8 // size and correlation id
+	if len(answer) < head {
+		return fmt.Errorf("an answer of %d bytes has no correlation id", n)
 	}
 	id := int32(binary.BigEndian.Uint32(answer[4:]))
 	c.mu.Lock()

@@ -1,6 +1,7 @@
 package login
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -24,6 +25,7 @@ type cached[T any] struct {
 	what  string // for the log and errors, such as "token of https://…"
 	log   zerolog.Logger
 	fetch func(context.Context) (value T, expires time.Time, err error)
+	limit time.Duration // of a request; zero: fetchTimeout
 
 	mu       sync.Mutex
 	value    T
@@ -45,7 +47,7 @@ func (c *cached[T]) get(ctx context.Context) (T, error) {
 		now := time.Now()
 		value, good := c.value, c.have && now.Before(c.expires)
 		fresh := good && now.Before(c.refresh)
-		if !fresh && c.flight == nil && !now.Before(c.retry) {
+		if !fresh && c.flight == nil && (!now.Before(c.retry) || !good && c.err == nil) {
 			c.flight = make(chan struct{})
 			go c.ask()
 		}
@@ -73,7 +75,7 @@ func (c *cached[T]) get(ctx context.Context) (T, error) {
 
 // ask requests a value, on nobody's behalf: those who wait may leave.
 func (c *cached[T]) ask() {
-	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(c.limit, fetchTimeout))
 	defer cancel()
 	value, expires, err := c.fetch(ctx)
 	c.mu.Lock()
@@ -81,15 +83,16 @@ func (c *cached[T]) ask() {
 	close(c.flight)
 	c.flight = nil
 	now := time.Now()
-	if lifetime := expires.Sub(now); err == nil && lifetime <= 0 {
+	lifetime := min(expires.Sub(now), maxLifetime)
+	if err == nil && lifetime <= 0 {
 		err = fmt.Errorf("the %s has expired already, at %s: compare the clocks", c.what, expires.UTC().Format(time.RFC3339))
 	} else if err == nil {
 		c.value, c.have, c.err, c.failures = value, true, nil, 0
-		c.retry = time.Time{}
+		c.retry = now.Add(min(lifetime/10, time.Second)) // whatever lifetimes a peer says, requests have a distance
 		// Brokers end a session with its token, and sessions are renewed after 80 % to 90 % of
 		// their time. So the next token is asked for before.
 		c.refresh = now.Add(lifetime*7/10 + rand.N(lifetime/10+1))
-		c.expires = expires.Add(-min(lifetime/20, 10*time.Second))
+		c.expires = now.Add(lifetime - min(lifetime/20, 10*time.Second))
 		return
 	}
 	c.err = err

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -130,6 +131,8 @@ func (s *session) open(ctx context.Context, steps sasl.StateMachine, first []byt
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("log in with %s: %w", s.login.Mechanism(), context.Cause(ctx))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("log in with %s: the broker does not answer in time: %w", s.login.Mechanism(), context.DeadlineExceeded)
 	case err != nil:
 		return fmt.Errorf("log in with %s: %w", s.login.Mechanism(), err)
 	case !stop(): // it sets the deadline now, or has
@@ -204,7 +207,7 @@ func (s *session) authenticate(ctx context.Context, steps sasl.StateMachine, fir
 		if errors.Is(err, errRefused) {
 			return s.login.refused(fmt.Errorf("%w: %w", kafkago.SASLAuthenticationFailed, err))
 		} else if err != nil {
-			return fmt.Errorf("the broker's answer cannot be used: %w", err)
+			return fmt.Errorf("the broker's answer cannot be used: %s", printable(err.Error())) // it may be quoted
 		}
 		if done {
 			s.rounds = 0

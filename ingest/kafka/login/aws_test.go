@@ -22,8 +22,8 @@ const (
 	exampleSecret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 )
 
-// TestPresigned has the example of "Authenticating Requests: Using Query Parameters" of the Amazon S3
-// API reference.
+// TestPresigned has the example of "Authenticating Requests: Using Query Parameters" of the Amazon
+// S3 API reference.
 func TestPresigned(t *testing.T) {
 	p := presigned{
 		host: "examplebucket.s3.amazonaws.com", path: "/test.txt", region: "us-east-1", service: "s3",
@@ -38,7 +38,7 @@ func TestPresigned(t *testing.T) {
 	}
 }
 
-// TestMSKToken has signatures that aws-msk-iam-sasl-signer-go v1.0.4 made for these keys.
+// TestMSKToken has the signatures that aws-msk-iam-sasl-signer-go v1.0.4 makes of these keys.
 func TestMSKToken(t *testing.T) {
 	now := time.Date(2026, 11, 29, 20, 26, 53, 0, time.UTC)
 	for session, want := range map[string]string{

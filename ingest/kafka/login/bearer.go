@@ -32,7 +32,7 @@ func Bearer(tokens Tokens, extensions map[string]string) (*Login, error) {
 
 var (
 	extensionName  = regexp.MustCompile(`^[A-Za-z]+$`)
-	extensionValue = regexp.MustCompile("^[\\x21-\\x7E \\t\\r\\n]+$")
+	extensionValue = regexp.MustCompile(`^[\x21-\x7E \t\r\n]+$`)
 )
 
 // CheckExtension checks a SASL extension by the rules of RFC 7628.

@@ -139,7 +139,7 @@ func (c Column) sameCodes(d Column) bool {
 }
 
 func (c Column) indicator(i int) float64 {
-	if codes, code, _ := c.Codes(); codes[i] == code {
+	if *(*uint16)(unsafe.Add(c.base, 2*i)) == uint16(^c.stride) {
 		return 1
 	}
 	return 0
@@ -174,6 +174,8 @@ func (c Column) At(i int) float64 {
 		return float64(at[float32](c, i))
 	case Float64:
 		return at[float64](c, i)
+	case Indicator:
+		return c.indicator(i)
 	case Int8:
 		return float64(at[int8](c, i))
 	case Int16:
@@ -196,8 +198,6 @@ func (c Column) At(i int) float64 {
 			return s.x[k]
 		}
 		return 0
-	case Indicator:
-		return c.indicator(i)
 	}
 	panic("gram: column of no kind")
 }

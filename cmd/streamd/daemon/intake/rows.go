@@ -103,13 +103,9 @@ func (r *Rows) AppendBlock(b *incremental.Block) {
 	r.widen(len(b.Columns))
 	r.appendWeights(b.Weights, b.Rows())
 	for j, c := range b.Columns {
-		if values, ok := gram.Values[float64](c); ok {
-			r.columns[j] = append(r.columns[j], values...)
-			continue
-		}
-		for i := range b.Rows() {
-			r.columns[j] = append(r.columns[j], c.At(i))
-		}
+		had := len(r.columns[j])
+		r.columns[j] = slices.Grow(r.columns[j], b.Rows())[:had+b.Rows()]
+		c.Copy(r.columns[j][had:], 0)
 	}
 	for _, c := range b.Codes {
 		r.codes = append(r.codes, r.codeOf(b.Classes[c]))

@@ -69,11 +69,12 @@ func (p *avroPlan) isFor(a *avroReader) bool { return p != nil && p.unlabelled =
 func (a *avroReader) plan(s *registry.Schema) *avroPlan {
 	schema, err := readAvroSchema(s)
 	if err != nil {
-		return &avroPlan{unlabelled: a.unlabelled, bad: a.fail(-1, "", "its schema cannot be used: %v", err)}
+		bad := a.fail(-1, "", "its schema cannot be used: %v", err)
+		return &avroPlan{recordPlan: recordPlan{unlabelled: a.unlabelled, bad: bad}}
 	}
 	p, bad := a.newAvroPlan(schema)
 	if bad != nil {
-		return &avroPlan{unlabelled: a.unlabelled, bad: bad}
+		return &avroPlan{recordPlan: recordPlan{unlabelled: a.unlabelled, bad: bad}}
 	}
 	if !(p.lists && a.want.list == nil) { // else the first row has the lengths
 		p.bad = a.settle(p, nil)
@@ -200,7 +201,7 @@ func (a *avroReader) record(p *avroPlan) *Error {
 		return a.fail(a.count, "", "%s", reason)
 	}
 	a.beginRow()
-	a.lack(p)
+	a.lack(&p.recordPlan)
 	root := &p.root
 	if root.branches != nil {
 		if n := a.long(); n != 1 && !a.cut {

@@ -317,6 +317,9 @@ func (l *loader) checkRegistry() {
 	if _, err := registry.CheckURL(r.URL); r.URL != "" && err != nil {
 		l.fault(prefix+"url", "%v", err)
 	}
+	if f := l.config.Format; f.Message != "" && f.SchemaFile == "" {
+		l.fault("format.message", "is set without format.schema_file")
+	}
 	together := func(a, b string, has, other bool) {
 		if has && !other && !l.bad[prefix+b] {
 			l.fault(prefix+a, "is set without %s%s; they go together", prefix, b)

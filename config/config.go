@@ -134,7 +134,7 @@ type Blocks struct {
 
 // Format says how messages are decoded to rows.
 type Format struct {
-	Default     string   `key:"default" default:"json" choices:"arrow|json|csv|libsvm|avro" help:"Format of messages without a content-type header and without a frame."`
+	Default     string   `key:"default" default:"json" choices:"arrow|json|csv|libsvm|avro|protobuf" help:"Format of messages without a content-type header and without a frame."`
 	Envelope    Envelope `key:"envelope" default:"none" choices:"none|debezium|connect|cloudevents" help:"What messages have around their rows: changes of Debezium, schema and payload of Kafka Connect, or CloudEvents. See config/changes.md."`
 	Truncate    Truncate `key:"truncate" default:"stop" choices:"stop|retire|reject" help:"Action for a TRUNCATE among changes of Debezium: end the daemon, retire all blocks (of a topic with one partition), or reject the message."`
 	Label       string   `key:"label" default:"label" help:"Name of the field or column with a row's class."`
@@ -151,7 +151,8 @@ type Format struct {
 	MissingFeatures map[string]Missing `key:"missing_features" choices:"reject|zero|mean|indicator" help:"Features whose missing values are treated otherwise, such as: age=indicator."`
 
 	Registry   Registry `key:"registry" json:"-"`
-	SchemaFile string   `key:"schema_file" json:"-" help:"File with the schema of Avro messages that have no frame and are no container files. Empty: those are refused. See config/registry.md."`
+	SchemaFile string   `key:"schema_file" json:"-" help:"File with the schema of Avro or Protobuf without a frame: .avsc, or what protoc --descriptor_set_out writes. See config/registry.md."`
+	Message    string   `key:"message" json:"-" help:"Message of format.schema_file that is a row, with its package: shop.v1.Visit. Empty: the only one of the last file in it."`
 
 	CSVHeader    CSVHeader    `key:"csv_header" default:"auto" choices:"auto|present|absent" help:"Whether CSV messages begin with a line of column names. auto: where their first line is the label's name or texts, not numbers."`
 	CSVComment   string       `key:"csv_comment" help:"Start of lines of CSV messages that are passed over, such as #. Empty: none are."`

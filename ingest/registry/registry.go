@@ -38,6 +38,9 @@ type Schema struct {
 	ID   uint32
 	Kind Kind
 	Text string
+	// Message is the full name of a message of Protobuf, where Text is not the text of a registry,
+	// but a FileDescriptorSet. Empty: the only one of its last file.
+	Message string
 	// References are the schemas that this one needs, each after those that it needs itself.
 	References []Reference
 }

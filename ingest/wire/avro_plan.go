@@ -66,8 +66,8 @@ func (a *avroReader) findFields(p *avroPlan, s *avroStep, t *avroType, path stri
 // find finds the columns of a type under a name. around are the records around it.
 func (a *avroReader) find(p *avroPlan, s *avroStep, t *avroType, name string, around []*avroType) *Error {
 	s.typ, s.place.name = t, name
-	if len(p.columns) > a.mostColumns() {
-		return a.fail(-1, "", "the schema has more than %d columns, the limit", a.mostColumns())
+	if err := a.grow(&p.recordPlan, len(around)); err != nil {
+		return err
 	}
 	if name != a.opts.Label && name != a.opts.Weight && Matches(a.opts.Ignore, name) {
 		s.skip = true

@@ -103,6 +103,10 @@ func readAvroSchema(s *registry.Schema) (*avroSchema, error) {
 
 // CheckWritten says why a schema cannot be Options.Written.
 func CheckWritten(s *registry.Schema) error {
+	if s.Kind == registry.Protobuf {
+		_, err := readDescriptors([]byte(s.Text), s.Message)
+		return err
+	}
 	_, err := readAvroSchema(s)
 	return err
 }

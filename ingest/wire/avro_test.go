@@ -201,10 +201,10 @@ func TestAvroWithSchema(t *testing.T) {
 	made, err := schema.Parse([]byte(`{
 		code: {kind: category, from: inner.code, values: ["11", "22", "33"], other: true},
 		more: {kind: category, from: more.code, values: ["12", "23"], other: true, missing: own},
-		s: {kind: hash, bits: 3}, i: number, at: {kind: time, parts: [hour, month], missing: mean}, b: bool, nowhere: {kind: number, missing: zero}
+		s: {kind: hash, bits: 3}, i: number, at: {kind: time, parts: [hour, month], missing: indicator}, b: bool, nowhere: {kind: number, missing: zero}
 	}`))
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(37, 3))
 	plain := newDecoder(t, wire.Options{Schema: made, IgnoreUnknown: true})
@@ -264,7 +264,9 @@ func TestAvroErrors(t *testing.T) {
 		{"no schema", `{"type":"record"}`, label, wire.Options{}, "", "its schema cannot be used"},
 		{"a deep schema", strings.Repeat(`{"type":"array","items":`, 20000), label, wire.Options{}, "", "its schema cannot be used"},
 		{"many fields", record(manyFields(9000)), label, wire.Options{}, "", "more than 4098 columns"},
-		{"doubled records", doubled(40), label, wire.Options{}, "", "more than 4098 columns"},
+		{"doubled records", doubled(20), label, wire.Options{}, "", "more than 4098 columns"},
+		{"deep records", doubled(40), label, wire.Options{}, "", "more than 32 deep"},
+		{"doubled records of nothing", strings.Replace(doubled(25), `{"name":"a","type":"int"}`, "", 1), label, wire.Options{}, "", "more than 4098 columns"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.opts.Schemas = schemas{1: {ID: 1, Kind: registry.Avro, Text: c.schema}}
@@ -357,12 +359,12 @@ func FuzzAvro(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, payload []byte) {
 		s := &registry.Schema{ID: 1, Kind: registry.Avro, Text: text}
 		for _, opts := range []wire.Options{{}, {Label: "i", Features: []string{"d", "emb[0]", "emb[1]"}, IgnoreUnknown: true}} {
-			opts.Schemas, opts.Written, opts.Limits = schemas{1: s}, s, fuzzLimits
+			opts.Schemas, opts.Written, opts.Limits = schemas{1: s}, s, wideLimits
 			opts.Missing, opts.KeepUnlabelled, opts.Ignore = wire.Missing{Default: wire.MissingIndicator}, true, []string{"skipped", "*.again"}
 			d := newDecoder(t, opts)
 			for _, b := range [][]byte{frame(1, payload), payload} {
 				if block, err := d.Decode("application/avro", b); err == nil {
-					requireConsistent(t, block, false)
+					requireConsistent(t, block, true)
 				}
 				d.DecodeUnlabelled("application/avro", b)
 			}
@@ -461,3 +463,6 @@ func day(n int32) string { return time.Unix(int64(n)*86400, 0).UTC().Format(time
 func decimal(n int64, scale int) string {
 	return new(big.Rat).SetFrac64(n, int64(math.Pow10(scale))).FloatString(scale)
 }
+
+// wideLimits are fuzzLimits for rows of all kinds of values.
+var wideLimits = wire.Limits{Bytes: 1 << 16, Rows: 100, Features: 100, Classes: 10}

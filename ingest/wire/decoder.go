@@ -22,6 +22,7 @@ type Decoder struct {
 	json  jsonReader
 	arrow arrowReader
 	avro  avroReader
+	proto protoReader
 }
 
 // NewDecoder checks the options and makes a decoder.
@@ -109,7 +110,7 @@ func newDecoder(opts Options, want features) *Decoder {
 	d.rows.builder = &d.builder
 	d.csv.textRows, d.json.textRows = &d.rows, &d.rows
 	d.arrow.builder = &d.builder
-	d.avro.textRows = &d.rows
+	d.avro.textRows, d.proto.textRows = &d.rows, &d.rows
 	return d
 }
 
@@ -168,25 +169,25 @@ func (d *Decoder) decode(contentType string, payload []byte) error {
 	d.begin(format, payload)
 	d.arrow.dictionary = scalars{} // these may view memory of the last payload
 	clear(d.arrow.dictionaries)
-	if format != Arrow && format != Avro && opensArrow(payload) {
+	if format < Avro && format != Arrow && opensArrow(payload) {
 		return d.fail(-1, "", "this is an Arrow stream, whose content type is %s", Arrow.ContentType())
 	}
 	err := d.decodeAs(format, header, payload)
 	if err == nil {
 		return nil
 	}
-	if IsParquet(payload) {
+	if IsParquet(payload) && format < Avro {
 		return d.fail(-1, "", "this is a Parquet file, which fits no message: send its rows as an Arrow stream, as streamd replay file does")
 	}
-	if name := otherFormat(payload); name != "" && format != Avro {
+	if name := otherFormat(payload); name != "" && format < Avro {
 		return d.fail(-1, "", "the payload is %s", name)
 	}
 	return err
 }
 
 func (d *Decoder) unsupported(contentType string) *Error {
-	return d.fail(-1, "", "content type %s is not supported: want %s, %s, %s, %s, %s or %s", quoted([]byte(contentType)),
-		Arrow.ContentType(), JSON.ContentType(), ndjsonContentType, CSV.ContentType(), LIBSVM.ContentType(), Avro.ContentType())
+	return d.fail(-1, "", "content type %s is not supported: want %s, %s, %s, %s, %s, %s or %s", quoted([]byte(contentType)),
+		Arrow.ContentType(), JSON.ContentType(), ndjsonContentType, CSV.ContentType(), LIBSVM.ContentType(), Avro.ContentType(), Protobuf.ContentType())
 }
 
 // decodeAs decodes a payload of the format.
@@ -204,6 +205,8 @@ func (d *Decoder) decodeAs(format Format, header HeaderMode, payload []byte) err
 		return d.csv.decode(header)
 	case Avro:
 		return plainly(d.avro.bare(payload))
+	case Protobuf:
+		return plainly(d.proto.bare(payload))
 	default:
 		d.rows.endLines(false)
 		return d.rows.decodeLIBSVM()

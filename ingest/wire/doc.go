@@ -2,13 +2,15 @@
 //
 // # Formats
 //
-// Five formats, each with a persistent id (Format) and a content type:
+// Six formats, each with a persistent id (Format) and a content type:
 //
 //	1 arrow   application/vnd.apache.arrow.stream
 //	2 json    application/json, application/x-ndjson
 //	3 csv     text/csv, with the parameter header=present or header=absent
 //	4 libsvm  application/x-libsvm
 //	5 avro    application/avro, avro/binary, application/vnd.apache.avro+binary
+//
+//	6 protobuf  application/x-protobuf, application/protobuf, application/vnd.google.protobuf
 //
 // A block whose rows were summed elsewhere is no format of rows: package summary has it.
 //
@@ -52,6 +54,12 @@
 // Options.Written. A record within a record has its fields' names behind its own: address.country.
 // Maps, records in arrays, unions of several records, and records within themselves are no columns
 // and have to be ignored. Fields that are ignored are passed over without being decoded.
+//
+// Protobuf: a message, which is a row, behind a frame and the indexes of its type, or bare.
+// Messages within it are as Avro's records within records, and unknown fields are passed over. An
+// absent field has its default where the language gives it one, as proto3 does without optional;
+// it is missing where it has presence, as with optional, in a oneof, in wrappers and in messages
+// that are absent as a whole.
 //
 // A byte order mark before JSON, CSV or LIBSVM is passed over.
 //
@@ -112,6 +120,14 @@
 //	time      date, timestamp-*, local-timestamp-*, Debezium's and Connect's dates and time stamps
 //	list      array
 //	other     string, enum, uuid, and bytes and fixed without a logical type
+//
+//	kind      Protobuf
+//	number    integers, float, double, confluent.type.Decimal, and their wrappers
+//	boolean   bool, BoolValue
+//	duration  google.protobuf.Duration
+//	time      google.protobuf.Timestamp
+//	list      repeated, packed or not
+//	other     string, bytes, and the names of an enum's values
 //
 // A union with null is the other type, whose value may be missing. Times of day and Avro's duration
 // are refused.
@@ -182,6 +198,8 @@
 //     package parquet.
 //   - twmb/avro parses schemas, once each. Its decoder fills a Go value for each row, with
 //     a map or with reflection, which is then looked at field by field.
+//   - protocompile and google.golang.org/protobuf read schemas, and protowire fields. A
+//     dynamicpb.Message allocates for each message and each field that it has.
 //
 // # Refused payloads
 //

@@ -17,6 +17,8 @@ const (
 	CSV    Format = 3
 	LIBSVM Format = 4
 	Avro   Format = 5
+
+	Protobuf Format = 6
 )
 
 var formats = [...]struct {
@@ -28,6 +30,8 @@ var formats = [...]struct {
 	CSV:    {"csv", "text/csv"},
 	LIBSVM: {"libsvm", "application/x-libsvm"},
 	Avro:   {"avro", "application/avro"},
+
+	Protobuf: {"protobuf", "application/x-protobuf"},
 }
 
 const ndjsonContentType = "application/x-ndjson"
@@ -37,12 +41,14 @@ var moreContentTypes = map[string]Format{
 	ndjsonContentType:                    JSON,
 	"avro/binary":                        Avro,
 	"application/vnd.apache.avro+binary": Avro,
+	"application/protobuf":               Protobuf,
+	"application/vnd.google.protobuf":    Protobuf,
 }
 
 // Formats lists the formats that an Encoder writes, by id.
 func Formats() []Format { return []Format{Arrow, JSON, CSV, LIBSVM} }
 
-// String is the format's name: arrow, json, csv, libsvm or avro.
+// String is the format's name: arrow, json, csv, libsvm, avro or protobuf.
 func (f Format) String() string {
 	if f.known() {
 		return formats[f].name
@@ -63,7 +69,7 @@ func (f Format) ContentType() string {
 func (f Format) valid() bool { return f >= Arrow && f <= LIBSVM }
 
 // known is whether a Decoder reads the format.
-func (f Format) known() bool { return f >= Arrow && f <= Avro }
+func (f Format) known() bool { return f >= Arrow && f <= Protobuf }
 
 // ParseFormat is the inverse of String.
 func ParseFormat(name string) (Format, error) {
@@ -72,7 +78,7 @@ func ParseFormat(name string) (Format, error) {
 			return f, nil
 		}
 	}
-	return 0, fmt.Errorf("unknown block format %q: want arrow, json, csv, libsvm or avro", name)
+	return 0, fmt.Errorf("unknown block format %q: want arrow, json, csv, libsvm, avro or protobuf", name)
 }
 
 // HeaderMode says whether CSV starts with a header line.

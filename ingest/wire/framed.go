@@ -14,7 +14,7 @@ type Schemas interface {
 }
 
 // formatOfKind are the formats of payloads by the kind of their schema.
-var formatOfKind = map[registry.Kind]Format{registry.JSON: JSON, registry.Avro: Avro}
+var formatOfKind = map[registry.Kind]Format{registry.JSON: JSON, registry.Avro: Avro, registry.Protobuf: Protobuf}
 
 // framed decodes a payload that is framed for a schema registry. The kind of its schema decides
 // which format it has. An error is an *Error or a *registry.AwayError.
@@ -34,10 +34,7 @@ func (d *Decoder) framed(contentType string, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	format, ok := formatOfKind[s.Kind]
-	if !ok {
-		return d.fail(-1, "", "the payload is framed with schema id %d, which is one of %v: want JSON or Avro", id, s.Kind)
-	}
+	format := formatOfKind[s.Kind]
 	if declared, _, known := FormatOf(contentType); contentType != "" && !known {
 		return d.unsupported(contentType)
 	} else if known && declared != format {
@@ -47,8 +44,11 @@ func (d *Decoder) framed(contentType string, payload []byte) error {
 		return d.fail(-1, "", "there is nothing behind the frame of the payload")
 	}
 	d.begin(format, rest)
-	if format == Avro {
+	switch format {
+	case Avro:
 		return plainly(d.avro.framed(s, rest))
+	case Protobuf:
+		return plainly(d.proto.framed(s, rest))
 	}
 	return d.decodeAs(format, HeaderAuto, rest)
 }

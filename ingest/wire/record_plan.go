@@ -20,6 +20,7 @@ type recordColumn struct {
 // recordPlan is where the columns of a schema go.
 type recordPlan struct {
 	columns    []recordColumn
+	nodes      int    // types in their places, columns or not
 	lists      bool   // some column is a list
 	lengths    []int  // that it is made for, by column; only where the features are not fixed
 	unlabelled bool   // it is for rows whose labels are of no interest
@@ -30,8 +31,24 @@ type recordPlan struct {
 	absent []int // columns that the schema lacks, and that may be missing
 }
 
-// settleColumns gives the columns their places. lengths are those of the lists, by column, where the
-// features are not fixed.
+// maxRecordDepth bounds the records within records that are columns.
+const maxRecordDepth = 32
+
+// grow counts a type in a place of the schema, so many records deep.
+func (r *recordReader) grow(p *recordPlan, depth int) *Error {
+	const perColumn = 4
+	p.nodes++
+	switch most := r.mostColumns(); {
+	case len(p.columns) > most || p.nodes > perColumn*most:
+		return r.fail(-1, "", "the schema has more than %d columns, the limit", most)
+	case depth > maxRecordDepth:
+		return r.fail(-1, "", "the schema has records more than %d deep within each other: ignore the outer ones", maxRecordDepth)
+	}
+	return nil
+}
+
+// settleColumns gives the columns their places. lengths are those of the lists, by column, where
+// the features are not fixed.
 func (r *recordReader) settleColumns(p *recordPlan, lengths []int) *Error {
 	p.lengths, p.names, p.width, p.absent = nil, nil, 0, nil
 	fixed, label, weight := r.want.list != nil, -1, -1

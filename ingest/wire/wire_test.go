@@ -199,6 +199,7 @@ func TestFormats(t *testing.T) {
 		3: {"csv", "text/csv"},
 		4: {"libsvm", "application/x-libsvm"},
 		5: {"avro", "application/avro"},
+		6: {"protobuf", "application/x-protobuf"},
 	} {
 		if id.String() != want[0] || id.ContentType() != want[1] {
 			t.Errorf("format %d is %v, %s", uint8(id), id, id.ContentType())

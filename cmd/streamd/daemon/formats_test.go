@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http/httptest"
 	"path/filepath"
@@ -13,8 +14,13 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/bufbuild/protocompile"
 	"github.com/twmb/avro"
 	"github.com/twmb/avro/ocf"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	"streamd/ingest/registry/registrytest"
 	"streamd/ingest/wire"
@@ -110,16 +116,70 @@ func (v visit) asMap() map[string]any {
 	return map[string]any{"label": v.label, "city": v.city, "pages": v.pages, "spent": v.spent, "member": v.member, "since": v.since, "score": score}
 }
 
+const visitProto = `syntax = "proto3";
+package shop.v1;
+import "google/protobuf/timestamp.proto";
+message Visit {
+	enum Label { stays = 0; goes = 1; }
+	Label label = 1; string city = 2; sint64 pages = 3; double spent = 4; bool member = 5;
+	google.protobuf.Timestamp since = 6; optional double score = 7;
+}`
+
+// asProto writes the message of visitProto with protowire, and leaves out zeros, as proto3 does.
+func (v visit) asProto() (b []byte) {
+	if v.label == "goes" {
+		b = protowire.AppendVarint(protowire.AppendTag(b, 1, protowire.VarintType), 1)
+	}
+	b = protowire.AppendString(protowire.AppendTag(b, 2, protowire.BytesType), v.city)
+	if v.pages != 0 {
+		b = protowire.AppendVarint(protowire.AppendTag(b, 3, protowire.VarintType), protowire.EncodeZigZag(v.pages))
+	}
+	b = protowire.AppendFixed64(protowire.AppendTag(b, 4, protowire.Fixed64Type), math.Float64bits(v.spent))
+	if v.member {
+		b = protowire.AppendVarint(protowire.AppendTag(b, 5, protowire.VarintType), 1)
+	}
+	at := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(int64(v.since)*24*60*60))
+	b = protowire.AppendBytes(protowire.AppendTag(b, 6, protowire.BytesType), at)
+	if v.score != nil {
+		b = protowire.AppendFixed64(protowire.AppendTag(b, 7, protowire.Fixed64Type), math.Float64bits(*v.score))
+	}
+	return b
+}
+
+// visitDescriptors are the descriptors of visitProto, as protoc writes them.
+func visitDescriptors(t *testing.T) []byte {
+	t.Helper()
+	c := protocompile.Compiler{Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{
+		Accessor: protocompile.SourceAccessorFromMap(map[string]string{"visit.proto": visitProto}),
+	})}
+	files, err := c.Compile(t.Context(), "google/protobuf/timestamp.proto", "visit.proto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all descriptorpb.FileDescriptorSet
+	for _, f := range files {
+		all.File = append(all.File, protodesc.ToFileDescriptorProto(f))
+	}
+	set, err := proto.Marshal(&all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
 // TestFormatsHaveOneDigest: the same rows are one model in all formats, framed by a registry or
 // not, with a schema of features that has texts, and without.
 func TestFormatsHaveOneDigest(t *testing.T) {
 	double := &registrytest.Registry{}
 	double.Put(3, "JSON", `{"type":"object"}`)
 	double.Put(1<<31, "AVRO", visitAvro)
+	double.Put(4, "PROTOBUF", visitProto)
 	server := httptest.NewServer(double)
 	defer server.Close()
 	schemaFile := filepath.Join(t.TempDir(), "visit.avsc")
 	writeFile(t, schemaFile, []byte(visitAvro))
+	descriptors := filepath.Join(t.TempDir(), "visit.pb")
+	writeFile(t, descriptors, visitDescriptors(t))
 	rows := visits(rand.New(rand.NewPCG(37, 7)), 40)
 	written := avro.MustParse(visitAvro)
 	encoded := func(v visit) []byte {
@@ -139,6 +199,8 @@ func TestFormatsHaveOneDigest(t *testing.T) {
 		{"framed JSON", "", func(v visit) []byte { return registrytest.Frame(3, v.asJSON()) }},
 		{"framed Avro", "", func(v visit) []byte { return registrytest.Frame(1<<31, encoded(v)) }},
 		{"bare Avro", "avro/binary", encoded},
+		{"framed Protobuf", "", func(v visit) []byte { return registrytest.Frame(4, append([]byte{0}, v.asProto()...)) }},
+		{"bare Protobuf", wire.Protobuf.ContentType(), visit.asProto},
 		{"single objects of Avro", "application/avro", func(v visit) []byte {
 			b, err := written.AppendSingleObject(nil, v.asMap())
 			if err != nil {
@@ -176,6 +238,9 @@ func TestFormatsHaveOneDigest(t *testing.T) {
 			flags := map[string]string{"format.registry.url": server.URL}
 			if format.contentType != "" {
 				flags = map[string]string{"format.schema_file": schemaFile}
+			}
+			if format.contentType == wire.Protobuf.ContentType() {
+				flags = map[string]string{"format.schema_file": descriptors, "format.message": "shop.v1.Visit"}
 			}
 			for k, v := range features {
 				flags[k] = v

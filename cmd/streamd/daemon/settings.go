@@ -3,6 +3,7 @@ package daemon
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -225,7 +226,10 @@ func writtenBy(f config.Format) (*registry.Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &registry.Schema{Kind: registry.Avro, Text: string(text)}
+	s := &registry.Schema{Kind: registry.Protobuf, Text: string(text), Message: f.Message}
+	if json.Valid(text) {
+		s.Kind, s.Message = registry.Avro, ""
+	}
 	return s, wire.CheckWritten(s)
 }
 

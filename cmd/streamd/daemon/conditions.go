@@ -7,7 +7,6 @@ import (
 
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/httpapi"
-	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/retire"
 )
@@ -70,7 +69,7 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 			})
 		}
 		for _, u := range served.Undeclared {
-			if u.Share > model.MostUndeclared {
+			if u.Lacks(served.Rows) {
 				add(httpapi.Problem{
 					Kind: httpapi.ProblemValues, Subject: u.Feature,
 					Text: fmt.Sprintf("%.1f %% of the live rows have values of category %q that the schema does not declare", 100*u.Share, u.Feature),

@@ -42,6 +42,7 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 	"roughly":   func(seconds float64) string { return roughly(time.Duration(min(seconds, 1e9) * float64(time.Second))) },
 	"clock":     clock,
 	"percent":   percent,
+	"occurring": occurring,
 	"weight":    weight,
 	"num":       number,
 	"seconds":   seconds,

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"streamd/cmd/streamd/model"
 )
 
 // minus writes the sign of a number.
@@ -135,4 +138,9 @@ func roughly(d time.Duration) string {
 		return fmt.Sprintf("%d h", int(d.Hours()))
 	}
 	return fmt.Sprintf("%d d", int(d.Hours())/24)
+}
+
+// occurring are the categories that have undeclared values.
+func occurring(all []model.Undeclared) []model.Undeclared {
+	return slices.DeleteFunc(slices.Clone(all), func(u model.Undeclared) bool { return u.Share == 0 })
 }

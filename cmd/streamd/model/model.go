@@ -104,8 +104,9 @@ type Undeclared struct {
 	Share   float64 `json:"share"`   // share of the rows, from the exact sums of the column FEATURE=(other)
 }
 
-// MostUndeclared is the share above which the schema lacks values that matter.
-const MostUndeclared = 0.05
+// Lacks reports whether that is so large a share of so many rows that the schema lacks values which
+// matter.
+func (u Undeclared) Lacks(rows int64) bool { return u.Share > 0.05 && rows >= 100 }
 
 // Offset is the position of a state in a partition.
 type Offset struct {

@@ -146,7 +146,8 @@ func (z *ones) divide(columns []Column, c []float64, perTerm int) bool {
 		}
 		found += bits.OnesCount64(mask[0])
 	}
-	if n := len(columns); n-len(z.others) < leastBinary || 2*n > math.MaxUint16 {
+	const none = math.MaxUint16
+	if n := len(columns); n-len(z.others) < leastBinary || 2*n > none {
 		return false
 	}
 	for j := range columns {
@@ -158,14 +159,18 @@ func (z *ones) divide(columns []Column, c []float64, perTerm int) bool {
 			if z.binary[i] && columns[i].sameCodes(columns[j]) {
 				_, code, _ := columns[i].Codes()
 				for len(numbers) <= int(code)+1 {
-					numbers = append(numbers, math.MaxUint16)
+					numbers = append(numbers, none)
+				}
+				if numbers[code] != none { // the same column once more
+					z.binary[i], z.others = false, append(z.others, i)
+					continue
 				}
 				numbers[code] = uint16(len(z.at))
 				z.at = append(z.at, i)
 			}
 		}
 		for code, number := range numbers {
-			if number == math.MaxUint16 {
+			if number == none {
 				numbers[code] = uint16(len(z.at))
 			}
 		}
@@ -260,10 +265,9 @@ func (z *ones) find(from, to int) {
 	first := len(z.at) - len(z.bits)
 	var masks [binaryRows / 64]uint64
 	for b, c := range z.bits {
-		if z.bad[b] {
+		if z.bad[b] = z.bad[b] || !c.ones(masks[:], from, to); z.bad[b] {
 			continue
 		}
-		z.bad[b] = !c.ones(masks[:], from, to)
 		number := uint32(first + b)
 		for i, mask := range masks[:(to-from+63)/64] {
 			for ; mask != 0; mask &= mask - 1 {

@@ -128,7 +128,7 @@ func TestBinary(t *testing.T) {
 
 // Sums by ones have the bits of the specification, for every variant, layout and share of ones.
 func TestSumsByOnes(t *testing.T) {
-	taken := 0
+	taken, all := 0, kernels(t)
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(6, seed))
 		m := rowCounts()[r.IntN(len(rowCounts()))]
@@ -146,9 +146,12 @@ func TestSumsByOnes(t *testing.T) {
 				v[i] = int32(r.IntN(2))
 			}
 			if m > 0 {
-				v[m-1-r.IntN((m+1)/2)] = int32(2 + r.IntN(3))
+				v[m-1-r.IntN(min(m, 1+r.IntN(m)))] = int32(2 + r.IntN(1000)) // often the last ones
 			}
 			columns = append(columns, ColumnOf(v))
+		}
+		for range r.IntN(3) { // and columns that are there twice
+			columns = append(columns, columns[r.IntN(len(columns))])
 		}
 		r.Shuffle(len(columns), func(i, j int) { columns[i], columns[j] = columns[j], columns[i] })
 		origin := make([]float64, len(columns))
@@ -163,7 +166,7 @@ func TestSumsByOnes(t *testing.T) {
 			codes[i] = int32(r.IntN(classes))
 		}
 		want := specification(classes, columns, codes, nil, origin)
-		for _, k := range kernels(t) {
+		for _, k := range all {
 			free := *k.variant
 			free.perTerm = int(seed % 2) // 0: a term costs nothing
 			for _, k := range []*Kernel{k, {variant: &free}} {

@@ -189,8 +189,8 @@ func (d *DeadLetters) open(ctx context.Context) error {
 			}
 		}
 		d.log.Warn().Err(err).Msg("the dead-letter topic cannot be used; trying again")
-		if err := pause.wait(ctx); err != nil {
-			return err
+		if pause.wait(ctx) != nil {
+			return ended(ctx, err)
 		}
 	}
 }

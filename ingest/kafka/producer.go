@@ -209,6 +209,7 @@ type sender struct {
 // batch's sequence number makes sure that it is written once.
 func (s *sender) send(ctx context.Context, w *batchWriter) error {
 	var pause backoff
+	var latest error
 	w.transactional = s.transaction != ""
 	for {
 		var err error
@@ -226,7 +227,7 @@ func (s *sender) send(ctx context.Context, w *batchWriter) error {
 			s.sequence = int32((int64(s.sequence) + int64(w.count)) & math.MaxInt32)
 			return nil
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return ended(ctx, latest)
 		case isTooLarge(err):
 			return fmt.Errorf("a record batch of %d bytes: %w; raise max.message.bytes of the topic", w.size(), err)
 		case errors.Is(err, kafkago.OutOfOrderSequenceNumber):
@@ -235,8 +236,17 @@ func (s *sender) send(ctx context.Context, w *batchWriter) error {
 			return err
 		}
 		s.log.Warn().Err(err).Int("partition", s.partition).Msg("producing failed; trying again")
-		if err := pause.wait(ctx); err != nil {
-			return err
+		latest = err
+		if pause.wait(ctx) != nil {
+			return ended(ctx, latest)
 		}
 	}
+}
+
+// ended is why ctx has ended, with the failure that it was trying to overcome.
+func ended(ctx context.Context, latest error) error {
+	if latest == nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w; the latest attempt: %v", context.Cause(ctx), latest)
 }

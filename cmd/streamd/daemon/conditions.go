@@ -17,7 +17,9 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 	if d.failure != nil {
 		add(httpapi.Problem{Kind: httpapi.ProblemStopping, Text: d.failure.Error()})
 	}
-	if err := d.saver.problem; err != nil {
+	if since, err := d.intake.Unsent(); err != nil {
+		add(httpapi.Problem{Kind: httpapi.ProblemLetters, Since: since, Text: "reading waits, since dead letters cannot be written: " + err.Error()})
+	} else if err := d.saver.problem; err != nil {
 		add(httpapi.Problem{Kind: httpapi.ProblemSave, Text: "the snapshot cannot be saved, and is tried again: " + err.Error()})
 	}
 	all = append(all, d.withdrawing.conditions()...)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,9 @@ func (d *Daemon) loop(ctx context.Context) error {
 		}
 		next, _ := d.intake.Waiting()
 		switch {
+		case d.intake.Sending() != nil:
+			order, more = nil, d.intake.Sending()
+			stopping = d.stopping // a stop does not wait for brokers that take no dead letters
 		case d.failure == nil && d.saver.isFull():
 			order = nil // take no more deliveries
 			if d.saver.problem != nil {
@@ -75,6 +79,10 @@ func (d *Daemon) loop(ctx context.Context) error {
 			d.applyNext(ctx, y)
 		case <-stopping:
 			began = time.Now()
+			if _, unsent := d.intake.Unsent(); unsent != nil {
+				d.intake.StopSending()
+				return cmp.Or(d.failure, fmt.Errorf("the last changes are not saved and will be read again: %w", unsent))
+			}
 			if err := d.finish(); d.saver.problem != nil {
 				return err
 			}

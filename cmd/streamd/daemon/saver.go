@@ -160,6 +160,9 @@ func (s *saver) beginSave() {
 	s.unsavedSince = time.Time{}
 	s.state, s.saving = storing, y
 	var prepared *snapshot.Prepared
+	if _, unsent := s.intake.Unsent(); err == nil {
+		err = unsent // records count as processed once they are saved
+	}
 	if err == nil {
 		c.Receipts, err = s.receipts.grow(c.SavedAt)
 	}

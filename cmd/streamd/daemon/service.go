@@ -203,7 +203,9 @@ func (d *Daemon) notReady(s *httpapi.Status) (reasons []string) {
 	if since, _ := d.awaits(); !since.IsZero() {
 		reasons = append(reasons, "messages wait for their schemas, since the schema registry does not answer: the log says why")
 	}
-	if s.SaveFails {
+	if s.LettersFail {
+		reasons = append(reasons, "dead letters cannot be written, and reading waits for them: the log says why")
+	} else if s.SaveFails {
 		reasons = append(reasons, "the state cannot be saved: the log says why")
 	}
 	return reasons
@@ -272,6 +274,7 @@ func (d *Daemon) updateStatus() {
 		LastSnapshot: d.saver.info.MadeAt,
 	}
 	s.SaveFails = d.saver.problem != nil
+	s.LettersFail = d.intake.Sending() != nil
 	d.problems.Hold(problems.Loop, time.Now(), d.conditions(&in))
 	if d.cfg.Kernel.Function != config.KernelNone {
 		s.Epoch = d.rebuilding.epochAnswer()

@@ -201,7 +201,7 @@ func (d *Daemon) nextBetween() *intake.Delivery {
 		}
 	}
 	y, wants := d.intake.Waiting()
-	if s.held != nil || d.saver.problem != nil || !d.saver.hasRoom(wants) || d.live.Emptied() {
+	if s.held != nil || d.intake.Sending() != nil || d.saver.problem != nil || !d.saver.hasRoom(wants) || d.live.Emptied() {
 		return nil
 	}
 	if w := s.work; w != nil && w.arrives != nil && (y != nil || len(d.intake.Deliveries()) > 0) && !w.arrives() {

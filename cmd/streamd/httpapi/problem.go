@@ -18,6 +18,7 @@ const (
 	ProblemReady      ProblemKind = "ready"
 	ProblemStopping   ProblemKind = "stopping"
 	ProblemSave       ProblemKind = "save"
+	ProblemLetters    ProblemKind = "letters"
 	ProblemReading    ProblemKind = "reading"
 	ProblemRegistry   ProblemKind = "registry"
 	ProblemControl    ProblemKind = "control"
@@ -55,6 +56,8 @@ var problemKinds = []problemKind{
 	{ProblemStopping, LevelFailure, "remove the cause; the next start goes on from the last save"},
 	// the state cannot be saved
 	{ProblemSave, LevelFailure, "make room where snapshot.file lies, and see that the daemon may write there"},
+	// dead letters cannot be written
+	{ProblemLetters, LevelFailure, "see why the brokers do not take them; they are tried again by themselves, and nothing is lost. With dead_letters.policy: skip it goes on without"},
 	// the topic cannot be read
 	{ProblemReading, LevelFailure, "see that the brokers can be reached and let the daemon in; it is tried again by itself"},
 	// the registry does not answer for a message's schema

@@ -140,6 +140,7 @@ type Status struct {
 	NotReadySince time.Time
 	Problems      []Problem // others than not being ready, the gravest first
 	SaveFails     bool      // whether the last save failed
+	LettersFail   bool      // whether reading waits for dead letters that cannot be written
 
 	Records     model.RecordCounts
 	Rows        model.RowCounts

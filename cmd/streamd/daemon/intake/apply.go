@@ -36,14 +36,30 @@ func (in *Intake) Release(y *Delivery) {
 	}
 }
 
-// Continue continues the delivery that waits for room.
+// Continue continues the delivery that waits for room, or for its dead letters.
 func (in *Intake) Continue(ctx context.Context) error {
 	y := in.applying
 	p := in.partition(y.batch.Partition)
-	waits, err := in.applyTasks(ctx, p, y)
-	// Dead letters come before the next save, since saved records count as processed.
-	if unsent := in.own.sendLetters(ctx, y.batch.Partition); err == nil {
-		err = unsent
+	var waits bool
+	var err error
+	if in.sending == nil {
+		waits, err = in.applyTasks(ctx, p, y)
+		in.failed = in.failed || err != nil
+		// Dead letters come before the next save, since saved records count as processed.
+		later, unsent := in.send(ctx, y.batch.Partition, waits)
+		if err == nil {
+			err = unsent
+		}
+		if later {
+			return err
+		}
+	} else {
+		select {
+		case <-in.sending.done:
+			waits, err = in.sent()
+		default:
+			return nil
+		}
 	}
 	if in.failed = in.failed || err != nil; waits {
 		return err
@@ -73,6 +89,9 @@ func (in *Intake) applyTasks(ctx context.Context, p *partition, y *Delivery) (wa
 			err = t.fatal
 		}
 		in.failed = in.failed || err != nil
+		if !in.failed {
+			in.own.letters, t.letters = append(in.own.letters, t.letters...), nil
+		}
 		for i := range t.refused {
 			if r := &t.refused[i]; !in.failed && y.next == 0 && r.Last >= p.at.Next {
 				in.applyRefused(p, t.partition, r)

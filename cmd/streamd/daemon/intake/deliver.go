@@ -30,6 +30,7 @@ type task struct {
 	records   []kafka.Record
 	previous  *kafka.Record   // the record before them in the batch, or nil
 	refused   []kafka.Refused // in place of records
+	letters   []kafka.Letter  // about these, which the loop sends
 	done      chan struct{}   // closed by the worker
 	fatal     error           // why the daemon cannot go on
 	// results are those of the first records. The loop processes the rest itself, one by

@@ -12,6 +12,7 @@
 //	sums.go       a block comes as sums, in place of rows
 //	judge.go      the served model is scored on rows before it learns from them
 //	reject.go     a record is rejected: dead letters, and lines in the log
+//	letters.go    dead letters that cannot be written at once
 //	partition.go  the positions in a partition
 //	apply.go      results are applied in the order of the log
 //	gather.go     several records become a block
@@ -108,6 +109,7 @@ type Intake struct {
 	gathered   int64     // bytes of rows in open runs
 	accounts   accounts
 	failed     bool // nothing more is applied
+	sending    *sending
 }
 
 // pool is the state that the workers share. They use only the target of the live set.

@@ -96,7 +96,7 @@ func kindOf(err error) string {
 }
 
 // reject applies the dead-letter policy to an unusable record of the block id, or "". A dead letter
-// is kept until sendLetters. The error is final.
+// is kept until the letters of the delivery are sent. The error is final.
 func (in *Intake) reject(partition int, r *kafka.Record, id string, why error) error {
 	former := ""
 	if in.Config.Blocks.Unit == config.UnitKey {
@@ -144,19 +144,23 @@ func (w *worker) refuse(partition int, letter kafka.Letter, what, consequence st
 	return nil
 }
 
-// sendLetters writes the dead letters of one partition. Their records must not count as
-// applied before. The error is final.
+// sendLetters writes the dead letters of one partition for a stage, whose transaction does not wait
+// long. Their records must not count as applied before. The error is final.
 func (w *worker) sendLetters(ctx context.Context, partition int) error {
 	if len(w.letters) == 0 {
 		return nil
 	}
 	err := w.Letters.Write(ctx, partition, w.letters)
-	clear(w.letters) // they refer to the batch
-	w.letters = w.letters[:0]
+	w.forgetLetters()
 	if err != nil {
 		return fmt.Errorf("records cannot be used, and their dead letters could not be written: %w", err)
 	}
 	return nil
+}
+
+func (w *worker) forgetLetters() {
+	clear(w.letters) // they refer to the batch
+	w.letters = w.letters[:0]
 }
 
 // fate says in words what the policy does with rejected records.

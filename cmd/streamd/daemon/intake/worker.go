@@ -88,9 +88,7 @@ func (w *worker) do(ctx context.Context, t *task) {
 			t.fatal = w.rejectStretch(t.partition, &t.refused[i])
 		}
 	}
-	if err := w.sendLetters(ctx, t.partition); err != nil {
-		t.fatal = err
-	}
+	t.letters, w.letters = w.letters, nil
 }
 
 // process decodes and summarises one record. A record that cannot be used gets no dead

@@ -111,6 +111,10 @@ type Options struct {
 	// only those are read that have it themselves.
 	Written *registry.Schema
 
+	// Refused is the name of a field that no schema of a payload may have, unless it is ignored,
+	// because it says which rows were deleted. Empty: there is none.
+	Refused string
+
 	// AsTexts reads every column but the label as texts, for Decoder.Texts, and any value may be
 	// missing. Features, Schema and Missing are nil.
 	AsTexts bool

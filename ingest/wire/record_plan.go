@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"iter"
 	"math"
 	"slices"
 )
@@ -57,6 +58,10 @@ func (r *recordReader) settleColumns(p *recordPlan, lengths []int) *Error {
 	only := r.soleList(p)
 	for i := range p.columns {
 		c := &p.columns[i]
+		if c.name == r.opts.Refused && c.name != "" {
+			return r.fail(-1, c.name, "the row says whether it was deleted, and a deleted one would be learned from: have the connector drop those "+
+				"(delete.tombstone.handling.mode=tombstone); format.ignore: %s reads all rows as they are", c.name)
+		}
 		switch {
 		case c.name == r.opts.Label && label >= 0, c.name == r.opts.Weight && weight >= 0:
 			return r.fail(-1, c.name, "the name is used twice")
@@ -169,12 +174,25 @@ func (r *recordReader) settleLabel(p *recordPlan, label, weight int) *Error {
 		}
 	}
 	if label < 0 {
+		if hasName(names, "op") && hasName(names, "source.connector") {
+			return r.fail(-1, "", "the payload is a change of Debezium in %v, which is read in JSON alone: have the connector write JSON "+
+				"(format.envelope: debezium), or unwrap its changes (ExtractNewRecordState with delete.tombstone.handling.mode=tombstone)", r.format)
+		}
 		return r.fail(-1, r.opts.Label, "the schema has no such field for the label: name it (format.label)%s", likeHint(r.opts.Label, names))
 	}
 	if weight < 0 && r.opts.Weight != "" {
 		return r.fail(-1, r.opts.Weight, "the schema has no such field for the weight%s", likeHint(r.opts.Weight, names))
 	}
 	return nil
+}
+
+func hasName(names iter.Seq[string], name string) bool {
+	for n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
 }
 
 // soleList is the column that is a list named features, as rows without names have it; −1: none is.

@@ -33,7 +33,11 @@ func NewDecoder(cfg *config.Config, o wire.Options, features *[]string, numbers 
 }
 
 func newDecoder(cfg *config.Config, o wire.Options) Decoder {
-	return Decoder{options: o, enveloping: newEnveloping(cfg)}
+	d := Decoder{options: o, enveloping: newEnveloping(cfg)}
+	if d.deletes {
+		d.options.Refused = deletedField
+	}
+	return d
 }
 
 // prepare makes the decoder one for the given features, which are nil if not fixed.

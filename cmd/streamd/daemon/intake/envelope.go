@@ -8,6 +8,7 @@ import (
 	"streamd/config"
 	"streamd/ingest/envelope"
 	"streamd/ingest/kafka"
+	"streamd/ingest/registry"
 	"streamd/ingest/summary"
 	"streamd/ingest/wire"
 )
@@ -42,6 +43,10 @@ func (d *Decoder) open(r *kafka.Record, contentType string) (envelope.Message, e
 	case r.Value == nil:
 		m.Fate = envelope.Retire
 	case d.opener != nil && !summary.Is(contentType):
+		if _, _, framed := registry.Unframe(r.Value); framed && d.kind != envelope.CloudEvents {
+			return m, unusablef(kindFormat, "the message is framed for a schema registry, and the envelopes of format.envelope: %v are read in JSON without a frame: "+
+				"have the connector write that (value.converter=org.apache.kafka.connect.json.JsonConverter), or rows as they are, for which format.envelope is none", d.kind)
+		}
 		opened, err := d.opener.Open(r, contentType)
 		if err != nil {
 			return m, d.explained(r, err)

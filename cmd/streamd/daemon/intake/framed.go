@@ -28,18 +28,15 @@ func Await(ctx context.Context, decoding wire.Options, b *kafka.Batch) error {
 	}
 	last, some := uint32(0), false
 	for i := range b.Records {
-		r := &b.Records[i]
-		for _, text := range [2][]byte{r.Value, r.Key} {
-			id, _, framed := registry.Unframe(text)
-			if !framed || some && id == last {
-				continue
-			}
-			_, err := schemas.Await(ctx, id)
-			if bad := (*registry.BadIDError)(nil); err != nil && !errors.As(err, &bad) {
-				return err
-			}
-			last, some = id, true
+		id, _, framed := registry.Unframe(b.Records[i].Value)
+		if !framed || some && id == last {
+			continue
 		}
+		_, err := schemas.Await(ctx, id)
+		if bad := (*registry.BadIDError)(nil); err != nil && !errors.As(err, &bad) {
+			return err
+		}
+		last, some = id, true
 	}
 	return nil
 }

@@ -112,6 +112,10 @@ func (p *Proposal) Text() string {
 				quote(c.name+" part"), quote(c.name), strings.Join(texts, ", "), missing)
 		}
 	}
+	if s, err := Parse([]byte(out.String())); err == nil { // else the caller says so
+		n := len(s.Columns())
+		fmt.Fprintf(&out, "# %d columns: %s of sums for each class of a block\n", n, size(8*n*(n+1)/2))
+	}
 	return out.String()
 }
 
@@ -299,4 +303,15 @@ func quote(text string) string {
 		return text
 	}
 	return strconv.Quote(text)
+}
+
+// size is a number of bytes in words.
+func size(bytes int) string {
+	switch {
+	case bytes < 10_000:
+		return fmt.Sprintf("%d bytes", bytes)
+	case bytes < 10_000_000:
+		return fmt.Sprintf("%d KB", bytes/1000)
+	}
+	return fmt.Sprintf("%d MB", bytes/1_000_000)
 }

@@ -44,12 +44,12 @@ func TestGet(t *testing.T) {
 	c := serve(t, r)
 	for range 3 {
 		for id, want := range map[uint32]string{
-			1:         `{1 JSON {"type":"object"} []}`,
-			2:         `{2 Avro "int" []}`,
-			1<<32 - 1: `{4294967295 Protobuf top [{c.proto text c} {a.proto text a}]}`,
+			1:         `1 JSON {"type":"object"} []`,
+			2:         `2 Avro "int" []`,
+			1<<32 - 1: `4294967295 Protobuf top [{c.proto text c} {a.proto text a}]`,
 		} {
 			s, err := c.Get(id)
-			if err != nil || fmt.Sprint(*s) != want {
+			if err != nil || fmt.Sprintf("%v %v %v %v", s.ID, s.Kind, s.Text, s.References) != want {
 				t.Errorf("schema %d: %v, %v, want %s", id, s, err, want)
 			}
 		}

@@ -150,12 +150,12 @@ func (r *recordReader) checkWidth(n int) *Error {
 
 // settleLabel gives label and weight their places.
 func (r *recordReader) settleLabel(p *recordPlan, label, weight int) *Error {
-	for role, i := range map[int]int{roleLabel: label, roleWeight: weight} {
-		if i < 0 {
+	for _, of := range [...]struct{ role, column int }{{roleLabel, label}, {roleWeight, weight}} {
+		if of.column < 0 {
 			continue
 		}
-		c := &p.columns[i]
-		to := place{role: role, name: c.name}
+		c := &p.columns[of.column]
+		to := place{role: of.role, name: c.name}
 		if r.unlabelled {
 			to.role = roleIgnored
 		} else if c.list || c.refusal != "" {

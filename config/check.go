@@ -317,8 +317,12 @@ func (l *loader) checkRegistry() {
 	if _, err := registry.CheckURL(r.URL); r.URL != "" && err != nil {
 		l.fault(prefix+"url", "%v", err)
 	}
-	if f := l.config.Format; f.Message != "" && f.SchemaFile == "" {
+	switch f := l.config.Format; {
+	case f.SchemaFile != "":
+	case f.Message != "":
 		l.fault("format.message", "is set without format.schema_file")
+	case f.Default == "protobuf" && r.URL == "":
+		l.fault("format.default", "the messages have no schema with them: set format.schema_file, or format.registry.url where they are framed")
 	}
 	together := func(a, b string, has, other bool) {
 		if has && !other && !l.bad[prefix+b] {

@@ -30,11 +30,12 @@ func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 		if err != nil {
 			return err
 		}
-		// The files of kafka.tls, http and snapshot are part of the configuration, too.
+		// The files of kafka, format, http and snapshot are part of the configuration, too.
+		_, formatErr := daemon.TopicOptions(cfg, zerolog.Nop())
 		_, clusterErr := daemon.Cluster(cfg.Kafka, zerolog.Nop())
 		_, accessErr := access.New(cfg.HTTP, zerolog.Nop())
 		_, keyErr := daemon.SnapshotKey(cfg.Snapshot, zerolog.Nop())
-		if err = errors.Join(clusterErr, accessErr, keyErr); err != nil {
+		if err = errors.Join(clusterErr, formatErr, accessErr, keyErr); err != nil {
 			err = usageError{err}
 		}
 		return err

@@ -224,7 +224,7 @@ func writtenBy(f config.Format) (*registry.Schema, error) {
 	}
 	text, err := document.ReadFile(f.SchemaFile, registry.MaxText)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", f.SchemaFile, err)
 	}
 	s := &registry.Schema{Kind: registry.Protobuf, Text: string(text), Message: f.Message}
 	if json.Valid(text) {

@@ -210,7 +210,9 @@ func (p *Report) add(store *snapshot.Store, saved *snapshot.Contents, r *receipt
 		}
 		if gone, is := about[item.Key]; known && is {
 			p.Live++
-			if at := came(r.Leaf, &e); gone && (at == before || at == partly) && !log.restored[item.Key] {
+			at := came(r.Leaf, &e)
+			grown := at == partly && r.Leaf.Kind == receipt.Expired // an open run comes again when it grows
+			if gone && (at == before || at == partly && !grown) && !log.restored[item.Key] {
 				stayed = append(stayed, e.ID)
 			}
 		}

@@ -300,7 +300,7 @@ var gatherers = [...]func(dst []float64, c Column, rows []int32, origin float64)
 	Float32: gather[float32], Float64: gather[float64],
 	Int8: gather[int8], Int16: gather[int16], Int32: gather[int32], Int64: gather[int64],
 	Uint8: gather[uint8], Uint16: gather[uint16], Uint32: gather[uint32], Uint64: gather[uint64],
-	Sparse: gatherAny, Indicator: gatherAny,
+	Sparse: gatherAny, Indicator: gatherIndicator,
 }
 
 // gatherColumn is the gather of the reference.
@@ -349,6 +349,18 @@ func gatherAny(dst []float64, c Column, rows []int32, origin float64) {
 	}
 }
 
+func gatherIndicator(dst []float64, c Column, rows []int32, origin float64) {
+	codes, code, _ := c.Codes()
+	of := [2]float64{0 - origin, 1 - origin}
+	for r, i := range rows {
+		is := 0
+		if codes[i] == code {
+			is = 1
+		}
+		dst[r] = of[is]
+	}
+}
+
 // Values returns the column's elements as they lie in memory. ok is false when they are
 // not of type T or not contiguous.
 func Values[T Number](c Column) (v []T, ok bool) {
@@ -357,6 +369,10 @@ func Values[T Number](c Column) (v []T, ok bool) {
 	}
 	return elements[T](c), true
 }
+
+// Gather writes the elements of the given indices to the front of dst, as At has them. It takes a
+// fraction of the time of At for each. It panics when an index is out of range.
+func (c Column) Gather(dst []float64, rows []int32) { gatherers[c.kind](dst, c, rows, 0) }
 
 // Copy writes elements from, from+1, … to dst, as float64, until dst is full.
 // It panics when there are fewer.

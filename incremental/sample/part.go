@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -267,17 +268,25 @@ func compare(p *Part, a place, q *Part, b place) int {
 // AppendBinary appends the part's encoding, all numbers little endian:
 //
 //	seed (8), digest (32), flags (1): 1 rows have weights, 2 numbers are float64, 4 rows
-//	  have places
+//	  have places, 8 zeros are left out
 //	n, k (uvarint)
 //	for each class in canonical order: label (uvarint length, bytes), rows of
 //	  weight > 0 (uvarint), the level from which on all are kept (1)
 //	rows kept, m (uvarint); for each: its index, less that of the row before it
 //	  and 1 (uvarint), its class (uvarint), and its place in the block (uvarint), if it
 //	  is not the index
-//	m weights (float64), if there are; m·n numbers, row by row (float32 or float64)
+//	m weights (float64), if there are; m·n numbers, row by row (float32 or float64).
+//	  Without zeros: of each row, ⌈n/8⌉ bytes in which bit j mod 8 of byte ⌊j/8⌋ says that
+//	  number j is not 0, and these numbers
+//
+// Zeros are left out where that is shorter.
 func (p *Part) AppendBinary(b []byte) []byte {
 	flags := p.flags()
-	b = slices.Grow(b, p.encodedSize(flags))
+	size, sparse := p.numbersSize(flags)
+	if sparse {
+		flags |= isSparse
+	}
+	b = slices.Grow(b, p.encodedSize(flags, size))
 	b = binary.LittleEndian.AppendUint64(b, p.seed)
 	b = append(b, p.digest[:]...)
 	b = append(b, flags)
@@ -310,17 +319,57 @@ func (p *Part) AppendBinary(b []byte) []byte {
 	}
 	for _, at := range all {
 		r, row := p.row(at)
-		if flags&isWide != 0 {
-			for j := range p.n {
-				b = binary.LittleEndian.AppendUint64(b, math.Float64bits(r.at(row, j)))
-			}
-			continue
-		}
-		for _, x := range r.row(row)[r.numbers():] {
-			b = binary.LittleEndian.AppendUint32(b, x)
-		}
+		b = p.appendNumbers(b, r, row, flags)
 	}
 	return b
+}
+
+// appendNumbers appends the numbers of a row.
+func (p *Part) appendNumbers(b []byte, r *rows, row int, flags byte) []byte {
+	bits := len(b)
+	if flags&isSparse != 0 {
+		b = append(b, make([]byte, (p.n+7)/8)...)
+	}
+	if flags&isWide != 0 {
+		for j := range p.n {
+			x := math.Float64bits(r.at(row, j))
+			if flags&isSparse != 0 {
+				if x == 0 {
+					continue
+				}
+				b[bits+j/8] |= 1 << (j % 8)
+			}
+			b = binary.LittleEndian.AppendUint64(b, x)
+		}
+		return b
+	}
+	for j, x := range r.row(row)[r.numbers():] {
+		if flags&isSparse != 0 {
+			if x == 0 {
+				continue
+			}
+			b[bits+j/8] |= 1 << (j % 8)
+		}
+		b = binary.LittleEndian.AppendUint32(b, x)
+	}
+	return b
+}
+
+// numbersSize is the length of all encoded numbers, and whether it is that without zeros.
+func (p *Part) numbersSize(flags byte) (size int, sparse bool) {
+	m, others := 0, 0 // numbers that are not 0
+	for i := range p.pieces {
+		r := &p.pieces[i]
+		m += r.len()
+		others += r.nonZero()
+	}
+	number := 4
+	if flags&isWide != 0 {
+		number = 8
+	}
+	size = m * p.n * number
+	without := m*((p.n+7)/8) + others*number
+	return min(size, without), without < size
 }
 
 func (p *Part) flags() (flags byte) {
@@ -330,20 +379,17 @@ func (p *Part) flags() (flags byte) {
 	return flags
 }
 
-// encodedSize estimates the length of the encoding and is rarely too small.
-func (p *Part) encodedSize(flags byte) int {
+// encodedSize estimates the length of the encoding with numbers of a size, and is rarely too small.
+func (p *Part) encodedSize(flags byte, numbers int) int {
 	const (
 		head  = 8 + sha256.Size + 1 + 3*binary.MaxVarintLen64
 		class = 2*binary.MaxVarintLen64 + 1
 	)
-	row := 4 + 4*p.n // an index difference below 2^14, one of many classes, and numbers
-	if flags&isWide != 0 {
-		row += 4 * p.n
-	}
+	row := 4 // an index difference below 2^14, and one of many classes
 	if flags&hasWeights != 0 {
 		row += 8
 	}
-	size := head + count(p.pieces)*row
+	size := head + count(p.pieces)*row + numbers
 	for _, label := range p.labels {
 		size += class + len(label)
 	}
@@ -359,7 +405,7 @@ func DecodePart(b []byte) (*Part, error) {
 	d := decoder{decode.Reader{Rest: b}}
 	p := &Part{seed: binary.LittleEndian.Uint64(d.Take(8)), digest: [sha256.Size]byte(d.Take(sha256.Size))}
 	flags := d.Take(1)[0]
-	d.Bad = d.Bad || flags&^(hasWeights|isWide|hasPlaces) != 0
+	d.Bad = d.Bad || flags&^(hasWeights|isWide|hasPlaces|isSparse) != 0
 	n := d.Uvarint()
 	d.Bad = d.Bad || n > math.MaxInt32
 	p.n = int(n)
@@ -378,7 +424,31 @@ func DecodePart(b []byte) (*Part, error) {
 	if d.Bad || len(d.Rest) > 0 || !p.whole() {
 		return nil, ErrEncoding
 	}
+	if _, sparse := p.numbersSize(flags); sparse != (flags&isSparse != 0) {
+		return nil, ErrEncoding
+	}
 	return p, nil
+}
+
+// Peek returns the number of classes of an encoded part, and the bytes that its decoded rows take:
+// without zeros these may be 64 times as many as the encoding has. ok is false where b ends before.
+func Peek(b []byte) (classes, bytes int, ok bool) {
+	const flagsAt = 8 + sha256.Size // behind seed and digest
+	if len(b) <= flagsAt {
+		return 0, 0, false
+	}
+	flags := b[flagsAt]
+	r := decode.Reader{Rest: b[flagsAt+1:]}
+	n := r.Uvarint()
+	classes = r.Count(3)
+	for range classes {
+		r.Take(r.Count(1))
+		r.Uvarint()
+		r.Take(1)
+	}
+	form := rows{n: uint32(min(n, math.MaxInt32)), flags: flags &^ isSparse}
+	m := r.Count(2 + form.leastBytes(flags))
+	return classes, 4 * m * form.stride(), !r.Bad && n <= math.MaxInt32
 }
 
 // decoder decodes a part.
@@ -393,8 +463,8 @@ func (d *decoder) class() (string, class) {
 }
 
 func (d *decoder) rows(p *Part, flags byte) {
-	form := rows{n: uint32(p.n), flags: flags}
-	least := 2 + 4*(form.stride()-form.weights())
+	form := rows{n: uint32(p.n), flags: flags &^ isSparse}
+	least := 2 + form.leastBytes(flags)
 	if flags&hasPlaces != 0 {
 		least++
 		d.Bad = d.Bad || p.unlabelled() < 0
@@ -432,14 +502,39 @@ func (d *decoder) rows(p *Part, flags byte) {
 	}
 	for i := range m {
 		words := r.row(i)[r.numbers():]
+		d.numbers(words, flags)
+		d.Bad = d.Bad || !finite(words, flags&isWide != 0)
+	}
+	form.flags = flags &^ isSparse
+	d.Bad = d.Bad || form.flags&^hasPlaces != 0 && r.narrowest().flags != form.flags
+	p.pieces = append(p.one[:0], r)
+}
+
+// numbers reads the numbers of a row.
+func (d *decoder) numbers(words []uint32, flags byte) {
+	if flags&isSparse == 0 {
 		b := d.Take(4 * len(words))
 		for j := range words {
 			words[j] = binary.LittleEndian.Uint32(b[4*j:])
 		}
-		d.Bad = d.Bad || !finite(words, flags&isWide != 0)
+		return
 	}
-	d.Bad = d.Bad || flags&^hasPlaces != 0 && r.narrowest().flags != flags
-	p.pieces = append(p.one[:0], r)
+	each := 1
+	if flags&isWide != 0 {
+		each = 2
+	}
+	n := len(words) / each
+	for at, mask := range d.Take((n + 7) / 8) {
+		for ; mask != 0 && !d.Bad; mask &= mask - 1 {
+			j := 8*at + bits.TrailingZeros8(mask)
+			b, some := d.Take(4*each), uint32(0)
+			for k := 0; k < each && j < n; k++ {
+				words[each*j+k] = binary.LittleEndian.Uint32(b[4*k:])
+				some |= words[each*j+k]
+			}
+			d.Bad = d.Bad || some == 0 // 0, or beyond the last number
+		}
+	}
 }
 
 // whole reports whether the part can have all rows from its classes' levels on.

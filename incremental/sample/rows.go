@@ -24,6 +24,7 @@ const (
 	hasWeights = 1 << iota
 	isWide
 	hasPlaces
+	isSparse // an encoding without zeros
 )
 
 // room returns space for m rows of the form of r.
@@ -101,6 +102,32 @@ func (r *rows) setNumber(i, j int, x float64) {
 	} else {
 		to[j] = math.Float32bits(float32(x))
 	}
+}
+
+// nonZero counts the numbers that are not 0.
+func (r *rows) nonZero() (count int) {
+	for i := range r.len() {
+		words := r.row(i)[r.numbers():]
+		if r.flags&isWide != 0 {
+			for j := 0; j < len(words); j += 2 {
+				some := words[j] | words[j+1]
+				count += int((some | -some) >> 31)
+			}
+			continue
+		}
+		for _, x := range words {
+			count += int((x | -x) >> 31)
+		}
+	}
+	return count
+}
+
+// leastBytes is the least that the weight and the numbers of a row take, encoded with flags.
+func (r *rows) leastBytes(flags byte) int {
+	if flags&isSparse != 0 {
+		return 4*(r.numbers()-r.weights()) + (int(r.n)+7)/8
+	}
+	return 4 * (r.stride() - r.weights())
 }
 
 func float64Of(words []uint32) float64 {

@@ -938,6 +938,66 @@ func TestMinusZeroIsZero(t *testing.T) {
 	}
 }
 
+// The numbers of a part are encoded without zeros where that is shorter, and as they are otherwise.
+func TestZerosAreLeftOut(t *testing.T) {
+	r := rand.New(rand.NewPCG(23, 24))
+	left := 0
+	for range 500 {
+		m, n := 1+r.IntN(40), 1+r.IntN(40)
+		wide, share := r.IntN(2) == 0, 20+r.IntN(14)
+		b := &incremental.Block{Classes: []string{"a"}, Codes: make([]int32, m)}
+		others := 0
+		for j := range n {
+			x := make([]float64, m)
+			for i := range x {
+				if r.IntN(32) < share {
+					x[i] = float64(1 + r.IntN(9))
+					others++
+				}
+			}
+			if wide && j == 0 {
+				if x[0] == 0 {
+					others++
+				}
+				x[0] = 0.1
+			}
+			b.Columns = append(b.Columns, gram.ColumnOf(x))
+		}
+		l := newLive(t, b)
+		var taker Taker
+		levels := &Levels{settings: Settings{Rows: 1000}}
+		p := taker.Take(l.block, l.summary.LabelledDigest(), l.summary.Totals(), levels)
+		got := p.AppendBinary(nil)
+		number := 4
+		if wide {
+			number = 8
+		}
+		dense := number * m * n
+		want := dense
+		if without := m*((n+7)/8) + number*others; without < dense {
+			want = without
+			left++
+		}
+		const head = 8 + sha256.Size + 1 + 1 + 1 + 2 + 1 + 1 // up to the number of rows
+		if size := len(got) - head - 1 - 2*m; size != want {
+			t.Fatalf("%d rows of %d numbers, %d not 0, take %d bytes, want %d", m, n, others, size, want)
+		}
+		again, err := DecodePart(got)
+		if err != nil || !reflect.DeepEqual(again, inOnePiece(p)) {
+			t.Fatalf("decoded as\n%v, %v, want\n%v", again, err, p)
+		}
+		if classes, bytes, ok := Peek(got); !ok || classes != 1 || bytes != again.Bytes() {
+			t.Fatalf("a peek says %d classes, %d bytes, %v; the rows take %d", classes, bytes, ok, again.Bytes())
+		}
+		for end := range got {
+			Peek(got[:end]) // does not panic
+		}
+	}
+	if left < 200 || left > 400 {
+		t.Errorf("%d of 500 parts are without zeros", left)
+	}
+}
+
 func FuzzDecodePart(f *testing.F) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for m := range 6 {

@@ -19,9 +19,17 @@ type Taker struct {
 	rows  []int32     // the rows in the order of their index, if it is another one
 	taken []candidate // by ascending index
 
-	labels  []string    // of the last block
+	labels []string // of the last block
+
 	singles [][]float32 // the columns that are float32
+
+	at []int32             // some taken rows, in the block
+	to [][]uint32          // the numbers of these rows, in the part
+	x  [copiedRows]float64 // a column of them
 }
+
+// copiedRows are copied together, column by column. So many of a hundred columns are in the cache.
+const copiedRows = 64
 
 type candidate struct {
 	row   int32
@@ -198,8 +206,8 @@ func (t *Taker) limit(codes []int32, p *Part, s Settings) {
 }
 
 // copyRows copies the taken rows to their pieces. It goes through the block in order,
-// because neighbours share cache lines, and copies all numbers of a row together, so
-// that the processor waits for many of them at once.
+// because neighbours share cache lines. Numbers that are all float32 are copied row by row,
+// so that the processor waits for many of them at once, and others column by column.
 func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 	var counts, next [mostPieces]int
 	// Every level has half of the remaining rows. With this many pieces none has few.
@@ -233,7 +241,8 @@ func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 			singles = append(singles, values)
 		}
 	}
-	for _, c := range t.taken {
+	// set puts what a row has beside its numbers, and returns their place.
+	set := func(c *candidate) []uint32 {
 		r, i := to[c.piece], next[c.piece]
 		next[c.piece]++
 		row := r.set(i, c.index, uint32(t.code[b.Codes[c.row]]), c.level)
@@ -241,16 +250,18 @@ func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 		if b.Weights != nil {
 			r.setWeight(i, b.Weights[c.row])
 		}
-		if len(singles) == p.n {
-			row = row[form.numbers():]
+		return row[form.numbers():]
+	}
+	if len(singles) == p.n {
+		for i := range t.taken {
+			c := &t.taken[i]
+			row := set(c)
 			for j, column := range singles {
 				row[j] = math.Float32bits(column[c.row] + 0) // never −0
 			}
-			continue
 		}
-		for j, column := range b.Columns {
-			r.setNumber(i, j, column.At(int(c.row)))
-		}
+	} else {
+		t.copyColumns(b, form.flags&isWide != 0, set)
 	}
 	clear(singles) // keep no reference to the block
 	t.singles = singles
@@ -261,6 +272,30 @@ func (t *Taker) copyRows(b *incremental.Block, p *Part) {
 	}
 }
 
+// copyColumns copies numbers that are not all float32.
+func (t *Taker) copyColumns(b *incremental.Block, wide bool, set func(*candidate) []uint32) {
+	for some := range slices.Chunk(t.taken, copiedRows) {
+		t.at, t.to = t.at[:0], t.to[:0]
+		for i := range some {
+			t.at, t.to = append(t.at, some[i].row), append(t.to, set(&some[i]))
+		}
+		x := t.x[:len(some)]
+		for j, column := range b.Columns {
+			column.Gather(x, t.at)
+			if wide {
+				for i, row := range t.to {
+					putFloat64(row[2*j:], x[i]+0) // never −0
+				}
+				continue
+			}
+			for i, row := range t.to {
+				row[j] = math.Float32bits(float32(x[i] + 0))
+			}
+		}
+	}
+	clear(t.to) // keep no reference to the part
+}
+
 // narrow reports whether all numbers of the taken rows fit float32.
 func (t *Taker) narrow(b *incremental.Block) bool {
 	for _, column := range b.Columns {
@@ -268,9 +303,17 @@ func (t *Taker) narrow(b *incremental.Block) bool {
 		case gram.Float32, gram.Int8, gram.Int16, gram.Uint8, gram.Uint16, gram.Indicator:
 			continue
 		}
-		for _, c := range t.taken {
-			if !isFloat32(column.At(int(c.row))) {
-				return false
+		for some := range slices.Chunk(t.taken, copiedRows) {
+			t.at = t.at[:0]
+			for _, c := range some {
+				t.at = append(t.at, c.row)
+			}
+			x := t.x[:len(some)]
+			column.Gather(x, t.at)
+			for _, x := range x {
+				if !isFloat32(x) {
+					return false
+				}
 			}
 		}
 	}

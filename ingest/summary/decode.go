@@ -53,8 +53,7 @@ func (d *Decoder) Decode(ctx context.Context, record []byte) (*Block, error) {
 	if r.Bad || len(r.Rest) > 0 {
 		return nil, refusef("the record ends within a field, or goes on after the last one")
 	}
-	classes, err := d.admit(record, n, sums, rows)
-	if err != nil {
+	if err := d.admit(record, n, sums, rows); err != nil {
 		return nil, err
 	}
 	if d.features == nil || string(names) != string(d.names) {
@@ -77,9 +76,6 @@ func (d *Decoder) Decode(ctx context.Context, record []byte) (*Block, error) {
 	}
 	if len(rows) == 0 {
 		return b, nil
-	}
-	if classesOf(rows) != classes { // before memory is taken for them
-		return nil, refusef("the rows for the sample: they do not have the %d classes of the sums", classes)
 	}
 	if b.Part, err = sample.DecodePart(rows); err == nil {
 		err = b.Part.Check(b.Summary)
@@ -118,43 +114,35 @@ func offset(r *decode.Reader) int64 {
 }
 
 // admit compares the memory that a block of n names takes with the limit, from the counts in its
-// sums, and returns the number of their classes.
-func (d *Decoder) admit(record []byte, n int, sums, rows []byte) (classes int, err error) {
+// sums and its rows.
+func (d *Decoder) admit(record []byte, n int, sums, rows []byte) error {
 	r := decode.Reader{Rest: sums}
 	features := r.Count(8)
-	classes = r.Count(1)
+	classes := r.Count(1)
 	if r.Bad || features != n {
-		return 0, refusef("there are %d names for %d features", n, features)
+		return refusef("there are %d names for %d features", n, features)
 	}
 	const (
 		perFeature = 128 // of a name and its place in an index
 		perClass   = 480 // of a class of the sums and of the rows, with the copies that compare them
 	)
 	bytes := len(record) + perFeature*n + perClass*classes
+	if len(rows) > 0 { // before memory is taken for them
+		of, memory, ok := sample.Peek(rows)
+		if !ok || of != classes {
+			return refusef("the rows for the sample: they do not have the %d classes of the sums", classes)
+		}
+		bytes += memory
+	}
 	if classes > 0 {
 		bytes += 8 * gram.PackedLen(n+1) // of the matrix that shows whether the sums are possible
 	}
 	if d.Memory > 0 && bytes > d.Memory {
-		refused := refusef("%d features and %d classes take %d bytes, the limit is %d", n, classes, bytes, d.Memory)
+		refused := refusef("%d features, %d classes and the rows for the sample take %d bytes, the limit is %d", n, classes, bytes, d.Memory)
 		refused.Memory = true
-		return 0, refused
+		return refused
 	}
-	return classes, nil
-}
-
-// classesOf is the number of classes in an encoded sample.Part, or −1.
-func classesOf(rows []byte) int {
-	r := decode.Reader{Rest: rows}
-	const head = 8 + sha256.Size + 1 // seed, digest, flags
-	if len(rows) < head {
-		return -1
-	}
-	r.Take(head)
-	r.Uvarint()
-	if k := r.Count(3); !r.Bad {
-		return k
-	}
-	return -1
+	return nil
 }
 
 // take takes the n names of the features of this block and the following ones.

@@ -24,7 +24,7 @@ import (
 // block. They are taken in an order that the block's position decides alone, since the rows of a
 // class may lie together, which would look like a change. A judge belongs to one worker.
 type judge struct {
-	at      []int
+	at      []int32
 	numbers []float64
 	columns []gram.Column
 	class   []int32
@@ -108,7 +108,7 @@ func (j *judge) rows(b *incremental.Block, by *model.Served, of *allowance, part
 		c.Classify(j.class, j.values, j.columns)
 		for i, row := range at {
 			code := b.Codes[row]
-			if b.Weight(row) == 0 || b.Classes[code] == incremental.Unlabelled {
+			if b.Weight(int(row)) == 0 || b.Classes[code] == incremental.Unlabelled {
 				continue // counts as absent, or cannot be judged
 			}
 			r := ruling{class: int32(known[code]), answer: j.class[i]}
@@ -128,21 +128,19 @@ func (j *judge) draw(rows, m, partition int, offset int64) {
 	j.at = slices.Grow(j.at[:0], m)[:m]
 	first := j.random.IntN(rows)
 	for i := range j.at {
-		j.at[i] = (i*rows + first) / m
+		j.at[i] = int32((i*rows + first) / m)
 	}
 	j.random.Shuffle(m, func(a, b int) { j.at[a], j.at[b] = j.at[b], j.at[a] })
 }
 
 // take copies rows of a block into columns.
-func (j *judge) take(b *incremental.Block, at []int) {
+func (j *judge) take(b *incremental.Block, at []int32) {
 	m := len(at)
 	j.numbers = slices.Grow(j.numbers[:0], m*len(b.Columns))[:m*len(b.Columns)]
 	j.columns = j.columns[:0]
 	for k, column := range b.Columns {
 		to := j.numbers[k*m : (k+1)*m]
-		for i, row := range at {
-			to[i] = column.At(row)
-		}
+		column.Gather(to, at)
 		j.columns = append(j.columns, gram.ColumnOf(to))
 	}
 }

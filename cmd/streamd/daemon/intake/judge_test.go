@@ -94,7 +94,7 @@ func TestJudgementsAreFew(t *testing.T) {
 				judged += len(y.rulings)
 				if len(y.rulings) > 0 {
 					again.draw(test.rows, len(y.rulings), 3, int64(i))
-					if !slices.Equal(j.at, again.at) || slices.Max(j.at) >= test.rows {
+					if !slices.Equal(j.at, again.at) || int(slices.Max(j.at)) >= test.rows {
 						t.Errorf("%+v: block %d: other rows are judged the second time", test, i)
 					}
 					slices.Sort(again.at)

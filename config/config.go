@@ -218,6 +218,13 @@ type Model struct {
 	Costs          map[string]float64 `key:"costs" above:"0" help:"Costs > 0 of answers by CLASS>ANSWER, such as fraud>ham=10; 1 for other wrong ones. With model.decision: cost."`
 }
 
+// CountsRight reports whether the model is to classify as many rows right as it can. Balanced
+// classes, weights and costs ask for something else: then more rows may be right with one class for
+// all, and the model may still be the better one.
+func (m *Model) CountsRight() bool {
+	return m.Objective != ObjectiveBalanced && m.Balanced != SwitchOn && len(m.ClassWeights) == 0 && m.Decision != DecisionCost
+}
+
 // Sample configures the sample of live rows, for tasks that need more than sums.
 type Sample struct {
 	Rows     int   `key:"rows" default:"50000" min:"0" max:"100000000" help:"Rows chosen from the live blocks by hash. Memory holds up to three times as many. 0: no sample, and no task that needs rows."`

@@ -65,6 +65,14 @@ func (s *Summary) Classes() []string {
 	return labels
 }
 
+// Label is the label of all summed rows. It is "" if they have several, or none.
+func (s *Summary) Label() string {
+	if len(s.classes) != 1 || s.classes[0].label == Unlabelled {
+		return ""
+	}
+	return s.classes[0].label
+}
+
 // Unlabelled is the number of summed rows without a label.
 func (s *Summary) Unlabelled() int64 {
 	for i := range s.classes {

@@ -266,7 +266,7 @@ const (
 
 // answers prints how good labels are.
 func (t *table) answers(a *model.Answers) {
-	t.row("correct", fmt.Sprintf("%s (balanced %s; the largest class alone: %s)", percent(a.Correctness), percent(a.BalancedCorrectness), percent(a.Baseline)))
+	t.row("correct", fmt.Sprintf("%s (balanced %s, kappa %s; the largest class alone: %s)", percent(a.Correctness), percent(a.BalancedCorrectness), describeKappa(a.Kappa), percent(a.LargestClass)))
 	for _, w := range a.Warnings {
 		t.row("warning", w)
 	}

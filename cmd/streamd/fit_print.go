@@ -36,14 +36,17 @@ func (t *table) fit(r *fit.Report) {
 		t.row("chosen", r.Choice)
 	}
 	if r.Test != nil {
-		t.row("test accuracy", describeBeside(*r.TestAccuracy, r.Test))
+		t.row("test accuracy", describeBeside(*r.TestAccuracy, r.Test.LargestClass))
 	}
 	if r.HeldOut != nil {
-		text := describeBeside(r.HeldOutAccuracy(), r.HeldOut) + ", " + describeSpread(r.FoldAccuracies)
+		text := describeBeside(r.HeldOutAccuracy(), r.HeldOut.LargestClass) + ", " + describeSpread(r.FoldAccuracies)
 		if r.Tuning != nil {
 			text += "; the same folds chose nu, which flatters a little"
 		}
 		t.row("held-out accuracy", text)
+	}
+	if r.NoBetter != "" {
+		t.row("warning", "no better than a baseline: "+r.NoBetter)
 	}
 	train := percent(r.TrainAccuracy) + " of the rows learned from"
 	if r.HeldOut == nil && r.Test == nil {
@@ -54,7 +57,7 @@ func (t *table) fit(r *fit.Report) {
 		t.row("warning", fmt.Sprintf("no row is labelled %q, not even of those learned from", class))
 	}
 	if r.LOOAccuracy != nil {
-		t.row("leave-one-out accuracy", percent(*r.LOOAccuracy))
+		t.row("leave-one-out accuracy", describeBeside(*r.LOOAccuracy, r.LargestClass()))
 	}
 	if r.Tuning != nil {
 		t.row("nu", describeChoice(r.Tuning))
@@ -91,8 +94,16 @@ func (t *table) fit(r *fit.Report) {
 }
 
 // describeBeside has an accuracy beside that of answering the largest class always.
-func describeBeside(accuracy float64, a *model.Answers) string {
-	return fmt.Sprintf("%s (the largest class alone: %s)", percent(accuracy), percent(a.Baseline))
+func describeBeside(accuracy, largestClass float64) string {
+	return fmt.Sprintf("%s (the largest class alone: %s)", percent(accuracy), percent(largestClass))
+}
+
+// describeKappa writes a kappa, which some rows do not have.
+func describeKappa(kappa *float64) string {
+	if kappa == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.4f", *kappa)
 }
 
 func describeSpread(accuracies []float64) string {

@@ -1,5 +1,15 @@
 // Package confusion counts the answers of a classifier by the true class of the rows, and
-// computes precision, recall and F1 from the counts.
+// computes precision, recall, F1 and Cohen's kappa from the counts.
+//
+// # Baselines
+//
+// A share of rows classified right says little alone. Two answers cost nothing: the largest class,
+// for all rows, and on a stream the label of the row before. Kappa measures a classifier against
+// such a baseline: 0 is no better, 1 is always right, and below 0 the baseline is better. Cohen's
+// kappa (1960) is measured against chance: answers drawn with the classifier's own shares of the
+// classes. Kappa-temporal is measured against the label of the row before (Žliobaitė, Bifet, Read,
+// Pfahringer and Holmes 2015, "Evaluation methods and decision theory for classification of
+// streaming data with temporal dependence").
 //
 // Rows count by their weights. A figure without rows is NaN: the precision of a class
 // that is never the answer, and the recall of a class without rows.
@@ -138,7 +148,18 @@ type Figures struct {
 	Unknown             float64 // of the rows of unknown classes
 	Correctness         float64 // share of the rows that are answered right
 	BalancedCorrectness float64 // mean recall of the classes that have rows
+	LargestClass        float64 // share of the class of most rows: the correctness of this answer for all
+	Kappa               float64 // Cohen's
 	Classes             []Class // k
+}
+
+// Kappa is how far a classifier has come from a baseline's correctness towards 1:
+// (correctness − baseline)/(1 − baseline). It is NaN where the baseline is always right.
+func Kappa(correctness, baseline float64) float64 {
+	if baseline == 1 {
+		return math.NaN()
+	}
+	return (correctness - baseline) / (1 - baseline)
 }
 
 // Figures computes the figures.
@@ -157,17 +178,20 @@ func (m *Matrix) Figures() Figures {
 			f.Classes[p.class].Rows += weight
 		}
 	})
-	var right, recalls, seen float64
+	var right, recalls, seen, largest, chance float64
 	for i := range f.Classes {
 		c := &f.Classes[i]
 		c.Precision, c.Recall, c.F1 = c.Right/c.Answers, c.Right/c.Rows, 2*c.Right/(c.Rows+c.Answers)
 		right += c.Right
+		largest = max(largest, c.Rows)
+		chance += float64(c.Rows / f.Weight * (c.Answers / f.Weight))
 		if !math.IsNaN(c.Recall) {
 			recalls += c.Recall
 			seen++
 		}
 	}
 	f.Correctness, f.BalancedCorrectness = right/f.Weight, recalls/seen
+	f.LargestClass, f.Kappa = largest/f.Weight, Kappa(right/f.Weight, chance)
 	return f
 }
 

@@ -23,6 +23,7 @@ func near(a, b float64) bool {
 //	    confusion_matrix(c, a, sample_weight=v)
 //	    precision_recall_fscore_support(c, a, sample_weight=v, zero_division=np.nan)
 //	    accuracy_score(c, a, sample_weight=v), balanced_accuracy_score(c, a, sample_weight=v)
+//	    cohen_kappa_score(c, a, sample_weight=v)
 func TestAgainstScikitLearn(t *testing.T) {
 	nan := math.NaN()
 	for _, want := range []struct {
@@ -30,14 +31,15 @@ func TestAgainstScikitLearn(t *testing.T) {
 		rows                  [][]float64
 		precision, recall, f1 []float64
 		correct, balanced     float64
+		largest, kappa        float64
 	}{
 		{false, [][]float64{{8, 1, 1, 0}, {1, 8, 1, 0}, {2, 0, 8, 0}, {9, 1, 0, 0}},
 			[]float64{0.4, 0.8, 0.8, nan}, []float64{0.8, 0.8, 0.8, 0}, []float64{0.5333333333333333, 0.8, 0.8, 0},
-			0.6, 0.6000000000000001},
+			0.6, 0.6000000000000001, 0.25, 0.4666666666666667},
 		{true, [][]float64{{14, 2, 3, 0}, {3, 15, 2, 0}, {5, 0, 16, 0}, {16, 3, 0, 0}},
 			[]float64{0.3684210526315789, 0.75, 0.7619047619047619, nan}, []float64{0.7368421052631579, 0.75, 0.7619047619047619, 0},
 			[]float64{0.49122807017543857, 0.75, 0.7619047619047619, 0},
-			0.569620253164557, 0.56218671679198},
+			0.569620253164557, 0.56218671679198, 0.26582278481012656, 0.4258230012825994},
 	} {
 		m := New(4)
 		for i := range int32(40) {
@@ -65,6 +67,9 @@ func TestAgainstScikitLearn(t *testing.T) {
 		}
 		if !near(f.Correctness, want.correct) || !near(f.BalancedCorrectness, want.balanced) {
 			t.Errorf("%v, balanced %v, not %v, %v", f.Correctness, f.BalancedCorrectness, want.correct, want.balanced)
+		}
+		if !near(f.LargestClass, want.largest) || !near(f.Kappa, want.kappa) {
+			t.Errorf("largest class %v, kappa %v, not %v, %v", f.LargestClass, f.Kappa, want.largest, want.kappa)
 		}
 		if m.Rows(3) != nil {
 			t.Error("a matrix of more classes than wanted")
@@ -154,6 +159,27 @@ func TestFiguresAgreeWithCounting(t *testing.T) {
 func TestEmpty(t *testing.T) {
 	f := New(2).Figures()
 	if !math.IsNaN(f.Correctness) || !math.IsNaN(f.BalancedCorrectness) || !math.IsNaN(f.Classes[1].Precision) {
+		t.Errorf("%+v", f)
+	}
+}
+
+// A baseline that is always right leaves nothing to measure against. One that is always wrong
+// leaves the correctness itself.
+func TestKappa(t *testing.T) {
+	for _, x := range []struct{ correctness, baseline, want float64 }{
+		{1, 0.5, 1}, {0.5, 0.5, 0}, {0.25, 0.5, -0.5}, {0.75, 0, 0.75}, {1, 1, math.NaN()}, {0.5, 1, math.NaN()},
+	} {
+		if got := Kappa(x.correctness, x.baseline); !near(got, x.want) {
+			t.Errorf("%v beside %v: %v, not %v", x.correctness, x.baseline, got, x.want)
+		}
+	}
+	m := New(2) // all rows are of one class, which is always the answer
+	m.Add(1, 1, 3)
+	if f := m.Figures(); f.LargestClass != 1 || !math.IsNaN(f.Kappa) {
+		t.Errorf("%+v", f)
+	}
+	m.Add(-1, 1, 1) // a class that the classifier does not know is wrong, and no largest class
+	if f := m.Figures(); f.LargestClass != 0.75 || f.Kappa != 0 {
 		t.Errorf("%+v", f)
 	}
 }

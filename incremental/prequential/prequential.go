@@ -5,6 +5,9 @@
 // Figures over a whole stream say little about its end. There are two ways to forget. The
 // window has the latest rows, and each counts as one. With fading, each row counts Alpha times
 // as much as the next one, so that the latest 1/(1 − Alpha) rows count most.
+//
+// Streams repeat their labels. So each row also tells whether it has the label of the row before:
+// a classifier that is right in no more rows than these is of no use (package confusion).
 package prequential
 
 import (
@@ -29,8 +32,9 @@ type Evaluation struct {
 
 // part has the figures of some rows, each with a weight.
 type part struct {
-	matrix       *confusion.Matrix
-	loss, weight float64 // sums; rows of unknown classes have no loss
+	matrix        *confusion.Matrix
+	loss, weight  float64 // sums; rows of unknown classes have no loss
+	rows, repeats float64 // weight of all rows, and of those with the label of the row before
 }
 
 // mostUnit is the unit at which fading weights are scaled back to 1. Pairs of less than
@@ -66,8 +70,9 @@ func (e *Evaluation) SetClasses(classes []string) {
 
 // Add adds a row of a class, −1 for a class that the classifier does not know. loss is the
 // squared error of its decision values (see SquaredError); that of an unknown class is ignored. A
-// loss that is no number, or above 2^300, counts as 2^300: the mean stays a number.
-func (e *Evaluation) Add(class, answer int32, loss float64) {
+// loss that is no number, or above 2^300, counts as 2^300: the mean stays a number. repeats says
+// that the row has the label of the row before.
+func (e *Evaluation) Add(class, answer int32, loss float64, repeats bool) {
 	if !(loss < mostLoss) {
 		loss = mostLoss
 	}
@@ -79,14 +84,20 @@ func (e *Evaluation) Add(class, answer int32, loss float64) {
 		e.fading.matrix.Scale(1/e.unit, 1./mostUnit)
 		e.fading.loss /= e.unit
 		e.fading.weight /= e.unit
+		e.fading.rows /= e.unit
+		e.fading.repeats /= e.unit
 		e.unit = 1
 	}
-	e.latest.add(class, answer, loss, 1)
-	e.fading.add(class, answer, loss, e.unit)
+	e.latest.add(class, answer, loss, repeats, 1)
+	e.fading.add(class, answer, loss, repeats, e.unit)
 }
 
-func (p *part) add(class, answer int32, loss, weight float64) {
+func (p *part) add(class, answer int32, loss float64, repeats bool, weight float64) {
 	p.matrix.Add(class, answer, weight)
+	p.rows += weight
+	if repeats {
+		p.repeats += weight
+	}
 	if class >= 0 {
 		p.loss += float64(weight * loss)
 		p.weight += weight
@@ -107,6 +118,7 @@ func (e *Evaluation) Totals() (rows, right int64) { return e.rows, e.right }
 type Figures struct {
 	Matrix      *confusion.Matrix // in rows; nil before the first call of SetClasses
 	SquaredLoss float64           // mean of the rows of known classes; NaN without any
+	LastLabel   float64           // share of the rows with the label of the row before; NaN without rows
 }
 
 // Window returns the figures of the rows since the last but one Turn.
@@ -120,19 +132,21 @@ func (e *Evaluation) Fading() Figures { return figures(1/e.unit, &e.fading) }
 // figures adds parts up, in a matrix of their own.
 func figures(scale float64, parts ...*part) Figures {
 	if parts[0].matrix == nil {
-		return Figures{SquaredLoss: math.NaN()}
+		return Figures{SquaredLoss: math.NaN(), LastLabel: math.NaN()}
 	}
 	f := Figures{Matrix: parts[0].matrix.Clone()}
-	loss, weight := parts[0].loss, parts[0].weight
+	loss, weight, rows, repeats := parts[0].loss, parts[0].weight, parts[0].rows, parts[0].repeats
 	for _, p := range parts[1:] {
 		f.Matrix.Merge(p.matrix)
 		loss += p.loss
 		weight += p.weight
+		rows += p.rows
+		repeats += p.repeats
 	}
 	if scale != 1 {
 		f.Matrix.Scale(scale, 0)
 	}
-	f.SquaredLoss = loss / weight
+	f.SquaredLoss, f.LastLabel = loss/weight, repeats/rows
 	return f
 }
 

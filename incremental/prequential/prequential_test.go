@@ -12,6 +12,7 @@ import (
 type row struct {
 	class, answer int32
 	loss          float64
+	repeats       bool
 }
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Abs(b) }
@@ -21,10 +22,13 @@ func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Abs(b) }
 func check(t *testing.T, what string, k int, f Figures, rows []row, alpha float64) {
 	t.Helper()
 	want := confusion.New(k)
-	var loss, weight float64
+	var loss, weight, all, repeats float64
 	for i, x := range rows {
 		w := math.Pow(alpha, float64(len(rows)-1-i))
 		want.Add(x.class, x.answer, w)
+		if all += w; x.repeats {
+			repeats += w
+		}
 		if x.class >= 0 {
 			loss, weight = loss+w*x.loss, weight+w
 		}
@@ -32,6 +36,9 @@ func check(t *testing.T, what string, k int, f Figures, rows []row, alpha float6
 	got, expected := f.Matrix.Figures(), want.Figures()
 	if !near(got.Weight, expected.Weight) || !near(got.Unknown, expected.Unknown) || !near(f.SquaredLoss, loss/weight) {
 		t.Errorf("%s: weight %v, unknown %v, loss %v, not %v, %v, %v", what, got.Weight, got.Unknown, f.SquaredLoss, expected.Weight, expected.Unknown, loss/weight)
+	}
+	if !near(f.LastLabel, repeats/all) || !near(got.LargestClass, expected.LargestClass) || !near(got.Kappa, expected.Kappa) {
+		t.Errorf("%s: baselines %v and %v, kappa %v, not %v, %v, %v", what, got.LargestClass, f.LastLabel, got.Kappa, expected.LargestClass, repeats/all, expected.Kappa)
 	}
 	rowsOf := f.Matrix.Rows(k)
 	for class, row := range want.Rows(k) {
@@ -60,9 +67,9 @@ func TestAgreesWithCounting(t *testing.T) {
 			if i%half == 0 {
 				e.Turn()
 			}
-			x := row{int32(r.IntN(k+1) - 1), int32(r.IntN(k)), r.Float64()}
+			x := row{int32(r.IntN(k+1) - 1), int32(r.IntN(k)), r.Float64(), r.IntN(3) > 0}
 			rows = append(rows, x)
-			e.Add(x.class, x.answer, x.loss)
+			e.Add(x.class, x.answer, x.loss, x.repeats)
 		}
 		check(t, "window", k, e.Window(), rows[all/half*half-half:], 1)
 		check(t, "fading", k, e.Fading(), rows, Alpha)
@@ -82,16 +89,16 @@ func TestAgreesWithCounting(t *testing.T) {
 // that has gone are forgotten, and those of unknown classes stay.
 func TestClassesChange(t *testing.T) {
 	var e Evaluation
-	if f := e.Window(); f.Matrix != nil || !math.IsNaN(f.SquaredLoss) {
+	if f := e.Window(); f.Matrix != nil || !math.IsNaN(f.SquaredLoss) || !math.IsNaN(f.LastLabel) {
 		t.Errorf("without classes %+v", f)
 	}
 	e.Turn()
 	e.SetClasses([]string{"a", "c"})
-	e.Add(0, 0, 1)
-	e.Add(0, 1, 1)
+	e.Add(0, 0, 1, false)
+	e.Add(0, 1, 1, false)
 	e.Turn()
-	e.Add(1, 1, 1)
-	e.Add(-1, 0, 1)
+	e.Add(1, 1, 1, false)
+	e.Add(-1, 0, 1, false)
 	e.SetClasses([]string{"a", "b", "c"})
 	if got, want := e.Window().Matrix.Rows(3), [][]float64{{1, 0, 1}, {0, 0, 0}, {0, 0, 1}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -132,7 +139,7 @@ func BenchmarkAdd(b *testing.B) {
 	e.SetClasses([]string{"a", "b"})
 	b.ReportAllocs()
 	for b.Loop() {
-		e.Add(0, 1, 0.5)
+		e.Add(0, 1, 0.5, false)
 	}
 }
 
@@ -142,9 +149,9 @@ func TestLossThatOverflows(t *testing.T) {
 		var e Evaluation
 		e.SetClasses([]string{"a", "b"})
 		for range 100_000 {
-			e.Add(0, 1, loss)
+			e.Add(0, 1, loss, false)
 		}
-		e.Add(1, 1, 0.5)
+		e.Add(1, 1, 0.5, false)
 		for _, f := range []Figures{e.Window(), e.Fading()} {
 			if math.IsNaN(f.SquaredLoss) || math.IsInf(f.SquaredLoss, 0) || f.SquaredLoss < 1e80 {
 				t.Errorf("loss %v: the mean is %v", loss, f.SquaredLoss)

@@ -70,6 +70,11 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 				Text: "rows of some classes are never or seldom found, as held-out rows show (GET /v1/quality)",
 			})
 		}
+		if q := served.Quality; served.Model != nil && q != nil && q.Weight >= enoughJudged && d.cfg.Model.CountsRight() {
+			if worse := q.NoBetter(); worse != "" {
+				add(httpapi.Problem{Kind: httpapi.ProblemBaseline, Subject: "held-out", Text: "held-out rows are classified no better than by a baseline: " + worse})
+			}
+		}
 		for _, u := range served.Undeclared {
 			if u.Lacks(served.Rows) {
 				add(httpapi.Problem{

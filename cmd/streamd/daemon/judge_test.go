@@ -2,8 +2,12 @@ package daemon
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
+	"math"
+	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"streamd/cmd/streamd/model"
@@ -65,6 +69,86 @@ func TestPrequential(t *testing.T) {
 				}
 			}
 			d.stop()
+		})
+	}
+}
+
+// The baseline of the last label is that of counting the rows of the log one by one: over messages,
+// runs of messages, partitions, keys that come again, rows that count as absent, and a restart
+// in the middle.
+func TestLastLabel(t *testing.T) {
+	const seed = 11
+	for what, flags := range map[string]map[string]string{
+		"message": {},
+		"offsets": {"blocks.unit": "offsets", "blocks.offsets": "5"},
+		"key":     {"blocks.unit": "key"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, uint64(len(what))))
+			flags = maps.Clone(flags)
+			flags["format.weight"], flags["blocks.unlabelled"] = "weight", "keep"
+			last, ofKey := map[int]string{}, map[string]string{}
+			rows, repeats := int64(0), 0.
+			next := func(key string, n int) message {
+				m := message{partition: random.IntN(2), key: []byte(key)}
+				if what == "key" { // a key stays in its partition
+					m.partition = int(key[0]) % 2
+				}
+				before := ofKey[key]
+				if before == "" {
+					before = last[m.partition]
+				}
+				labels := map[string]bool{}
+				for range n {
+					label, weight := []string{"ham", "spam"}[random.IntN(2)], min(1, random.IntN(5))
+					text := fmt.Sprintf("%q", label)
+					if random.IntN(5) == 0 {
+						text = "null"
+					}
+					m.value = fmt.Appendf(m.value, `{"label":%s,"a":%v,"b":1,"weight":%d}`+"\n", text, random.NormFloat64(), weight)
+					if weight == 0 {
+						continue
+					}
+					if labels[text] = true; text == "null" {
+						continue
+					}
+					if rows++; label == before {
+						repeats++
+					}
+					before = label
+					last[m.partition] = label
+				}
+				delete(ofKey, key)
+				for text := range labels {
+					if what == "key" && len(labels) == 1 && text != "null" {
+						ofKey[key] = strings.Trim(text, `"`)
+					}
+				}
+				return m
+			}
+			name, file := topic(t, 2), filepath.Join(t.TempDir(), "streamd.db")
+			produce(t, name, next("k", 30), next("l", 30))
+			for restart := range 3 {
+				d := start(t, name, file, flags)
+				d.wait("a model", func(s *model.Served) bool { return s.Model != nil })
+				if restart == 0 {
+					d.until("all rows", func() bool { return d.Status().Rows.Read == 60 })
+				}
+				rows, repeats = 0, 0
+				before := d.Prequential().Rows
+				if before != 0 && restart == 0 {
+					t.Skip("rows were judged before the model was awaited")
+				}
+				for range 40 {
+					produce(t, name, next(string(rune('a'+random.IntN(9))), random.IntN(4)))
+				}
+				d.until("the rows are judged", func() bool { return d.Prequential().Rows == rows })
+				if w := d.Prequential().Window; math.Abs(*w.LastLabel-repeats/float64(rows)) > 1e-15 {
+					t.Errorf("after %d restarts %v of %d rows repeat, not %v (seed %d)", restart, *w.LastLabel*float64(rows), rows, repeats, seed)
+				}
+				d.stop()
+			}
 		})
 	}
 }

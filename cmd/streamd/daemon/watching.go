@@ -42,6 +42,7 @@ type watching struct {
 
 	judged  time.Time      // when the judged rows were looked at
 	useless *model.Stretch // figures that are no better than one class for all; nil: they are better
+	beaten  string         // by which baselines the figures are beaten; "": by none
 
 	rise rise // of the error, that has not passed; the zero one: there is none
 
@@ -55,10 +56,11 @@ type watching struct {
 // savedDetectors is the record of the detectors in the snapshot.
 type savedDetectors struct {
 	Version  int             `json:"version"`
-	Error    json.RawMessage `json:"error,omitempty"` // see intake.Detector; absent where drift.detect is false
-	Report   model.Drift     `json:"report"`          // counts, alarms, and whether the alarm of the sums holds
-	Rise     rise            `json:"rise"`            // of the error, that has not passed
-	Problems json.RawMessage `json:"problems"`        // see problems.Board.Record
+	Error    json.RawMessage `json:"error,omitempty"`  // see intake.Detector; absent where drift.detect is false
+	Labels   map[int]string  `json:"labels,omitempty"` // of the last row of each partition
+	Report   model.Drift     `json:"report"`           // counts, alarms, and whether the alarm of the sums holds
+	Rise     rise            `json:"rise"`             // of the error, that has not passed
+	Problems json.RawMessage `json:"problems"`         // see problems.Board.Record
 }
 
 // rise is a rise of the error that has not passed: the shares of wrong rows before and after.
@@ -101,13 +103,14 @@ func (w *watching) restore(record []byte) {
 		return
 	}
 	s.Report.Alarms = s.Report.Alarms[:min(len(s.Report.Alarms), keptAlarms)]
+	w.intake.RestoreLastLabels(s.Labels)
 	w.saved, w.report, w.rise = record, s.Report, s.Rise
 }
 
 // record is the detectors for a save, nil if the snapshot has them. undo counts them as not saved.
 func (w *watching) record() (record []byte, undo func(), err error) {
 	undo = func() { w.saved, w.risen = nil, true }
-	s := savedDetectors{Version: detectorsVersion, Rise: w.rise}
+	s := savedDetectors{Version: detectorsVersion, Labels: w.intake.LastLabels(), Rise: w.rise}
 	if w.cfg.Drift.Detect {
 		if s.Error, err = w.intake.Detector(); err != nil {
 			return nil, undo, err
@@ -142,7 +145,9 @@ func (w *watching) whenDue(now time.Time) {
 		w.lookAround()
 	}
 	if now.Sub(w.judged) >= judgeEvery {
-		w.judged, w.useless = now, w.noBetter(w.intake.Prequential())
+		p := w.intake.Prequential()
+		w.judged, w.useless = now, w.noBetter(p)
+		w.beaten = w.beatenBy(p)
 	}
 	if !w.cfg.Drift.Detect {
 		return
@@ -185,6 +190,23 @@ func (w *watching) noBetter(p model.Prequential) *model.Stretch {
 	return p.Window
 }
 
+// beatenBy says by which baselines the latest judged rows are beaten, "" if by none. As with
+// noBetter, it is over when the figures are better by two standard errors. Where a model is asked
+// for something else than many right rows, the baselines have another aim.
+func (w *watching) beatenBy(p model.Prequential) string {
+	if p.Window == nil || p.Window.Weight < enoughJudged || !w.cfg.Model.CountsRight() {
+		return ""
+	}
+	margin := 0.
+	if w.beaten != "" {
+		margin = 2
+	}
+	if p.Fading == nil || p.Fading.NoBetter(margin) == "" {
+		return ""
+	}
+	return p.Window.NoBetter(margin)
+}
+
 // conditions are the problems of what is judged.
 func (w *watching) conditions() (all []httpapi.Problem) {
 	if s := w.useless; s != nil {
@@ -192,6 +214,9 @@ func (w *watching) conditions() (all []httpapi.Problem) {
 		all = append(all, httpapi.Problem{Kind: httpapi.ProblemUseless, Text: fmt.Sprintf(
 			"new rows are classified no better than by giving all of them one class: the mean of the classes' shares classified right is %.3g %%, and with one class for all it is %.3g %%",
 			100*s.BalancedCorrectness, 100*chance)})
+	}
+	if w.beaten != "" && w.useless == nil {
+		all = append(all, httpapi.Problem{Kind: httpapi.ProblemBaseline, Text: "new rows are classified no better than by a baseline: " + w.beaten})
 	}
 	return all
 }

@@ -58,6 +58,12 @@ func (f *fit) measure(ctx context.Context, test *dataset.Dataset, r *Report) err
 		}
 		r.TestAccuracy, r.Test = new(t.accuracy()), f.answers(t, areas)
 	}
+	for _, a := range []*model.Answers{r.Test, r.HeldOut} {
+		if a != nil && f.want.Model.CountsRight() {
+			r.NoBetter = a.NoBetter()
+			break
+		}
+	}
 	if f.want.LOO {
 		t, err := f.leaveOneOut(ctx)
 		if err != nil {

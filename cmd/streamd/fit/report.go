@@ -2,6 +2,7 @@ package fit
 
 import (
 	"encoding/hex"
+	"slices"
 
 	"streamd/cmd/streamd/model"
 	"streamd/incremental/newton"
@@ -25,6 +26,10 @@ type Report struct {
 	// Classes that no row learned from is labelled, where none was held out; absent if there are
 	// none.
 	Unanswered []string `json:"never_answered,omitempty"`
+
+	// Which baseline labels are no better than, on the test file or held-out rows, if the settings
+	// ask for many right rows; absent if they are better.
+	NoBetter string `json:"no_better,omitempty"`
 
 	Decision    *model.DecisionJSON    `json:"decision"` // rule of labels
 	Calibration *model.CalibrationJSON `json:"calibration,omitempty"`
@@ -127,6 +132,11 @@ func (f *fit) describe(r *Report) {
 	if len(m.Planes) == 1 {
 		r.W, r.Gamma = ws[0], gammas[0]
 	}
+}
+
+// LargestClass is the share of the class of most rows.
+func (r *Report) LargestClass() float64 {
+	return float64(slices.Max(r.ClassRows)) / float64(r.Rows-r.Unlabelled)
 }
 
 // HeldOutAccuracy is the mean of the folds' accuracies.

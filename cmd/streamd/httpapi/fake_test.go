@@ -84,8 +84,8 @@ func newFake() *fake {
 	judged.Add(1, 0, 1)
 	f.prequential = model.Prequential{
 		Rows: 40, Right: 31,
-		Window: model.NewStretch(decision.Value, []string{"ham", "spam"}, prequential.Figures{Matrix: judged, SquaredLoss: 0.5}),
-		Fading: model.NewStretch(decision.Value, []string{"ham", "spam"}, prequential.Figures{Matrix: judged, SquaredLoss: 0.25}),
+		Window: model.NewStretch(decision.Value, []string{"ham", "spam"}, prequential.Figures{Matrix: judged, SquaredLoss: 0.5, LastLabel: 0.625}),
+		Fading: model.NewStretch(decision.Value, []string{"ham", "spam"}, prequential.Figures{Matrix: judged, SquaredLoss: 0.25, LastLabel: 0.5}),
 		Drift: &model.Drift{
 			Delta: 0.002,
 			Error: model.ErrorDrift{Rows: 30, Share: new(0.2), Rises: 2, Falls: 1},

@@ -137,6 +137,9 @@ var (
 	asSums        = desc("prequential_sums_rows_total", "Rows of blocks that came as sums, which cannot be judged.")
 	balanced      = desc("prequential_balanced_correctness", "Mean of the classes' shares classified right among the latest of these rows: 10,000 or more of the last minute or more; absent before the first.")
 	judgedRight   = desc("prequential_correctness", "Share of these rows that was right: over the latest (window), or with fading weights (fading).", "over")
+	judgedBase    = desc("prequential_baseline", "Share of these rows that a baseline has right, likewise: the largest class for all (largest_class), or the label of the row before (last_label).", "over", "baseline")
+	judgedKappa   = desc("prequential_kappa", "Cohen's kappa of these rows, likewise: 0 is no better than chance, 1 is always right.", "over")
+	judgedInTime  = desc("prequential_kappa_temporal", "Kappa-temporal of these rows, likewise: 0 is no better than the label of the row before, 1 is always right.", "over")
 	judgedLoss    = desc("prequential_squared_loss", "Mean squared error of the decision values of these rows, likewise.", "over")
 	judgedRecall  = desc("prequential_class_recall", "Share of a class's latest judged rows that were labelled with it. Models of more than 50 classes have none of the metrics by class.", "class")
 	judgedExact   = desc("prequential_class_precision", "Share of the latest judged rows labelled with a class that were of it; absent where none was.", "class")
@@ -239,8 +242,20 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 		classFigures(gauge, p.Window.Classes, judgedRecall, judgedExact)
 		for over, figures := range map[string]*model.Stretch{"window": p.Window, "fading": p.Fading} {
 			gauge(judgedRight, figures.Correctness, over)
-			if figures.SquaredLoss != nil {
-				gauge(judgedLoss, *figures.SquaredLoss, over)
+			gauge(judgedBase, figures.LargestClass, over, "largest_class")
+			for _, x := range []struct {
+				of     *prometheus.Desc
+				value  *float64
+				labels []string
+			}{
+				{judgedBase, figures.LastLabel, []string{over, "last_label"}},
+				{judgedKappa, figures.Kappa, []string{over}},
+				{judgedInTime, figures.KappaTemporal, []string{over}},
+				{judgedLoss, figures.SquaredLoss, []string{over}},
+			} {
+				if x.value != nil {
+					gauge(x.of, *x.value, x.labels...)
+				}
 			}
 		}
 	}

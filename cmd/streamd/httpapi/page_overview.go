@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"streamd/cmd/streamd/model"
@@ -15,12 +16,11 @@ import (
 // glanceView is the first screen. It answers in this order: is it learning, is it right, is it
 // behind, what does it need.
 type glanceView struct {
-	Answers []answerView
-	Courses []courseView
-	Span    string // that the courses are of
-	// Baseline says that the first course has a line at the correctness of the largest class.
-	Baseline bool
-	Events   []Event
+	Answers   []answerView
+	Courses   []courseView
+	Span      string         // that the courses are of
+	Baselines []baselineView // that the first course has lines of
+	Events    []Event
 }
 
 // answerView is an answer with its picture.
@@ -34,8 +34,29 @@ func answerOf(id, question string) (a answerView) {
 	return a
 }
 
-// barView is a share beside its baseline, as widths of a box of 100.
-type barView struct{ Share, Baseline float64 }
+// barView is a share beside its baselines, as widths of a box of 100.
+type barView struct {
+	Share     float64
+	Baselines []baselineView
+}
+
+// baselineView is the correctness of an answer that takes no model, and its line.
+type baselineView struct {
+	Line  string // class of the line
+	Name  string
+	Share float64 // of 100
+}
+
+// baselinesOf are the baselines of rows. lastLabel is nil where the rows are in no order.
+func baselinesOf(a *model.Answers, lastLabel *float64) (all []baselineView) {
+	if a.Weight > 0 {
+		all = append(all, baselineView{"l0", "always the largest class", 100 * a.LargestClass})
+	}
+	if lastLabel != nil {
+		all = append(all, baselineView{"l1", "as the last label", 100 * *lastLabel})
+	}
+	return all
+}
 
 const (
 	maxRecent = 10 // events of the first screen
@@ -49,14 +70,14 @@ func newGlanceView(v *pageView, stream *model.Prequential, history func(model.Sp
 	h := busiest(minutes, history)
 	g := &glanceView{Span: spanNames[h.Span], Events: latest(events, maxRecent)}
 	g.Answers = newAnswers(v, stream, minutes, h)
-	baseline := math.NaN()
-	if stream.Window != nil {
-		if share, ok := largestShare(&stream.Window.Answers); ok {
-			baseline = share
-		}
+	var baselines []baselineView
+	if w := stream.Window; w != nil {
+		baselines = baselinesOf(&w.Answers, w.LastLabel)
 	}
-	g.Courses = slices.DeleteFunc(newCourses(h, baseline), func(c courseView) bool { return c.ID == "balanced" })
-	g.Baseline = !math.IsNaN(baseline) && g.Courses[0].Picture != ""
+	g.Courses = slices.DeleteFunc(newCourses(h, baselines), func(c courseView) bool { return c.ID == "balanced" })
+	if g.Courses[0].Picture != "" {
+		g.Baselines = baselines
+	}
 	return g
 }
 
@@ -189,10 +210,11 @@ func right(v *pageView, stream *model.Prequential, h *model.History) answerView 
 		before = []string{percent(1-*d.Error.Share) + " of " + thousands(d.Error.Rows) + " judged rows were right before it"}
 	}
 	var of *model.Answers
+	var lastLabel, temporal *float64
 	var what string
 	switch q := v.Served.Quality; {
 	case stream.Window != nil && stream.Window.Weight > 0:
-		of = &stream.Window.Answers
+		of, lastLabel, temporal = &stream.Window.Answers, stream.Window.LastLabel, stream.Window.KappaTemporal
 		what = "of the last " + weight(of.Weight) + " new rows"
 		if at, ok := lastJudged(h); ok && v.Now.Sub(at) > 2*time.Minute {
 			what += ", " + roughly(v.Now.Sub(at)) + " ago"
@@ -213,18 +235,22 @@ func right(v *pageView, stream *model.Prequential, h *model.History) answerView 
 	a.Text = percent(of.Correctness)
 	a.Notes = []string{what}
 	a.State = ReplyGood
-	if baseline, ok := largestShare(of); ok {
-		a.Bar = &barView{100 * of.Correctness, 100 * baseline}
-		largest := "always the largest class: " + percent(baseline)
-		if of.Correctness <= baseline && len(of.Classes) > 1 {
+	a.Bar = &barView{100 * of.Correctness, baselinesOf(of, lastLabel)}
+	for _, b := range a.Bar.Baselines {
+		text := b.Name + ": " + percent(b.Share/100)
+		switch {
+		case len(of.Classes) < 2 || a.Bar.Share > b.Share:
+		case a.Bar.Share < b.Share:
 			a.State = ReplyWarn
-			if of.Correctness < baseline {
-				largest += ", better"
-			} else {
-				largest += ", as good"
-			}
+			text += ", better"
+		default:
+			a.State = ReplyWarn
+			text += ", as good"
 		}
-		a.Notes = append(a.Notes, largest)
+		a.Notes = append(a.Notes, text)
+	}
+	if kappa := kappas(of.Kappa, temporal); kappa != "" {
+		a.Notes = append(a.Notes, kappa)
 	}
 	if problemOf(v.Status.Problems, ProblemUseless) != nil {
 		a.State = ReplyWarn
@@ -237,6 +263,18 @@ func right(v *pageView, stream *model.Prequential, h *model.History) answerView 
 	a.Notes = append(a.Notes, "balanced "+percent(of.BalancedCorrectness))
 	a.Notes = append(a.Notes, before...)
 	return a
+}
+
+// kappas writes the kappas that there are.
+func kappas(cohen, temporal *float64) string {
+	var all []string
+	if cohen != nil {
+		all = append(all, "kappa "+number(*cohen))
+	}
+	if temporal != nil {
+		all = append(all, "kappa-temporal "+number(*temporal))
+	}
+	return strings.Join(all, ", ")
 }
 
 // behind tells how many records wait, and for how long at the present pace.
@@ -323,9 +361,8 @@ type courseView struct {
 // latestIntervals are those whose figures are of now. The last one may have just begun.
 const latestIntervals = 3
 
-// newCourses draws the figures of a history. baseline is the correctness of the largest class,
-// NaN if it is not known.
-func newCourses(h *model.History, baseline float64) []courseView {
+// newCourses draws the figures of a history, the first one with lines of baselines.
+func newCourses(h *model.History, baselines []baselineView) []courseView {
 	each := interval(h.Seconds)
 	rows := courseView{ID: "rows", Title: "Rows read a second", Of: "mean of each " + each}
 	correct := courseView{ID: "correctness", Title: "Right about new rows", Of: "of the rows judged in each " + each}
@@ -333,7 +370,7 @@ func newCourses(h *model.History, baseline float64) []courseView {
 	lag := courseView{ID: "lag", Title: "Lag, records", Of: "the most in each " + each}
 	memory := courseView{ID: "memory", Title: "Memory, MiB", Of: "the most in each " + each}
 	none := math.NaN()
-	draw := func(c *courseView, low, level float64, show, mark func(float64) string, values []float64) {
+	draw := func(c *courseView, low float64, show, mark func(float64) string, values []float64) {
 		last, oldest := len(values)-1, max(0, len(values)-latestIntervals)
 		if c == &correct || c == &balanced {
 			oldest = 0 // what was last judged stays so
@@ -345,20 +382,25 @@ func newCourses(h *model.History, baseline float64) []courseView {
 			c.Now = show(values[last])
 		}
 		if slices.ContainsFunc(values, func(x float64) bool { return x == x }) {
-			course := plot.Course{Times: h.Times, Series: [][]float64{values}, Level: level, Low: low, Mark: mark}
+			course := plot.Course{Times: h.Times, Series: [][]float64{values}, Low: low, Mark: mark}
+			if c == &correct {
+				for _, b := range baselines {
+					course.Levels = append(course.Levels, b.Share/100)
+				}
+			}
 			c.Picture = course.Draw()
 		}
 	}
 	share := func(x float64) string { return number(100*x) + " %" }
-	draw(&correct, none, baseline, percent, share, floats(h.Correctness))
-	draw(&balanced, none, none, percent, share, floats(h.BalancedCorrectness))
-	draw(&rows, 0, none, number, compact, floats(h.RowsPerSecond))
-	draw(&lag, 0, none, number, compact, floats(h.Lag))
+	draw(&correct, none, percent, share, floats(h.Correctness))
+	draw(&balanced, none, percent, share, floats(h.BalancedCorrectness))
+	draw(&rows, 0, number, compact, floats(h.RowsPerSecond))
+	draw(&lag, 0, number, compact, floats(h.Lag))
 	inUse := floats(h.Memory)
 	for i := range inUse {
 		inUse[i] /= 1 << 20
 	}
-	draw(&memory, 0, none, func(x float64) string {
+	draw(&memory, 0, func(x float64) string {
 		now := mebibytes(int64(x * (1 << 20)))
 		if h.MemoryLimit > 0 {
 			now += " of " + mebibytes(h.MemoryLimit)
@@ -409,7 +451,7 @@ func newPastView(history func(model.Span) *model.History, stream *model.Prequent
 	} else {
 		h = history(span)
 	}
-	v := &pastView{Span: h.Span, Over: spanNames[h.Span], Courses: newCourses(h, math.NaN()), Events: latest(events, maxPast)}
+	v := &pastView{Span: h.Span, Over: spanNames[h.Span], Courses: newCourses(h, nil), Events: latest(events, maxPast)}
 	for _, s := range []model.Span{model.SpanMinutes, model.SpanHours, model.SpanDays} {
 		v.Spans = append(v.Spans, linkView{spanNames[s], "/?view=past&span=" + string(s), s == h.Span})
 	}

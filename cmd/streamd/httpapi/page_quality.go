@@ -191,32 +191,6 @@ func inOrder(classes []model.ClassAnswers) []model.ClassAnswers {
 // Sorted says whether the classes with the least recall come first.
 func (v *qualityView) Sorted() bool { return len(v.On.Classes) > maxJudged }
 
-// Baseline is the correctness of the answer that is always the largest class.
-func (v *qualityView) Baseline() string { return baselineOf(&v.On.Answers) }
-
-// StreamBaseline is the same of the latest judged rows, and FadingBaseline of all with fading
-// weights.
-func (v *qualityView) StreamBaseline() string { return baselineOf(&v.Stream.Window.Answers) }
-func (v *qualityView) FadingBaseline() string { return baselineOf(&v.Stream.Fading.Answers) }
-
-func baselineOf(a *model.Answers) string {
-	if share, ok := largestShare(a); ok {
-		return percent(share)
-	}
-	return "–"
-}
-
-// largestShare is the share of the largest class.
-func largestShare(a *model.Answers) (share float64, ok bool) {
-	for _, c := range a.Classes {
-		share = max(share, c.Weight)
-	}
-	if !(a.Weight > 0) {
-		return 0, false
-	}
-	return share / a.Weight, true
-}
-
 // Alarms are the latest ones of the drift detectors.
 func (v *qualityView) Alarms() []model.Alarm {
 	return v.Stream.Drift.Alarms[:min(len(v.Stream.Drift.Alarms), maxAlarms)]

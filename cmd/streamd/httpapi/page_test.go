@@ -382,7 +382,7 @@ func TestPageOfJudgements(t *testing.T) {
 		stream model.Prequential
 		want   string
 	}{
-		{f.prequential, "Is it right? 75.0 % of the last 20 new rows, 8 m always the largest class: 80.0 %, better balanced 75.0 %"},
+		{f.prequential, "Is it right? 75.0 % of the last 20 new rows, 8 m always the largest class: 80.0 %, better as the last label: 62.5 % kappa 0.3902, kappa-temporal 0.3333 balanced 75.0 %"},
 		{model.Prequential{}, "Is it right? Not known yet no row has been judged since the start Is it"},
 		{model.Prequential{Drift: drift}, "Is it right? Not known yet no row has been judged since the start 80.0 % of 30 judged rows were right before it"},
 	} {
@@ -407,7 +407,7 @@ func TestPageOfJudgements(t *testing.T) {
 	}
 	f.status.Problems = nil
 	f.explain(2)
-	want := "Is it right? 63.3 % of held-out rows; no new row has been judged since the start always the largest class: 66.7 %, better balanced 47.5 %"
+	want := "Is it right? 63.3 % of held-out rows; no new row has been judged since the start always the largest class: 66.7 %, better kappa −0.06452 balanced 47.5 %"
 	f.prequential = model.Prequential{}
 	if text := textOf(sectionOf(f, viewOverview, "glance")); !strings.Contains(text, want) {
 		t.Errorf("no %q in %s", want, text)

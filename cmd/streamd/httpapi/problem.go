@@ -28,6 +28,7 @@ const (
 	ProblemGap        ProblemKind = "gap"
 	ProblemDrift      ProblemKind = "drift"
 	ProblemUseless    ProblemKind = "useless"
+	ProblemBaseline   ProblemKind = "baseline"
 	ProblemJob        ProblemKind = "job"
 	ProblemSample     ProblemKind = "sample"
 	ProblemTime       ProblemKind = "time"
@@ -76,6 +77,8 @@ var problemKinds = []problemKind{
 	{ProblemDrift, LevelWarning, "GET /v1/prequential says which classes are confused; POST /v1/retire with a time retires what is older"},
 	// new rows are classified no better than by giving all of them one class
 	{ProblemUseless, LevelWarning, "see whether labels are wrong or exchanged, and whether the features say anything of them; GET /v1/prequential says which classes are confused"},
+	// new or held-out rows are classified no better than by a baseline
+	{ProblemBaseline, LevelWarning, "GET /v1/prequential and GET /v1/quality have the baselines; other features, or the label before as a feature, may tell more than these do"},
 	// work beside the loop fails
 	{ProblemJob, LevelWarning, "report it with the stack in the log"},
 	// the row sample lacks rows of live blocks

@@ -15,7 +15,8 @@ type Answers struct {
 	Decision            decision.Kind  `json:"decision"`             // rule that decided the labels: probability, value or cost
 	Correctness         float64        `json:"correctness"`          // share of rows classified right
 	BalancedCorrectness float64        `json:"balanced_correctness"` // mean of the classes' recalls
-	Baseline            float64        `json:"baseline"`             // correctness of labelling every row with the class of most of them
+	LargestClass        float64        `json:"largest_class"`        // baseline: correctness of labelling every row with the class of most of them
+	Kappa               *float64       `json:"kappa"`                // Cohen's kappa: 0 is no better than chance, 1 is always right
 	Weight              float64        `json:"weight"`               // weight of all rows
 	Unknown             float64        `json:"unknown,omitempty"`    // weight of rows of classes that the model does not have, which count as wrong
 	Classes             []ClassAnswers `json:"classes"`              // one for each class, in the order of the model's
@@ -59,7 +60,7 @@ func NewAnswers(rule decision.Kind, classes []string, m *confusion.Matrix, auc [
 	f := m.Figures()
 	a := Answers{
 		Decision: rule, Correctness: f.Correctness, BalancedCorrectness: f.BalancedCorrectness,
-		Weight: f.Weight, Unknown: f.Unknown, Confusion: m.Rows(mostConfused), Mistakes: []Mistake{}, Warnings: []string{},
+		LargestClass: f.LargestClass, Kappa: number(f.Kappa), Weight: f.Weight, Unknown: f.Unknown, Confusion: m.Rows(mostConfused), Mistakes: []Mistake{}, Warnings: []string{},
 	}
 	for i, c := range f.Classes {
 		of := ClassAnswers{
@@ -70,13 +71,20 @@ func NewAnswers(rule decision.Kind, classes []string, m *confusion.Matrix, auc [
 			of.AUC = number(auc[i])
 		}
 		a.Classes = append(a.Classes, of)
-		a.Baseline = max(a.Baseline, c.Rows/f.Weight)
 	}
 	for _, x := range m.Mistakes(mostMistakes) {
 		a.Mistakes = append(a.Mistakes, Mistake{classes[x.Class], classes[x.Answer], x.Weight})
 	}
 	a.warn()
 	return a
+}
+
+// NoBetter says that labels are no better than a baseline, "" if they are better than each.
+func (a *Answers) NoBetter() string {
+	if a.Weight > 0 && len(a.Classes) > 1 && a.Correctness <= a.LargestClass {
+		return fmt.Sprintf("%s of the rows are right, always the largest class %s", percent(a.Correctness), percent(a.LargestClass))
+	}
+	return ""
 }
 
 // A class of fewer rows is not called seldom found: chance alone hides it.

@@ -1,9 +1,12 @@
 package model
 
 import (
+	"fmt"
 	"math"
+	"strings"
 	"time"
 
+	"streamd/incremental/confusion"
 	"streamd/incremental/decision"
 	"streamd/incremental/prequential"
 )
@@ -34,13 +37,16 @@ type Sums struct {
 // fades. Rows of classes that the model does not have count as wrong, and in the balanced
 // correctness as one more class.
 type Stretch struct {
-	SquaredLoss *float64 `json:"squared_loss"` // mean over rows and planes of (value − target)², where the target is 1 for the plane of the row's class and −1 for others; without rows of unknown classes
+	LastLabel     *float64 `json:"last_label"`     // baseline: correctness of labelling every row with the label of the row before it: of the same key, or else of the partition
+	KappaTemporal *float64 `json:"kappa_temporal"` // likewise measured against that baseline: 0 is no better, 1 is always right; null if the baseline is
+	SquaredLoss   *float64 `json:"squared_loss"`   // mean over rows and planes of (value − target)², where the target is 1 for the plane of the row's class and −1 for others; without rows of unknown classes
 	Answers
 }
 
 // NewStretch reports figures for classes, of answers by a rule.
 func NewStretch(rule decision.Kind, classes []string, f prequential.Figures) *Stretch {
-	s := &Stretch{Answers: NewAnswers(rule, classes, f.Matrix, nil), SquaredLoss: number(f.SquaredLoss)}
+	s := &Stretch{Answers: NewAnswers(rule, classes, f.Matrix, nil), SquaredLoss: number(f.SquaredLoss), LastLabel: number(f.LastLabel)}
+	s.KappaTemporal = number(confusion.Kappa(s.Correctness, f.LastLabel))
 	if s.Unknown > 0 {
 		seen := 0.
 		for _, c := range s.Classes {
@@ -55,6 +61,28 @@ func NewStretch(rule decision.Kind, classes []string, f prequential.Figures) *St
 		s.BalancedCorrectness = balanced
 	}
 	return s
+}
+
+// NoBetter says that labels are no better than a baseline, "" if they are better than each. A
+// figure that moves by chance alone passes a baseline again and again: margin is the number of
+// standard errors that it must be better by.
+func (s *Stretch) NoBetter(margin float64) string {
+	p, w := s.Correctness, s.Weight
+	against := func(baseline float64) bool {
+		variance := float64(p*(1-p)) + float64(baseline*(1-baseline))
+		return p <= baseline+float64(margin*math.Sqrt(variance/w))
+	}
+	var worse []string
+	if s.LastLabel != nil && against(*s.LastLabel) {
+		worse = append(worse, "as the last label "+percent(*s.LastLabel))
+	}
+	if len(s.Classes) > 1 && against(s.LargestClass) {
+		worse = append(worse, "always the largest class "+percent(s.LargestClass))
+	}
+	if worse == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s of the rows are right, %s", percent(p), strings.Join(worse, ", "))
 }
 
 // OneClass is what giving all rows one class makes of the balanced correctness of this stretch, and

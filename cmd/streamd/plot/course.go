@@ -19,7 +19,7 @@ const CourseWidth, CourseHeight = 400, 150
 type Course struct {
 	Times  []int64     // seconds since 1970 UTC, ascending
 	Series [][]float64 // series i has the class "ci"
-	Level  float64     // a dashed line across; NaN: there is none
+	Levels []float64   // lines across, of the classes "level l0", "level l1", …; NaN: there is none
 	Low    float64     // end of the axis at the bottom; NaN: a little below the least value
 	Mark   func(y float64) string
 }
@@ -54,9 +54,11 @@ func (c *Course) Draw() template.HTML {
 			p.Add(overlay{scatter(dots, class("dot d"+style), 2.5, draw.CircleGlyph{})})
 		}
 	}
-	if !math.IsNaN(c.Level) {
-		see(c.Level)
-		p.Add(overlay{line(XYs{{X: p.X.Min, Y: c.Level}, {X: p.X.Max, Y: c.Level}}, class("level"), 1)})
+	for i, level := range c.Levels {
+		if !math.IsNaN(level) {
+			see(level)
+			p.Add(overlay{line(XYs{{X: p.X.Min, Y: level}, {X: p.X.Max, Y: level}}, class("level l"+strconv.Itoa(i)), 1)})
+		}
 	}
 	if !(low <= high) {
 		low, high = 0, 1

@@ -16,8 +16,8 @@ func TestCourse(t *testing.T) {
 		return page(t, CourseWidth, CourseHeight, c.Draw())
 	}
 	times := []int64{3600, 3660, 3720, 3780, 3840, 3900}
-	course := draw(Course{Times: times, Series: [][]float64{{1, 2, gap, 5, gap, gap}, {gap, gap, gap, gap, 3, 3}}, Level: 4, Low: 0})
-	lines, others, level := course.classed("curve c0"), course.classed("curve c1"), course.classed("level")
+	course := draw(Course{Times: times, Series: [][]float64{{1, 2, gap, 5, gap, gap}, {gap, gap, gap, gap, 3, 3}}, Levels: []float64{4}, Low: 0})
+	lines, others, level := course.classed("curve c0"), course.classed("curve c1"), course.classed("level l0")
 	if len(lines) != 1 || len(lines[0].points) != 2 || len(others) != 1 || len(level) != 1 || len(course.circles) != 1 {
 		t.Fatalf("%d and %d lines, %d levels, %d dots", len(lines), len(others), len(level), len(course.circles))
 	}
@@ -31,12 +31,12 @@ func TestCourse(t *testing.T) {
 	// Whatever the values are, the picture has marks and stays inside of its box.
 	for _, values := range [][]float64{{0, 0}, {7, 7}, {gap, gap}, {gap, 1e300}, {-1, 1}, {0.93, 0.94}, {5e-324, 0}} {
 		for _, low := range []float64{0, gap} {
-			if c := draw(Course{Times: []int64{0, 5}, Series: [][]float64{values}, Level: gap, Low: low}); len(c.texts) == 0 {
+			if c := draw(Course{Times: []int64{0, 5}, Series: [][]float64{values}, Low: low}); len(c.texts) == 0 {
 				t.Errorf("%v from %g: the axes say %q", values, low, c.texts)
 			}
 		}
 	}
-	if c := draw(Course{Times: []int64{5}, Series: [][]float64{{1}}, Level: gap, Low: 0}); len(c.circles) != 1 {
+	if c := draw(Course{Times: []int64{5}, Series: [][]float64{{1}}, Low: 0}); len(c.circles) != 1 {
 		t.Error("a single value is not drawn")
 	}
 }

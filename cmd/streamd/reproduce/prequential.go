@@ -79,6 +79,7 @@ func testThenTrain(ctx context.Context, s *set, block, keep int) (*prequentialRu
 	detector := drift.NewADWIN(drift.Delta)
 	var run prequentialRun
 	var halfBegan int64
+	before := int32(-1) // class of the row before
 	for at := 0; at < s.rows(); at += block {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -100,8 +101,9 @@ func testThenTrain(ctx context.Context, s *set, block, keep int) (*prequentialRu
 			for i, code := range b.Codes {
 				truth, answer := int32(of[code]), int32(answers[class[i]])
 				loss := prequential.SquaredError(values[i:i+1], truth)
-				all.Add(truth, answer, loss)
-				latest.Add(truth, answer, loss)
+				all.Add(truth, answer, loss, truth == before)
+				latest.Add(truth, answer, loss, truth == before)
+				before = truth
 				wrong := 0.
 				if truth != answer {
 					wrong = 1

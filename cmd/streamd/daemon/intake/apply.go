@@ -292,6 +292,11 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	in.countApplied(&in.accounts.counts.AppliedRecords)
 	in.countSummarised(e, o, &z)
 	in.countAdded(e, o)
+	former := ""
+	if in.Config.Blocks.Unit == config.UnitKey {
+		former = o.Label
+	}
+	p.follow(&z, former)
 	in.record.add(z.judged)
 	return nil
 }

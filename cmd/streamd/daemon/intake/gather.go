@@ -42,6 +42,7 @@ type run struct {
 	counts     snapshot.Counts // of its records
 	grown      bool            // has rows that are not summarised yet
 	judged     []judgement     // of these rows
+	label      string          // the partition's last label before the first record
 }
 
 // runBytes is the memory of the block of an open run until it is saved.
@@ -144,6 +145,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 			first:  positionOf(in.Config, t.partition, r),
 			time:   at,
 			rows:   p.spare,
+			label:  p.label,
 		}
 		p.spare = Rows{}
 		in.gathered += p.open.rows.bytes()
@@ -162,6 +164,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 	o.counts.Rows += int64(n)
 	o.counts.ZeroWeightRows += int64(z.rows - n)
 	o.weightless += int64(z.rows - n)
+	p.follow(&z, "")
 	if r.Offset >= p.applied.next { // otherwise the block has the rows already, if the policy has admitted it
 		o.grown = true
 		if last := len(o.judged) - 1; last >= 0 && o.judged[last].by == z.judged.by {
@@ -351,7 +354,7 @@ func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) (form
 		}
 	}
 	if gap.Reset {
-		p.clock = retire.Clock{}                 // of another log
+		p.clock, p.label = retire.Clock{}, ""    // of another log
 		if err := in.Live.Settle(); err != nil { // some that depart would only be archived
 			return nil, err
 		}

@@ -11,6 +11,7 @@
 //	worker.go     a task becomes results: blocks, kept for every space
 //	sums.go       a block comes as sums, in place of rows
 //	judge.go      the served model is scored on rows before it learns from them
+//	repeats.go    which rows have the label of the row before them in the log
 //	reject.go     a record is rejected: dead letters, and lines in the log
 //	letters.go    dead letters that cannot be written at once
 //	partition.go  the positions in a partition

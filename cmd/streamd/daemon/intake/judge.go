@@ -40,12 +40,14 @@ type judge struct {
 type judgement struct {
 	by      *model.Classifier
 	rulings []ruling
+	opens   int // place of the ruling whose row before is in an earlier record (see follow); −1: none
 }
 
 // ruling is the outcome for one row.
 type ruling struct {
 	class, answer int32   // of the model's; class −1: one that it does not have
 	loss          float64 // see prequential.SquaredError
+	repeats       bool    // the row has the label of the row before it in the log
 }
 
 // allowance bounds the work of all judges to some two percent of a processor. All rows are judged
@@ -99,19 +101,23 @@ func (j *judge) rows(b *incremental.Block, by *model.Served, of *allowance, part
 		return to
 	}
 	j.draw(b.Rows(), m, partition, offset)
-	to = judgement{c, make([]ruling, 0, m)}
+	to = judgement{c, make([]ruling, 0, m), -1}
 	known := b.ClassesIn(c.Model.Classes)
 	for at := range slices.Chunk(j.at, max(1, pieceNumbers/max(len(b.Columns), planes))) {
 		j.take(b, at)
 		j.class = slices.Grow(j.class[:0], len(at))[:len(at)]
 		j.values = slices.Grow(j.values[:0], len(at)*planes)[:len(at)*planes]
 		c.Classify(j.class, j.values, j.columns)
-		for i, row := range at {
-			code := b.Codes[row]
-			if b.Weight(int(row)) == 0 || b.Classes[code] == incremental.Unlabelled {
+		for i, at := range at {
+			row := int(at)
+			if !counts(b, row) {
 				continue // counts as absent, or cannot be judged
 			}
-			r := ruling{class: int32(known[code]), answer: j.class[i]}
+			r := ruling{class: int32(known[b.Codes[row]]), answer: j.class[i]}
+			var opens bool
+			if r.repeats, opens = repeats(b, row); opens {
+				to.opens = len(to.rulings)
+			}
 			r.loss = prequential.SquaredError(j.values[i*planes:(i+1)*planes], r.class)
 			to.rulings = append(to.rulings, r)
 		}
@@ -187,7 +193,7 @@ func (p *record) add(y judgement) {
 		p.began = time.Now()
 	}
 	for _, r := range y.rulings {
-		p.all.Add(r.class, r.answer, r.loss)
+		p.all.Add(r.class, r.answer, r.loss, r.repeats)
 		if p.errors == nil {
 			continue
 		}

@@ -29,7 +29,7 @@ func TestLatestJudgements(t *testing.T) {
 				}
 				rulings = append(rulings, ruling{class: of, answer: answer})
 			}
-			p.add(judgement{by, rulings})
+			p.add(judgement{by: by, rulings: rulings})
 		}
 		check := func(rows, right, recent int64, correct, balanced float64) {
 			t.Helper()
@@ -114,7 +114,7 @@ func TestJudgementsAreFew(t *testing.T) {
 // Labels that the model of now does not have are in no answer.
 func TestJudgementsForgetLabels(t *testing.T) {
 	var p record
-	p.add(judgement{&model.Classifier{Model: &incremental.Model{Classes: []string{"a", "secret"}}}, []ruling{{class: 0}, {class: 1, answer: 1}, {class: 1}}})
+	p.add(judgement{by: &model.Classifier{Model: &incremental.Model{Classes: []string{"a", "secret"}}}, rulings: []ruling{{class: 0}, {class: 1, answer: 1}, {class: 1}}})
 	got := p.answer([]string{"a", "b"})
 	if got.Rows != 3 || got.Window.Weight != 1 || got.Fading.Classes[1].Class != "b" || got.Window.Classes[1].Weight != 0 {
 		t.Errorf("%+v, %+v", got.Window, got.Fading)

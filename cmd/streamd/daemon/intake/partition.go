@@ -23,7 +23,8 @@ type partition struct {
 	clock   retire.Clock // the clock at position at
 	open    *run         // the gathered block that is not complete, or nil
 	applied mark
-	moved   bool // since the last save
+	moved   bool   // since the last save
+	label   string // of the last row that has one; "": not known
 	// unfinished is the id of the live block whose run is being read again, or "".
 	unfinished string
 	spare      Rows // empty; its memory is used for the next run

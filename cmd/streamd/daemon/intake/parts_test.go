@@ -445,10 +445,12 @@ func TestJudgedRowsAreThoseOfTheBlock(t *testing.T) {
 		answers, values := make([]int32, rows), make([]float64, 3*rows)
 		m.Classify(answers, values, b.Columns)
 		var want []ruling
+		last := int32(-1)
 		for i, code := range b.Codes {
 			if b.Weights[i] > 0 && code < 3 {
 				class := int32([]int{2, -1, 0}[code])
-				want = append(want, ruling{class, answers[i], prequential.SquaredError(values[3*i:][:3], class)})
+				want = append(want, ruling{class, answers[i], prequential.SquaredError(values[3*i:][:3], class), code == last})
+				last = code
 			}
 		}
 		order := func(a, b ruling) int { return cmp.Or(cmp.Compare(a.loss, b.loss), cmp.Compare(a.class, b.class)) }
@@ -492,7 +494,7 @@ func TestErrorsAreWatched(t *testing.T) {
 			}
 			rulings = append(rulings, y)
 		}
-		in.record.add(judgement{by, rulings})
+		in.record.add(judgement{by: by, rulings: rulings})
 		if n, share := in.Errors(); true {
 			if m, mean := watch.Window(); n != m || share != mean && !(math.IsNaN(share) && math.IsNaN(mean)) {
 				t.Fatalf("%d rows, %v of them wrong; not %d, %v", n, share, m, mean)
@@ -517,7 +519,7 @@ func TestErrorsAreWatched(t *testing.T) {
 	}
 	for i := range 200 * 64 {
 		side := int32(i / 64 % 2)
-		in.record.add(judgement{by, []ruling{{class: 0, answer: side}}})
+		in.record.add(judgement{by: by, rulings: []ruling{{class: 0, answer: side}}})
 	}
 	text, err := in.Detector()
 	if n := len(in.TakeChanges()); err != nil || n != mostChanges {

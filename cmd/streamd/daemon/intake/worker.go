@@ -41,6 +41,7 @@ type result struct {
 	i, j     int          // the record's rows of the task, if they are to be gathered; none of weight 0
 	window   exact.Window // of the sums of these
 	judged   judgement
+	ends     ends          // of the rows
 	fate     envelope.Fate // that its envelope tells; a record without a value retires
 	bad      error         // why the record cannot be used
 	left     bool          // no room for it now: the loop processes it
@@ -187,11 +188,11 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, m enve
 		t.rows.AppendBlock(b)
 		z.j = t.rows.Len()
 		z.window = b.Window()
-		z.judged = w.judged(b, t, r)
+		z.judged, z.ends = w.judged(b, t, r), endsOf(b)
 		return nil
 	}
 	if z.Kept, err = w.keeper.Keep(ctx, b, w.Live.Target()); err == nil {
-		z.judged = w.judged(b, t, r)
+		z.judged, z.ends = w.judged(b, t, r), endsOf(b)
 		if z.Summary.Rows() > 0 {
 			z.itemKey = w.Live.Target().ItemKey(z.id)
 		}

@@ -77,6 +77,8 @@ type Set struct {
 
 	receipts receipts
 	aside    aside
+
+	leftLabel string // label of all rows of the block that was taken out last; see incremental.Summary.Label
 	unsaved
 	past   past
 	fading fading
@@ -94,6 +96,7 @@ type Outcome struct {
 	// Retired counts the blocks that the policy has retired, including the new block, and a
 	// live block of the same id if the new one is withdrawn or has no weight.
 	Retired int
+	Label   string // of all rows of the live block of the same id; "": they have several, or there is none
 }
 
 // Rows is the number of live rows.
@@ -317,6 +320,9 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 		if err := l.Remove(e.ID); err != nil {
 			return o, err
 		}
+		if o.Replaced {
+			o.Label = l.leftLabel
+		}
 	}
 	if k.Summary.Rows() == 0 {
 		return o.withoutNew(), nil
@@ -406,7 +412,7 @@ func (l *Set) noteBack(e *retire.Entry, s *incremental.Summary, archived bool) {
 // withoutNew is the outcome if the new block does not become live.
 func (o Outcome) withoutNew() Outcome {
 	if o.Replaced {
-		return Outcome{Retired: 1}
+		return Outcome{Retired: 1, Label: o.Label}
 	}
 	return Outcome{}
 }
@@ -536,6 +542,7 @@ func (l *Set) takeOut(e *retire.Entry, archived bool) error {
 			l.churn += s.Rows()
 			digest = l.content(s, part)
 			l.asideLeaves(e, s)
+			l.leftLabel = s.Label()
 		}
 		if p == l.pastSpace() && !archived {
 			l.unindex(e, s)

@@ -213,7 +213,7 @@ type Model struct {
 	MachineDelta   float64            `key:"machine_delta" default:"0" help:"Parameter δ of model.refine: nlp, which damps its steps. 0: the usual one, 1e-5."`
 	Rows           Rows               `key:"rows" default:"sample" choices:"sample|log" help:"Rows to refine on: those of the sample, or all live rows, read from the log again for every Newton step."`
 	RefineInterval time.Duration      `key:"refine_interval" default:"10s" min:"10ms" help:"Least time between two refinements while blocks arrive."`
-	Calibration    Calibration        `key:"calibration" default:"auto" choices:"auto|platt|isotonic|softmax|none" help:"Curves from values to probabilities, fitted to held-out rows: of each plane, or of all planes (softmax, 3 to 16 classes). auto: the best."`
+	Calibration    Calibration        `key:"calibration" default:"auto" choices:"auto|platt|isotonic|softmax|temperature|none" help:"Curves from values to probabilities, by held-out rows: of each plane, or of all (softmax, to 16 classes; temperature). auto: the best."`
 	Decision       Decision           `key:"decision" default:"probability" choices:"probability|value|cost" help:"Rule of labels: largest probability (given a calibration), largest decision value, or least expected cost."`
 	Costs          map[string]float64 `key:"costs" above:"0" help:"Costs > 0 of answers by CLASS>ANSWER, such as fraud>ham=10; 1 for other wrong ones. With model.decision: cost."`
 }

@@ -192,11 +192,12 @@ const (
 type Calibration string
 
 const (
-	CalibrationAuto     Calibration = "auto"
-	CalibrationPlatt    Calibration = "platt"
-	CalibrationIsotonic Calibration = "isotonic"
-	CalibrationSoftmax  Calibration = "softmax"
-	CalibrationNone     Calibration = "none"
+	CalibrationAuto        Calibration = "auto"
+	CalibrationPlatt       Calibration = "platt"
+	CalibrationIsotonic    Calibration = "isotonic"
+	CalibrationSoftmax     Calibration = "softmax"
+	CalibrationTemperature Calibration = "temperature"
+	CalibrationNone        Calibration = "none"
 )
 
 // Decision is the rule that decides labels.

@@ -54,7 +54,7 @@ func TestClientsReadAnswers(t *testing.T) {
 			"PROBABILITIES ECE BRIER LOG LOSS\nspam, before 0.3125 0.2031 0.5156",
 			"held out 4 rows in 2 folds, from the sample",
 			"decision by probability",
-			"correct 75.00 % (balanced 50.00 %; the largest class alone: 75.00 %)",
+			"correct 75.00 % (balanced 50.00 %, kappa 0.0000; the largest class alone: 75.00 %)",
 			"CLASS ROWS LABELLED PRECISION RECALL F1 AUC\nham 1 0 – 0.00 % 0.00 % 0.7500\nspam 3 4 75.00 % 100.00 % 85.71 % 0.7500",
 			"TRUE CLASS \\ LABEL ham spam\nham 0 1\nspam 0 3",
 			"calibration platt",

@@ -141,7 +141,7 @@ func (c *fitCmd) checkKnowledge() error {
 // decisionFlags choose the rule of labels, as model.calibration, model.decision and model.costs
 // do.
 type decisionFlags struct {
-	Calibration config.Calibration `enum:"auto,platt,isotonic,softmax,none" default:"auto" placeholder:"CURVE" help:"Curve from values to probabilities, fitted over the --folds: ${enum}. auto is the best of platt, isotonic, given 1000 rows, and softmax, of all planes together, given 3 to 16 classes."`
+	Calibration config.Calibration `enum:"auto,platt,isotonic,softmax,temperature,none" default:"auto" placeholder:"CURVE" help:"Curve from values to probabilities, fitted over the --folds: ${enum}. auto is the best of platt, isotonic, given 1000 rows, and softmax, of all planes together, given 3 to 16 classes. With more classes it is temperature, one scale of all values. No curve is fitted to fewer than 30 held-out rows of a class."`
 	Decision    config.Decision    `enum:"probability,value,cost" default:"probability" placeholder:"RULE" help:"Rule of labels: the largest probability, given a calibration, the largest value, or the least expected cost. Accuracies are by this rule, over the folds by one that has not seen the fold."`
 	Costs       map[string]float64 `mapsep:"," placeholder:"A>B=10" help:"Costs of wrong answers: here 10 for a row of class A that is labelled B. Others cost 1. Goes with --decision cost."`
 }

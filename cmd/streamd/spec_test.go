@@ -30,7 +30,7 @@ var learned = []struct{ key, flag string }{
 	{"model.refine=nlp", "--refine=nlp"}, {"model.refine=unlabelled", "--refine=unlabelled"},
 	{"model.machine_mu=3", "--machine-mu=3"}, {"model.machine_mu=-1", "--machine-mu=-1"},
 	{"model.machine_epsilon=0.5", "--machine-epsilon=0.5"}, {"model.machine_delta=0.5", "--machine-delta=0.5"},
-	{"model.calibration=platt", "--calibration=platt"}, {"model.calibration=softmax", "--calibration=softmax"},
+	{"model.calibration=platt", "--calibration=platt"}, {"model.calibration=softmax", "--calibration=softmax"}, {"model.calibration=temperature", "--calibration=temperature"},
 	{"model.calibration=none", "--calibration=none"},
 	{"model.decision=value", "--decision=value"}, {"model.decision=cost", "--decision=cost"},
 	{"model.costs=a>b=3", "--costs=a>b=3"}, {"model.costs=a>a=3", "--costs=a>a=3"},

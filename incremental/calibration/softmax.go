@@ -31,17 +31,25 @@ func (s Softmax) score(values []float64) float64 {
 }
 
 // softmax fills dst with the probabilities of all classes, if the curves are rows of a
-// Softmax.
+// Softmax or a Temperature. dst may be values.
 func softmax(dst []float64, curves []Curve, values []float64) bool {
 	if !Joint(curves) {
 		return false
 	}
 	most := math.Inf(-1)
-	var buffer [MostSoftmax]float64 // dst may be values
-	scores := buffer[:len(curves)]
-	for c, curve := range curves {
-		scores[c] = curve.(Softmax).score(values)
-		most = max(most, scores[c])
+	var buffer [MostSoftmax]float64
+	scores := dst
+	if t, is := curves[0].(Temperature); is {
+		for c, value := range values {
+			scores[c] = float64(t.Scale * value)
+			most = max(most, scores[c])
+		}
+	} else {
+		scores = buffer[:len(curves)] // dst may be values
+		for c, curve := range curves {
+			scores[c] = curve.(Softmax).score(values)
+			most = max(most, scores[c])
+		}
 	}
 	var all float64
 	for c := range scores {
@@ -54,10 +62,13 @@ func softmax(dst []float64, curves []Curve, values []float64) bool {
 	return true
 }
 
-// Joint reports whether the curves belong together: the rows of a Softmax.
+// Joint reports whether the curves belong together: the rows of a Softmax, or a Temperature.
 func Joint(curves []Curve) bool {
-	_, is := curves[0].(Softmax)
-	return is
+	switch curves[0].(type) {
+	case Softmax, Temperature:
+		return true
+	}
+	return false
 }
 
 // Apart fills dst with the probability of each plane's class against the rest.

@@ -3,6 +3,7 @@ package calibration
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -160,12 +161,43 @@ func TestTemperature(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := rows[0].(Softmax).Weights[0]
-	got := FitTemperature(values, classes, weights, k)
-	for c, curve := range got {
-		for j, w := range curve.(Softmax).Weights {
-			if j == c && math.Abs(w-want) > 0.01 || j != c && w != 0 {
-				t.Errorf("row %d: %v, a = %v", c, curve, want)
-			}
+	got := FitTemperature(values, classes, weights, k, 0)
+	scale := got[0].(Temperature).Scale
+	if len(got) != k || math.Abs(scale-want) > 0.01 || got[k-1] != got[0] {
+		t.Errorf("%v, a = %v", got, want)
+	}
+	// Its probabilities are those of the Softmax with this diagonal, in place, too.
+	same := make([]Curve, k)
+	for c := range same {
+		same[c] = Softmax{Weights: make([]float64, k)}
+		same[c].(Softmax).Weights[c] = scale
+	}
+	for i := range m {
+		p, q := slices.Clone(values[i*k:][:k]), make([]float64, k)
+		Probabilities(p, got, p)
+		Probabilities(q, same, values[i*k:][:k])
+		if !slices.Equal(p, q) {
+			t.Fatalf("row %d: %v, not %v", i, p, q)
+		}
+	}
+	// The minimum is that of a search over scales, wherever it begins.
+	cost := func(a float64) (sum float64) {
+		p, curves := make([]float64, k), slices.Repeat([]Curve{Temperature{a}}, k)
+		for i, class := range classes {
+			Probabilities(p, curves, values[i*k:][:k])
+			sum -= weights[i] * math.Log(p[class])
+		}
+		return sum
+	}
+	best := 1e-3
+	for a := best; a < 1e3; a *= 1.001 {
+		if cost(a) < cost(best) {
+			best = a
+		}
+	}
+	for _, from := range []float64{0, 1e-9, 0.01, 3, 50, 1e9} {
+		if a := FitTemperature(values, classes, weights, k, from)[0].(Temperature).Scale; math.Abs(a/best-1) > 0.001 || math.Abs(a/scale-1) > 1e-8 {
+			t.Errorf("from %v: %v, and %v costs least", from, a, best)
 		}
 	}
 
@@ -174,7 +206,7 @@ func TestTemperature(t *testing.T) {
 		two[i] = int32(i % 2)
 		one[i] = one[i]/4 + float64(two[i]) - 0.4
 	}
-	a := FitTemperature(one, two, weights, 1)[0].(Sigmoid).A
+	a := FitTemperature(one, two, weights, 1, 0)[0].(Sigmoid).A
 	loss := func(a float64) (sum float64) {
 		for i, v := range one {
 			p := Sigmoid{A: a}.Probability(v)

@@ -14,12 +14,31 @@ type Curves int
 
 const (
 	// Auto is the kind of least out-of-fold log loss. Isotonic is tried with isotonicRows or
-	// more, and Softmax for three classes to calibration.MostSoftmax.
+	// more, and Softmax for three classes to calibration.MostSoftmax. Beyond these, and where rows
+	// of some of three or more classes are too few for a curve, it is Temperature.
 	Auto Curves = iota
 	Platt
 	Isotonic
 	Softmax
+	Temperature // one scale of the values of all planes
 )
+
+// leastOfClass is the least number of rows of each class that curves are fitted to. With fewer,
+// probabilities say how few they are, and not how sure an answer is. The one number of a
+// Temperature takes as many rows outside the largest class, and twice as many in all.
+const leastOfClass = 30
+
+// fewest counts the rows of the class of fewest rows, and the rows outside the largest class.
+func (h *HeldOut) fewest() (rows, outside int) {
+	counts := make([]int, max(2, len(h.model.Planes)))
+	for i, class := range h.codes {
+		if h.weight[i] > 0 {
+			counts[class]++
+			outside++
+		}
+	}
+	return slices.Min(counts), outside - slices.Max(counts)
+}
 
 // isotonicRows is the least number of rows for an isotonic curve. With fewer it follows the
 // rows rather than the probabilities.
@@ -27,7 +46,7 @@ const isotonicRows = 1000
 
 // Calibrated is a calibration.
 type Calibrated struct {
-	Kind   Curves              // Platt or Isotonic
+	Kind   Curves              // not Auto
 	Curves []calibration.Curve // of each plane, fitted to all rows
 	// After judges the probabilities of each fold by curves that were fitted to the other
 	// folds.
@@ -50,6 +69,19 @@ func (c *Calibrated) of(fold int) []calibration.Curve {
 func (h *HeldOut) Calibrate(ctx context.Context, kind Curves) (*Calibrated, error) {
 	if len(h.folds) < 2 {
 		return nil, errors.New("a calibration wants two folds of blocks that have rows and leave rows of every class to the others")
+	}
+	fewest, outside := h.fewest()
+	some := len(h.model.Planes) > 1
+	switch {
+	case some && (kind == Temperature || kind == Auto && (fewest < leastOfClass || len(h.model.Planes) > calibration.MostSoftmax)):
+		if outside < leastOfClass || len(h.codes) < 2*leastOfClass {
+			return nil, fmt.Errorf("a calibration wants %d held-out rows, %d of them outside the largest class; there are %d and %d", 2*leastOfClass, leastOfClass, len(h.codes), outside)
+		}
+		return h.temperature(ctx)
+	case kind == Temperature:
+		return nil, errors.New("temperature is for 3 classes or more")
+	case fewest < leastOfClass:
+		return nil, fmt.Errorf("a calibration wants %d held-out rows of each class; there are %d of one", leastOfClass, fewest)
 	}
 	joint := len(h.model.Planes) > 1 && len(h.model.Planes) <= calibration.MostSoftmax
 	var kinds []Curves // of single planes
@@ -138,9 +170,9 @@ func (h *HeldOut) temperature(ctx context.Context) (c *Calibrated, err error) {
 	most := max(1, mostCopied/k/len(h.folds)) // rows of a fold
 	c = &Calibrated{Kind: Platt}
 	if k > 1 {
-		c.Kind = Softmax
+		c.Kind = Temperature
 	}
-	fit := func(without int) []calibration.Curve {
+	fit := func(without int, from float64) []calibration.Curve {
 		var values, weights []float64
 		var classes []int32
 		for f, in := range h.folds {
@@ -150,14 +182,21 @@ func (h *HeldOut) temperature(ctx context.Context) (c *Calibrated, err error) {
 				classes = append(classes, h.codes[in.from:to]...)
 			}
 		}
-		return calibration.FitTemperature(values, classes, weights, k)
+		return calibration.FitTemperature(values, classes, weights, k, from)
 	}
-	c.Curves = fit(none)
+	c.Curves = fit(none, 0)
+	near := 0.
+	switch all := c.Curves[0].(type) {
+	case calibration.Temperature:
+		near = all.Scale
+	case calibration.Sigmoid:
+		near = -all.A
+	}
 	for f := range h.folds {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		c.apart = append(c.apart, fit(f))
+		c.apart = append(c.apart, fit(f, near))
 	}
 	c.After, err = h.measure(ctx, c.of)
 	return c, err

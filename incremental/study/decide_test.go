@@ -186,7 +186,7 @@ func TestBalancedObjectiveWeighsClassesAlike(t *testing.T) {
 // also where few rows make curves that are not.
 func TestCurvesKeepLabelsThatAreRight(t *testing.T) {
 	kept := 0
-	for size := 4; size <= 24; size += 2 {
+	for size := 14; size <= 34; size += 2 {
 		l := newLive(t, overlapping(8, size), 4, everyRow, nil)
 		s := New(&l.Problem, Options{Planes: incremental.Options{Nu: 1}})
 		if _, err := s.Solve(); err != nil {

@@ -51,7 +51,7 @@ func (h *HeldOut) foldOf(row int) int {
 // take.
 func TestCalibrationsAreJudgedByOtherFolds(t *testing.T) {
 	kinds := map[string]int{}
-	for i, size := range []int{6, 10, 20, 60, 100, 20, 60, 100} {
+	for i, size := range []int{12, 10, 20, 60, 100, 20, 60, 100} {
 		for _, classes := range []int{2, 3} {
 			l := newLive(t, someClasses(20, size, classes), 4, everyRow, nil)
 			h, err := solvedOf(t, l, Options{}).HoldOut(t.Context(), l.sample(), everyRow)
@@ -145,7 +145,7 @@ func TestCalibrationsAreJudgedByOtherFolds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := []Curves{Platt, Softmax}[classes-2]; temperature.Kind != want || len(temperature.Curves) != planes {
+			if want := []Curves{Platt, Temperature}[classes-2]; temperature.Kind != want || len(temperature.Curves) != planes {
 				t.Errorf("one scale of %d classes is of kind %v", classes, temperature.Kind)
 			}
 			for _, c := range candidates {
@@ -216,7 +216,7 @@ func leastLoss(all []*Calibrated) (best int) {
 // right about a quarter of a point more of the rows; and what the decision asks for.
 func TestSettleTakesTheBetterCurves(t *testing.T) {
 	kept := map[bool]int{}
-	for size := 3; size <= 40; size++ {
+	for size := 10; size <= 80; size++ {
 		l := newLive(t, someClasses(8, size, 2+size%2), 4, everyRow, nil)
 		h, err := solvedOf(t, l, Options{}).HoldOut(t.Context(), l.sample(), everyRow)
 		if err != nil {
@@ -229,9 +229,12 @@ func TestSettleTakesTheBetterCurves(t *testing.T) {
 			}
 			return s
 		}
+		if fewest, _ := h.fewest(); fewest < leastOfClass {
+			continue
+		}
 		c, err := h.Calibrate(t.Context(), Auto)
 		if err != nil {
-			continue
+			t.Fatal(err)
 		}
 		probable, err := h.Decide(Decision{Kind: decision.Probability}, c)
 		if err != nil {
@@ -689,6 +692,120 @@ func TestEvenCosts(t *testing.T) {
 	for _, other := range []Decision{{Kind: decision.Value, Objective: tuning.Balanced}, {Kind: decision.Probability}} {
 		if got := h.even(other); !reflect.DeepEqual(got, other) {
 			t.Errorf("%+v becomes %+v", other, got)
+		}
+	}
+}
+
+// No curve is fitted to fewer than 30 rows of a class, whatever kind was asked for. Of three or
+// more classes, one scale takes 60 rows, 30 of them outside the largest class.
+func TestFewRowsHaveNoCurves(t *testing.T) {
+	for size := 2; size <= 30; size++ {
+		for _, classes := range []int{2, 3} {
+			l := newLive(t, someClasses(8, size, classes), 4, everyRow, nil)
+			h, err := solvedOf(t, l, Options{}).HoldOut(t.Context(), l.sample(), everyRow)
+			if err != nil || len(h.folds) < 2 {
+				continue
+			}
+			counts := map[int32]int{}
+			for _, class := range h.codes {
+				counts[class]++
+			}
+			fewest, largest := len(h.codes), 0
+			for class := range int32(classes) {
+				fewest, largest = min(fewest, counts[class]), max(largest, counts[class])
+			}
+			for _, kind := range []Curves{Auto, Platt, Isotonic, Softmax, Temperature} {
+				c, err := h.Calibrate(t.Context(), kind)
+				want := kind
+				switch {
+				case classes == 2 && (kind == Softmax || kind == Temperature):
+					want = -1
+				case classes == 3 && (kind == Temperature || kind == Auto && fewest < 30):
+					if want = Temperature; len(h.codes) < 60 || len(h.codes)-largest < 30 {
+						want = -1
+					}
+				case fewest < 30:
+					want = -1
+				}
+				if (err != nil) != (want == -1) || err == nil && want != Auto && c.Kind != want {
+					t.Errorf("%d rows of %d classes, %d of one, kind %v: %+v, %v", len(h.codes), classes, fewest, kind, c, err)
+				}
+			}
+			if s, err := h.Settle(t.Context(), Judging{Decision: Decision{Kind: decision.Probability}}); err != nil || classes == 2 && s.Unruled != (fewest < 30) {
+				t.Errorf("%d rows of one: unruled %t, %v", fewest, s.Unruled, err)
+			}
+		}
+	}
+}
+
+// Of 300 classes the mean of the largest probabilities is near the share of right labels, on rows
+// that nothing was fitted to.
+func TestManyClassesAreAsSureAsRight(t *testing.T) {
+	const k, n, perClass = 300, 50, 24
+	for seed := range uint64(2) {
+		for _, spread := range []float64{2} {
+			random := rand.New(rand.NewPCG(seed, 9))
+			centres := make([]float64, k*n)
+			for i := range centres {
+				centres[i] = 4 * random.NormFloat64()
+			}
+			block := func(rows int) *incremental.Block {
+				b := &incremental.Block{Features: incremental.DefaultFeatures(n)}
+				columns := make([][]float64, n)
+				for c := range k {
+					b.Classes = append(b.Classes, fmt.Sprintf("c%03d", c))
+				}
+				for range rows {
+					c := random.IntN(k)
+					b.Codes = append(b.Codes, int32(c))
+					for j := range n {
+						columns[j] = append(columns[j], centres[c*n+j]+spread*random.NormFloat64())
+					}
+				}
+				for j := range n {
+					b.Columns = append(b.Columns, gram.ColumnOf(columns[j]))
+				}
+				return b
+			}
+			var blocks []*incremental.Block
+			for range 8 {
+				blocks = append(blocks, block(k*perClass/8))
+			}
+			l := newLive(t, blocks, 4, everyRow, nil)
+			s := solvedOf(t, l, Options{})
+			h, err := s.HoldOut(t.Context(), l.sample(), everyRow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := h.Settle(t.Context(), Judging{Decision: Decision{Kind: decision.Probability}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Failed != nil || got.Calibrated.Kind != Temperature {
+				t.Fatalf("kind %+v, %v", got.Calibrated, got.Failed)
+			}
+			test := block(1500)
+			values := make([]float64, test.Rows()*k)
+			class := make([]int32, test.Rows())
+			h.model.Classify(class, values, test.Columns)
+			p, label := make([]float64, len(values)), make([]int32, len(class))
+			got.Decided.Rule.Probabilities(p, values)
+			got.Decided.Rule.Decide(label, values)
+			var sure, right float64
+			for i, c := range test.Codes {
+				row := p[i*k:][:k]
+				if row[label[i]] != slices.Max(row) || label[i] != class[i] {
+					t.Fatalf("row %d: the label %d is not the most probable class, or that of the values", i, label[i])
+				}
+				sure += slices.Max(row) / float64(len(class))
+				if label[i] == c {
+					right += 1 / float64(len(class))
+				}
+			}
+			t.Logf("seed %d, spread %v: %.4f right, mean top probability %.4f", seed, spread, right, sure)
+			if math.Abs(sure-right) > 0.02 {
+				t.Errorf("seed %d, spread %v: %v right, mean top probability %v", seed, spread, right, sure)
+			}
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (f *fit) decideOn(ctx context.Context, r *Report) (auc []float64, reason st
 	switch {
 	case err != nil:
 		return nil, "", err
-	case demanded && settled.Failed != nil:
+	case demanded && settled.Failed != nil && (settled.Unruled || f.want.Model.Calibration != config.CalibrationAuto):
 		return nil, "", settled.Failed
 	case f.want.Model.Decision == config.DecisionCost && settled.Unruled:
 		return nil, "", decision.ErrCurves

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -116,6 +117,8 @@ func CalibrationMethod(curves []calibration.Curve) config.Calibration {
 		return config.CalibrationIsotonic
 	case calibration.Softmax:
 		return config.CalibrationSoftmax
+	case calibration.Temperature:
+		return config.CalibrationTemperature
 	default:
 		panic(fmt.Sprintf("model: served with a calibration curve of type %T", c))
 	}
@@ -123,15 +126,16 @@ func CalibrationMethod(curves []calibration.Curve) config.Calibration {
 
 // CalibrationJSON turns decision values into probabilities. A single plane's curve gives
 // the probability of its class. The probabilities of k curves are divided by their sum, and
-// so are the powers exp(s) of softmax.
+// so are the powers exp(s) of softmax and temperature.
 type CalibrationJSON struct {
-	Method config.Calibration `json:"method"` // method: platt, isotonic or softmax
+	Method config.Calibration `json:"method"` // method: platt, isotonic, softmax or temperature
 	Planes []CurveJSON        `json:"planes"` // one curve for each plane, in the order of the model's
 }
 
 // CurveJSON is 1/(1 + exp(a·value + b)) for platt. For isotonic it is the straight lines
 // between knots, and level beyond them. For softmax s is the bias and the sum of weights times
-// the values of all planes.
+// the values of all planes. For temperature s is the scale times the value, and all scales are
+// equal.
 type CurveJSON struct {
 	A             *float64  `json:"a,omitempty"`             // a of platt
 	B             *float64  `json:"b,omitempty"`             // b of platt
@@ -139,6 +143,7 @@ type CurveJSON struct {
 	Probabilities []float64 `json:"probabilities,omitempty"` // probabilities at these values
 	Weights       []float64 `json:"weights,omitempty"`       // weights of softmax, one for the value of each plane
 	Bias          *float64  `json:"bias,omitempty"`          // bias of softmax
+	Scale         *float64  `json:"scale,omitempty"`         // scale of temperature
 }
 
 // NewCalibrationJSON writes curves down: nil for none. It shares their memory.
@@ -155,6 +160,8 @@ func NewCalibrationJSON(curves []calibration.Curve) *CalibrationJSON {
 			a.Planes = append(a.Planes, CurveJSON{Values: c.Values, Probabilities: c.Probabilities})
 		case calibration.Softmax:
 			a.Planes = append(a.Planes, CurveJSON{Weights: c.Weights, Bias: &c.Bias})
+		case calibration.Temperature:
+			a.Planes = append(a.Planes, CurveJSON{Scale: &c.Scale})
 		}
 	}
 	return a
@@ -176,6 +183,8 @@ func (a *CalibrationJSON) Curves(planes int) ([]calibration.Curve, error) {
 			curves[i] = calibration.Isotonic{Values: p.Values, Probabilities: p.Probabilities}
 		case a.Method == config.CalibrationSoftmax && planes > 1 && planes <= calibration.MostSoftmax && len(p.Weights) == planes && p.Bias != nil:
 			curves[i] = calibration.Softmax{Weights: p.Weights, Bias: *p.Bias}
+		case a.Method == config.CalibrationTemperature && planes > 1 && p.Scale != nil && *p.Scale > 0 && *p.Scale == *cmp.Or(a.Planes[0].Scale, p.Scale):
+			curves[i] = calibration.Temperature{Scale: *p.Scale}
 		default:
 			return nil, fmt.Errorf("curve %d of the calibration is no %q curve", i, a.Method)
 		}

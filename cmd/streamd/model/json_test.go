@@ -16,6 +16,7 @@ func TestCalibrationJSONRoundTrips(t *testing.T) {
 			calibration.Softmax{Weights: []float64{1, 0.5, 0}, Bias: -1}, calibration.Softmax{Weights: []float64{0, 2, 0.25}},
 			calibration.Softmax{Weights: []float64{-1, 0, 3}, Bias: 0.5},
 		},
+		{calibration.Temperature{Scale: 2.5}, calibration.Temperature{Scale: 2.5}, calibration.Temperature{Scale: 2.5}},
 		{calibration.Isotonic{Values: []float64{-1, 0, 2}, Probabilities: []float64{0, 0.25, 1}}, calibration.Isotonic{Values: []float64{0}, Probabilities: []float64{0.5}}},
 	} {
 		text, err := json.Marshal(NewCalibrationJSON(curves))
@@ -43,6 +44,7 @@ func TestCalibrationJSONRoundTrips(t *testing.T) {
 		`{"method":"isotonic","planes":[{"values":[0,1],"probabilities":[0]}]}`,
 		`{"method":"beta","planes":[{"a":-1,"b":0}]}`,
 		`{"method":"softmax","planes":[{"weights":[1],"bias":0}]}`,
+		`{"method":"temperature","planes":[{"scale":1}]}`,
 		`{"method":"platt"}`,
 	} {
 		var a CalibrationJSON

@@ -153,6 +153,8 @@ func Curves(method config.Calibration) study.Curves {
 		return study.Isotonic
 	case config.CalibrationSoftmax:
 		return study.Softmax
+	case config.CalibrationTemperature:
+		return study.Temperature
 	}
 	return study.Auto
 }

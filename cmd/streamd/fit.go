@@ -32,6 +32,8 @@ type fitCmd struct {
 	Method       config.Method      `enum:"psvm,means,lasso" default:"psvm" placeholder:"METHOD" help:"How planes are read off the sums: psvm, the proximal support vector machine by least squares; means, the difference of the classes' means, which depends on no nu and needs no linear system; or lasso, least squares and the 1-norm, with few features where nu is small."`
 	Folds        int                `placeholder:"K" help:"Cross-validate: score every row by a model that has not seen its fold, of K."`
 	Test         string             `placeholder:"FILE" help:"File to test on."`
+	Progressive  bool               `help:"Judge each row by planes of the rows before it, in the order of the file, and report the figures beside those of the largest class and of the last label. The planes are proximal ones, not refined, and decide by their values. nu is 1 and features are scaled where these are auto, since a choice would look ahead."`
+	Every        *int               `name:"progressive-every" placeholder:"N" help:"Rows after which --progressive solves for the planes again; with --block-rows blocks. (default: as many as there are features, so that solves take no longer than sums, but 100 or more; with --block-rows 1)"`
 	LOO          bool               `name:"loo" help:"Report the leave-one-out accuracy: of each row by the plane without it."`
 	EpsilonSV    *float64           `name:"epsilon-sv" placeholder:"SHARE" help:"Solve again with this share of the rows only, those nearest to the planes x·w − gamma = ±1 (0.01 is usual), and report that plane, too."`
 	BlockRows    *int               `placeholder:"ROWS" help:"Learn the same as a daemon that reads the file from streamd replay file with as many --block-rows. Then folds have whole blocks, and nu, the refinement and a kernel go by the rows of the --sample."`
@@ -55,6 +57,9 @@ func (c *fitCmd) settings(wide bool) fit.Settings {
 	s := fit.Settings{Spec: config.DefaultSpec(), Alone: c.Nu.zero, Seed: c.Seed, BlockRows: given(c.BlockRows, 0), Tolerance: c.Tolerance, LOO: c.LOO, EpsilonSV: given(c.EpsilonSV, 0)}
 	s.Blocks.Unlabelled, s.Format.Missing, s.Format.MissingFeatures = c.Unlabelled, c.Missing, c.MissingFeatures
 	s.Format.Schema = c.Schema.of
+	if s.Progressive = given(c.Every, 0); c.Progressive && c.Every == nil {
+		s.Progressive = fit.EveryDefault
+	}
 	m := &s.Model
 	m.Objective, m.ClassWeights, m.Knowledge, m.Method = c.Objective, c.ClassWeights, c.Knowledge, c.Method
 	m.MachineMu, m.MachineEpsilon, m.MachineDelta = c.MachineMu, c.MachineEpsilon, c.MachineDelta
@@ -92,7 +97,14 @@ func (c *fitCmd) Validate() error {
 	if _, err := c.treatment(); err != nil {
 		return err
 	}
-	if err := c.kernelFlags.check(c.BlockRows != nil || (want.Model.Refine != config.RefineNone || c.Knowledge != "") && want.Model.Nu == config.NuAuto); err != nil {
+	kernel := c.kernelFlags
+	if c.Progressive {
+		kernel.SVG = "" // it is the picture of the rows
+		if err := c.kernelFlags.checkSVG(); err != nil {
+			return err
+		}
+	}
+	if err := kernel.check(c.BlockRows != nil || (want.Model.Refine != config.RefineNone || c.Knowledge != "") && want.Model.Nu == config.NuAuto); err != nil {
 		return err
 	}
 	if want.Full() && c.BlockRows != nil {
@@ -116,6 +128,9 @@ func (c *fitCmd) Validate() error {
 	if rows := c.BlockRows; rows != nil && (*rows < 1 || *rows > maxReplayed) {
 		return fmt.Errorf("--block-rows %d: must be 1 to %d", *rows, maxReplayed)
 	}
+	if err := c.checkProgressive(); err != nil {
+		return err
+	}
 	if want.Model.Refine != config.RefineNone && (c.LOO || c.EpsilonSV != nil) {
 		return errors.New("--refine: does not go with --loo and --epsilon-sv, which are of solved planes")
 	}
@@ -133,6 +148,21 @@ func (c *fitCmd) Validate() error {
 	const maxFolds = 1000 // each keeps a state
 	if c.Folds < 0 || c.Folds > maxFolds {
 		return fmt.Errorf("--folds %d: must be 2 to %d", c.Folds, maxFolds)
+	}
+	return nil
+}
+
+// checkProgressive refuses what --progressive has no planes of.
+func (c *fitCmd) checkProgressive() error {
+	switch {
+	case !c.Progressive && c.Every != nil:
+		return errors.New("--progressive-every: goes with --progressive")
+	case !c.Progressive:
+		return nil
+	case c.Every != nil && (*c.Every < 1 || *c.Every > maxReplayed):
+		return fmt.Errorf("--progressive-every %d: must be 1 to %d", *c.Every, maxReplayed)
+	case c.Kernel != config.KernelNone || c.Knowledge != "" || c.Method != config.MethodPSVM || cmp.Or(c.Refine, config.RefineAuto) != config.RefineAuto && c.Refine != config.RefineNone:
+		return errors.New("--progressive: is of proximal planes in the features, without --kernel, --knowledge, --method and --refine")
 	}
 	return nil
 }
@@ -178,13 +208,20 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 			return err
 		}
 	}
+	if c.Progressive && data.Wide() {
+		return fmt.Errorf("--progressive: planes of %d features are not read off sums", len(data.Features))
+	}
 	want := c.settings(data.Wide())
 	report, err := fit.Learn(ctx, data, test, want, s.report)
 	if err != nil {
 		return c.advised(advise(err, &want), c.File, c.Label)
 	}
 	if c.SVG != "" {
-		if err := drawComparison(c.SVG, c.File, report.Reduction.Compared); err != nil {
+		draw := func() error { return drawProgressive(c.SVG, c.File, report.Progressive) }
+		if report.Progressive == nil {
+			draw = func() error { return drawComparison(c.SVG, c.File, report.Reduction.Compared) }
+		}
+		if err := draw(); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,7 @@ type kernelFlags struct {
 	Basis       *int               `placeholder:"T" help:"Points of the basis, at most; with eigen its coordinates. (default: 50)"`
 	Reduce      string             `placeholder:"HOW" help:"How the basis is chosen: kmeans or kmedian (centres of each class); stratified, random, lda (forward selection) or cholesky (independent rows) for rows; eigen (leading eigenvectors of 1000 rows); cs (chunking-synthetic), slmc (sparse large margin), rs (reduced set) or skfd (sparse Fisher) for points that need not be rows; none (all rows, of a small file; with --refine hinge those that are support vectors, of up to 50,000 rows). With settings where they are wanted, such as cs(nu=6) or slmc(nu=10): see kernels/README.md. auto compares all but none, each with T, T/2, T/4, … points, by proximal planes on held-out rows of the --folds, at most 2000 of the sample, and takes the fewest points that are no more than one standard error behind the best, neither in correctness nor in squared loss. (default: kmeans)"`
 	ReduceTime  *time.Duration     `placeholder:"TIME" help:"Longest time that --reduce auto compares bases for, in equal shares for the reducers. Then it takes the best so far. (default: 10m)"`
-	SVG         string             `name:"svg" placeholder:"FILE" help:"Draw the correctness of the bases that --reduce auto compares against their size."`
+	SVG         string             `name:"svg" placeholder:"FILE" help:"Draw the correctness of --progressive along the rows, beside its baselines, or that of the bases that --reduce auto compares against their size."`
 	Regulariser config.Regulariser `enum:",identity,kernel" default:"" placeholder:"R" help:"Quantity to keep small beside the errors: identity for the coefficients, kernel for u'K(Z,Z)u. (default: identity; kernel with --reduce none and --refine hinge)"`
 	Sample      *int               `placeholder:"ROWS" help:"Rows, taken at random, that the basis, gamma and the scaling are chosen from, and nu for refined planes. (default: 10000; without a kernel 50000)"`
 }
@@ -99,6 +99,10 @@ func (c *kernelFlags) checkAuto() error {
 	if c.ReduceTime != nil && *c.ReduceTime <= 0 {
 		return fmt.Errorf("--reduce-time %v: must be positive", *c.ReduceTime)
 	}
+	return c.checkSVG()
+}
+
+func (c *kernelFlags) checkSVG() error {
 	if c.SVG != "" && filepath.Ext(c.SVG) != ".svg" {
 		return fmt.Errorf("--svg %s: its name must end in .svg", c.SVG)
 	}

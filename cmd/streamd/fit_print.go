@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,6 +49,9 @@ func (t *table) fit(r *fit.Report) {
 	if r.NoBetter != "" {
 		t.row("warning", "no better than a baseline: "+r.NoBetter)
 	}
+	if r.Progressive != nil {
+		t.progressive(r)
+	}
 	train := percent(r.TrainAccuracy) + " of the rows learned from"
 	if r.HeldOut == nil && r.Test == nil {
 		train += ", which says little of others: --folds holds rows out"
@@ -90,6 +94,24 @@ func (t *table) fit(r *fit.Report) {
 		t.kernelPlanes(r.Basis, r.Planes)
 	} else {
 		t.planes(r.Features, r.Planes)
+	}
+}
+
+// progressive writes how good planes were for rows that came after theirs.
+func (t *table) progressive(of *fit.Report) {
+	r, unit := of.Progressive, "rows"
+	if of.BlockRows > 0 {
+		unit = fmt.Sprintf("blocks of %d rows", of.BlockRows)
+	}
+	t.row("progressive accuracy", fmt.Sprintf("%s of %s rows, each by planes of the rows before (the largest class alone: %s; as the last label: %s)",
+		percent(r.Correctness), weighed(r.Weight), percent(r.LargestClass), percent(*r.LastLabel)))
+	t.row("  kappa", fmt.Sprintf("%s; kappa-temporal %s", describeKappa(r.Kappa), describeKappa(r.KappaTemporal)))
+	t.row("  planes", fmt.Sprintf("solved again after every %d %s, %s; %s", r.Every, unit, counted(r.Solves, "time"), describeOptions(r.Options)))
+	if r.Waited > 0 {
+		t.row("  not judged", fmt.Sprintf("%d rows before the first planes", r.Waited))
+	}
+	if r.NoBetter != "" {
+		t.row("warning", "no better than a baseline: "+r.NoBetter)
 	}
 }
 
@@ -278,8 +300,40 @@ func drawComparison(file, data string, r *fit.Comparison) error {
 			picture.Lines = append(picture.Lines, line)
 		}
 	}
-	var b bytes.Buffer // a failure leaves no file
-	if err := picture.SVG(&b); err != nil {
+	return writePicture(file, picture.SVG)
+}
+
+// drawProgressive writes a picture of how good planes were along the rows of some data.
+func drawProgressive(file, data string, r *fit.Progressive) error {
+	picture := plot.Progress{
+		Title: fmt.Sprintf("Progressive accuracy on %s", filepath.Base(data)), Along: "rows", Up: "right, %",
+		Lines: []plot.ProgressLine{
+			{Name: "planes of the rows before", Mean: r.Correctness},
+			{Name: "as the last label", Mean: *r.LastLabel},
+			{Name: "always the largest class", Mean: r.LargestClass},
+		},
+	}
+	at := float64(r.Waited)
+	for i, c := range r.Course {
+		if i > 0 && i == len(r.Course)-1 && 2*c.Rows < r.Course[0].Rows {
+			break // of a few rows, chance has its way
+		}
+		middle := at + float64(c.Rows)/2
+		at += float64(c.Rows)
+		for i, share := range []float64{c.Correctness, c.LastLabel, c.LargestClass} {
+			picture.Lines[i].Points = append(picture.Lines[i].Points, plot.XY{X: middle, Y: 100 * share})
+		}
+	}
+	for i := range picture.Lines {
+		picture.Lines[i].Name += fmt.Sprintf(", %.1f %%", 100*picture.Lines[i].Mean)
+	}
+	return writePicture(file, picture.SVG)
+}
+
+// writePicture writes a picture to a file. A failure leaves none.
+func writePicture(file string, svg func(io.Writer) error) error {
+	var b bytes.Buffer
+	if err := svg(&b); err != nil {
 		return err
 	}
 	return os.WriteFile(file, b.Bytes(), 0o666)

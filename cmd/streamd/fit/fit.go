@@ -61,6 +61,10 @@ type Settings struct {
 
 	LOO       bool    // report the accuracy of each row by the plane without it
 	EpsilonSV float64 // share of the rows to solve again with; 0: none
+
+	// Progressive judges rows in their order, by planes of the rows before that are solved again
+	// after as many rows; with BlockRows after as many blocks. 0: not.
+	Progressive int // or EveryDefault
 }
 
 const (
@@ -70,6 +74,10 @@ const (
 	// ReduceAuto has the reducer and the size of the basis chosen.
 	ReduceAuto config.Reduce = "auto"
 )
+
+// EveryDefault stands for as many rows as there are features, or for 100 if these are fewer: then
+// solves take no longer than sums. Of blocks it stands for 1.
+const EveryDefault = -1
 
 // Full says whether planes are those of the support vector machine of a full kernel. No sums of
 // its coordinates, one for each row, are made.
@@ -104,6 +112,12 @@ func Learn(ctx context.Context, data, test *dataset.Dataset, want Settings, step
 	f.describe(r)
 	if err := f.measure(ctx, test, r); err != nil {
 		return nil, err
+	}
+	if want.Progressive != 0 {
+		var err error
+		if r.Progressive, err = f.progress(ctx); err != nil {
+			return nil, err
+		}
 	}
 	r.Seconds = time.Since(began).Seconds()
 	return r, nil

@@ -36,6 +36,9 @@ type Report struct {
 	HeldOut     *model.Answers         `json:"held_out,omitempty"` // of all rows, each by the model without its fold
 	Test        *model.Answers         `json:"test,omitempty"`     // of the test file; its areas are null
 
+	Progressive *Progressive `json:"progressive,omitempty"`
+	BlockRows   int          `json:"block_rows,omitempty"` // of the blocks of a topic
+
 	Method     string          `json:"method"` // of the planes: psvm, or the refinement's
 	Refinement *Refinement     `json:"refinement,omitempty"`
 	Knowledge  *Knowledge      `json:"knowledge,omitempty"`
@@ -94,7 +97,7 @@ type Reduction struct {
 // describe puts the model into the report.
 func (f *fit) describe(r *Report) {
 	m := f.model.WithoutMissing()
-	r.File, r.Rows = f.data.Path, f.sums.whole.Rows()
+	r.File, r.Rows, r.BlockRows = f.data.Path, f.sums.whole.Rows(), f.want.BlockRows
 	if len(f.sums.whole.Features()) > 0 {
 		digest := f.sums.whole.Digest()
 		r.Digest = hex.EncodeToString(digest[:])

@@ -79,7 +79,7 @@ func (s *Sizes) SVG(w io.Writer) error {
 	for _, size := range s.Marks {
 		p.X.Min, p.X.Max = min(p.X.Min, math.Log2(float64(size))), max(p.X.Max, math.Log2(float64(size)))
 	}
-	slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(b.mean, a.mean) })
+	all.sort()
 	p.Add(overlay{all})
 	c := newSVG(width, height)
 	p.Draw(draw.Crop(draw.New(c), margin, -margin-names, margin, -margin))
@@ -94,6 +94,11 @@ type entry struct {
 	name string
 	line *plotter.Line
 	mean float64
+}
+
+// sort has the largest mean first.
+func (k key) sort() {
+	slices.SortStableFunc(k, func(a, b entry) int { return cmp.Compare(b.mean, a.mean) })
 }
 
 // Plot implements gonum's interface.

@@ -1,0 +1,123 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"streamd/cmd/streamd/dataset"
+	"streamd/cmd/streamd/model"
+	"streamd/config"
+	"streamd/incremental"
+	"streamd/incremental/decision"
+	"streamd/incremental/gram"
+	"streamd/incremental/prequential"
+)
+
+// Progressive reports how good planes were for rows before they learned from the rows, in the order
+// of the file (package prequential).
+type Progressive struct {
+	Every   int               `json:"every"`   // the planes are solved again after as many rows, or blocks of a topic
+	Solves  int               `json:"solves"`  // cuts that made planes
+	Waited  int64             `json:"waited"`  // rows before the first planes, which are not judged
+	Options model.OptionsJSON `json:"options"` // of the planes
+	// Which baseline labels are no better than, if the settings ask for many right rows; absent if
+	// they are better.
+	NoBetter string `json:"no_better,omitempty"`
+	model.Stretch
+	Course []Piece `json:"course"` // of the judged rows, in at most 200 pieces
+}
+
+// Piece has the figures of consecutive judged rows.
+type Piece struct {
+	Rows         int64   `json:"rows"`
+	Correctness  float64 `json:"correctness"`
+	LargestClass float64 `json:"largest_class"` // share of the class that is the largest of all judged rows
+	LastLabel    float64 `json:"last_label"`
+}
+
+// progress judges the rows of the file in their order. What is auto takes no choice, since that
+// would look ahead: ν is 1, and features are scaled.
+func (f *fit) progress(ctx context.Context) (*Progressive, error) {
+	want := f.want.Model
+	if want.Nu == config.NuAuto {
+		want.Nu = model.FirstNu
+	}
+	if want.Standardise == config.SwitchAuto {
+		want.Standardise = config.SwitchOn
+	}
+	if want.Balanced == config.SwitchAuto {
+		want.Balanced = config.SwitchOff
+	}
+	options := model.Options(want)
+	options.Mean = f.options.Mean
+	every := f.want.Progressive
+	if every == EveryDefault {
+		if every = 1; f.blocks == nil {
+			every = max(100, len(f.data.Features))
+		}
+	}
+	r := &Progressive{Every: every, Options: model.NewOptionsJSON(options)}
+	if f.blocks == nil { // a cut is a block
+		f.data.Cut(every)
+		defer f.data.Cut(0)
+		every = 1
+	}
+	p := prequential.NewProgressive(f.data.Features, options, every)
+	type block struct {
+		rows *incremental.Block
+		sums *incremental.Summary
+	}
+	tools := f.tools()
+	err := dataset.Each(ctx, f.data, "judging in order",
+		func(worker int, b *incremental.Block, _ int64) (r block, err error) {
+			z := &tools[worker]
+			b = z.enterAll(b, nil)
+			r.rows = kept(b)
+			r.sums, err = z.summariser.Summarise(b)
+			return r, err
+		},
+		func(r block) error {
+			p.Judge(r.rows)
+			return p.Add(r.sums)
+		})
+	if err != nil {
+		return nil, fmt.Errorf("judge %s in its order: %w", f.data.Path, err)
+	}
+	figures := p.Figures()
+	r.Solves, r.Waited = p.Solves(), p.Waited()
+	if figures.Matrix == nil || figures.Matrix.Figures().Weight == 0 {
+		return nil, fmt.Errorf("judge %s in its order: no row comes after planes of two classes; take a smaller --progressive-every", f.data.Path)
+	}
+	r.Stretch = *model.NewStretch(decision.Value, p.Classes(), figures)
+	if f.want.Model.CountsRight() {
+		r.NoBetter = r.Stretch.NoBetter(0)
+	}
+	largest := ""
+	for _, c := range r.Classes {
+		if share := c.Weight / r.Weight; share == r.LargestClass {
+			largest = c.Class
+		}
+	}
+	for _, c := range p.Course() {
+		n := float64(c.Rows)
+		r.Course = append(r.Course, Piece{c.Rows, float64(c.Right) / n, float64(c.Classes[largest]) / n, float64(c.Repeats) / n})
+	}
+	return r, nil
+}
+
+// kept copies a block into memory of its own.
+func kept(b *incremental.Block) *incremental.Block {
+	c := *b
+	c.Classes, c.Codes, c.Weights = slices.Clone(b.Classes), slices.Clone(b.Codes), slices.Clone(b.Weights)
+	c.Columns = make([]gram.Column, len(b.Columns))
+	numbers := make([]float64, b.Rows()*len(b.Columns))
+	for j, column := range b.Columns {
+		to := numbers[j*b.Rows():][:b.Rows()]
+		for i := range to {
+			to[i] = column.At(i)
+		}
+		c.Columns[j] = gram.ColumnOf(to)
+	}
+	return &c
+}

@@ -33,6 +33,7 @@ func (l *loader) check() {
 	l.checkFormat()
 	l.checkRegistry()
 	l.checkSpec()
+	l.checkLabels()
 	l.checkRetire()
 	l.checkReceipts()
 	l.checkHTTP()
@@ -357,6 +358,58 @@ func (l *loader) checkSpec() {
 				}
 				return key
 			}))
+		}
+	}
+}
+
+// checkLabels checks the topic of labels.
+func (l *loader) checkLabels() {
+	c := l.config
+	j := c.Labels
+	if j.Topic == "" || l.bad["labels.topic"] {
+		for _, key := range []struct {
+			name string
+			set  bool
+		}{{"labels.horizon", j.Horizon != 0}, {"labels.default", j.Default != NoDefault}, {"labels.late", j.Late != LateReplace}} {
+			if key.set && !l.bad["labels.topic"] {
+				l.fault(key.name, "is set without labels.topic")
+			}
+		}
+		return
+	}
+	switch {
+	case j.Topic == c.Kafka.Topic:
+		l.fault("labels.topic", "is the topic that is read: a label that comes later needs a topic of its own, since it would replace its row there")
+	case j.Topic == c.Retire.Topic:
+		l.fault("labels.topic", "is the control topic, retire.topic")
+	case j.Topic == c.DeadLetters.Topic:
+		l.fault("labels.topic", "is the topic of dead letters")
+	case !validTopic(j.Topic):
+		l.fault("labels.topic", "%s is not a topic's name: want at most 249 letters, digits or . _ -", document.Quoted(j.Topic))
+	}
+	if c.Blocks.Unit != UnitKey && !l.bad["blocks.unit"] {
+		l.fault("labels.topic", "goes with blocks.unit: key: a row and its label have one key")
+	}
+	if len(c.Format.Features) == 0 && c.Format.Schema == nil && !l.bad["format.features"] && !l.bad["format.schema"] {
+		l.fault("labels.topic", "needs format.features or format.schema, since rows wait before a first block could say which features there are")
+	}
+	if c.Format.Weight != "" {
+		l.fault("format.weight", "does not go with labels.topic: rows that wait have no weights")
+	}
+	if c.Blocks.Unlabelled == UnlabelledKeep {
+		l.fault("blocks.unlabelled", "keep does not go with labels.topic: a row waits for its label, and then counts")
+	}
+	if j.Default != NoDefault {
+		if _, err := wire.Label(j.Default); err != nil {
+			l.fault("labels.default", "want none or a class: %v", err)
+		}
+	}
+	if j.Horizon == 0 && !l.bad["labels.horizon"] {
+		if j.Default != NoDefault {
+			l.fault("labels.default", "is set without labels.horizon, after which it would count")
+		}
+		if j.Late != LateReplace {
+			l.fault("labels.late", "is set without labels.horizon, after which a label is late")
 		}
 	}
 }

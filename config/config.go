@@ -50,6 +50,7 @@ type Config struct {
 	Kafka       Kafka       `key:"kafka"`
 	DeadLetters DeadLetters `key:"dead_letters"`
 	Spec
+	Labels          Labels        `key:"labels"`
 	Retire          Retire        `key:"retire"`
 	Drift           Drift         `key:"drift"`
 	Snapshot        Snapshot      `key:"snapshot"`
@@ -245,6 +246,23 @@ type Kernel struct {
 	Chooser     string        `key:"chooser" help:"kafka.client_id of the instance that chooses bases for all, by the control topic. Empty: each chooses, and the last basis there counts."`
 	OnRetire    OnRetire      `key:"on_retire" default:"reduce" choices:"reduce|keep" help:"Action when a source block of the basis is retired: choose another basis (reduce), or keep this one, which may contain numbers of its rows."`
 	Unread      Unread        `key:"unread" default:"wait" choices:"wait|skip" help:"Action when the log lacks live blocks that a new basis or other features need: wait until they are retired, or retire them (skip)."`
+}
+
+// Labels says where labels come from that come later than their rows.
+type Labels struct {
+	Topic   string        `key:"topic" help:"Topic of labels that come later than their rows, under the same keys: see config/labels.md. Empty: rows have their labels."`
+	Horizon time.Duration `key:"horizon" default:"0s" min:"0s" help:"Event time that a row waits for its label. A label of a later time is late. 0: it waits as long as there is room."`
+	Default string        `key:"default" default:"none" help:"Class of a row without a label after labels.horizon, such as good. none: such a row does not count."`
+	Late    Late          `key:"late" default:"replace" choices:"replace|drop" help:"A label that is later than labels.horizon: replace what counts without it, or drop it."`
+}
+
+// DefaultClass is the class of a row without a label after the horizon, or "" for none.
+func (l Labels) DefaultClass() string {
+	if l.Horizon == 0 || l.Default == NoDefault {
+		return ""
+	}
+	class, _ := wire.Label(l.Default)
+	return class
 }
 
 // Retire says which blocks stay live. Of Blocks, Rows and Age, those that Keep names are set.

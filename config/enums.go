@@ -63,6 +63,17 @@ const (
 	UnlabelledKeep   Unlabelled = "keep"
 )
 
+// Late is the action for a label that is later than the horizon of its row.
+type Late string
+
+const (
+	LateReplace Late = "replace"
+	LateDrop    Late = "drop"
+)
+
+// NoDefault is the value of labels.default for no class.
+const NoDefault = "none"
+
 // Envelope is what messages have around their rows: see package envelope.
 type Envelope string
 

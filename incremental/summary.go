@@ -92,6 +92,20 @@ func (s *Summary) Totals() []ClassTotal {
 	return out
 }
 
+// OnlyRow is the row that a summary of one row of weight 1 is made of. One row is either summed as
+// it is, about the origin 0, or is itself the origin, so the sum of the two is exact. A −0 comes
+// back as 0, which has the same summary. ok is false for other summaries.
+func (s *Summary) OnlyRow() (row []float64, ok bool) {
+	if len(s.classes) != 1 || s.classes[0].rows != 1 || s.classes[0].weight != 1 {
+		return nil, false
+	}
+	row = make([]float64, len(s.origin))
+	for j, c := range s.origin {
+		row[j] = c + s.classes[0].s[j]
+	}
+	return row, true
+}
+
 // Weighted reports whether the sums show that some rows have weights other than 1.
 func (s *Summary) Weighted() bool {
 	return slices.ContainsFunc(s.classes, func(c classSummary) bool { return c.weight != float64(c.rows) })

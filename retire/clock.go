@@ -95,6 +95,17 @@ func (c *Clock) Bound(t time.Time, ahead time.Duration) time.Time {
 	return t
 }
 
+// Now is the clock, in ms since 1970. ok is false before there is one.
+func (c *Clock) Now() (ms int64, ok bool) {
+	if c.seen < clockRank {
+		return 0, false
+	}
+	times := c.recent
+	n := min(c.seen, clockRecords)
+	slices.Sort(times[:n])
+	return times[n-clockRank], true
+}
+
 // Times returns the times for ClockAt: at most 16, in ms since 1970.
 func (c *Clock) Times() []int64 {
 	n := min(c.seen, clockRecords)

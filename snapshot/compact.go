@@ -169,7 +169,7 @@ func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
 	if err := createBuckets(to.tx); err != nil {
 		return head{}, err
 	}
-	for _, name := range append([][]byte{bucketWithdrawn}, logBuckets...) {
+	for _, name := range append([][]byte{bucketWithdrawn, bucketJoining}, logBuckets...) {
 		if err := to.copyBucket(from, name); err != nil {
 			return head{}, err
 		}

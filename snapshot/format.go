@@ -25,6 +25,7 @@ import (
 //	            head                         the record of the last save
 //	            withdrawn                    tally of the withdrawn blocks; absent without any
 //	            archive                      tallies of the archived blocks; absent without any
+//	            joining                      tally of the rows and labels by id, and their record; absent without them
 //	            mac                          HMAC-SHA256 of the file, see Key
 //	blocks      block id                     ledger entry
 //	parts       block id                     sample.Part, as AppendBinary writes it
@@ -36,6 +37,7 @@ import (
 //	summaries   space (u32, BE), block id    incremental.Summary, as AppendBinary writes it
 //	withdrawn   block id                     ledger entry of a withdrawn block
 //	archive     block id                     ledger entry of an archived block
+//	joining     block id                     row and label of an id; see cmd/streamd/daemon/joining
 //	receipts, log hashes, log                the log of receipts; see receipts.go
 //	history     history                      some figures over time; the bucket may be missing
 //	            detectors                    the drift detectors; may be missing
@@ -72,12 +74,14 @@ var (
 	bucketHistory   = []byte("history")
 	bucketWithdrawn = []byte("withdrawn")
 	bucketArchive   = []byte("archive")
+	bucketJoining   = []byte("joining")
 
 	keyFormat    = []byte("format")
 	keySettings  = []byte("settings")
 	keyHead      = []byte("head")
 	keyWithdrawn = []byte("withdrawn")
 	keyArchive   = []byte("archive")
+	keyJoining   = []byte("joining")
 	keyMAC       = []byte("mac")
 	keyHistory   = []byte("history")
 	keyDetectors = []byte("detectors")
@@ -380,7 +384,8 @@ func readSettings(tx *bbolt.Tx) (Settings, error) {
 //
 // The tally of the withdrawn blocks is a value of its own, under the key withdrawn. A file
 // without withdrawn blocks lacks it. So it is with the archived blocks: under the key archive
-// are the tally of their entries and that of their summaries.
+// are the tally of their entries and that of their summaries, and under the key joining is that of
+// the rows and labels by id, with their record.
 type head struct {
 	savedAt         time.Time
 	horizon         retire.Rank
@@ -393,6 +398,7 @@ type head struct {
 	uncompacted     time.Time
 	withdrawn       tally
 	archive         archiveTally
+	joining         joiningTally
 }
 
 func appendHead(b []byte, h *head) []byte {
@@ -444,7 +450,30 @@ func readHead(tx *bbolt.Tx) (head, error) {
 	if value := meta.Get(keyArchive); value != nil && err == nil {
 		h.archive, err = decodeArchiveTally(value)
 	}
+	if value := meta.Get(keyJoining); value != nil && err == nil {
+		h.joining, err = decodeJoiningTally(value)
+	}
 	return h, err
+}
+
+// joiningTally stands for the rows and labels by id. A file has it from the first save with a
+// record on.
+type joiningTally struct {
+	items  tally
+	record []byte // nil: there is none
+}
+
+func appendJoiningTally(b []byte, t joiningTally) []byte {
+	return append(appendTally(b, t.items), t.record...)
+}
+
+func decodeJoiningTally(value []byte) (t joiningTally, err error) {
+	p, err := open(bucketMeta, keyJoining, value)
+	if err != nil {
+		return t, err
+	}
+	t.items, t.record = p.tally(), []byte(p.remainder())
+	return t, p.done(bucketMeta, keyJoining)
 }
 
 // archiveTally stands for the archived blocks. The summaries are in the bucket of summaries,

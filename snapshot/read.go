@@ -36,6 +36,7 @@ type Contents struct {
 	Detectors []byte    // Change.Detectors of the last save that had some; nil: there are none
 	Learning  []byte    // Change.Learning of the last save that had it; nil: none had
 	Log       LogHead   // end of the log of receipts
+	Joining   Joining   // rows and labels by id, ordered by id; without a record none were saved
 
 	// Uncompacted is the time when the oldest remains were left since the last
 	// compaction: those of an explicitly retired block, or of a basis made from one. They
@@ -371,7 +372,7 @@ func readHistory(tx *bbolt.Tx, key []byte) ([]byte, error) {
 // with the head, if that could be read.
 func (c *Contents) readBuckets(tx *bbolt.Tx, want *head, headRead bool, note note) (err error) {
 	var rows int64
-	var blocks, withdrawn, archived, offsets, parts tally
+	var blocks, withdrawn, archived, offsets, parts, joining tally
 	// each reads the values of a bucket and counts the good ones.
 	each := func(name []byte, t *tally, read func(key, value []byte) error) error {
 		return place{name, nil}.each(tx, func(key, value []byte) error {
@@ -419,6 +420,17 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, want *head, headRead bool, note not
 	if err != nil {
 		return err
 	}
+	err = each(bucketJoining, &joining, func(key, value []byte) error {
+		item, err := unseal(bucketJoining, key, value)
+		if err == nil {
+			c.Joining.Items = append(c.Joining.Items, JoiningItem{string(key), bytes.Clone(item)})
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	c.Joining.Record = want.joining.record
 	err = each(bucketOffsets, &offsets, func(key, value []byte) error {
 		o, err := decodeOffset(key, value)
 		if err == nil {
@@ -444,6 +456,7 @@ func (c *Contents) readBuckets(tx *bbolt.Tx, want *head, headRead bool, note not
 		{bucketBlocks, rows != want.rows, fmt.Sprintf("the blocks have %d rows, %d were saved", rows, want.rows)},
 		{bucketWithdrawn, withdrawn != want.withdrawn, fmt.Sprintf("there are %d withdrawn blocks, %d were saved, or not these", withdrawn.n, want.withdrawn.n)},
 		{bucketArchive, archived != want.archive.blocks, fmt.Sprintf("there are %d archived blocks, %d were saved, or not these", archived.n, want.archive.blocks.n)},
+		{bucketJoining, joining != want.joining.items, fmt.Sprintf("there are %d rows and labels by id, %d were saved, or not these", joining.n, want.joining.items.n)},
 		{bucketParts, parts != want.parts, fmt.Sprintf("there are %d parts, %d were saved, or not these", parts.n, want.parts.n)},
 		{bucketOffsets, offsets != want.offsets, fmt.Sprintf("there are %d offsets, %d were saved, or not these", offsets.n, want.offsets.n)},
 	})

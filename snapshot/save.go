@@ -88,6 +88,24 @@ type Change struct {
 	// Learning is what determines a model beside the blocks, which this package does not read; nil:
 	// as at the last save.
 	Learning []byte
+	// Joining has the rows and labels by id that have changed, and their record, which this package
+	// does not read. Without a record all is as at the last save.
+	Joining Joining
+}
+
+// Joining is rows and labels by id.
+type Joining struct {
+	Items  []JoiningItem
+	Record []byte // nil: there is none
+	// Forgotten counts rows that were deleted before they were live. They leave remains in the
+	// file, too.
+	Forgotten int
+}
+
+// JoiningItem is the row and the label of an id. Without a value the file loses them.
+type JoiningItem struct {
+	ID    string
+	Value []byte
 }
 
 // Rekeyed is a block with the key of its item in the tree of receipts.
@@ -284,10 +302,10 @@ func (p *Prepared) write(w *writer, put []*Block, digests [][sha256.Size]byte) e
 	}
 	w.head = &head{
 		savedAt: c.SavedAt, horizon: c.Horizon, counts: c.Counts, inUse: c.InUse,
-		rows: old.rows, blocks: old.blocks, offsets: old.offsets, parts: old.parts, withdrawn: old.withdrawn, archive: old.archive,
+		rows: old.rows, blocks: old.blocks, offsets: old.offsets, parts: old.parts, withdrawn: old.withdrawn, archive: old.archive, joining: old.joining,
 		retirements: old.retirements + int64(max(0, c.Retired)), uncompacted: old.uncompacted,
 	}
-	if c.Retired+c.Withdrawn+c.StaleBases > 0 && w.head.uncompacted.IsZero() {
+	if c.Retired+c.Withdrawn+c.StaleBases+c.Joining.Forgotten > 0 && w.head.uncompacted.IsZero() {
 		w.head.uncompacted = c.SavedAt
 	}
 	if w.spaces, err = readRecords(w.tx); err != nil {
@@ -302,6 +320,9 @@ func (p *Prepared) write(w *writer, put []*Block, digests [][sha256.Size]byte) e
 		}
 	}
 	if err := w.putSpaces(p.spaces, put, p.otherFeatures()); err != nil {
+		return err
+	}
+	if err := w.putJoining(&c.Joining); err != nil {
 		return err
 	}
 	if err := w.putReceipts(c.Receipts); err != nil {
@@ -479,6 +500,14 @@ func (c *Change) check(features []string) error {
 		if p.Part == nil || p.Part.Features() != len(features) {
 			return fmt.Errorf("block %q: its part does not fit the %d features", p.ID, len(features))
 		}
+	}
+	for i := range c.Joining.Items {
+		if id := c.Joining.Items[i].ID; id == "" || len(id) > MaxID {
+			return fmt.Errorf("row or label %.40q: its id has %d bytes; it has 1 to %d", id, len(id), MaxID)
+		}
+	}
+	if len(c.Joining.Items) > 0 && c.Joining.Record == nil {
+		return errors.New("there are rows or labels without their record")
 	}
 	seen := map[uint32]bool{Features: features == nil} // without features no other space needs to be in use
 	for i := range c.Spaces {
@@ -662,10 +691,11 @@ func (w *writer) putHead() error {
 	if err := w.putValue(bucketMeta, keyHead, appendHead(frame(), w.head)); err != nil {
 		return err
 	}
-	withdrawn, archive := w.head.withdrawn, w.head.archive
+	withdrawn, archive, joining := w.head.withdrawn, w.head.archive, w.head.joining
 	return errors.Join(
 		w.putOrDelete(keyWithdrawn, appendTally(frame(), withdrawn), withdrawn != tally{}),
 		w.putOrDelete(keyArchive, appendTally(appendTally(frame(), archive.blocks), archive.summaries), archive != archiveTally{}),
+		w.putOrDelete(keyJoining, appendJoiningTally(frame(), joining), joining.record != nil),
 	)
 }
 
@@ -750,6 +780,37 @@ func (w *writer) withdraw(e *retire.Entry) error {
 		return err
 	}
 	w.head.withdrawn.add(value)
+	return nil
+}
+
+// putJoining writes the changed rows and labels by id, and their record.
+func (w *writer) putJoining(c *Joining) error {
+	if c.Record == nil {
+		return nil
+	}
+	b, err := w.tx.CreateBucketIfNotExists(bucketJoining)
+	if err != nil {
+		return err
+	}
+	t := &w.head.joining
+	t.record = c.Record
+	for _, item := range byID(c.Items, func(i *JoiningItem) string { return i.ID }) {
+		key := []byte(item.ID)
+		if old := b.Get(key); old != nil {
+			t.items.remove(old)
+		}
+		if item.Value == nil {
+			if err := w.deleteValue(bucketJoining, key); err != nil {
+				return err
+			}
+			continue
+		}
+		value := w.encode(func(frame []byte) []byte { return append(frame, item.Value...) })
+		if err := w.putValue(bucketJoining, key, value); err != nil {
+			return err
+		}
+		t.items.add(value)
+	}
 	return nil
 }
 

@@ -339,7 +339,8 @@ func cmdProduce(ts *testscript.TestScript, neg bool, args []string) {
 	writer(ts, args[0])(nil, format.ContentType(), args[2])
 }
 
-// writer returns a function that writes files as messages to partition 0 of a topic.
+// writer returns a function that writes files as messages to partition 0 of a topic. The file null
+// stands for a null value.
 func writer(ts *testscript.TestScript, topic string) func(key []byte, contentType, file string) {
 	cluster := kafka.Cluster{Brokers: []string{ts.Getenv("BROKER")}}
 	ctx, stop := context.WithTimeout(context.Background(), patience)
@@ -350,7 +351,11 @@ func writer(ts *testscript.TestScript, topic string) func(key []byte, contentTyp
 	ts.Defer(p.Close)
 	return func(key []byte, contentType, file string) {
 		headers := []kafka.Header{{Key: "content-type", Value: []byte(contentType)}}
-		ts.Check(p.Write(ctx, 0, key, []byte(ts.ReadFile(file)), headers, time.Time{}))
+		var value []byte // of a tombstone
+		if file != "null" {
+			value = []byte(ts.ReadFile(file))
+		}
+		ts.Check(p.Write(ctx, 0, key, value, headers, time.Time{}))
 		ts.Check(p.Flush(ctx))
 	}
 }

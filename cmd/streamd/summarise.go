@@ -107,6 +107,8 @@ func (c *summariseCmd) check(cfg *config.Config) error {
 		return usagef("format.features is empty: a stage keeps nothing, so it cannot have the features of the first block; name them in the order of the model")
 	case cfg.Kernel.Function != config.KernelNone:
 		return usagef("kernel.function is %s: a model with a kernel needs the rows of each block, so it cannot learn from sums", cfg.Kernel.Function)
+	case cfg.Labels.Topic != "":
+		return usagef("labels.topic is set: rows whose labels come later cannot be summed before they have them, so the daemon reads the rows themselves")
 	case c.To == cfg.Kafka.Topic:
 		return usagef("--to %s: the blocks would go to the topic of the rows itself", c.To)
 	}

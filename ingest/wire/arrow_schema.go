@@ -231,7 +231,7 @@ func (a *arrowReader) schema(schema table) error {
 		return a.fail(-1, a.opts.Weight, "there is no such column for the weight%s", likeHint(a.opts.Weight, p.fieldNames()))
 	case features > a.opts.Limits.Features:
 		return a.fail(-1, "", "there are %d features, the limit is %d", features, a.opts.Limits.Features)
-	case features == 0 && (a.want.list == nil || !p.ignores):
+	case features == 0 && !a.opts.LabelAlone && (a.want.list == nil || !p.ignores):
 		return a.fail(-1, "", "there are no features")
 	case unnamed && features > 1:
 		return a.fail(-1, "", "there is a list of features without names, and another column beside it")

@@ -220,7 +220,7 @@ func (c *csvReader) planPositions(n int) *Error {
 
 func (c *csvReader) planWidth(n int) *Error {
 	switch {
-	case n == 0:
+	case n == 0 && !c.opts.LabelAlone:
 		return c.fail(-1, "", "there are no features: no comma, semicolon, tab or bar separates fields in the first line, %s", listed(c.fields))
 	case n > c.opts.Limits.Features:
 		return c.fail(-1, "", "there are %d features, the limit is %d", n, c.opts.Limits.Features)

@@ -610,7 +610,7 @@ func (j *jsonReader) rowDone(start int, row *jsonRow) *Error {
 			}
 		}
 	}
-	if row.shape == shapeNone || len(j.row) == 0 {
+	if (row.shape == shapeNone || len(j.row) == 0) && !j.opts.LabelAlone {
 		return j.failAt(start, j.count, "", "the row has no features")
 	}
 	j.shape = row.shape

@@ -119,6 +119,9 @@ type Options struct {
 	// missing. Features, Schema and Missing are nil.
 	AsTexts bool
 
+	// LabelAlone, with AsTexts, lets a row have no column but the label.
+	LabelAlone bool
+
 	// Header is for CSV whose content type does not declare a header. Comment begins lines of
 	// CSV that are passed over; empty: none do. Numbers says how CSV writes numbers.
 	Header  HeaderMode

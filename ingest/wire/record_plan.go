@@ -140,7 +140,7 @@ func (r *recordReader) settleColumns(p *recordPlan, lengths []int) *Error {
 
 func (r *recordReader) checkWidth(n int) *Error {
 	switch {
-	case n == 0:
+	case n == 0 && !r.opts.LabelAlone:
 		return r.fail(-1, "", "the schema has no features")
 	case n > r.opts.Limits.Features:
 		return r.fail(-1, "", "there are %d features, the limit is %d", n, r.opts.Limits.Features)

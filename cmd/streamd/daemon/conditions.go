@@ -23,6 +23,7 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 		add(httpapi.Problem{Kind: httpapi.ProblemSave, Text: "the snapshot cannot be saved, and is tried again: " + err.Error()})
 	}
 	all = append(all, d.withdrawing.conditions()...)
+	all = append(all, d.labels.conditions()...)
 	all = append(all, d.watching.conditions()...)
 	served := d.publisher.published.Load().served
 	if newest, ok := d.live.Newest(); ok {

@@ -38,6 +38,7 @@
 //	retiring.go    blocks are retired on request
 //	slicing.go     many blocks leave in slices, between deliveries
 //	places.go      where rows of blocks can be, and when blocks leave there
+//	labels.go      the topic of labels that come later; joining/ joins them with their rows
 //	control/       the control topic, which retires blocks as long as it says so
 //	withdrawing.go the loop follows it
 //	watchdog.go    a stop that hangs ends, too
@@ -176,6 +177,7 @@ type Daemon struct {
 	letters  *kafka.DeadLetters
 	api      *httpapi.Server
 	serving  *serving
+	labels   *labels             // nil: rows have their labels
 	resumes  map[int]kafka.Saved // the saved positions of partitions, for the consumer
 
 	// The parts of the loop.
@@ -209,12 +211,15 @@ type statusBoard struct {
 	hasCaughtUp   atomic.Bool   // at most http.ready_lag records were left to read at some time
 }
 
-// topics are the topic, and the control topic if there is one.
+// topics are the topic, and those of labels and of control if there are any.
 func (d *Daemon) topics() []string {
-	if d.cfg.Retire.Topic == "" {
-		return []string{d.cfg.Kafka.Topic}
+	all := []string{d.cfg.Kafka.Topic}
+	for _, topic := range []string{d.cfg.Labels.Topic, d.cfg.Retire.Topic} {
+		if topic != "" {
+			all = append(all, topic)
+		}
 	}
-	return []string{d.cfg.Kafka.Topic, d.cfg.Retire.Topic}
+	return all
 }
 
 // Addr is the address that HTTP is served on.

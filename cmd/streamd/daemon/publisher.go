@@ -229,7 +229,7 @@ func (p *publisher) saved() {
 // header is a served value without a model and without results of a study.
 func (p *publisher) header(now time.Time, weighted *live.Weighted) *model.Served {
 	s := p.learner.Begin(p.live, weighted)
-	s.Offsets = append(p.intake.Applied(), p.saver.control.offsets(p.cfg.Retire.Topic)...)
+	s.Offsets = append(append(p.intake.Applied(), p.intake.AppliedLabels()...), p.saver.control.offsets(p.cfg.Retire.Topic)...)
 	s.MadeAt, s.Moves, s.Save = now.UTC(), p.live.Moves(), p.saver.begun+1
 	return s
 }

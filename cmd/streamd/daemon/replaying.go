@@ -157,6 +157,9 @@ func replayTopic(ctx context.Context, o Options, open func(*Daemon) (topicReader
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	if o.Config.Labels.Topic != "" {
+		return nil, errors.New("labels.topic is set, and a snapshot whose rows are joined with labels of another topic cannot be compared with the log: start a daemon with another snapshot.file on the same topics, and compare the digests")
+	}
 	needsRows := o.Config.Kernel.Function != config.KernelNone
 	o.Config = replayed(o.Config, filepath.Join(folder, "replay.db"))
 	if s := unit(o.Config); saved.Topic != o.Config.Kafka.Topic || saved.Unit != s {

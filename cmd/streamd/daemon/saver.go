@@ -146,9 +146,11 @@ func (s *saver) beginSave() {
 	offsets, undo := s.intake.TakeMoved()
 	ofControl, undoControl := s.control.takeMoved(s.cfg.Retire.Topic)
 	c.Offsets = slices.Concat(offsets, ofControl)
+	joining, undoJoining := s.intake.TakeJoining(c.Joining.Forgotten)
+	c.Joining = joining
 	record, undoDetectors, err := s.watching.record()
 	c.Detectors, c.Learning = record, s.learning
-	y.undo = func() { undo(); undoControl(); undoDetectors() }
+	y.undo = func() { undo(); undoControl(); undoJoining(); undoDetectors() }
 	at := s.intake.Positions()
 	for _, o := range at.Resume {
 		y.next[o.Partition] = o.Next

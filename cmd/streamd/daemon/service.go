@@ -157,6 +157,7 @@ func (d *Daemon) Status() httpapi.Status {
 			Text: fmt.Sprintf("%s/%d cannot be read: %v", d.cfg.Kafka.Topic, failing.Partition, failing.Because),
 		})
 	}
+	outside = append(outside, d.labels.outside()...)
 	if since, why := d.awaits(); !since.IsZero() {
 		outside = append(outside, httpapi.Problem{
 			Kind: httpapi.ProblemRegistry, Since: since,
@@ -270,6 +271,7 @@ func (d *Daemon) updateStatus() {
 		Archived:     d.live.Archived(),
 		DeadLetters:  c.DeadLetters,
 		Refused:      in.Refused,
+		Labels:       d.labels.report(),
 		LastSolve:    d.publisher.lastSolve,
 		LastSnapshot: d.saver.info.MadeAt,
 	}

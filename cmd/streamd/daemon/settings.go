@@ -245,8 +245,17 @@ func unit(cfg *config.Config) string {
 	case config.UnitKey:
 		// The ids of blocks are then those of keys without their envelope.
 		if kind, err := envelope.ParseKind(string(cfg.Format.Envelope)); err == nil && kind.Keys() {
-			return fmt.Sprintf("%s of %s", b.Unit, kind)
+			return joinedUnit(cfg, fmt.Sprintf("%s of %s", b.Unit, kind))
 		}
+		return joinedUnit(cfg, string(b.Unit))
 	}
 	return string(b.Unit)
+}
+
+// joinedUnit is a unit whose labels may come on a topic of their own.
+func joinedUnit(cfg *config.Config, unit string) string {
+	if cfg.Labels.Topic != "" {
+		unit += " with the labels of " + cfg.Labels.Topic
+	}
+	return unit
 }

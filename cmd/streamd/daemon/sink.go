@@ -23,16 +23,25 @@ func (d *Daemon) Partitions() []int { return slices.Collect(maps.Keys(d.resumes)
 func (d *Daemon) Deliver(ctx context.Context, b *kafka.Batch) error { return d.intake.Deliver(ctx, b) }
 
 // Jumped implements kafka.Sink: the operator has allowed a gap.
-func (d *Daemon) Jumped(gap *kafka.GapError, to int64) {
+func (d *Daemon) Jumped(gap *kafka.GapError, to int64) { d.jumped(gap, to) }
+
+// jumped has the loop go on after a gap in the topic of rows or of labels.
+func (d *Daemon) jumped(gap *kafka.GapError, to int64) {
 	d.log.Warn().Str("topic", gap.Topic).Int("partition", gap.Partition).Int64("saved", gap.Saved).Int64("to", to).
 		Bool("made_anew", gap.Reset).Msg("going on after a gap in the log")
 	d.intake.InTurn(context.Background(), d.loopDone, func() {
 		if d.failure != nil {
 			return
 		}
-		former, err := d.intake.Jump(d.background, gap, to)
+		var former []string
+		var err error
+		if gap.Topic == d.cfg.Kafka.Topic {
+			former, err = d.intake.Jump(d.background, gap, to)
+		} else {
+			err = d.intake.JumpLabels(d.background, gap, to)
+		}
 		d.applied(err)
-		if gap.Reset && err == nil {
+		if gap.Reset && err == nil && gap.Topic == d.cfg.Kafka.Topic {
 			d.retireFormerLog(gap, former)
 		}
 		p := httpapi.Problem{

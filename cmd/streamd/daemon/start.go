@@ -17,6 +17,7 @@ import (
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/events"
 	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/joining"
 	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
@@ -58,6 +59,15 @@ func New(o Options) (d *Daemon, err error) {
 	}
 	if err := d.restore(o); err != nil {
 		return nil, err
+	}
+	if d.labels != nil {
+		if err := d.labels.connect(d, cluster); err != nil {
+			return nil, errors.Join(err, d.close())
+		}
+		d.intake.LabelPartitions = d.labels.partitions
+		if d.labels.letters != nil {
+			d.intake.LabelLetters = d.labels.letters
+		}
 	}
 	opened := d
 	defer func() {
@@ -168,6 +178,9 @@ func (d *Daemon) restore(o Options) (err error) {
 		return err
 	}
 	was := formerFeatures(saved, former, d.cfg.Format)
+	if was != nil && d.cfg.Labels.Topic != "" {
+		return errors.New("the features are others than those of the snapshot, and with labels.topic they cannot change: set format.features or format.schema back, or begin anew with another snapshot.file")
+	}
 	if was != nil {
 		d.cfg = inFeatures(d.cfg, was, former)
 		d.learner = d.learner.With(d.cfg)
@@ -192,14 +205,24 @@ func (d *Daemon) restore(o Options) (err error) {
 			return err
 		}
 	}
+	if d.labels, err = newLabels(d.core, saved); err != nil {
+		return err
+	}
+	var later *joining.Table
+	if d.labels != nil {
+		later = d.labels.table
+	}
 	d.recorder = newRecorder(d.log, store, d.memory.Limit, saved.History)
 	d.intake = intake.New(intake.Settings{
 		Config: d.cfg, Log: d.log, Sampled: d.sampled, Live: live, Budget: d.memory, Decoding: d.decoding, Letters: d.letters,
-		Partitions: d.partitionsEver,
-		Served:     d.publisher.servedOf, HasRoom: d.saver.hasRoom, Logged: d.logged, Freed: d.rebuilding.featuresFreed,
+		Partitions: d.partitionsEver, Labels: later,
+		Served: d.publisher.servedOf, HasRoom: d.saver.hasRoom, Logged: d.logged, Freed: d.rebuilding.featuresFreed,
 		Ahead: d.metrics.RecordsAhead, TooOld: d.metrics.BlocksRefused,
 	})
 	d.resumes = d.intake.Restore(saved)
+	if d.labels != nil {
+		d.labels.resumes = d.intake.LabelPositions()
+	}
 	d.receipts.begin(saved)
 	d.watching.restore(saved.Detectors)
 	if err := d.withdrawing.restore(saved.Offsets); err != nil {
@@ -348,7 +371,9 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	unwitness := d.witnesses.Follow(asking, func(run func()) { d.keep(asking, taskWitness, run) })
 	var retention sync.WaitGroup
 	retention.Go(func() { d.keep(asking, taskRetention, func() { d.retention.follow(asking) }) })
+	unlabel := d.labels.follow(consuming, stop) // before the rows that wait for them
 	failed := d.consumer.Run(consuming)
+	unlabel()
 	unfollow()
 	endAsking()
 	unwitness()
@@ -413,7 +438,7 @@ func (d *Daemon) openTopic() (*passes.Log, error) {
 	}
 	return passes.New(passes.Settings{
 		Config: d.cfg, Log: d.log, Budget: d.memory, Cluster: cluster, Fetching: bounded(d.memory, Fetching(d.cfg.Kafka), d.memory.Reread),
-		Decoding: d.decoding, Target: d.live.Target, StillLive: d.stillLive,
+		Decoding: d.decoding, Target: d.live.Target, StillLive: d.stillLive, Label: d.intake.LabelOf(),
 	})
 }
 
@@ -421,7 +446,7 @@ func (d *Daemon) openTopic() (*passes.Log, error) {
 func (d *Daemon) stillLive(ctx context.Context, blocks []live.Unread) ([]live.Unread, error) {
 	return inLoop(ctx, d.jobs, func() (still []live.Unread, _ error) {
 		for _, u := range blocks {
-			if e, ok := d.live.Find(u.ID); ok && e == u.Entry {
+			if e, ok := d.live.Find(u.ID); ok && e == u.Entry && !(d.labels != nil && errors.Is(u.Reason, passes.ErrOthers)) {
 				still = append(still, u)
 			}
 		}

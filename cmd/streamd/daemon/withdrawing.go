@@ -97,7 +97,7 @@ func (w *withdrawing) restore(saved []snapshot.Offset) error {
 		case topic:
 			follows[o.Partition] = o.Next
 			w.saver.control.next[o.Partition] = o.Next
-		case w.cfg.Kafka.Topic:
+		case w.cfg.Kafka.Topic, w.cfg.Labels.Topic:
 		default:
 			w.log.Warn().Str("former", o.Topic).Str("topic", topic).
 				Msg("the snapshot has followed another control topic: what only that one retires comes back")
@@ -320,7 +320,7 @@ func (w *withdrawing) whenDue(now time.Time) {
 		is, ok := w.live.Find(id)
 		return !ok || is != e
 	})
-	due := slices.DeleteFunc(w.live.Due(), func(e retire.Entry) bool { return w.unread[e.ID] == e })
+	due := slices.DeleteFunc(w.live.Due(), func(e retire.Entry) bool { return w.unread[e.ID] == e || !w.intake.HasLabel(e.ID) })
 	if len(due) == 0 {
 		return
 	}
@@ -342,6 +342,9 @@ func (w *withdrawing) read(ctx context.Context, blocks *live.Blocks) (end func()
 		}
 		if w.saver.problem != nil && w.live.Unsaved() >= w.cfg.Snapshot.Blocks {
 			return errUnsaved
+		}
+		if !w.intake.IsLabelled(e.ID, &k) { // it has another label by now, and is read again
+			return nil
 		}
 		ok, err := w.live.GiveBack(e, k)
 		if ok {

@@ -130,6 +130,12 @@ var (
 	unlabelled    = desc("unlabelled_rows", "Rows in the model's state without a label, which make no class.")
 	liveBlocks    = desc("live_blocks", "Blocks in the model's state.")
 	liveWeight    = desc("live_weight", "Sum of the weights of the served model's rows by age, where the newest weigh 1; absent without a half-life.")
+	joinedRows    = desc("joined_rows", "Rows whose labels come on labels.topic, by what they are now: joined, defaulted, waiting, expired or superseded; they add up to the rows read. Absent without it.", "state")
+	joinedLabels  = desc("joined_labels", "Labels of labels.topic by what they are now: joined, early, unmatched or superseded; they add up to the labels read. Absent without it.", "state")
+	lateLabels    = desc("late_labels_total", "Labels of labels.topic that were later than labels.horizon. Absent without it.")
+	letGoRows     = desc("waiting_rows_let_go_total", "Rows that were let go while they waited for their labels, since there was no room. Absent without labels.topic.")
+	labelWait     = desc("label_wait_seconds", "Median of the event time from a row to its label since the start, up to an eighth below it; absent before the first.")
+	waitingBytes  = desc("waiting_bytes", "Memory of rows and labels that wait for each other. Absent without labels.topic.")
 	withdrawn     = desc("withdrawn_blocks", "Blocks that records of retire.topic keep out of the model's state, or out of the archive.")
 	unreadable    = desc("unreadable_control_keys", "Keys of retire.topic whose latest record cannot be read, so that it retires and restores nothing.")
 	archived      = desc("archived_blocks", "Blocks that retire.keep has let go, and that retire.archive keeps for windows of the past.")
@@ -229,6 +235,24 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(unlabelled, float64(s.Unlabelled))
 	gauge(liveBlocks, float64(s.LiveBlocks))
 	gauge(withdrawn, float64(s.Withdrawn))
+	if l := s.Labels; l != nil {
+		r, b := &l.Rows, &l.Labels
+		gauge(joinedRows, float64(r.Joined), "joined")
+		gauge(joinedRows, float64(r.Defaulted), "defaulted")
+		gauge(joinedRows, float64(r.Waiting), "waiting")
+		gauge(joinedRows, float64(r.Expired), "expired")
+		gauge(joinedRows, float64(r.Superseded), "superseded")
+		gauge(joinedLabels, float64(b.Joined), "joined")
+		gauge(joinedLabels, float64(b.Early), "early")
+		gauge(joinedLabels, float64(b.Unmatched), "unmatched")
+		gauge(joinedLabels, float64(b.Superseded), "superseded")
+		counter(lateLabels, b.Late)
+		counter(letGoRows, r.LetGo)
+		gauge(waitingBytes, float64(l.Bytes))
+		if l.MedianWait != nil {
+			gauge(labelWait, *l.MedianWait)
+		}
+	}
 	gauge(unreadable, float64(s.Unreadable))
 	gauge(archived, float64(s.Archived))
 	p := c.service.Prequential()

@@ -41,6 +41,7 @@ const (
 	ProblemWitness    ProblemKind = "witness"
 	ProblemSettings   ProblemKind = "settings"
 	ProblemValues     ProblemKind = "values"
+	ProblemLabels     ProblemKind = "labels"
 )
 
 type problemKind struct {
@@ -83,6 +84,8 @@ var problemKinds = []problemKind{
 	{ProblemJob, LevelWarning, "report it with the stack in the log"},
 	// the row sample lacks rows of live blocks
 	{ProblemSample, LevelWarning, "retire the blocks that the log no longer has, or produce them again"},
+	// labels that come later match no rows, or cannot be read
+	{ProblemLabels, LevelWarning, "see whether rows and labels have the same keys, and whether labels come in time"},
 	// event times that make blocks too old
 	{ProblemTime, LevelWarning, "retire the newest block if its time is wrong"},
 	// records of the control topic that have no effect
@@ -164,6 +167,7 @@ type StatusAnswer struct {
 	Problems []StatusProblem    `json:"problems"`            // what an operator should know or act on, the gravest first
 	Records  model.RecordCounts `json:"records"`             // records since the snapshot was made, by what became of them
 	Rows     model.RowCounts    `json:"rows"`                // rows of the records that could be decoded
+	Labels   *Labels            `json:"labels,omitempty"`    // what has become of rows and labels that come on topics of their own; only with labels.topic
 }
 
 // StatusReply answers one of the questions of the page's first screen.
@@ -200,7 +204,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
 		a.Notes = append([]string{}, a.Notes...) // an empty list is no null
 		replies = append(replies, a.StatusReply)
 	}
-	a := StatusAnswer{AsOf: v.Now.UTC(), Answers: replies, Ready: now.NotReady == "", NotReady: now.NotReady, Problems: []StatusProblem{}, Records: now.Records, Rows: now.Rows}
+	a := StatusAnswer{AsOf: v.Now.UTC(), Answers: replies, Ready: now.NotReady == "", NotReady: now.NotReady, Problems: []StatusProblem{}, Records: now.Records, Rows: now.Rows, Labels: now.Labels}
 	for _, p := range now.listed() {
 		a.Problems = append(a.Problems, StatusProblem{p.Level(), p})
 	}

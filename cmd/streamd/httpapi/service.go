@@ -161,6 +161,8 @@ type Status struct {
 
 	Partitions []model.Partition // all of the topic, by number
 
+	Labels *Labels // that come later than their rows; nil: rows have their labels. It may be shared
+
 	// Epoch has the progress of a kernel's coordinates, without the basis and lists of
 	// blocks. Nil: there is no kernel. It may be shared.
 	Epoch *EpochAnswer
@@ -170,6 +172,42 @@ type Status struct {
 
 	LastSolve    time.Time // zero before the first
 	LastSnapshot time.Time // zero before the first, unless the start found one
+}
+
+// Labels is what has become of rows and labels that come on topics of their own (labels.topic).
+type Labels struct {
+	Topic   string         `json:"topic"`   // the topic of labels
+	Rows    JoinedRows     `json:"rows"`    // what has become of the rows that were read: they are joined, defaulted, waiting, expired and superseded together
+	Labels  JoinedLabels   `json:"labels"`  // what has become of the labels that were read: they are joined, early, unmatched and superseded together
+	Bytes   int64          `json:"bytes"`   // memory of what waits
+	Offsets []model.Offset `json:"offsets"` // the next offset of each partition of the topic of labels
+
+	MedianWait *float64 `json:"median_wait"` // median of the event time from a row to its label, in seconds, up to an eighth below it; null before the first label since the start
+}
+
+// JoinedRows are rows by their fate.
+type JoinedRows struct {
+	Read       int64 `json:"read"`       // rows that were read, since the snapshot was made
+	Joined     int64 `json:"joined"`     // rows that are live with their labels
+	Defaulted  int64 `json:"defaulted"`  // rows that are live with the class labels.default
+	Waiting    int64 `json:"waiting"`    // rows that wait for their labels
+	Expired    int64 `json:"expired"`    // rows that got no label before labels.horizon, or were let go
+	Superseded int64 `json:"superseded"` // rows that a later row of their key, a deletion or a retirement has ended
+	LetGo      int64 `json:"let_go"`     // of the expired rows, those that were let go before their horizon, since there was no room
+}
+
+// JoinedLabels are labels by their fate.
+type JoinedLabels struct {
+	Read       int64 `json:"read"`       // labels that were read, since the snapshot was made
+	Joined     int64 `json:"joined"`     // labels of live rows
+	Early      int64 `json:"early"`      // labels that wait for their rows
+	Unmatched  int64 `json:"unmatched"`  // labels without a row for longer than labels.horizon, late ones that do not count, and those that were let go
+	Superseded int64 `json:"superseded"` // labels that a later label of their key, or a null value, has ended
+
+	Late        int64 `json:"late"`        // labels that came for a row and were later than labels.horizon
+	Duplicates  int64 `json:"duplicates"`  // labels of the class that their key had already. They supersede
+	Withdrawals int64 `json:"withdrawals"` // records that withdraw a label
+	Rejected    int64 `json:"rejected"`    // records that could not be used
 }
 
 // RefusedBefore is the number of records that were refused before the start.

@@ -39,11 +39,21 @@ func (in *Intake) Release(y *Delivery) {
 // Continue continues the delivery that waits for room, or for its dead letters.
 func (in *Intake) Continue(ctx context.Context) error {
 	y := in.applying
-	p := in.partition(y.batch.Partition)
+	var p *partition
+	if y.of == nil {
+		p = in.partition(y.batch.Partition)
+	}
 	var waits bool
 	var err error
 	if in.sending == nil {
-		waits, err = in.applyTasks(ctx, p, y)
+		if y.of != nil {
+			waits, err = in.applyLabels(ctx, y)
+		} else {
+			waits, err = in.applyTasks(ctx, p, y)
+		}
+		if !waits && err == nil && !in.failed {
+			waits, err = in.passHorizons(ctx)
+		}
 		in.failed = in.failed || err != nil
 		// Dead letters come before the next save, since saved records count as processed.
 		later, unsent := in.send(ctx, y.batch.Partition, waits)
@@ -62,10 +72,15 @@ func (in *Intake) Continue(ctx context.Context) error {
 		}
 	}
 	if in.failed = in.failed || err != nil; waits {
+		if in.Labels != nil && p != nil && !in.failed {
+			p.settle() // a save that makes room has the position, so that no row is counted twice
+		}
 		return err
 	}
 	in.applying = nil
-	if !in.failed {
+	if !in.failed && y.of != nil {
+		in.endLabels(y)
+	} else if !in.failed {
 		// The end has the last record's fingerprint. It may lie beyond that record, after
 		// markers and aborted data.
 		in.reach(p, y.batch.Position.Next)
@@ -172,6 +187,7 @@ func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (
 	p.at.Next = r.Offset + 1
 	if !r.Time.IsZero() && retire.ValidTime(r.Time) {
 		p.clock.Add(r.Time)
+		in.advance(&p.clock)
 	}
 	return 0, nil
 }
@@ -179,6 +195,8 @@ func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (
 // isAdmitted reports whether the rows of a record may become live.
 func (in *Intake) isAdmitted(p *partition, t *task, z *result) bool {
 	switch {
+	case z.values != nil:
+		return false
 	case in.comesWhole(z):
 		return z.Summary == nil || in.Live.Admits(candidate(z)) == nil
 	case z.i == z.j:
@@ -206,6 +224,8 @@ func (in *Intake) isCurrent(z *result) bool {
 // ends.
 func (in *Intake) unsavedBy(p *partition, r *kafka.Record, z *result) int64 {
 	switch ends := p.open != nil && p.open.grown; {
+	case z.values != nil:
+		return in.rowBytes()
 	case in.comesWhole(z) && ends: // sums end an open run
 		return z.Bytes() + in.runBytes(p.open)
 	case in.comesWhole(z):
@@ -259,6 +279,9 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 		return nil
 	case z.bad != nil:
 		in.countRejected(&in.accounts.counts, t.partition, r, z)
+		if isLabelAlone(z.bad) {
+			return nil
+		}
 		return in.retireFormer(z.id)
 	case z.fate == envelope.Pass:
 		in.accounts.counts.AppliedRecords++
@@ -266,6 +289,8 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	case z.fate == envelope.Truncate:
 		in.countApplied(&in.accounts.counts.Tombstones)
 		return in.truncate(t.partition, r)
+	case z.values != nil:
+		return in.applyRow(ctx, p, t.partition, r, &z)
 	case z.Summary == nil:
 		return in.applyTombstone(r, z.id)
 	}
@@ -343,6 +368,11 @@ func (in *Intake) entryOf(p *partition, number int, r *kafka.Record, z *result) 
 // retireFormer retires the block of that id, live, withdrawn or archived, if any. The key's value
 // was deleted, or the new value cannot be used.
 func (in *Intake) retireFormer(id string) error {
+	in.dropRow(id)
+	return in.retireBlock(id)
+}
+
+func (in *Intake) retireBlock(id string) error {
 	e, ok, err := in.Live.Former(id)
 	if !ok || err != nil {
 		return err

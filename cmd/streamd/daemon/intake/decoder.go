@@ -18,7 +18,9 @@ type Decoder struct {
 	features *[]string // the model's features that decoder is for; nil if they are not fixed
 	decoder  *wire.Decoder
 	summary  summary.Decoder
-	format   string // the last content type
+	format   string        // the last content type
+	keyed    bool          // a key names a block
+	labels   *wire.Decoder // of a label and any columns beside it; made when it is needed
 	enveloping
 }
 
@@ -33,7 +35,7 @@ func NewDecoder(cfg *config.Config, o wire.Options, features *[]string, numbers 
 }
 
 func newDecoder(cfg *config.Config, o wire.Options) Decoder {
-	d := Decoder{options: o, enveloping: newEnveloping(cfg)}
+	d := Decoder{options: o, enveloping: newEnveloping(cfg), keyed: cfg.Blocks.Unit == config.UnitKey}
 	if d.deletes {
 		d.options.Refused = deletedField
 	}
@@ -78,7 +80,10 @@ func (d *Decoder) decode(r *kafka.Record, m envelope.Message) (*incremental.Bloc
 		return nil, err
 	}
 	b, err := d.decoder.Decode(m.ContentType, m.Payload)
-	if err != nil {
+	switch {
+	case err != nil && !IsAway(err) && d.hasLabelAlone(m):
+		return nil, &labelAlone{err}
+	case err != nil:
 		return nil, d.explained(r, err)
 	}
 	return b, nil

@@ -12,9 +12,10 @@ import (
 // that the loop calls in its turn.
 type Delivery struct {
 	batch *kafka.Batch
-	came  time.Time // of the batch
-	tasks []*task   // not applied yet
-	next  int       // the record that begins the first of these
+	came  time.Time   // of the batch
+	tasks []*task     // not applied yet
+	next  int         // the record that begins the first of these
+	of    *labelBatch // the batch is of labels, and has no tasks; else nil
 	call  func()
 }
 

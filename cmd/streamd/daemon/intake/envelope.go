@@ -136,5 +136,9 @@ func (in *Intake) truncate(number int, r *kafka.Record) error {
 		all = append(all, e.ID)
 	}
 	in.Log.Warn().Stringer("record", positionOf(in.Config, number, r)).Int("blocks", len(all)).Msg("the table was truncated: all blocks are retired")
-	return in.RetireFormerLog(all, len(all))
+	if err := in.RetireFormerLog(all, len(all)); err != nil {
+		return err
+	}
+	in.dropRowsOf(number)
+	return nil
 }

@@ -358,6 +358,7 @@ func (in *Intake) Jump(ctx context.Context, gap *kafka.GapError, to int64) (form
 		if err := in.Live.Settle(); err != nil { // some that depart would only be archived
 			return nil, err
 		}
+		in.dropRowsOf(gap.Partition)
 		for e := range in.Live.Everything {
 			if from, _, _ := e.Records(); from == gap.Partition {
 				former = append(former, e.ID)

@@ -13,6 +13,8 @@
 //	judge.go      the served model is scored on rows before it learns from them
 //	repeats.go    which rows have the label of the row before them in the log
 //	reject.go     a record is rejected: dead letters, and lines in the log
+//	joined.go     rows wait for labels that come later, on a topic of their own
+//	alone.go      a label that is on the topic of rows
 //	letters.go    dead letters that cannot be written at once
 //	partition.go  the positions in a partition
 //	apply.go      results are applied in the order of the log
@@ -65,6 +67,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/daemon/joining"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/model"
@@ -89,6 +92,11 @@ type Settings struct {
 	Decoding wire.Options
 	Letters  Letters // used where dead_letters.policy is dlq
 
+	Labels       *joining.Table // of labels that come later; nil: rows have their labels
+	LabelLetters Letters        // of the topic of labels
+
+	LabelPartitions func() int // of the topic of labels
+
 	Served  func(features *[]string) *model.Served // the served model, or an empty one if its features differ
 	HasRoom func(bytes int64) bool                 // reports whether so many bytes may wait for a save
 	Logged  func(id string) string                 // the name of a block in the log
@@ -105,6 +113,7 @@ type Intake struct {
 	own        *worker // the loop's worker, for records that the others have left to it
 	order      chan *Delivery
 	partitions map[int]*partition
+	labels     joined
 	applying   *Delivery // a delivery whose rest waits for room, or nil
 	wants      int64     // bytes of the block that waits for room
 	gathered   int64     // bytes of rows in open runs
@@ -133,6 +142,9 @@ func New(s Settings) *Intake {
 	p := &pool{Settings: s, tasks: make(chan *task), rowsOnly: s.Config.Kernel.Function != config.KernelNone}
 	in := &Intake{pool: p, own: newWorker(p), order: make(chan *Delivery, inOrder), partitions: map[int]*partition{}}
 	in.own.admits = s.Live.Admits
+	if s.Labels != nil {
+		s.Live.Left = in.left
+	}
 	if s.Config.Drift.Detect {
 		in.record.errors = drift.NewADWIN(drift.Delta)
 	}

@@ -97,7 +97,11 @@ func (in *Intake) send(ctx context.Context, partition int, waits bool) (later bo
 func (in *Intake) attempt(ctx context.Context, partition int, limit time.Duration) (long bool, err error) {
 	attempt, cancel := context.WithTimeoutCause(ctx, limit, errLettersTakeLong)
 	defer cancel()
-	if err = in.Letters.Write(attempt, partition, in.own.letters); err == nil {
+	letters := in.Letters
+	if in.applying != nil && in.applying.of != nil {
+		letters = in.LabelLetters
+	}
+	if err = letters.Write(attempt, partition, in.own.letters); err == nil {
 		return false, nil
 	}
 	return attempt.Err() != nil && ctx.Err() == nil, fmt.Errorf("records cannot be used, and their dead letters could not be written: %w", err)

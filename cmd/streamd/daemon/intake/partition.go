@@ -89,15 +89,16 @@ func (in *Intake) partition(number int) *partition {
 func (in *Intake) Restore(saved *snapshot.Contents) map[int]kafka.Saved {
 	c := saved.Counts
 	in.accounts.counts, in.accounts.read = c, readBy(c)
+	if in.Labels != nil {
+		in.accounts.read.rows += in.Labels.Pending()
+	}
 	for _, o := range saved.Offsets {
 		if o.Topic != in.Config.Kafka.Topic {
-			continue // of the control topic
+			in.restoreLabelOffset(&o) // or it is of the control topic
+			continue
 		}
 		p := in.partition(o.Partition)
-		p.at = kafka.Saved{Next: o.Next}
-		if o.HasLast {
-			p.at.Last = kafka.Fingerprint{Offset: o.Last.Offset, CRC: o.Last.Checksum, Millis: o.Last.Time.UnixMilli()}
-		}
+		p.at = savedAt(&o)
 		p.clock = retire.ClockAt(o.EventTimes)
 		p.applied = mark{next: o.Next, clock: p.clock}
 		if g := o.Growing; g != nil {
@@ -123,6 +124,15 @@ func (in *Intake) Restore(saved *snapshot.Contents) map[int]kafka.Saved {
 		resumes[number] = resume
 	}
 	return resumes
+}
+
+// savedAt is the position of a snapshot's record.
+func savedAt(o *snapshot.Offset) kafka.Saved {
+	at := kafka.Saved{Next: o.Next}
+	if o.HasLast {
+		at.Last = kafka.Fingerprint{Offset: o.Last.Offset, CRC: o.Last.Checksum, Millis: o.Last.Time.UnixMilli()}
+	}
+	return at
 }
 
 // Positions are the progress at one moment, by partition, where it is known.
@@ -162,7 +172,7 @@ func (in *Intake) Moved() bool {
 			return true
 		}
 	}
-	return false
+	return in.labelsMoved()
 }
 
 // TakeMoved lists the changed positions and marks them as saved. undo marks them as changed
@@ -179,10 +189,12 @@ func (in *Intake) TakeMoved() (offsets []snapshot.Offset, undo func()) {
 			offsets = append(offsets, p.saved(in.Config.Kafka.Topic, number))
 		}
 	}
-	return offsets, func() {
+	ofLabels, undoLabels := in.takeMovedLabels()
+	return append(offsets, ofLabels...), func() {
 		for _, p := range moved {
 			p.moved = true
 		}
+		undoLabels()
 	}
 }
 

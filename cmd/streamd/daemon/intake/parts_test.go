@@ -319,6 +319,7 @@ func TestKindsOfReasons(t *testing.T) {
 		{unusablef(kindNull, "none"), kindNull, "TASK_PUT"}, {unusablef(kindTime, "late"), kindTime, "TASK_PUT"},
 		{&live.ClassesError{Most: 2}, kindClasses, "TASK_PUT"}, {memory.LimitError("small"), kindMemory, "TASK_PUT"},
 		{&wire.Error{Reason: "bad"}, kindFormat, "VALUE_CONVERTER"}, {&incremental.RowError{}, kindRow, "TASK_PUT"},
+		{&labelAlone{&wire.Error{Reason: "bad"}}, kindLabel, "TASK_PUT"},
 		{why, kindOther, "TASK_PUT"}, {&unusable{kindBatch, why}, kindBatch, "VALUE_CONVERTER"},
 	} {
 		in.own.letters = nil

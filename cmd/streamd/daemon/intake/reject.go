@@ -25,6 +25,7 @@ const (
 	kindMemory  = "memory"
 	kindHeaders = "headers"
 	kindSums    = "sums"
+	kindLabel   = "label"
 	kindBatch   = "batch"
 	kindOther   = "other"
 )
@@ -40,6 +41,7 @@ var kinds = map[string]struct{ meaning, settles string }{
 	kindMemory:  {"it would take more memory than there is", "raise limits.memory, or make smaller blocks"},
 	kindHeaders: {"there are too many headers", "have the producer write fewer headers"},
 	kindSums:    {"it is a block of sums that the model cannot use", "have rows summed in the model's features and under its settings, or produce the rows"},
+	kindLabel:   {"it has a label and no row", "have the producer write labels that come after their rows to a topic of their own, and name it in labels.topic"},
 	kindBatch:   {"its record batch cannot be read", "where it is too large, raise kafka.max_message_bytes or have the producer write smaller ones; where it is damaged, produce its records again"},
 	kindOther:   {"another reason", "remove the reason"},
 }
@@ -83,6 +85,8 @@ func kindOf(err error) string {
 	switch {
 	case errors.As(err, &u):
 		return u.kind
+	case isLabelAlone(err):
+		return kindLabel
 	case errors.As(err, &classes):
 		return kindClasses
 	case errors.As(err, &limit):
@@ -99,7 +103,7 @@ func kindOf(err error) string {
 // is kept until the letters of the delivery are sent. The error is final.
 func (in *Intake) reject(partition int, r *kafka.Record, id string, why error) error {
 	former := ""
-	if in.Config.Blocks.Unit == config.UnitKey {
+	if in.Config.Blocks.Unit == config.UnitKey && !isLabelAlone(why) {
 		switch e, ok, err := in.Live.Former(id); {
 		case err != nil:
 			return err

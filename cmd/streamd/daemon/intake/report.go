@@ -69,6 +69,9 @@ func (in *Intake) Report() Report {
 			r.Counts.Add(c)
 		}
 	}
+	if in.Labels != nil {
+		pending.rows += in.Labels.Pending()
+	}
 	c := &r.Counts
 	r.Records = model.RecordCounts{
 		Read: a.read.records, Applied: c.AppliedRecords, Tombstones: c.Tombstones, Rejected: c.RejectedRecords, Pending: pending.records,

@@ -199,7 +199,7 @@ func (s *Summing) take(ctx context.Context, r *kafka.Record) error {
 	if err := s.refused(r, b, bad); err != nil {
 		return err
 	}
-	if keyed && id != "" { // the daemon retires what this value would have replaced
+	if keyed && id != "" && !isLabelAlone(bad) { // the daemon retires what this value would have replaced
 		return s.put(ctx, r.Key, nil, r.Headers, r.Time)
 	}
 	return nil

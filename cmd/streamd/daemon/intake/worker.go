@@ -32,6 +32,7 @@ type result struct {
 	rows      int            // that the decoder gave
 	live.Kept                // without a summary the record makes no block
 	sums      *summary.Block // that it came as; nil: as rows
+	values    []float64      // of a row whose label comes later; nil: there is none
 	has       int64          // rows of the same sums that the live set has had since before they grew
 	itemKey   receipt.Hash   // of the block's receipts; zero: the live set has it, or computes it
 	fixed     *[]string      // the model's features that it was made for; nil if they were not fixed
@@ -107,7 +108,9 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 		return z
 	}
 	if z.bad == nil {
-		if summary.Is(m.ContentType) {
+		if w.Labels != nil {
+			z.bad = w.takeRow(r, m, &z)
+		} else if summary.Is(m.ContentType) {
 			z.bad = w.carry(ctx, r, &z)
 		} else if z.bad = w.summarise(ctx, t, r, m, &z); z.bad != nil {
 			z.Kept = live.Kept{}

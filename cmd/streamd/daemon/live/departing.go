@@ -178,6 +178,7 @@ func (l *Set) RetireTogether(ids []string, beside *incremental.State) (*Departur
 			l.leaveRemains()
 			l.retired++
 			l.forget(id, SourceRetired)
+			l.hasLeft(id)
 			if err := l.finish(&x.entry, x.goes); err != nil {
 				return err
 			}

@@ -79,6 +79,10 @@ type Set struct {
 	aside    aside
 
 	leftLabel string // label of all rows of the block that was taken out last; see incremental.Summary.Label
+
+	// Left is called with the id of a block that has left for good and is not replaced; nil: it is
+	// not.
+	Left func(id string)
 	unsaved
 	past   past
 	fading fading
@@ -486,6 +490,7 @@ func (l *Set) retire(id string, together int) error {
 	if !e.Withdrawn || e.Archived {
 		l.forget(id, SourceRetired)
 	}
+	l.hasLeft(id)
 	if together > 1 && !e.Withdrawn && !e.Archived {
 		return l.depart(&e, toNowhere, together)
 	}
@@ -497,7 +502,27 @@ func (l *Set) Lose(id string) error {
 	if e, live := l.ledger.Get(id); live {
 		l.note(receipt.Lost, &e)
 	}
+	l.hasLeft(id)
 	return l.Remove(id)
+}
+
+func (l *Set) hasLeft(id string) {
+	if l.Left != nil {
+		l.Left(id)
+	}
+}
+
+// OnlyRow is the row of a live block of one row of weight 1. ok is false if there is none.
+func (l *Set) OnlyRow(id string) (row []float64, ok bool, err error) {
+	if _, ok := l.ledger.Get(id); !ok {
+		return nil, false, nil
+	}
+	s, err := l.features.summary(l.store, id)
+	if err != nil {
+		return nil, false, fmt.Errorf("read the row of block %s: %w", id, err)
+	}
+	row, ok = s.OnlyRow()
+	return row, ok, nil
 }
 
 // Remove removes a block, live, withdrawn or archived, that is replaced.

@@ -32,6 +32,7 @@ type unsaved struct {
 	pages int // bytes per block that the last save wrote
 
 	retired     int       // explicit retirements
+	forgotten   int       // rows that were deleted while they waited for their labels
 	staleBases  int       // dropped bases with rows of retired blocks
 	uncompacted time.Time // the oldest of these since the last compaction; zero: none
 }
@@ -44,6 +45,12 @@ func (l *Set) leaveRemains() {
 	}
 }
 
+// RowForgotten notes that a row was deleted that has waited for its label, and is in no block.
+func (l *Set) RowForgotten() {
+	l.forgotten++
+	l.leaveRemains()
+}
+
 // Uncompacted is the time of the oldest retirement that may have left remains in the
 // file. It is zero if there is none.
 func (l *Set) Uncompacted() time.Time { return l.uncompacted }
@@ -51,7 +58,7 @@ func (l *Set) Uncompacted() time.Time { return l.uncompacted }
 // Compacting notes that a compaction begins. Retirements that are not saved yet leave their
 // remains with the next save.
 func (l *Set) Compacting(now time.Time) {
-	if l.uncompacted = (time.Time{}); l.retired+l.withdrew+l.staleBases > 0 {
+	if l.uncompacted = (time.Time{}); l.retired+l.withdrew+l.staleBases+l.forgotten > 0 {
 		l.uncompacted = now
 	}
 }
@@ -160,7 +167,7 @@ func (l *Set) estimate() (block, state int) {
 func (l *Set) Change() snapshot.Change {
 	l.mustBeSettled()
 	c := snapshot.Change{
-		Retired: l.retired, Withdrawn: l.withdrew, StaleBases: l.staleBases, Horizon: l.ledger.Horizon(),
+		Retired: l.retired, Withdrawn: l.withdrew, StaleBases: l.staleBases, Joining: snapshot.Joining{Forgotten: l.forgotten}, Horizon: l.ledger.Horizon(),
 		Put: make([]snapshot.Block, 0, len(l.put)), Delete: make([]string, 0, len(l.gone)),
 	}
 	for _, p := range l.spaces() {
@@ -229,6 +236,7 @@ func (l *Set) Saved(c *snapshot.Change) {
 	l.retired -= c.Retired
 	l.withdrew -= c.Withdrawn
 	l.staleBases -= c.StaleBases
+	l.forgotten -= c.Joining.Forgotten
 	for i := range c.Put {
 		b, s := &c.Put[i], &c.Spaces[0].Put[i]
 		if l.features.put[s.ID] != s.Summary {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
+	"streamd/cmd/streamd/daemon/joining"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental/exact"
@@ -41,6 +42,7 @@ type Budget struct {
 	Values   int   // decision values of a study
 	Predict  int64 // bytes of predictions over HTTP
 	Body     int   // bytes of the rows of the largest prediction
+	Joining  int64 // bytes of rows and labels that wait for each other
 	Basis    int   // bytes of the basis of a control topic; 0: there is no such topic
 
 	cfg   *config.Config
@@ -85,6 +87,10 @@ func New(cfg *config.Config, limit int64) *Budget {
 	if cfg.Blocks.Unit == config.UnitOffsets || cfg.Blocks.Unit == config.UnitTime {
 		m.Gathered = limit / 32
 		m.fixed += 3 * m.Gathered // and a block that is read again, while it is put together
+	}
+	if cfg.Labels.Topic != "" {
+		m.Joining = limit / 4
+		m.fixed += m.Joining + m.Reread
 	}
 	if cfg.Retire.Topic != "" {
 		m.Basis = min(m.Message, int(limit/128))
@@ -158,6 +164,9 @@ func (m *Budget) Price(shapes []Shape, blocks int) float64 {
 	total := PerBlock * float64(blocks)
 	if c.Receipts.KeyFile != "" {
 		total += perReceipt * float64(blocks)
+	}
+	if c.Labels.Topic != "" {
+		total += joining.Overhead * float64(blocks)
 	}
 	if c.Retire.HalfLife > 0 || c.Retire.HalfLifeRows > 0 {
 		total += perWeight * float64(blocks)

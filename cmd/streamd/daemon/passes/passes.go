@@ -68,6 +68,10 @@ type Settings struct {
 	// in both.
 	Was []string
 
+	// Label has the label of the row that a block is made of, where labels come on a topic of their
+	// own; nil: rows have their labels.
+	Label func(id string) (class string, ok bool)
+
 	// StillLive returns those of the blocks that are live and unchanged.
 	StillLive func(ctx context.Context, blocks []live.Unread) ([]live.Unread, error)
 }
@@ -306,7 +310,7 @@ func (p *pass) show(w *Worker, e retire.Entry, b *incremental.Block) error {
 			return err
 		}
 		if s == nil {
-			return errors.New("its rows are others than when it was summarised")
+			return ErrOthers
 		}
 	}
 	if err := p.visit(w, e, b, s); err != nil {
@@ -314,6 +318,9 @@ func (p *pass) show(w *Worker, e retire.Entry, b *incremental.Block) error {
 	}
 	return nil
 }
+
+// ErrOthers is why a block is unread whose rows, or whose label that came later, are others.
+var ErrOthers = errors.New("its rows are others than when it was summarised")
 
 // common is the places of the features that are in two lists, in the order of the first.
 type common struct{ was, now []int }
@@ -481,7 +488,7 @@ func (p *pass) block(w *Worker, record *kafka.Record, e retire.Entry) {
 		err = fmt.Errorf("the record at its offset makes block %s", id)
 	}
 	if err == nil {
-		err = p.decoded(w, record, func(w *Worker, b *incremental.Block) error { return p.show(w, e, b) })
+		err = p.decoded(w, record, e.ID, func(w *Worker, b *incremental.Block) error { return p.show(w, e, b) })
 	}
 	if intake.IsAway(err) { // the block is not at fault
 		p.fail(err)
@@ -492,20 +499,32 @@ func (p *pass) block(w *Worker, record *kafka.Record, e retire.Entry) {
 
 // decoded calls do with the block of a record. A block too large for the workers is decoded
 // while no other such block is.
-func (a *Log) decoded(w *Worker, record *kafka.Record, do func(*Worker, *incremental.Block) error) error {
-	b, err := w.Decode(record)
+func (a *Log) decoded(w *Worker, record *kafka.Record, id string, do func(*Worker, *incremental.Block) error) error {
+	b, err := a.decode(w, record, id)
 	if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Memory {
 		a.large.Lock()
 		defer a.large.Unlock()
 		if w, err = a.worker(w.Features(), 0); err != nil {
 			return err
 		}
-		b, err = w.Decode(record)
+		b, err = a.decode(w, record, id)
 	}
 	if err != nil {
 		return err
 	}
 	return do(w, b)
+}
+
+// decode makes a block of a record, with the label that has come later if labels do.
+func (a *Log) decode(w *Worker, record *kafka.Record, id string) (*incremental.Block, error) {
+	if a.Label == nil {
+		return w.Decode(record)
+	}
+	class, ok := a.Label(id)
+	if !ok {
+		return nil, ErrOthers
+	}
+	return w.DecodeRow(record, class)
 }
 
 // part is the rows of consecutive records of a gathered block.
@@ -571,7 +590,7 @@ func (p *pass) gatheredBytes(e retire.Entry) int64 {
 // decode decodes the usable records and keeps their rows.
 func (t *part) decode(p *pass, w *Worker, records []kafka.Record) {
 	for i := range records {
-		err := p.decoded(w, &records[i], func(_ *Worker, b *incremental.Block) error {
+		err := p.decoded(w, &records[i], "", func(_ *Worker, b *incremental.Block) error {
 			if b.FirstBadRow() == nil {
 				t.rows.AppendBlock(intake.Weighing(b))
 				t.ends = append(t.ends, t.rows.Len())

@@ -1,0 +1,75 @@
+package intake
+
+import (
+	"errors"
+	"slices"
+
+	"streamd/incremental"
+	"streamd/ingest/envelope"
+	"streamd/ingest/wire"
+)
+
+// labelAlone says that a record under a key has the label of a row, and nothing of the row itself.
+// It is no later value of the row: a producer that learns a label later has taken the topic of
+// rows for that of labels. So it retires nothing, as another unusable value of the key would.
+type labelAlone struct{ error }
+
+func (l *labelAlone) Error() string {
+	return "the record has a label and none of the features: a label that comes after its row belongs into a topic of labels, which labels.topic names; the row of the key stays as it is"
+}
+
+func (l *labelAlone) Unwrap() error { return l.error }
+
+// isLabelAlone reports whether an error says that a record has a label alone.
+func isLabelAlone(err error) bool {
+	_, is := errors.AsType[*labelAlone](err)
+	return is
+}
+
+// labelID and labelTime are the names of columns that a record of a label may have beside it.
+const (
+	labelID   = "id"
+	labelTime = "time"
+)
+
+// readLabel reads a message as one of a label, with any columns beside it. The block is valid until
+// the next call.
+func (d *Decoder) readLabel(m envelope.Message) (b *incremental.Block, err error) {
+	if d.labels == nil {
+		o := d.options
+		o.Features, o.Schema, o.Missing, o.Weight = nil, nil, wire.Missing{}, ""
+		o.AsTexts, o.LabelAlone, o.IgnoreUnknown, o.KeepUnlabelled = true, true, true, true
+		if d.labels, err = wire.NewDecoder(o); err != nil {
+			return nil, err
+		}
+	}
+	return d.labels.Decode(m.ContentType, m.Payload)
+}
+
+// hasLabelAlone reports whether the message of a record that cannot be decoded is one row with a
+// label and without any column that a feature is made of.
+func (d *Decoder) hasLabelAlone(m envelope.Message) bool {
+	if !d.keyed {
+		return false
+	}
+	b, err := d.readLabel(m)
+	if err != nil || b.Rows() != 1 || b.Classes[b.Codes[0]] == incremental.Unlabelled {
+		return false
+	}
+	known := d.options.Features
+	if d.features != nil {
+		known = *d.features
+	}
+	if s := d.options.Schema; s != nil {
+		known = known[:0:0]
+		for _, source := range s.Sources() {
+			known = append(known, source.Name)
+		}
+	}
+	return !slices.ContainsFunc(b.Features, func(name string) bool {
+		if known == nil {
+			return name != labelID && name != labelTime
+		}
+		return slices.Contains(known, name)
+	})
+}

@@ -1,0 +1,384 @@
+package intake
+
+import (
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/daemon/joining"
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/config"
+	"streamd/ingest/kafka"
+	"streamd/retire"
+	"streamd/retire/receipt"
+	"streamd/snapshot"
+)
+
+// A site of joins is a daemon's intake with its file, which may begin anew at any time.
+type joinSite struct {
+	testing.TB
+	*Intake
+	flags    map[string]string
+	path     string
+	store    *snapshot.Store
+	settings snapshot.Settings
+	labels   *Decoder
+	fails    bool
+	noRoom   int // blocks for which there is no room at once
+}
+
+func newJoinSite(t testing.TB, flags map[string]string) *joinSite {
+	s := &joinSite{TB: t, flags: flags, path: filepath.Join(t.TempDir(), "streamd.db"), settings: snapshot.Settings{Topic: "t", Unit: "key"}}
+	s.open(nil)
+	t.Cleanup(func() { s.store.Close() })
+	return s
+}
+
+func (s *joinSite) open(key *receipt.Key) {
+	s.Helper()
+	in := idle(s.TB, s.flags)
+	store, contents, err := snapshot.Open(s.path, s.settings)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.store = store
+	l, _, err := live.Open(store, contents, in.Config, in.Budget, zerolog.Nop())
+	if err != nil {
+		s.Fatal(err)
+	}
+	if key != nil {
+		if err := l.KeepReceipts(key); err != nil {
+			s.Fatal(err)
+		}
+	}
+	x := in.Settings
+	x.Live, x.Ahead, x.TooOld = l, &counter{}, &counter{}
+	if in.Config.Labels.Topic != "" {
+		x.Labels = joining.New(RulesOf(in.Config, math.MaxInt64))
+		var saved []joining.Saved
+		for _, i := range contents.Joining.Items {
+			saved = append(saved, joining.Saved{ID: i.ID, Value: i.Value})
+		}
+		if err := x.Labels.Restore(saved, contents.Joining.Record, in.Config.Format.Features); err != nil {
+			s.Fatal(err)
+		}
+	}
+	x.LabelPartitions = func() int { return 2 }
+	x.HasRoom = func(int64) bool {
+		s.noRoom--
+		return s.noRoom < 0
+	}
+	s.Intake = New(x)
+	s.Restore(contents)
+	s.labels = s.NewLabelDecoder()
+}
+
+func (s *joinSite) save() {
+	s.Helper()
+	c := s.Live.Change()
+	c.Counts, c.SavedAt = s.Counts(), time.UnixMilli(1)
+	var undo, undoJoining func()
+	c.Offsets, undo = s.TakeMoved()
+	c.Joining, undoJoining = s.TakeJoining(c.Joining.Forgotten)
+	if s.fails { // and the next one has all of it
+		undo()
+		undoJoining()
+		s.Live.NotSaved(&c)
+		return
+	}
+	if _, err := s.store.Save(c); err != nil {
+		s.Fatal(err)
+	}
+	s.Live.Saved(&c)
+}
+
+func (s *joinSite) restart(key *receipt.Key) {
+	s.Helper()
+	s.store.Close()
+	s.open(key)
+}
+
+// take has the intake take the records of a partition from the position that it is at, up to next.
+func (s *joinSite) take(r *rand.Rand, labels bool, partition int, log []kafka.Record, next int) {
+	s.Helper()
+	from := 0
+	if labels {
+		from = max(0, int(s.labelPartition(partition).at.Next))
+	} else {
+		from = max(0, int(s.partition(partition).at.Next))
+	}
+	records := slices.Clone(log[from:max(from, next)])
+	b := kafka.NewBatch(partition, records, kafka.Saved{Next: int64(max(from, next))})
+	if s.noRoom = 0; r.IntN(4) == 0 {
+		s.noRoom = r.IntN(4)
+	}
+	var y *Delivery
+	if labels {
+		if err := s.DeliverLabels(s.Context(), s.labels, b); err != nil {
+			s.Fatal(err)
+		}
+		y = <-s.order
+	} else {
+		y = newDelivery(b)
+		s.room.Store(1 << 30)
+		w, inWorker := newWorker(s.pool), r.IntN(2) == 0
+		for _, x := range y.tasks {
+			if inWorker {
+				w.do(s.Context(), x)
+			}
+			close(x.done)
+		}
+	}
+	err := s.Apply(s.Context(), y)
+	for waiting, _ := s.Waiting(); waiting != nil && err == nil; waiting, _ = s.Waiting() {
+		if r.IntN(2) == 0 {
+			s.save() // with the position in the middle of a batch
+		}
+		if err = s.Live.Settle(); err == nil {
+			err = s.Continue(s.Context())
+		}
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Release(y)
+}
+
+// joinWorld is the two topics, and what they come to.
+type joinWorld struct {
+	rows, labels [2][]kafka.Record
+}
+
+func hashOfID(id string) int {
+	h := fnv.New32()
+	h.Write([]byte(id))
+	return int(h.Sum32())
+}
+
+func newJoinWorld(r *rand.Rand, n int) (w joinWorld) {
+	at := 1_000_000
+	for range n {
+		at += r.IntN(60)
+		id := strconv.Itoa(r.IntN(6 + n/8))
+		row, label := &w.rows[hashOfID(id)%2], &w.labels[hashOfID(id)/7%2]
+		k := kafka.Record{Key: []byte(id), Time: time.UnixMilli(int64(at - r.IntN(100))).UTC()}
+		switch r.IntN(12) {
+		case 0:
+			*row = append(*row, k) // a deletion
+		case 1:
+			k.Value = []byte(`{"label":"a"}`)
+			*row = append(*row, k) // refused, and retires nothing
+		case 2:
+			k.Value = []byte(`{"a":"no number"}`)
+			*row = append(*row, k)
+		case 3, 4, 5, 6:
+			k.Value = fmt.Appendf(nil, `{"a":%v,"b":%v,"c":%d}`, r.NormFloat64(), r.NormFloat64()*1e10, r.IntN(3)-1)
+			*row = append(*row, k)
+		case 7:
+			*label = append(*label, k) // withdrawn
+		case 8:
+			k.Value = []byte(`{"label":null}`)
+			*label = append(*label, k)
+		default:
+			k.Value = fmt.Appendf(nil, `{"id":%q,"label":%q}`, id, []string{"a", "b", "7"}[r.IntN(3)])
+			if r.IntN(3) == 0 {
+				k.Value = fmt.Appendf(nil, `{"label":"b","time":%q}`, k.Time.Add(time.Second).Format(time.RFC3339Nano))
+			}
+			*label = append(*label, k)
+		}
+	}
+	for _, log := range [][2][]kafka.Record{w.rows, w.labels} {
+		for _, records := range log {
+			for i := range records {
+				records[i].Offset = int64(i)
+			}
+		}
+	}
+	return w
+}
+
+// counts reads the logs up to positions, and returns the rows with the labels that count, under
+// their keys, and the number of rows and labels that can be used.
+func (w *joinWorld) counts(cfg *config.Config, rowsTo, labelsTo [2]int) (resolved map[string]kafka.Record, rows, labels int64) {
+	type timed struct {
+		kafka.Record
+		at    int64
+		class string
+	}
+	clock := int64(math.MinInt64)
+	row, label := map[string]timed{}, map[string]timed{}
+	for number, log := range w.rows {
+		var c retire.Clock
+		for _, k := range log[:rowsTo[number]] {
+			at, text := countsAs(cfg, &c, &k).UnixMilli(), string(k.Value)
+			switch {
+			case k.Value == nil || strings.Contains(text, "no number"):
+				delete(row, string(k.Key))
+			case !strings.Contains(text, "label"):
+				row[string(k.Key)] = timed{k, at, ""}
+				rows++
+			}
+			if c.Add(k.Time); true {
+				if now, ok := c.Now(); ok {
+					clock = max(clock, now)
+				}
+			}
+		}
+	}
+	for number, log := range w.labels {
+		var c retire.Clock
+		for _, k := range log[:labelsTo[number]] {
+			text := string(k.Value)
+			if strings.Contains(text, "time") {
+				k.Time = k.Time.Add(time.Second)
+			}
+			at := countsAs(cfg, &c, &k).UnixMilli()
+			switch {
+			case k.Value == nil || strings.Contains(text, "null"):
+				delete(label, string(k.Key))
+			default:
+				for _, class := range []string{"a", "b", "7"} {
+					if strings.Contains(text, `"label":"`+class+`"`) {
+						label[string(k.Key)] = timed{k, at, class}
+					}
+				}
+				labels++
+			}
+			c.Add(k.Time)
+			if now, ok := c.Now(); ok {
+				clock = max(clock, now)
+			}
+		}
+	}
+	resolved = map[string]kafka.Record{}
+	horizon := cfg.Labels.Horizon.Milliseconds()
+	for id, k := range row {
+		l, ok := label[id]
+		class := l.class
+		late := ok && horizon > 0 && l.at > k.at+horizon
+		if !ok || late && cfg.Labels.Late == config.LateDrop {
+			class = ""
+			if horizon > 0 && clock > k.at+horizon {
+				class = cfg.Labels.DefaultClass()
+			}
+		}
+		if class != "" {
+			k.Value = []byte(strings.TrimSuffix(string(k.Value), "}") + `,"label":"` + class + `"}`)
+			resolved[id] = k.Record
+		}
+	}
+	return resolved, rows, labels
+}
+
+// The live set of rows whose labels come on a topic of their own is that of a topic that has the
+// labels in its rows: the same digest, and the same root of the tree of receipts, whatever the
+// order in which the partitions of the two topics were read, whatever the restarts, and wherever
+// room lacked. The books balance at any time.
+func TestLabelsThatComeLater(t *testing.T) {
+	histories := 300
+	if testing.Short() {
+		histories = 60
+	}
+	key := newReceiptKey(t)
+	live, defaulted, expired := 0, 0, int64(0)
+	for seed := range uint64(histories) {
+		r := rand.New(rand.NewPCG(seed, 21))
+		flags := map[string]string{
+			"kafka.topic": "t", "labels.topic": "l", "blocks.unit": "key", "format.features": "a,b,c", "dead_letters.policy": "skip", "retire.max_future": "200ms",
+			"sample.rows": strconv.Itoa(r.IntN(2) * 10),
+		}
+		if r.IntN(3) > 0 {
+			horizon := 1 + r.IntN(1500)
+			flags["labels.late"] = []string{"replace", "drop"}[r.IntN(2)]
+			if flags["labels.default"] = []string{"none", "b", "other"}[r.IntN(3)]; flags["labels.default"] == "none" {
+				horizon += 1200 // no label is out of order by more
+			}
+			flags["labels.horizon"] = fmt.Sprintf("%dms", horizon)
+		}
+		w := newJoinWorld(r, 10+r.IntN(240))
+		s := newJoinSite(t, flags)
+		var rowsTo, labelsTo [2]int
+		left := func() (n int) {
+			for p := range 2 {
+				n += len(w.rows[p]) - rowsTo[p] + len(w.labels[p]) - labelsTo[p]
+			}
+			return n
+		}
+		check := func() {
+			t.Helper()
+			resolved, rows, labels := w.counts(s.Config, rowsTo, labelsTo)
+			balances(t, s.Intake)
+			b := s.Labels.Report()
+			if b.Rows != b.Joined+b.Defaulted+b.Waiting+b.Expired+b.SupersededRows || b.Labels != b.Joined+b.Early+b.Unmatched+b.SupersededLabels {
+				t.Fatalf("seed %d: the books do not balance: %+v", seed, b)
+			}
+			if b.Rows != rows || b.Labels != labels || int(b.Joined+b.Defaulted) != len(resolved) || s.Live.Blocks() != len(resolved) {
+				t.Fatalf("seed %d: %d live blocks of %d, rows %d, labels %d: %+v", seed, s.Live.Blocks(), len(resolved), rows, labels, b)
+			}
+			live, defaulted, expired = live+len(resolved), defaulted+int(b.Defaulted), expired+b.Expired
+		}
+		for left() > 0 {
+			switch p := r.IntN(2); r.IntN(8) {
+			case 0:
+				s.fails = r.IntN(3) == 0
+				s.save()
+				s.fails = false
+			case 1: // what was not saved is read again
+				s.restart(nil)
+				for p := range 2 {
+					rowsTo[p], labelsTo[p] = max(0, int(s.partition(p).at.Next)), max(0, int(s.labelPartition(p).at.Next))
+				}
+			case 2, 3, 4:
+				rowsTo[p] = min(len(w.rows[p]), rowsTo[p]+r.IntN(12))
+				s.take(r, false, p, w.rows[p], rowsTo[p])
+				check()
+			default:
+				labelsTo[p] = min(len(w.labels[p]), labelsTo[p]+r.IntN(12))
+				s.take(r, true, p, w.labels[p], labelsTo[p])
+				check()
+			}
+		}
+		s.save()
+		s.restart(key)
+		check()
+
+		resolved, _, _ := w.counts(s.Config, rowsTo, labelsTo)
+		delete(flags, "labels.topic")
+		for _, name := range []string{"labels.horizon", "labels.late", "labels.default"} {
+			delete(flags, name)
+		}
+		oracle := newJoinSite(t, flags)
+		var logs [2][]kafka.Record
+		for _, id := range slices.Sorted(maps.Keys(resolved)) {
+			p := hashOfID(id) % 2
+			logs[p] = append(logs[p], resolved[id])
+		}
+		for p := range logs {
+			for i := range logs[p] {
+				logs[p][i].Offset = int64(i)
+			}
+			oracle.take(r, false, p, logs[p], len(logs[p]))
+		}
+		oracle.save()
+		oracle.restart(key)
+		if got, want := s.Live.Side(), oracle.Live.Side(); got != want {
+			t.Fatalf("seed %d, %v: the live set is %x, and that of the rows with their labels %x", seed, flags, got, want)
+		}
+		s.store.Close()
+		oracle.store.Close()
+	}
+	t.Logf("%d live blocks, %d of them of the default class; %d rows expired", live, defaulted, expired)
+	if live < 1000 || defaulted < 100 || expired < 100 {
+		t.Error("this test shows little")
+	}
+}

@@ -209,7 +209,23 @@ func (c *profile) proposed() (what, why string) {
 	if rest > 0 {
 		why = fmt.Sprintf("the %d most frequent of %d values; the others are in %s of the rows", most, distinct, percent(rest, withValue))
 	}
+	if text, rows := c.noNumber(); 5*rows < withValue {
+		why += fmt.Sprintf("; a number, if it were not for %.40q, and texts in %d of %d rows", text, rows, withValue)
+	}
 	return kind(Category, fmt.Sprintf(", values: [%s], other: true%s", strings.Join(values, ", "), missing(Own))), why
+}
+
+// noNumber returns the first value that is no number, and how many rows have such a value.
+func (c *profile) noNumber() (first string, rows int) {
+	for _, v := range c.order {
+		if !isNumber(v) {
+			if first == "" {
+				first = v
+			}
+			rows += c.counts[v]
+		}
+	}
+	return first, rows
 }
 
 // proposedNumber is proposed for numbers.

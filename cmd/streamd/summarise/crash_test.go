@@ -27,6 +27,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"streamd/cmd/streamd/daemon/control"
+	"streamd/cmd/streamd/stage"
 	"streamd/config"
 	"streamd/ingest/kafka"
 	"streamd/retire"
@@ -58,13 +59,15 @@ func runAsStage() int {
 	}
 	var z *Stage
 	if err == nil {
-		z, err = New(Options{Config: cfg, To: c.To, Rows: 50, Log: zerolog.New(os.Stderr).With().Timestamp().Logger()})
+		log := zerolog.New(os.Stderr).With().Timestamp().Logger()
+		z, err = New(Options{Config: cfg, To: c.To, Rows: 50, Log: log, adjust: func(z *Stage, running *stage.Config) {
+			running.Consuming.SessionTimeout = c.Session
+			if c.Fault != "" {
+				running.OpenProducer = z.openCareless(c.Fault)
+			}
+		}})
 	}
 	if err == nil {
-		z.consuming.SessionTimeout = c.Session
-		if c.Fault != "" {
-			z.openProducer = z.openCareless(c.Fault)
-		}
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
 		fmt.Println(z.Addr())
@@ -87,10 +90,10 @@ type careless struct {
 	held          []kafka.Record
 }
 
-func (z *Stage) openCareless(fault string) func(ctx context.Context, partition, to int) (producer, kafka.Committed, error) {
-	return func(ctx context.Context, partition, to int) (producer, kafka.Committed, error) {
+func (z *Stage) openCareless(fault string) func(ctx context.Context, partition, to int) (stage.Producer, kafka.Committed, error) {
+	return func(ctx context.Context, partition, to int) (stage.Producer, kafka.Committed, error) {
 		at := kafka.Committed{Offset: -1}
-		monitor, err := kafka.NewLagMonitor(z.consuming.Cluster, z.cfg.Kafka.Topic, z.cfg.Kafka.Group)
+		monitor, err := kafka.NewLagMonitor(z.cluster, z.cfg.Kafka.Topic, z.cfg.Kafka.Group)
 		if err != nil {
 			return nil, at, err
 		}
@@ -100,7 +103,7 @@ func (z *Stage) openCareless(fault string) func(ctx context.Context, partition, 
 			return nil, at, err
 		}
 		at.Offset, at.Metadata = lags[partition].Committed, "{}"
-		p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: z.consuming.Cluster, Topic: z.to}, z.log)
+		p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: z.cluster, Topic: z.to}, z.log)
 		return &careless{z: z, partition: partition, to: to, fault: fault, producer: p}, at, err
 	}
 }
@@ -116,10 +119,7 @@ func (c *careless) Write(_ context.Context, key, value []byte, headers []kafka.H
 
 func (c *careless) Commit(ctx context.Context, at kafka.Committed) error {
 	commit := func() {
-		c.z.mu.Lock()
-		consumer := c.z.consumer
-		c.z.mu.Unlock()
-		consumer.Commit(ctx, map[int]int64{c.partition: at.Offset})
+		c.z.Consumer().Commit(ctx, map[int]int64{c.partition: at.Offset})
 	}
 	if c.fault == commitsFirst {
 		commit()

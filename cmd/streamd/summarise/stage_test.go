@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/daemon"
+	"streamd/cmd/streamd/stage"
 	"streamd/config"
 	"streamd/ingest/kafka"
 	"streamd/ingest/kafka/embedded"
@@ -366,11 +367,13 @@ type running struct {
 func startStage(t testing.TB, n names, flags map[string]string, rows int) *running {
 	t.Helper()
 	cfg := load(t, flags, map[string]string{"kafka.topic": n.rows, "kafka.group": n.rows + "-stages"})
-	z, err := New(Options{Config: cfg, To: n.blocks, Rows: rows, Log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.InfoLevel)})
+	log := zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.InfoLevel)
+	z, err := New(Options{Config: cfg, To: n.blocks, Rows: rows, Log: log, adjust: func(_ *Stage, running *stage.Config) {
+		running.Consuming.SessionTimeout = 6 * time.Second // the least that Apache Kafka allows by default
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	z.consuming.SessionTimeout = 6 * time.Second // the least that Apache Kafka allows by default
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- z.Run(ctx) }()
@@ -399,11 +402,11 @@ func TestStagesAreRows(t *testing.T) {
 			}
 			produce(t, name.rows, some())
 			a := startStage(t, name, flags, 100)
-			until(t, "the topic of blocks", func() bool { return a.notReady(time.Now()) == "" })
+			until(t, "the topic of blocks", func() bool { return a.NotReady(time.Now()) == "" })
 			rows, sums := startDaemon(t, name.rows, flags), startDaemon(t, name.blocks, flags)
 			alike(t, "one stage", rows, sums)
 			b := startStage(t, name, flags, 100)
-			until(t, "a second member", func() bool { return b.notReady(time.Now()) == "" && len(b.all()) > 0 })
+			until(t, "a second member", func() bool { return b.NotReady(time.Now()) == "" && len(b.Partitions()) > 0 })
 			produce(t, name.rows, some())
 			until(t, "the rows", func() bool { return rows.read(2 * n) })
 			alike(t, "two stages", rows, sums)
@@ -413,7 +416,7 @@ func TestStagesAreRows(t *testing.T) {
 			produce(t, name.rows, some())
 			until(t, "the rows", func() bool { return rows.read(3 * n) })
 			alike(t, "the other stage", rows, sums)
-			c := b.stage.Counts()
+			c := b.sums.Counts()
 			if blocks, rejected := c.Blocks.Load(), c.Rejected.Load(); blocks == 0 || rejected == 0 {
 				t.Errorf("the second stage counts %d blocks and %d records that cannot be used", blocks, rejected)
 			}

@@ -5,49 +5,36 @@
 //	                 │                    └─ offsets of the group
 //	                 └──> dead letters
 //
-//	summarise.go  the stage is made, runs, begins anew and stops
-//	lane.go       one partition of the source: its sums, its transactions
+//	summarise.go  the stage is made; one partition of the source
 //	metrics.go    readiness and metrics
 //	files.go      rows of files, in place of a topic
 //	table.go      blocks in a file, in place of a topic
 //
-// A stage keeps nothing: any number of processes are members of one group, and share the
-// partitions. What a record becomes depends on its partition alone (package intake, summing.go).
+// What a record becomes depends on its partition alone (package intake, summing.go).
 //
-// # Exactly once
-//
-// The records that a partition's rows become are written in transactions, together with the offset
-// up to which the rows have been read. Whoever gets the partition opens its transactional producer
-// first. That ends the one of the member that had it before, also of one that stood still and
-// wakes up: nothing that it writes is seen any more. So no block is written twice, none is left
-// out, and an older value of a key never comes after a newer one. A member whose transaction is
-// lost joins the group anew.
-//
-// The text beside the committed offset has what a sum depends on and lies before the offset: the
-// event times of the partition's clock, and the last record, by which a topic that was made again
-// is recognised.
+// How it runs, and that it does so exactly once, is package stage. The text beside the committed
+// offset has what a sum depends on and lies before the offset: the event times of the partition's
+// clock.
 package summarise
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/stage"
 	"streamd/config"
 	"streamd/ingest/kafka"
 	"streamd/ingest/registry"
+	"streamd/retire"
 )
 
 // Options are the settings of a stage.
@@ -57,6 +44,8 @@ type Options struct {
 	Rows    int    // of a block for the sample; 0: none
 	Log     zerolog.Logger
 	Version string
+
+	adjust func(*Stage, *stage.Config) // for tests; nil: nothing
 }
 
 // CommitInterval is how long what has been written waits for its commit, and so how much later a
@@ -65,27 +54,17 @@ const CommitInterval = 200 * time.Millisecond
 
 // Stage is a running stage. Make it with New and call Run once.
 type Stage struct {
-	cfg          *config.Config
-	to           string
-	log          zerolog.Logger
-	version      string
-	consuming    kafka.Config
-	stage        *intake.Stage
-	transactions *kafka.Transactions
-	openProducer func(ctx context.Context, partition, to int) (producer, kafka.Committed, error)
-	letters      *kafka.DeadLetters // nil: dead letters are not written
-	listener     net.Listener
-	probes       *httpapi.Server
-
-	during context.Context         // the time of the present consumer
-	ends   context.CancelCauseFunc // ends it
-
+	*stage.Stage
+	cfg      *config.Config
+	to       string
+	log      zerolog.Logger
+	version  string
+	cluster  kafka.Cluster
+	sums     *intake.Stage
+	letters  *kafka.DeadLetters // nil: dead letters are not written
+	listener net.Listener
+	probes   *httpapi.Server
 	registry *registry.Client // of the schemas of messages; nil: there is none
-
-	mu       sync.Mutex
-	consumer *kafka.Consumer // the present one
-	lanes    map[int]*lane   // of the partitions that are assigned
-	restarts int64
 }
 
 // New checks the settings and begins to listen. It does not connect. Run must be called afterwards.
@@ -108,17 +87,7 @@ func New(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	z := &Stage{cfg: cfg, to: o.To, log: o.Log, version: o.Version, lanes: map[int]*lane{}, registry: asked}
-	z.consuming = daemon.ConsumerConfig(cfg.Kafka, cluster, budget)
-	z.consuming.Shared = true
-	if z.transactions, err = kafka.NewTransactions(kafka.TransactionConfig{
-		Cluster: cluster, Source: cfg.Kafka.Topic, Group: cfg.Kafka.Group, Topic: o.To,
-	}, o.Log); err != nil {
-		return nil, err
-	}
-	z.openProducer = func(ctx context.Context, partition, to int) (producer, kafka.Committed, error) {
-		return z.transactions.Open(ctx, partition, to)
-	}
+	z := &Stage{cfg: cfg, to: o.To, log: o.Log, version: o.Version, cluster: cluster, registry: asked}
 	settings := intake.Settings{Config: cfg, Log: o.Log, Budget: budget, Decoding: decoding}
 	if cfg.DeadLetters.Policy == config.DeadLettersQueue {
 		z.letters, err = kafka.NewDeadLetters(kafka.DeadLetterConfig{
@@ -129,13 +98,25 @@ func New(o Options) (*Stage, error) {
 		}
 		settings.Letters = z.letters
 	}
-	z.stage = intake.NewStage(settings, o.Rows)
+	z.sums = intake.NewStage(settings, o.Rows)
+	running := stage.Config{
+		Consuming:    daemon.ConsumerConfig(cfg.Kafka, cluster, budget),
+		Transaction:  kafka.TransactionConfig{Cluster: cluster, Source: cfg.Kafka.Topic, Group: cfg.Kafka.Group, Topic: o.To},
+		TopicConfigs: z.topicConfigs, Open: z.open, Await: z.sums.Await,
+		Interval: CommitInterval, Commits: 0.1,
+	}
+	if o.adjust != nil {
+		o.adjust(z, &running)
+	}
+	if z.Stage, err = stage.New(running, o.Log); err != nil {
+		return nil, err
+	}
 	guard, err := access.New(cfg.HTTP, o.Log)
 	if err != nil {
 		return nil, err
 	}
 	z.probes = httpapi.NewProbes(httpapi.Config{Access: guard, MaxConnections: cfg.HTTP.MaxConnections},
-		func() string { return z.notReady(time.Now()) }, collector{z}, o.Log)
+		func() string { return z.NotReady(time.Now()) }, collector{z}, o.Log)
 	if z.listener, err = net.Listen("tcp", cfg.HTTP.Listen); err != nil {
 		return nil, fmt.Errorf("http.listen: %w", err)
 	}
@@ -148,48 +129,21 @@ func (z *Stage) Addr() net.Addr { return z.listener.Addr() }
 // Run sums until ctx ends, which is no error, or until it cannot go on. What has been read is
 // committed, and the group is left, before it returns.
 func (z *Stage) Run(ctx context.Context) error {
-	defer z.transactions.Close()
 	if z.letters != nil {
 		defer z.letters.Close()
 	}
-	work, summing := errgroup.WithContext(ctx)
-	serving, end := context.WithCancel(context.WithoutCancel(ctx))
-	work.Go(func() error { return z.probes.Serve(serving, z.listener) })
-	work.Go(func() error {
-		defer end()
-		return z.sum(summing)
-	})
-	err := work.Wait()
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	return z.RunBeside(ctx, z.probes, z.listener)
 }
 
-// sum is a member of the group until ctx ends. After a lost transaction it is another member.
-func (z *Stage) sum(ctx context.Context) error {
-	if err := z.transactions.EnsureTopic(ctx, z.topicConfigs); err != nil {
-		return err
+// NotReady says why the stage does not work; empty: it does.
+func (z *Stage) NotReady(now time.Time) string {
+	if why := z.Stage.NotReady(now); why != "" || z.registry == nil {
+		return why
 	}
-	for {
-		err := z.member(ctx)
-		if !errors.Is(err, kafka.ErrTransactionLost) {
-			return err
-		}
-		if ctx.Err() != nil { // as of a last commit that fails (Revoked)
-			z.log.Warn().Err(err).Msg("stopping without a last commit: what was not committed is read again")
-			return nil
-		}
-		z.log.Warn().Err(err).Msg("joining the group anew: what was not committed is read again")
-		z.mu.Lock()
-		z.restarts++
-		z.mu.Unlock()
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return nil
-		}
+	if since, why := z.registry.Away(); !since.IsZero() {
+		return fmt.Sprintf("messages wait for their schemas, since the schema registry does not answer: %v", why)
 	}
+	return ""
 }
 
 // topicConfigs are Kafka's settings of a topic of blocks that is made. It keeps records as long as
@@ -197,7 +151,7 @@ func (z *Stage) sum(ctx context.Context) error {
 // all that counts.
 func (z *Stage) topicConfigs(ctx context.Context) (map[string]string, error) {
 	configs := map[string]string{"max.message.bytes": fmt.Sprint(int64(z.cfg.Kafka.MaxMessageBytes)), "retention.ms": "-1"}
-	source, err := kafka.ReadRetention(ctx, z.consuming.Cluster, z.cfg.Kafka.Topic)
+	source, err := kafka.ReadRetention(ctx, z.cluster, z.cfg.Kafka.Topic)
 	if err == nil && source.After > 0 {
 		configs["retention.ms"] = fmt.Sprint(source.After.Milliseconds())
 	}
@@ -207,149 +161,41 @@ func (z *Stage) topicConfigs(ctx context.Context) (map[string]string, error) {
 	return configs, err
 }
 
-// member is a member of the group until ctx ends, or until it cannot go on.
-func (z *Stage) member(ctx context.Context) error {
-	ctx, z.ends = context.WithCancelCause(ctx)
-	defer z.ends(nil)
-	z.during = ctx
-	c, err := kafka.NewConsumer(z.consuming, z, z.log)
-	if err != nil {
-		return err
-	}
-	z.mu.Lock()
-	z.consumer = c
-	z.mu.Unlock()
-	var beside sync.WaitGroup
-	beside.Go(func() { z.commitNowAndThen(ctx) })
-	err = c.Run(ctx)
-	failed := context.Cause(ctx) // why a commit has ended it, or that of the caller
-	z.ends(nil)
-	beside.Wait()
-	if err == nil && !errors.Is(failed, context.Canceled) {
-		err = failed
-	}
-	return err
-}
-
-func (z *Stage) commitNowAndThen(ctx context.Context) {
-	tick := time.NewTicker(CommitInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		var work sync.WaitGroup
-		for _, y := range z.all() {
-			work.Go(func() {
-				if err := y.tick(ctx); err != nil {
-					z.ends(fmt.Errorf("partition %d: %w", y.partition, err))
-				}
-			})
-		}
-		work.Wait()
-	}
-}
-
-// all lists the lanes, by partition.
-func (z *Stage) all() (all []*lane) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	for _, y := range z.lanes {
-		all = append(all, y)
-	}
-	slices.SortFunc(all, func(a, b *lane) int { return a.partition - b.partition })
-	return all
-}
-
-func (z *Stage) lane(partition int) *lane {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	return z.lanes[partition]
-}
-
-// Assigned implements kafka.Sink: it opens the partitions' producers, which ends those of whoever
-// had the partitions before.
-func (z *Stage) Assigned(ctx context.Context, partitions []int) error {
-	n, err := z.transactions.Partitions(ctx)
-	if err != nil {
-		return err
-	}
-	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(8)
-	for _, p := range partitions {
-		work.Go(func() error {
-			y, err := z.open(ctx, p, p%n)
-			if err != nil {
-				return fmt.Errorf("partition %d: %w", p, err)
-			}
-			z.mu.Lock()
-			z.lanes[p] = y
-			z.mu.Unlock()
-			return nil
-		})
-	}
-	return work.Wait()
-}
-
-// Position implements kafka.Sink.
-func (z *Stage) Position(partition int) (kafka.Saved, bool) {
-	if y := z.lane(partition); y != nil {
-		return y.from, y.known
-	}
-	return kafka.Saved{}, false
-}
-
-// Partitions implements kafka.Sink.
-func (z *Stage) Partitions() (all []int) {
-	for _, y := range z.all() {
-		all = append(all, y.partition)
-	}
-	return all
-}
-
-// Deliver implements kafka.Sink.
-func (z *Stage) Deliver(ctx context.Context, b *kafka.Batch) error {
-	if err := z.stage.Await(ctx, b); err != nil {
-		return err
-	}
-	return z.lane(b.Partition).take(ctx, b)
-}
-
-// Jumped implements kafka.Sink: the operator has allowed a gap.
-func (z *Stage) Jumped(gap *kafka.GapError, to int64) {
-	warn := z.log.Warn().Str("topic", gap.Topic).Int("partition", gap.Partition).Int64("saved", gap.Saved).Int64("to", to)
-	if gap.Reset {
-		warn.Msg("the topic was made anew: blocks of the former one stay in the models that read the topic of the blocks; make that one anew, too")
-	} else {
-		warn.Msg("going on after a gap in the log")
-	}
-	if y := z.lane(gap.Partition); y != nil {
-		if err := y.jump(z.during, gap, to); err != nil {
-			z.ends(fmt.Errorf("partition %d: %w", gap.Partition, err))
+// open makes the work of a partition.
+func (z *Stage) open(partition int, at kafka.Committed, to stage.Writer) (stage.Work, kafka.Saved, bool) {
+	from, clock, known := kafka.Saved{}, retire.Clock{}, at.Offset >= 0
+	if known {
+		var ok bool
+		if from, clock, ok = readPlace(at); !ok {
+			z.log.Warn().Int("partition", partition).Int64("offset", at.Offset).
+				Msg("the offset was committed by something else than streamd: event times are bounded as at the beginning of a log")
 		}
 	}
+	return summing{z.sums.Summing(partition, from, clock, to)}, from, known
 }
 
-// Revoked implements kafka.Sink: it commits what has been read.
-func (z *Stage) Revoked(ctx context.Context, partitions []int) {
-	var work sync.WaitGroup
-	for _, p := range partitions {
-		y := z.lane(p)
-		if y == nil {
-			continue
-		}
-		work.Go(func() {
-			if err := y.end(ctx); err != nil {
-				z.log.Warn().Err(err).Int("partition", p).Msg("the last commit failed: what was not committed is read again")
-			}
-		})
+// summing is the work of one partition.
+type summing struct{ *intake.Summing }
+
+// Resume implements stage.Work.
+func (s summing) Resume() kafka.Committed { return placeOf(s.Summing.Resume()) }
+
+// place is the text beside a committed offset.
+type place struct {
+	stage.Place
+	Times []int64 `json:"times,omitempty"` // of the clock, in ms since 1970
+}
+
+func placeOf(at kafka.Saved, clock retire.Clock) kafka.Committed {
+	return stage.Commit(at, place{stage.PlaceOf(at), clock.Times()})
+}
+
+// readPlace is the opposite of placeOf. Without such a text there is no last record, the clock has
+// seen nothing, and ok is false.
+func readPlace(c kafka.Committed) (at kafka.Saved, clock retire.Clock, ok bool) {
+	var p place
+	if !stage.Committed(c, &p) || len(p.Times) > 16 {
+		return kafka.Saved{Next: c.Offset}, clock, false
 	}
-	work.Wait()
-	z.mu.Lock()
-	for _, p := range partitions {
-		delete(z.lanes, p)
-	}
-	z.mu.Unlock()
+	return p.At(c.Offset), retire.ClockAt(p.Times), true
 }

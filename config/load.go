@@ -121,7 +121,7 @@ func (l *loader) derive() {
 		c.Kafka.Group = "streamd." + c.Kafka.Topic + "." + c.Model.Name + "." + c.Kafka.ClientID
 	}
 	if c.DeadLetters.Topic == "" && c.Kafka.Topic != "" {
-		c.DeadLetters.Topic = c.Kafka.Topic + ".dlq"
+		c.DeadLetters.Topic = LettersOf(c.Kafka.Topic)
 	}
 	if c.HTTP.MaxConnections == 0 {
 		c.HTTP.MaxConnections = int(min(1024, max(1, descriptors()/2)))
@@ -153,3 +153,6 @@ func (l *loader) secret(name string, want *regexp.Regexp) Secret {
 	}
 	return Secret{text}
 }
+
+// LettersOf names the topic of a topic's dead letters where none is configured.
+func LettersOf(topic string) string { return topic + ".dlq" }

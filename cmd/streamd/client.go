@@ -128,6 +128,7 @@ func (c *client) call(ctx context.Context, method, path string, timeout time.Dur
 type payload struct {
 	contentType string
 	body        []byte
+	known       string // the ETag of an answer that the caller has; "": none
 }
 
 // send is call with a body.
@@ -164,6 +165,9 @@ func (c *client) open(ctx context.Context, method, path string, send payload) (*
 	if send.contentType != "" {
 		request.Header.Set("Content-Type", send.contentType)
 	}
+	if send.known != "" {
+		request.Header.Set("If-None-Match", send.known)
+	}
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
 	}
@@ -178,7 +182,8 @@ func (c *client) open(ctx context.Context, method, path string, send payload) (*
 		}
 		return nil, fmt.Errorf("%w; is the daemon running there? (%s)", err, where)
 	}
-	if answer.StatusCode == http.StatusOK || answer.StatusCode == http.StatusAccepted {
+	switch answer.StatusCode {
+	case http.StatusOK, http.StatusAccepted, http.StatusNotModified:
 		return answer, nil
 	}
 	defer answer.Body.Close()

@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/listing"
@@ -26,7 +27,7 @@ import (
 // those of the daemon bit for bit, and the daemon's limits on requests do not apply to a
 // long file.
 type predictCmd struct {
-	File string `arg:"" help:"Rows with or without labels, in CSV, LIBSVM, JSON, Arrow or Parquet, also compressed by gzip or Zstandard; - is standard input."`
+	File string `arg:"" optional:"" help:"Rows with or without labels, in CSV, LIBSVM, JSON, Arrow or Parquet, also compressed by gzip or Zstandard; - is standard input."`
 	columnFlags
 	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of standard input and of a file whose name does not end in one: ${enum}."`
 	Model  string `placeholder:"FILE" help:"Use a saved answer of GET /v1/model, or of fit --json, instead of asking the daemon."`
@@ -37,7 +38,8 @@ type predictCmd struct {
 	Probabilities bool `help:"Print the probability of each class, in the order of the model's classes. The model must decide by probabilities, or by their costs."`
 	Contributions bool `help:"Print for each plane the contribution of each feature to x·w − gamma, counted from the mean row."`
 	Top           int  `placeholder:"N" help:"Print only the N largest contributions."`
-	windowFlags
+	predictWindow
+	topicFlags
 	Leverage bool `help:"Print the row's leverage divided by the mean leverage of the rows learned from. A row of several times that is unlike any of them. It asks the daemon in one request, so the daemon's limits apply."`
 	daemonFlags
 	jsonFlag
@@ -47,6 +49,9 @@ type predictCmd struct {
 const maxInput = 1 << 30 // bytes
 
 func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
+	if c.Topic != "" {
+		return c.answerTopic(ctx, s)
+	}
 	if c.Output == "arrow" && isTerminal(s.stdout) {
 		return usagef("--output arrow is not for a terminal: send it to a file or a program")
 	}
@@ -153,18 +158,34 @@ func (c *predictCmd) Validate() error {
 		return fmt.Errorf("--top %d: must be 1 or more", c.Top)
 	case c.Top > 0 && !c.Contributions:
 		return errors.New("--top goes with --contributions")
-	case c.Form == "rows" && !c.JSON:
-		return errors.New("--form goes with --json")
+	case c.Form == "rows" && !c.JSON && c.Topic == "":
+		return errors.New("--form goes with --json, or with --topic")
 	case c.Output != "text" && c.JSON:
 		return fmt.Errorf("--output %s and --json are two forms: name one", c.Output)
 	case c.Output != "text" && (c.Contributions || c.Leverage):
 		return fmt.Errorf("--output %s has no place for --contributions and --leverage; --json has", c.Output)
 	case c.Leverage && c.Model != "":
 		return errors.New("--leverage asks the daemon, since a saved model lacks the factors; leave out --model")
-	case c.chosen() && (c.Leverage || c.Model != ""):
-		return errors.New("--from, --to and --positions go neither with --model, which names a model, nor with --leverage, which the model of a window does not have")
+	case c.Topic != "":
+		return c.checkTopic()
+	case c.File == "":
+		return errors.New("which rows? Name a file, - for standard input, or a topic (--topic)")
+	case c.configFile.Config != "" || c.Brokers != nil || c.Group != "" || c.Listen != "":
+		return errors.New("--config, --brokers, --group and --listen go with --topic")
 	}
-	return c.check()
+	window, err := c.window()
+	if err == nil && window.chosen() && (c.Leverage || c.Model != "") {
+		err = errors.New("--from, --to and --positions go neither with --model, which names a model, nor with --leverage, which the model of a window does not have")
+	}
+	return err
+}
+
+// stopsWithin has no limit for a topic, which has its own: shutdown_timeout.
+func (c *predictCmd) stopsWithin() time.Duration {
+	if c.Topic != "" {
+		return forever
+	}
+	return interrupted
 }
 
 // top is the number of contributions to print.
@@ -214,7 +235,7 @@ func (c *predictCmd) ask(ctx context.Context, s *surroundings, m *incremental.Mo
 	if c.JSON {
 		into = nil // the answer is printed as it comes
 	}
-	text, err := daemon.send(ctx, http.MethodPost, path, payload{wire.Arrow.ContentType(), body}, answerTimeout, into)
+	text, err := daemon.send(ctx, http.MethodPost, path, payload{contentType: wire.Arrow.ContentType(), body: body}, answerTimeout, into)
 	if err != nil {
 		return err
 	}
@@ -276,7 +297,11 @@ func (c *predictCmd) model(ctx context.Context, s *surroundings) (*httpapi.Model
 	if err != nil {
 		return nil, err
 	}
-	_, err = daemon.call(ctx, http.MethodGet, withQuery("/v1/model", c.query()), answerTimeout+httpapi.MaxWait, &m)
+	window, err := c.window()
+	if err != nil {
+		return nil, err
+	}
+	_, err = daemon.call(ctx, http.MethodGet, withQuery("/v1/model", window.query()), answerTimeout+httpapi.MaxWait, &m)
 	return &m, err
 }
 
@@ -287,10 +312,17 @@ func savedModel(path string) (*httpapi.ModelAnswer, error) {
 		return nil, fmt.Errorf("%s: %w", path, errors.Unwrap(err))
 	}
 	var m httpapi.ModelAnswer
-	if err := json.Unmarshal(text, &m); err != nil {
-		return nil, fmt.Errorf("%s: not a model in JSON: %w", path, err)
+	if err := unmarshalModel(text, &m); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return &m, nil
+}
+
+func unmarshalModel(text []byte, m *httpapi.ModelAnswer) error {
+	if err := json.Unmarshal(text, m); err != nil {
+		return fmt.Errorf("not a model in JSON: %w", err)
+	}
+	return nil
 }
 
 // rows reads the input as a whole.

@@ -119,7 +119,7 @@ func (c *retireCmd) Run(ctx context.Context, s *surroundings) error {
 		query.Set("here", "true")
 	}
 	q := question{c.daemonFlags, c.jsonFlag, http.MethodPost, withQuery("/v1/retire", query), adminTimeout}
-	err = showSent(ctx, s, q, payload{wire.JSON.ContentType(), body}, (*table).retirement)
+	err = showSent(ctx, s, q, payload{contentType: wire.JSON.ContentType(), body: body}, (*table).retirement)
 	if known, ok := errors.AsType[*httpapi.ErrorDetail](err); ok && known.Code == httpapi.CodeNotFound && keys {
 		return fmt.Errorf("%w: what is not the id of a block was taken for a key; streamd blocks shows ids and keys", err)
 	}

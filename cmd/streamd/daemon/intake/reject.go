@@ -127,7 +127,7 @@ func (w *worker) rejectStretch(partition int, r *kafka.Refused) error {
 	default:
 		why = fmt.Errorf("%w: kafka.max_message_bytes", why)
 	}
-	return w.refuse(partition, kafka.Letter{Refused: r}, what, "", &unusable{kindBatch, why})
+	return w.refuse(partition, kafka.Letter{Refused: r}, what, "", Unread(why))
 }
 
 // refuse applies the policy to a letter. consequence ends its message.
@@ -138,15 +138,25 @@ func (w *worker) refuse(partition int, letter kafka.Letter, what, consequence st
 	case config.DeadLettersSkip:
 		return nil
 	}
-	// Kafka Connect's names for decoding and for the stage after it.
-	letter.Reason = kafka.Reason{Stage: "TASK_PUT", Class: kindOf(why), Message: why.Error() + consequence}
-	switch letter.Reason.Class {
-	case kindFormat, kindHeaders, kindBatch:
-		letter.Reason.Stage = "VALUE_CONVERTER"
-	}
+	letter.Reason = ReasonOf(why)
+	letter.Reason.Message += consequence
 	w.letters = append(w.letters, letter)
 	return nil
 }
+
+// ReasonOf is the reason of a dead letter. Its stages are Kafka Connect's names for decoding and for
+// the stage after it.
+func ReasonOf(why error) kafka.Reason {
+	reason := kafka.Reason{Stage: "TASK_PUT", Class: kindOf(why), Message: why.Error()}
+	switch reason.Class {
+	case kindFormat, kindHeaders, kindBatch:
+		reason.Stage = "VALUE_CONVERTER"
+	}
+	return reason
+}
+
+// Unread is the error about records that could not be read.
+func Unread(why error) error { return &unusable{kindBatch, why} }
 
 // sendLetters writes the dead letters of one partition for a stage, whose transaction does not wait
 // long. Their records must not count as applied before. The error is final.

@@ -1,0 +1,60 @@
+package scoring
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"streamd/cmd/streamd/stage"
+)
+
+// NotReady says why the stage does not work; empty: it does.
+func (z *Stage) NotReady(now time.Time) string {
+	if why := z.Stage.NotReady(now); why != "" || z.Registry == nil {
+		return why
+	}
+	if since, why := z.Registry.Away(); !since.IsZero() {
+		return "messages wait for their schemas, since the schema registry does not answer: " + why.Error()
+	}
+	return ""
+}
+
+// Collector makes the metrics of a stage.
+type Collector struct{ Stage *Stage }
+
+var (
+	common  = stage.NewMetrics("streamd_predict_")
+	isReady = common.Desc("ready", "1 when the stage is ready, else 0.")
+	records = common.Desc("records_total", "Records of predict.topic since the start, by outcome: answered, tombstone, or rejected.", "outcome")
+	rows    = common.Desc("rows_total", "Rows predicted since the start.")
+	written = common.Desc("written_bytes_total", "Bytes of answers written since the start, before compression.")
+)
+
+// Describe implements prometheus.Collector.
+func (c Collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{isReady, records, rows, written} {
+		to <- d
+	}
+	common.Describe(to)
+}
+
+// Collect implements prometheus.Collector.
+func (c Collector) Collect(to chan<- prometheus.Metric) {
+	count := func(d *prometheus.Desc, n int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	z := c.Stage
+	n := &z.counts
+	ready := 0.0
+	if z.NotReady(time.Now()) == "" {
+		ready = 1
+	}
+	to <- prometheus.MustNewConstMetric(isReady, prometheus.GaugeValue, ready)
+	rejected, empty := n.rejected.Load(), n.empty.Load()
+	count(records, max(0, n.records.Load()-rejected-empty), "answered")
+	count(records, empty, "tombstone")
+	count(records, rejected, "rejected")
+	count(rows, n.rows.Load())
+	count(written, n.written.Load())
+	common.Collect(z.Stage, to)
+}

@@ -36,6 +36,7 @@ func (l *loader) check() {
 	l.checkLabels()
 	l.checkRetire()
 	l.checkReceipts()
+	l.checkPredict()
 	l.checkHTTP()
 	if m := l.config.Limits.Memory; m != 0 && m < leastMemory {
 		l.fault("limits.memory", "want 0 or at least %s", leastMemory)
@@ -62,6 +63,27 @@ func (c *Config) Recheck(sections ...string) error {
 		return &Error{l.problems, l.config.Log}
 	}
 	return nil
+}
+
+func (l *loader) checkPredict() {
+	p, k := l.config.Predict, l.config.Kafka.Topic
+	if p.Topic == "" && (p.Output != "" || p.Group != "") {
+		l.fault("predict.topic", "is empty, and predict.output or predict.group says what to do with its rows")
+	}
+	for _, topic := range []struct{ key, name string }{{"predict.topic", p.Topic}, {"predict.output", p.Output}} {
+		if topic.name != "" && !topicPattern.MatchString(topic.name) {
+			l.fault(topic.key, "%s is not a topic's name: want at most 249 letters, digits or . _ -", document.Quoted(topic.name))
+		}
+	}
+	switch {
+	case p.Output == "":
+	case p.Output == p.Topic:
+		l.fault("predict.output", "is predict.topic: the answers would be answered")
+	case p.Output == k:
+		l.fault("predict.output", "is the topic that is read: the answers would be learned from")
+	case p.Output == l.config.Retire.Topic:
+		l.fault("predict.output", "is the control topic")
+	}
 }
 
 func (l *loader) checkHTTP() {

@@ -55,6 +55,7 @@ type Config struct {
 	Drift           Drift         `key:"drift"`
 	Snapshot        Snapshot      `key:"snapshot"`
 	Receipts        Receipts      `key:"receipts"`
+	Predict         Predict       `key:"predict"`
 	HTTP            HTTP          `key:"http"`
 	Log             Log           `key:"log"`
 	Workers         int           `key:"workers" default:"0" min:"0" max:"1024" help:"Goroutines that decode and summarise blocks. The model does not depend on their number. 0: one per CPU."`
@@ -284,6 +285,14 @@ type Retire struct {
 // Drift configures the detectors of changes in the stream.
 type Drift struct {
 	Detect bool `key:"detect" default:"true" help:"Watch the errors on arriving rows, and the loss of the served planes on the newest blocks, for changes."`
+}
+
+// Predict says which rows of a topic the daemon answers, and where.
+type Predict struct {
+	Topic  string     `key:"topic" help:"Topic of rows that are answered by predictions, each once. Empty: none."`
+	Output string     `key:"output" help:"Topic of the answers. It is made if it is missing. Empty: <predict.topic>.answers."`
+	Form   AnswerForm `key:"form" default:"json" choices:"json|rows|csv|arrow" help:"Form of the answers: as those of POST /v1/predict, rows with form=rows."`
+	Group  string     `key:"group" help:"Group of the daemons that share predict.topic. Empty: streamd.predict.<predict.topic>.<predict.output>."`
 }
 
 // Snapshot says where and how often the state is saved. A save happens when either bound is

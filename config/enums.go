@@ -268,6 +268,16 @@ const (
 	LogFormatConsole LogFormat = "console"
 )
 
+// AnswerForm is the form of answers on a topic.
+type AnswerForm string
+
+const (
+	AnswerJSON  AnswerForm = "json"
+	AnswerRows  AnswerForm = "rows"
+	AnswerCSV   AnswerForm = "csv"
+	AnswerArrow AnswerForm = "arrow"
+)
+
 // Role is a permission of callers over HTTP.
 type Role string
 

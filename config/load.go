@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"maps"
@@ -123,6 +124,10 @@ func (l *loader) derive() {
 	if c.DeadLetters.Topic == "" && c.Kafka.Topic != "" {
 		c.DeadLetters.Topic = LettersOf(c.Kafka.Topic)
 	}
+	if p := &c.Predict; p.Topic != "" {
+		p.Output = cmp.Or(p.Output, p.Topic+".answers")
+		p.Group = cmp.Or(p.Group, PredictGroup(p.Topic, p.Output))
+	}
 	if c.HTTP.MaxConnections == 0 {
 		c.HTTP.MaxConnections = int(min(1024, max(1, descriptors()/2)))
 	}
@@ -156,3 +161,6 @@ func (l *loader) secret(name string, want *regexp.Regexp) Secret {
 
 // LettersOf names the topic of a topic's dead letters where none is configured.
 func LettersOf(topic string) string { return topic + ".dlq" }
+
+// PredictGroup names the group of those who answer a topic's rows where none is configured.
+func PredictGroup(topic, output string) string { return "streamd.predict." + topic + "." + output }

@@ -140,7 +140,7 @@ func (c *predictCmd) scoring(cfg *config.Config, models scoring.Models, log zero
 		return nil, err
 	}
 	rows := cfg.Kafka
-	rows.Topic, rows.Group = c.Topic, cmp.Or(c.Group, fmt.Sprintf("streamd.predict.%s.%s", c.Topic, c.To))
+	rows.Topic, rows.Group = c.Topic, cmp.Or(c.Group, config.PredictGroup(c.Topic, c.To))
 	return scoring.New(scoring.Options{
 		Consuming: daemon.ConsumerConfig(rows, cluster, budget), To: c.To, Form: c.answerForm(),
 		Policy: cfg.DeadLetters.Policy, Letters: config.LettersOf(c.Topic),

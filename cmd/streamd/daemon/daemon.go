@@ -33,6 +33,7 @@
 //	watching.go    drift of the stream is found, and events are told
 //	recording.go   samples of the status go into the history of the page
 //	windows.go     the models of windows of the live blocks
+//	predicting.go  rows of a topic are answered (package scoring)
 //	service.go     the calls of HTTP
 //	conditions.go  what the operator should know
 //	retiring.go    blocks are retired on request
@@ -193,6 +194,7 @@ type Daemon struct {
 	refeaturing *refeaturing // nil: the features stay
 	watching    *watching
 	archiving   archiving
+	predicting  *predicting // nil: no topic of rows is answered
 
 	recorder  *recorder
 	watchdog  *watchdog

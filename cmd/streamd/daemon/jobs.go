@@ -58,6 +58,7 @@ const (
 	taskHistory   task = "history"   // of the status page
 	taskWitness   task = "witness"   // the log of receipts is cosigned
 	taskRetention task = "retention" // how long the log keeps records
+	taskPredict   task = "predict"   // rows of a topic are answered
 )
 
 // failure is the failures of a task in a row.

@@ -164,6 +164,10 @@ func (d *Daemon) Status() httpapi.Status {
 			Text: fmt.Sprintf("messages wait for their schemas, since the schema registry does not answer: %v", why),
 		})
 	}
+	if d.predicting != nil {
+		s.Predicting = d.predicting.report()
+		outside = append(outside, d.predicting.problem(time.Now())...)
+	}
 	d.problems.Hold(problems.Outside, time.Now(), outside)
 	s.Problems = d.problems.Present()
 	s.Receipts = d.witnesses.Receipts()

@@ -81,6 +81,10 @@ func New(o Options) (d *Daemon, err error) {
 	if d.topic, err = d.openTopic(); err != nil {
 		return nil, err
 	}
+	if cfg.Predict.Topic != "" {
+		d.predicting = &predicting{core: d.core, served: d.Served, decoding: d.decoding}
+		d.metrics.Add(d.predicting)
+	}
 	d.updateStatus()
 	guard, err := access.New(cfg.HTTP, o.Log)
 	if err != nil {
@@ -372,10 +376,15 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	var retention sync.WaitGroup
 	retention.Go(func() { d.keep(asking, taskRetention, func() { d.retention.follow(asking) }) })
 	unlabel := d.labels.follow(consuming, stop) // before the rows that wait for them
+	var answering sync.WaitGroup
+	if d.predicting != nil {
+		answering.Go(func() { d.keep(asking, taskPredict, func() { d.predicting.run(asking) }) })
+	}
 	failed := d.consumer.Run(consuming)
 	unlabel()
 	unfollow()
 	endAsking()
+	answering.Wait()
 	unwitness()
 	retention.Wait()
 	d.intake.Close() // the consumer has returned from every Deliver

@@ -74,8 +74,8 @@ func (v vocabulary) check(t *testing.T, where, expr string) {
 		t.Errorf("%s: no series in %s", where, expr)
 	}
 	for _, name := range names {
-		// Package summarise looks at its own.
-		if !v.series[name] && !strings.HasPrefix(name, "streamd_summarise_") {
+		// Packages summarise and scoring look at their own.
+		if !v.series[name] && !strings.HasPrefix(name, "streamd_summarise_") && !strings.HasPrefix(name, "streamd_predict_") {
 			t.Errorf("%s: there is no series %s", where, name)
 		}
 	}

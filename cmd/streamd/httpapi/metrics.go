@@ -75,6 +75,9 @@ func NewMetrics() *Metrics {
 	return m
 }
 
+// Add adds metrics of others.
+func (m *Metrics) Add(c prometheus.Collector) { m.registry.MustRegister(c) }
+
 func (m *Metrics) watch(service Service) {
 	m.registry.MustRegister(serviceCollector{service})
 }

@@ -22,6 +22,7 @@ const (
 	ProblemReading    ProblemKind = "reading"
 	ProblemRegistry   ProblemKind = "registry"
 	ProblemControl    ProblemKind = "control"
+	ProblemPredict    ProblemKind = "predict"
 	ProblemModel      ProblemKind = "model"
 	ProblemRetired    ProblemKind = "retired"
 	ProblemRefused    ProblemKind = "refused"
@@ -70,6 +71,8 @@ var problemKinds = []problemKind{
 	{ProblemModel, LevelFailure, "give it labelled rows of two classes or more; GET /v1/model says what they lack"},
 	// the snapshot lacks retirements
 	{ProblemRetired, LevelFailure, "retire them once more (tombstones that the log still has count again by themselves)"},
+	// rows of predict.topic are not answered
+	{ProblemPredict, LevelWarning, "see that the brokers can be reached and let the daemon read predict.topic and write predict.output in transactions; it is tried again by itself, and no row is lost"},
 	// records are refused
 	{ProblemRefused, LevelWarning, "remove the reason, and produce the records again that are wanted"},
 	// records were gone from the log before they were read
@@ -168,6 +171,7 @@ type StatusAnswer struct {
 	Records  model.RecordCounts `json:"records"`             // records since the snapshot was made, by what became of them
 	Rows     model.RowCounts    `json:"rows"`                // rows of the records that could be decoded
 	Labels   *Labels            `json:"labels,omitempty"`    // what has become of rows and labels that come on topics of their own; only with labels.topic
+	Predict  *model.Predicting  `json:"predict,omitempty"`   // the rows of predict.topic that are answered; absent where there is no such topic
 }
 
 // StatusReply answers one of the questions of the page's first screen.
@@ -204,7 +208,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
 		a.Notes = append([]string{}, a.Notes...) // an empty list is no null
 		replies = append(replies, a.StatusReply)
 	}
-	a := StatusAnswer{AsOf: v.Now.UTC(), Answers: replies, Ready: now.NotReady == "", NotReady: now.NotReady, Problems: []StatusProblem{}, Records: now.Records, Rows: now.Rows, Labels: now.Labels}
+	a := StatusAnswer{AsOf: v.Now.UTC(), Answers: replies, Ready: now.NotReady == "", NotReady: now.NotReady, Problems: []StatusProblem{}, Records: now.Records, Rows: now.Rows, Labels: now.Labels, Predict: now.Predicting}
 	for _, p := range now.listed() {
 		a.Problems = append(a.Problems, StatusProblem{p.Level(), p})
 	}

@@ -170,6 +170,8 @@ type Status struct {
 	Receipts  int64     // leaves of the log of receipts
 	Witnesses []Witness // that are asked to cosign it
 
+	Predicting *model.Predicting // rows of a topic that are answered; nil: there is no such topic
+
 	LastSolve    time.Time // zero before the first
 	LastSnapshot time.Time // zero before the first, unless the start found one
 }

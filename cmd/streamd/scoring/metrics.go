@@ -31,7 +31,7 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (c Collector) Describe(to chan<- *prometheus.Desc) {
+func (of Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{isReady, records, rows, written} {
 		to <- d
 	}
@@ -39,22 +39,21 @@ func (c Collector) Describe(to chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (c Collector) Collect(to chan<- prometheus.Metric) {
+func (of Collector) Collect(to chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, n int64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
-	z := c.Stage
-	n := &z.counts
+	z := of.Stage
 	ready := 0.0
 	if z.NotReady(time.Now()) == "" {
 		ready = 1
 	}
 	to <- prometheus.MustNewConstMetric(isReady, prometheus.GaugeValue, ready)
-	rejected, empty := n.rejected.Load(), n.empty.Load()
-	count(records, max(0, n.records.Load()-rejected-empty), "answered")
-	count(records, empty, "tombstone")
-	count(records, rejected, "rejected")
-	count(rows, n.rows.Load())
-	count(written, n.written.Load())
+	c := z.Counts()
+	count(records, c.Answered, "answered")
+	count(records, c.Tombstones, "tombstone")
+	count(records, c.Rejected, "rejected")
+	count(rows, c.Rows)
+	count(written, z.counts.written.Load())
 	common.Collect(z.Stage, to)
 }

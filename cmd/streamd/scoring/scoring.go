@@ -42,8 +42,8 @@ type Model struct {
 
 // Models has the model that answers.
 type Models interface {
-	// Model returns the present model. It waits until there is one, and fails with ctx's error. Equal
-	// pointers are equal models. It is safe for concurrent use.
+	// Model returns the present model. It waits until there is one, and fails with ctx's error.
+	// Equal pointers are equal models. It is safe for concurrent use.
 	Model(ctx context.Context) (*Model, error)
 }
 
@@ -99,6 +99,14 @@ func New(o Options) (*Stage, error) {
 	return z, err
 }
 
+// Counts are what has become of the records since the stage was made.
+func (z *Stage) Counts() model.Predicted {
+	n := &z.counts
+	c := model.Predicted{Rejected: n.rejected.Load(), Tombstones: n.empty.Load(), Rows: n.rows.Load()}
+	c.Answered = max(0, n.records.Load()-c.Rejected-c.Tombstones)
+	return c
+}
+
 // Close closes what Run has used.
 func (z *Stage) Close() {
 	if z.letters != nil {
@@ -106,8 +114,8 @@ func (z *Stage) Close() {
 	}
 }
 
-// topicConfigs are Kafka's settings of a topic of answers that is made: it keeps them as long as the
-// rows are kept.
+// topicConfigs are Kafka's settings of a topic of answers that is made: it keeps them as long as
+// the rows are kept.
 func (z *Stage) topicConfigs(ctx context.Context) (map[string]string, error) {
 	configs := map[string]string{"retention.ms": "-1"}
 	rows, err := kafka.ReadRetention(ctx, z.Consuming.Cluster, z.Consuming.Topic)

@@ -32,6 +32,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"streamd/incremental/parallel"
 	"streamd/ingest/kafka"
 )
 
@@ -174,8 +175,11 @@ func (z *Stage) member(ctx context.Context) error {
 	z.mu.Lock()
 	z.consumer = c
 	z.mu.Unlock()
-	var beside sync.WaitGroup
-	beside.Go(func() { z.commitNowAndThen(ctx) })
+	var beside parallel.Group
+	beside.Go(func() {
+		defer z.ends(nil)
+		z.commitNowAndThen(ctx)
+	})
 	err = c.Run(ctx)
 	failed := context.Cause(ctx) // why a commit has ended it, or that of the caller
 	z.ends(nil)
@@ -195,7 +199,7 @@ func (z *Stage) commitNowAndThen(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		var work sync.WaitGroup
+		var work parallel.Group
 		for _, y := range z.all() {
 			work.Go(func() {
 				if err := y.tick(ctx); err != nil {

@@ -144,8 +144,8 @@ func (w *worker) refuse(partition int, letter kafka.Letter, what, consequence st
 	return nil
 }
 
-// ReasonOf is the reason of a dead letter. Its stages are Kafka Connect's names for decoding and for
-// the stage after it.
+// ReasonOf is the reason of a dead letter. Its stages are Kafka Connect's names for decoding and
+// for the stage after it.
 func ReasonOf(why error) kafka.Reason {
 	reason := kafka.Reason{Stage: "TASK_PUT", Class: kindOf(why), Message: why.Error()}
 	switch reason.Class {

@@ -43,6 +43,7 @@ type Budget struct {
 	Predict  int64 // bytes of predictions over HTTP
 	Body     int   // bytes of the rows of the largest prediction
 	Joining  int64 // bytes of rows and labels that wait for each other
+	Asked    int64 // bytes of fetched records of predict.topic
 	Basis    int   // bytes of the basis of a control topic; 0: there is no such topic
 
 	cfg   *config.Config
@@ -91,6 +92,10 @@ func New(cfg *config.Config, limit int64) *Budget {
 	if cfg.Labels.Topic != "" {
 		m.Joining = limit / 4
 		m.fixed += m.Joining + m.Reread
+	}
+	if cfg.Predict.Topic != "" {
+		m.Asked = min(limit/32, 64<<20)
+		m.fixed += m.Asked + 5*int64(m.Message)/4 + 2*int64(m.Largest) // a batch that decompresses, its rows and their answers
 	}
 	if cfg.Retire.Topic != "" {
 		m.Basis = min(m.Message, int(limit/128))

@@ -1,0 +1,17 @@
+package model
+
+// Predicting reports the rows of predict.topic that are answered.
+type Predicting struct {
+	Topic  string `json:"topic"`  // topic of the rows
+	Output string `json:"output"` // topic of the answers
+	Group  string `json:"group"`  // of the daemons that share the topic
+	Predicted
+}
+
+// Predicted counts records of predict.topic since the start, by what became of them.
+type Predicted struct {
+	Answered   int64 `json:"answered"`   // records with an answer
+	Tombstones int64 `json:"tombstones"` // records without a value, whose answers have none
+	Rejected   int64 `json:"rejected"`   // records that could not be answered: see the dead letters
+	Rows       int64 `json:"rows"`       // rows of the answers
+}

@@ -21,8 +21,9 @@ type TransactionConfig struct {
 	Topic  string // that records are written to
 	// Timeout is how long brokers wait for the end of a transaction before they abort it; 1 minute.
 	Timeout time.Duration
-	// BatchBytes is as of ProducerConfig.
+	// BatchBytes and Compress are as of ProducerConfig.
 	BatchBytes int
+	Compress   bool
 }
 
 // Transactions reads a topic and writes another one exactly once: the records that are made of a
@@ -198,7 +199,11 @@ func (p *TransactionalProducer) flush(ctx context.Context) error {
 		}
 		p.begun = true
 	}
-	if err := p.batch.pack(compress.Zstd); err != nil {
+	codec := compress.None
+	if p.cfg.Compress {
+		codec = compress.Zstd
+	}
+	if err := p.batch.pack(codec); err != nil {
 		return err
 	}
 	if err := p.sender.send(ctx, &p.batch); err != nil {

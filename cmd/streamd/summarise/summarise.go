@@ -101,7 +101,7 @@ func New(o Options) (*Stage, error) {
 	z.sums = intake.NewStage(settings, o.Rows)
 	running := stage.Config{
 		Consuming:    daemon.ConsumerConfig(cfg.Kafka, cluster, budget),
-		Transaction:  kafka.TransactionConfig{Cluster: cluster, Source: cfg.Kafka.Topic, Group: cfg.Kafka.Group, Topic: o.To},
+		Transaction:  kafka.TransactionConfig{Cluster: cluster, Source: cfg.Kafka.Topic, Group: cfg.Kafka.Group, Topic: o.To, Compress: true},
 		TopicConfigs: z.topicConfigs, Open: z.open, Await: z.sums.Await,
 		Interval: CommitInterval, Commits: 0.1,
 	}

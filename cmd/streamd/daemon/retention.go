@@ -55,6 +55,14 @@ func (r *retention) until(latest time.Time) time.Time {
 
 // says tells how long the log keeps records whose latest has that event time.
 func (r *retention) says(latest time.Time) string {
+	text := r.saysOfRows(latest)
+	if topic := r.cfg.Labels.Topic; topic != "" {
+		text += ", and its label in topic " + topic
+	}
+	return text
+}
+
+func (r *retention) saysOfRows(latest time.Time) string {
 	text, known := fmt.Sprintf("the log of topic %s, ", r.cfg.Kafka.Topic), r.known.Load()
 	if known == nil {
 		return text + "until retention or compaction drops the records"

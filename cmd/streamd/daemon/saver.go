@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"streamd/cmd/streamd/httpapi"
@@ -30,6 +31,7 @@ type saver struct {
 	saving    *saving  // the save under way, or nil
 	waiting   []func() // called when the next save that begins has ended
 	commits   chan map[int]int64
+	labels    atomic.Pointer[map[int]int64] // saved positions in the topic of labels
 
 	unsavedSince time.Time // zero: nothing is unsaved
 	lastTry      time.Time // start of the last save
@@ -62,6 +64,7 @@ type saving struct {
 	undo   func()        // marks the saved positions as moved again
 	then   []func()      // called when it has ended
 	next   map[int]int64 // all positions
+	labels map[int]int64 // those in the topic of labels
 	made   httpapi.SnapshotInfo
 }
 
@@ -139,7 +142,7 @@ func (s *saver) whenDue(now time.Time) {
 func (s *saver) beginSave() {
 	s.lastTry = time.Now()
 	s.begun++
-	y := &saving{number: s.begun, change: s.live.Change(), blocks: s.live.Unsaved(), bytes: s.live.Waiting(), next: map[int]int64{}, then: s.waiting}
+	y := &saving{number: s.begun, change: s.live.Change(), blocks: s.live.Unsaved(), bytes: s.live.Waiting(), next: map[int]int64{}, labels: map[int]int64{}, then: s.waiting}
 	s.waiting = nil
 	c := &y.change
 	c.Counts, c.SavedAt = s.intake.Counts(), s.lastTry
@@ -154,6 +157,9 @@ func (s *saver) beginSave() {
 	at := s.intake.Positions()
 	for _, o := range at.Resume {
 		y.next[o.Partition] = o.Next
+	}
+	for _, o := range s.intake.AppliedLabels() {
+		y.labels[o.Partition] = o.Next
 	}
 	y.made = httpapi.SnapshotInfo{
 		MadeAt: c.SavedAt, Blocks: s.live.Blocks(), Rows: s.live.Rows(), Digest: s.live.Digest(),
@@ -211,6 +217,7 @@ func (s *saver) endSave(info snapshot.SaveInfo, err error) {
 	s.publisher.saved()
 	s.info = y.made
 	s.info.Seconds, s.info.Bytes = s.took.Seconds(), info.FileBytes
+	s.labels.Store(&y.labels)
 	// Lag monitoring needs the latest offsets only.
 	select {
 	case <-s.commits:

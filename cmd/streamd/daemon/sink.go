@@ -88,4 +88,9 @@ func (d *Daemon) commit(ctx context.Context, next map[int]int64) {
 	if err := d.consumer.Commit(ctx, next); err != nil {
 		d.log.Debug().Err(err).Msg("offsets not committed to the group; the saved ones count")
 	}
+	if saved := d.saver.labels.Load(); d.labels != nil && saved != nil {
+		if err := d.labels.consumer.Commit(ctx, *saved); err != nil {
+			d.log.Debug().Err(err).Msg("offsets of labels.topic not committed to the group; the saved ones count")
+		}
+	}
 }

@@ -112,7 +112,6 @@ func (in *Intake) applyRow(ctx context.Context, p *partition, number int, r *kaf
 	v := in.Labels.PutRow(z.id, joining.Row{
 		Partition: number, Offset: r.Offset, Time: at.UnixMilli(), Header: headerOf(in.Config.Retire.Header, r), Values: z.values,
 	})
-	defer in.fit()
 	if !v.Live() {
 		in.countApplied(&in.accounts.counts.AppliedRecords)
 		return in.retireKeepingRow(z.id)
@@ -312,13 +311,15 @@ func (in *Intake) follow(ctx context.Context, id string, former, v joining.Verdi
 // DeliverLabels takes a batch of the topic of labels, which then belongs to the intake. Its only
 // error is that of ctx.
 func (in *Intake) DeliverLabels(ctx context.Context, d *Decoder, b *kafka.Batch) error {
-	if err := in.Await(ctx, b); err != nil {
-		return err
-	}
 	y := &Delivery{batch: b, came: time.Now(), of: &labelBatch{records: make([]labelRecord, len(b.Records))}}
-	for i := range b.Records {
+	for i, all := 0, len(b.Records); i < all; i++ {
+		if i == 0 || IsAway(y.of.records[i].bad) { // more schemas were used since than are kept
+			if err := in.Await(ctx, b); err != nil {
+				return err
+			}
+		}
 		if y.of.records[i] = d.label(in.Config, b.Partition, &b.Records[i]); IsAway(y.of.records[i].bad) {
-			return in.DeliverLabels(ctx, d, b)
+			i--
 		}
 	}
 	select {
@@ -485,7 +486,6 @@ func (in *Intake) applyLabel(ctx context.Context, p *labelPartition, number int,
 		p.clock.Add(l.time)
 		in.advance(&p.clock)
 	}
-	in.fit()
 	return err
 }
 

@@ -382,3 +382,104 @@ func TestLabelsThatComeLater(t *testing.T) {
 		t.Error("this test shows little")
 	}
 }
+
+// rec is a record of the next offset of a log.
+func rec(log *[]kafka.Record, key, value string) {
+	k := kafka.Record{Offset: int64(len(*log)), Key: []byte(key), Time: time.UnixMilli(1000 + int64(len(*log))).UTC()}
+	if value != "" {
+		k.Value = []byte(value)
+	}
+	*log = append(*log, k)
+}
+
+// A record of the topic of labels that cannot be used is counted and told of, and the former label
+// of its key counts no more.
+func TestUnusableLabels(t *testing.T) {
+	for value, want := range map[string]string{
+		`{"label":null}`:                                 "has no label",
+		`[{"label":"a"},{"label":"b"}]`:                  "has 2 labels",
+		`{"label":"a","time":1700000000000}`:             "want a time",
+		`{"label":"a","time":"soon"}`:                    "want a time",
+		`{"label":{"is":"a"}}`:                           "label",
+		`nonsense`:                                       "json",
+		`{"label":"third"}`:                              "classes",
+		`{"label":"` + strings.Repeat("long", 99) + `"}`: "label",
+	} {
+		s := newJoinSite(t, map[string]string{
+			"kafka.topic": "t", "labels.topic": "l", "blocks.unit": "key", "format.features": "a,b,c", "dead_letters.policy": "skip", "limits.classes": "2",
+		})
+		r := rand.New(rand.NewPCG(1, 1))
+		var rows, labels []kafka.Record
+		for _, id := range []string{"x", "y", "z"} {
+			rec(&rows, id, `{"a":1,"b":2,"c":-0.0}`)
+		}
+		rec(&labels, "x", `{"label":"a"}`)
+		rec(&labels, "y", `{"label":"b"}`)
+		rec(&labels, "y", value)
+		rec(&labels, "z", value)
+		s.take(r, false, 0, rows, len(rows))
+		s.take(r, true, 0, labels, len(labels))
+		b := s.Labels.Report()
+		// Without the class of y there is room for the third one.
+		third := want == "classes"
+		if b.Rejected == 0 || !third && b.Rejected != 2 || !strings.Contains(s.Report().Latest.Reason, want) && !third {
+			t.Errorf("%s: %+v: %s", value, b, s.Report().Latest.Reason)
+		}
+		if v, _ := s.Labels.Get(retire.KeyID("y")); v.State != joining.Waiting || v.Row.Values == nil || s.Live.Blocks() != int(b.Joined) {
+			t.Errorf("%s: the former label still counts: %+v, %d blocks", value, v, s.Live.Blocks())
+		}
+		balances(t, s.Intake)
+		if b.Rows != b.Joined+b.Defaulted+b.Waiting+b.Expired+b.SupersededRows || b.Labels != b.Joined+b.Early+b.Unmatched+b.SupersededLabels {
+			t.Errorf("%s: the books do not balance: %+v", value, b)
+		}
+	}
+}
+
+// A block that is retired on request takes its row along: a later label does not bring it back. A
+// new row does, with the label of its key. Labels of a topic that was made anew are withdrawn.
+func TestRetiredRowsStayAway(t *testing.T) {
+	s := newJoinSite(t, map[string]string{"kafka.topic": "t", "labels.topic": "l", "blocks.unit": "key", "format.features": "a,b,c"})
+	r := rand.New(rand.NewPCG(1, 1))
+	var rows, labels []kafka.Record
+	rec(&rows, "x", `{"a":1,"b":2,"c":3}`)
+	rec(&rows, "y", `{"a":1,"b":2,"c":3,"label":"passed over"}`)
+	rec(&labels, "x", `{"label":"a"}`)
+	rec(&labels, "y", `{"label":"b"}`)
+	s.take(r, false, 0, rows, len(rows))
+	s.take(r, true, 0, labels, len(labels))
+	before := s.Live.Digest()
+	s.save()
+	s.restart(nil)
+	if _, err := s.Live.RetireTogether([]string{retire.KeyID("x")}, nil); err != nil {
+		t.Fatal(err)
+	}
+	rec(&labels, "x", `{"label":"b"}`)
+	rec(&labels, "x", `{"label":"a"}`)
+	s.take(r, true, 0, labels, len(labels))
+	if s.Live.Blocks() != 1 {
+		t.Errorf("%d blocks are live after a label of a retired one", s.Live.Blocks())
+	}
+	rec(&rows, "x", `{"a":1,"b":2,"c":3}`)
+	s.take(r, false, 0, rows, len(rows))
+	if s.Live.Blocks() != 2 || s.Live.Digest() != before {
+		t.Errorf("%d blocks are live after a new row", s.Live.Blocks())
+	}
+	if err := s.JumpLabels(t.Context(), &kafka.GapError{Topic: "l", Saved: 4, Reset: true}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if b := s.Labels.Report(); s.Live.Blocks() != 0 || b.Waiting != 2 || b.Early != 0 {
+		t.Errorf("%d blocks, %+v", s.Live.Blocks(), b)
+	}
+	labels = nil
+	rec(&labels, "x", `{"label":"a"}`)
+	rec(&labels, "y", `{"label":"b"}`)
+	s.take(r, true, 0, labels, len(labels))
+	if s.Live.Digest() != before {
+		t.Error("the labels of the new topic give another state")
+	}
+	s.save()
+	s.restart(nil)
+	if s.Live.Digest() != before || s.Labels.Report().Joined != 2 {
+		t.Error("a restart gives another state")
+	}
+}

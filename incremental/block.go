@@ -307,3 +307,19 @@ func DefaultFeatures(n int) []string {
 	}
 	return names
 }
+
+// Clone copies a block into memory of its own, but for the names of its features.
+func (b *Block) Clone() *Block {
+	c, m := *b, b.Rows()
+	c.Classes, c.Codes, c.Weights = slices.Clone(b.Classes), slices.Clone(b.Codes), slices.Clone(b.Weights)
+	c.Columns = make([]gram.Column, len(b.Columns))
+	numbers := make([]float64, m*len(b.Columns))
+	for j, column := range b.Columns {
+		to := numbers[j*m:][:m]
+		for i := range to {
+			to[i] = column.At(i)
+		}
+		c.Columns[j] = gram.ColumnOf(to)
+	}
+	return &c
+}

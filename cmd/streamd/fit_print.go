@@ -106,7 +106,7 @@ func (t *table) progressive(of *fit.Report) {
 	t.row("progressive accuracy", fmt.Sprintf("%s of %s rows, each by planes of the rows before (the largest class alone: %s; as the last label: %s)",
 		percent(r.Correctness), weighed(r.Weight), percent(r.LargestClass), percent(*r.LastLabel)))
 	t.row("  kappa", fmt.Sprintf("%s; kappa-temporal %s", describeKappa(r.Kappa), describeKappa(r.KappaTemporal)))
-	t.row("  planes", fmt.Sprintf("solved again after every %d %s, %s; %s", r.Every, unit, counted(r.Solves, "time"), describeOptions(r.Options)))
+	t.row("  planes", fmt.Sprintf("solved again after every %d %s, %s; %s", r.Every, unit, counted(int(r.Solves), "time"), describeOptions(r.Options)))
 	if r.Waited > 0 {
 		t.row("  not judged", fmt.Sprintf("%d rows before the first planes", r.Waited))
 	}

@@ -2,15 +2,14 @@ package fit
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 
 	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/decision"
-	"streamd/incremental/gram"
 	"streamd/incremental/prequential"
 )
 
@@ -18,7 +17,7 @@ import (
 // of the file (package prequential).
 type Progressive struct {
 	Every   int               `json:"every"`   // the planes are solved again after as many rows, or blocks of a topic
-	Solves  int               `json:"solves"`  // cuts that made planes
+	Solves  int64             `json:"solves"`  // cuts that made planes
 	Waited  int64             `json:"waited"`  // rows before the first planes, which are not judged
 	Options model.OptionsJSON `json:"options"` // of the planes
 	// Which baseline labels are no better than, if the settings ask for many right rows; absent if
@@ -63,7 +62,7 @@ func (f *fit) progress(ctx context.Context) (*Progressive, error) {
 		defer f.data.Cut(0)
 		every = 1
 	}
-	p := prequential.NewProgressive(f.data.Features, options, every)
+	p, sums := prequential.NewProgressive(every), incremental.NewState(f.data.Features)
 	type block struct {
 		rows *incremental.Block
 		sums *incremental.Summary
@@ -73,23 +72,32 @@ func (f *fit) progress(ctx context.Context) (*Progressive, error) {
 		func(worker int, b *incremental.Block, _ int64) (r block, err error) {
 			z := &tools[worker]
 			b = z.enterAll(b, nil)
-			r.rows = kept(b)
+			r.rows = b.Clone()
 			r.sums, err = z.summariser.Summarise(b)
 			return r, err
 		},
 		func(r block) error {
-			p.Judge(r.rows)
-			return p.Add(r.sums)
+			p.Judge(r.rows, "")
+			if sums.Add(r.sums); !p.Add() {
+				return nil
+			}
+			m, err := sums.Moments().Solve(options)
+			if err == nil {
+				p.Cut(m)
+			} else if errors.Is(err, incremental.ErrClasses) {
+				err = nil
+			}
+			return err
 		})
 	if err != nil {
 		return nil, fmt.Errorf("judge %s in its order: %w", f.data.Path, err)
 	}
-	figures := p.Figures()
 	r.Solves, r.Waited = p.Solves(), p.Waited()
-	if figures.Matrix == nil || figures.Matrix.Figures().Weight == 0 {
+	labels := p.Tally().Labels()
+	if len(labels) == 0 {
 		return nil, fmt.Errorf("judge %s in its order: no row comes after planes of two classes; take a smaller --progressive-every", f.data.Path)
 	}
-	r.Stretch = *model.NewStretch(decision.Value, p.Classes(), figures)
+	r.Stretch = *model.NewStretch(decision.Value, labels, p.Tally().Figures(labels))
 	if f.want.Model.CountsRight() {
 		r.NoBetter = r.Stretch.NoBetter(0)
 	}
@@ -104,20 +112,4 @@ func (f *fit) progress(ctx context.Context) (*Progressive, error) {
 		r.Course = append(r.Course, Piece{c.Rows, float64(c.Right) / n, float64(c.Classes[largest]) / n, float64(c.Repeats) / n})
 	}
 	return r, nil
-}
-
-// kept copies a block into memory of its own.
-func kept(b *incremental.Block) *incremental.Block {
-	c := *b
-	c.Classes, c.Codes, c.Weights = slices.Clone(b.Classes), slices.Clone(b.Codes), slices.Clone(b.Weights)
-	c.Columns = make([]gram.Column, len(b.Columns))
-	numbers := make([]float64, b.Rows()*len(b.Columns))
-	for j, column := range b.Columns {
-		to := numbers[j*b.Rows():][:b.Rows()]
-		for i := range to {
-			to[i] = column.At(i)
-		}
-		c.Columns[j] = gram.ColumnOf(to)
-	}
-	return &c
 }

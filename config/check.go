@@ -462,6 +462,12 @@ func (l *loader) checkRetire() {
 	if l.bad["retire.keep"] {
 		return
 	}
+	if l.config.Drift.Every != 0 && r.Keep != KeepAll {
+		l.fault("drift.every", "goes with retire.keep: all: blocks that the policy lets go leave the sums later, when there is time, and progressive figures are a function of the log")
+	}
+	if l.config.Drift.Every != 0 && l.config.Kernel.Function != KernelNone {
+		l.fault("drift.every", "goes with kernel.function: none: progressive figures are of planes in the features")
+	}
 	if r.Keep != KeepAll && l.config.Blocks.Unit == UnitKey && !l.bad["blocks.unit"] {
 		l.fault("retire.keep", "with blocks.unit: key it has to be all: a tombstone cannot bring back the blocks that its key's block has pushed out, so the live set would depend on the order in which partitions are read")
 	}

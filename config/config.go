@@ -285,6 +285,7 @@ type Retire struct {
 // Drift configures the detectors of changes in the stream.
 type Drift struct {
 	Detect bool `key:"detect" default:"true" help:"Watch the errors on arriving rows, and the loss of the served planes on the newest blocks, for changes."`
+	Every  int  `key:"every" default:"0" min:"0" help:"Blocks of a partition after which the planes that judge its next ones are solved again: progressive figures. 0: none."`
 }
 
 // Predict says which rows of a topic the daemon answers, and where.

@@ -186,8 +186,12 @@ func (p *Progressive) Course() []Piece {
 	return slices.DeleteFunc(slices.Clone(p.course), func(c Piece) bool { return c.Rows == 0 })
 }
 
-// Keep drops the counts of labels that are not among some.
+// Keep drops the counts of labels that are not among some, and the label of the last row if it is
+// none of them.
 func (p *Progressive) Keep(labels []string) {
+	if !slices.Contains(labels, p.last) {
+		p.last = ""
+	}
 	maps.DeleteFunc(p.tally.pairs, func(of pair, _ int64) bool {
 		return !slices.Contains(labels, of.label) || !slices.Contains(labels, of.answer)
 	})

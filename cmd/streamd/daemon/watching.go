@@ -56,11 +56,12 @@ type watching struct {
 // savedDetectors is the record of the detectors in the snapshot.
 type savedDetectors struct {
 	Version  int             `json:"version"`
-	Error    json.RawMessage `json:"error,omitempty"`  // see intake.Detector; absent where drift.detect is false
-	Labels   map[int]string  `json:"labels,omitempty"` // of the last row of each partition
-	Report   model.Drift     `json:"report"`           // counts, alarms, and whether the alarm of the sums holds
-	Rise     rise            `json:"rise"`             // of the error, that has not passed
-	Problems json.RawMessage `json:"problems"`         // see problems.Board.Record
+	Error    json.RawMessage `json:"error,omitempty"`    // see intake.Detector; absent where drift.detect is false
+	Progress json.RawMessage `json:"progress,omitempty"` // see intake.Progress
+	Labels   map[int]string  `json:"labels,omitempty"`   // of the last row of each partition
+	Report   model.Drift     `json:"report"`             // counts, alarms, and whether the alarm of the sums holds
+	Rise     rise            `json:"rise"`               // of the error, that has not passed
+	Problems json.RawMessage `json:"problems"`           // see problems.Board.Record
 }
 
 // rise is a rise of the error that has not passed: the shares of wrong rows before and after.
@@ -103,6 +104,11 @@ func (w *watching) restore(record []byte) {
 		return
 	}
 	s.Report.Alarms = s.Report.Alarms[:min(len(s.Report.Alarms), keptAlarms)]
+	if s.Progress != nil {
+		if err := w.intake.RestoreProgress(s.Progress); err != nil {
+			w.log.Warn().Err(err).Msg("the progressive figures in the snapshot cannot be read and begin anew")
+		}
+	}
 	w.intake.RestoreLastLabels(s.Labels)
 	w.saved, w.report, w.rise = record, s.Report, s.Rise
 }
@@ -115,6 +121,9 @@ func (w *watching) record() (record []byte, undo func(), err error) {
 		if s.Error, err = w.intake.Detector(); err != nil {
 			return nil, undo, err
 		}
+	}
+	if s.Progress, err = w.intake.Progress(); err != nil {
+		return nil, undo, err
 	}
 	if s.Problems, err = w.problems.Record(); err != nil {
 		return nil, undo, err

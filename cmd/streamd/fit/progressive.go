@@ -7,7 +7,6 @@ import (
 
 	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/model"
-	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/decision"
 	"streamd/incremental/prequential"
@@ -35,20 +34,9 @@ type Piece struct {
 	LastLabel    float64 `json:"last_label"`
 }
 
-// progress judges the rows of the file in their order. What is auto takes no choice, since that
-// would look ahead: ν is 1, and features are scaled.
+// progress judges the rows of the file in their order.
 func (f *fit) progress(ctx context.Context) (*Progressive, error) {
-	want := f.want.Model
-	if want.Nu == config.NuAuto {
-		want.Nu = model.FirstNu
-	}
-	if want.Standardise == config.SwitchAuto {
-		want.Standardise = config.SwitchOn
-	}
-	if want.Balanced == config.SwitchAuto {
-		want.Balanced = config.SwitchOff
-	}
-	options := model.Options(want)
+	options := model.ProgressiveOptions(f.want.Model)
 	options.Mean = f.options.Mean
 	every := f.want.Progressive
 	if every == EveryDefault {

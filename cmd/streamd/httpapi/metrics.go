@@ -145,7 +145,7 @@ var (
 	judged        = desc("prequential_rows_total", "Arriving rows that the served model classified before it learned from them, by outcome. Of a fast stream they are a part of all rows.", "outcome")
 	asSums        = desc("prequential_sums_rows_total", "Rows of blocks that came as sums, which cannot be judged.")
 	balanced      = desc("prequential_balanced_correctness", "Mean of the classes' shares classified right among the latest of these rows: 10,000 or more of the last minute or more; absent before the first.")
-	judgedRight   = desc("prequential_correctness", "Share of these rows that was right: over the latest (window), or with fading weights (fading).", "over")
+	judgedRight   = desc("prequential_correctness", "Share of these rows that was right: over the latest (window), with fading weights (fading), or by progressive planes (progressive), where drift.every is set.", "over")
 	judgedBase    = desc("prequential_baseline", "Share of these rows that a baseline has right, likewise: the largest class for all (largest_class), or the label of the row before (last_label).", "over", "baseline")
 	judgedKappa   = desc("prequential_kappa", "Cohen's kappa of these rows, likewise: 0 is no better than chance, 1 is always right.", "over")
 	judgedInTime  = desc("prequential_kappa_temporal", "Kappa-temporal of these rows, likewise: 0 is no better than the label of the row before, 1 is always right.", "over")
@@ -267,7 +267,11 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	if p.Window != nil {
 		gauge(balanced, p.Window.BalancedCorrectness)
 		classFigures(gauge, p.Window.Classes, judgedRecall, judgedExact)
-		for over, figures := range map[string]*model.Stretch{"window": p.Window, "fading": p.Fading} {
+		of := map[string]*model.Stretch{"window": p.Window, "fading": p.Fading}
+		if p.Progressive != nil && p.Progressive.Figures != nil {
+			of["progressive"] = p.Progressive.Figures
+		}
+		for over, figures := range of {
 			gauge(judgedRight, figures.Correctness, over)
 			gauge(judgedBase, figures.LargestClass, over, "largest_class")
 			for _, x := range []struct {

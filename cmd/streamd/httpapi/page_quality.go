@@ -191,6 +191,14 @@ func inOrder(classes []model.ClassAnswers) []model.ClassAnswers {
 // Sorted says whether the classes with the least recall come first.
 func (v *qualityView) Sorted() bool { return len(v.On.Classes) > maxJudged }
 
+// Progressive are the progressive figures, nil if there are none.
+func (v *qualityView) Progressive() *model.Stretch {
+	if v.Stream.Progressive == nil {
+		return nil
+	}
+	return v.Stream.Progressive.Figures
+}
+
 // Alarms are the latest ones of the drift detectors.
 func (v *qualityView) Alarms() []model.Alarm {
 	return v.Stream.Drift.Alarms[:min(len(v.Stream.Drift.Alarms), maxAlarms)]

@@ -22,8 +22,33 @@ type Prequential struct {
 	// far. Null before the first.
 	Window *Stretch `json:"window"`
 	Fading *Stretch `json:"fading"` // figures of all judged rows, each of which counts 0.999 times as much as the next; null before the first
-	Drift  *Drift   `json:"drift"`  // drift detectors; null where drift.detect is false
-	Sums   *Sums    `json:"sums"`   // blocks that came as sums, so that their rows cannot be judged; null if none has since the start
+	// Progressive figures, which are a function of the log. Null where drift.every is 0.
+	Progressive *Progressive `json:"progressive"`
+	Drift       *Drift       `json:"drift"` // drift detectors; null where drift.detect is false
+	Sums        *Sums        `json:"sums"`  // blocks that came as sums, so that their rows cannot be judged; null if none has since the start
+}
+
+// Progressive reports how good planes were for the blocks after theirs: each block is judged by
+// proximal planes of the live blocks before it in its partition, which are solved again after every
+// drift.every blocks of the partition. So it does not depend on the speed of the stream, on workers
+// or on restarts, unlike the other figures, which are of the answers that were served.
+type Progressive struct {
+	Every      int                    `json:"every"`      // drift.every
+	Figures    *Stretch               `json:"figures"`    // of all judged rows since the snapshot was begun; null before the first
+	Waited     int64                  `json:"waited"`     // rows that came while their partition had no planes, and are not judged
+	Solves     int64                  `json:"solves"`     // times that planes were solved
+	Partitions []ProgressivePartition `json:"partitions"` // figures of each
+}
+
+// ProgressivePartition has the progressive figures of a partition.
+type ProgressivePartition struct {
+	Partition    int      `json:"partition"`     // its number
+	Rows         int64    `json:"rows"`          // rows judged
+	Correctness  *float64 `json:"correctness"`   // share of them classified right; null without any
+	LargestClass *float64 `json:"largest_class"` // baseline: share of their largest class
+	LastLabel    *float64 `json:"last_label"`    // baseline: share with the label of the row before
+	Waited       int64    `json:"waited"`        // rows without planes
+	Solves       int64    `json:"solves"`        // times that planes were solved
 }
 
 // Sums counts blocks that came as sums, in place of their rows, since the start of the daemon.

@@ -209,3 +209,18 @@ func number(x float64) *float64 {
 	}
 	return &x
 }
+
+// ProgressiveOptions are those of planes that judge a stream in its order. A choice by the rows
+// would look ahead: where a setting is auto, ν is 1, features are scaled and classes not balanced.
+func ProgressiveOptions(m config.Model) incremental.Options {
+	if m.Nu == config.NuAuto {
+		m.Nu = FirstNu
+	}
+	if m.Standardise == config.SwitchAuto {
+		m.Standardise = config.SwitchOn
+	}
+	if m.Balanced == config.SwitchAuto {
+		m.Balanced = config.SwitchOff
+	}
+	return Options(m)
+}

@@ -323,6 +323,7 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	}
 	p.follow(&z, former)
 	in.record.add(z.judged)
+	in.judgeInOrder(t.partition, z.block, former)
 	return nil
 }
 

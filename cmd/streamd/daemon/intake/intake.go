@@ -11,6 +11,7 @@
 //	worker.go     a task becomes results: blocks, kept for every space
 //	sums.go       a block comes as sums, in place of rows
 //	judge.go      the served model is scored on rows before it learns from them
+//	progress.go   planes of the blocks before are scored on each block, in the order of the log
 //	repeats.go    which rows have the label of the row before them in the log
 //	reject.go     a record is rejected: dead letters, and lines in the log
 //	joined.go     rows wait for labels that come later, on a topic of their own
@@ -73,6 +74,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental/drift"
+	"streamd/incremental/prequential"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 )
@@ -148,6 +150,7 @@ func New(s Settings) *Intake {
 	if s.Config.Drift.Detect {
 		in.record.errors = drift.NewADWIN(drift.Delta)
 	}
+	in.record.progress = map[int]*prequential.Progressive{}
 	in.grantRoom()
 	return in
 }

@@ -159,6 +159,8 @@ type record struct {
 	began  time.Time     // start of the latest half of the window
 	halved int64         // rows before it
 
+	progress map[int]*prequential.Progressive // by partition; empty where drift.every is 0
+
 	sums model.Sums // blocks that could not be judged
 
 	errors  *drift.ADWIN   // nil: off
@@ -224,7 +226,7 @@ func (in *Intake) Prequential() model.Prequential {
 	if m := in.Served(in.Live.Target().Features).Model; m != nil {
 		classes = m.Classes
 	}
-	return in.record.answer(classes)
+	return in.record.answer(classes, in.Config.Drift.Every)
 }
 
 // TakeChanges returns the changes in the share of judged rows that are wrong since the last
@@ -278,12 +280,13 @@ func (in *Intake) Errors() (rows int64, share float64) {
 }
 
 // answer reports the figures for classes.
-func (p *record) answer(classes []string) (a model.Prequential) {
+func (p *record) answer(classes []string, every int) (a model.Prequential) {
 	p.mu.Lock()
 	p.all.SetClasses(classes)
 	window, fading := p.all.Window(), p.all.Fading()
 	rule := p.rule
 	a.Rows, a.Right = p.all.Totals()
+	a.Progressive = p.progressive(every, classes)
 	if sums := p.sums; sums != (model.Sums{}) {
 		a.Sums = &sums
 	}

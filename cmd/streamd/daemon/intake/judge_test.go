@@ -33,7 +33,7 @@ func TestLatestJudgements(t *testing.T) {
 		}
 		check := func(rows, right, recent int64, correct, balanced float64) {
 			t.Helper()
-			got := p.answer(by.Model.Classes)
+			got := p.answer(by.Model.Classes, 0)
 			if w := got.Window; got.Rows != rows || got.Right != right || w.Weight != float64(recent) || math.Abs(w.Correctness-correct) > 1e-15 || math.Abs(w.BalancedCorrectness-balanced) > 1e-15 {
 				t.Errorf("%d, %d, %+v, want %d, %d, %d, %v, %v", got.Rows, got.Right, w, rows, right, recent, correct, balanced)
 			}
@@ -115,12 +115,12 @@ func TestJudgementsAreFew(t *testing.T) {
 func TestJudgementsForgetLabels(t *testing.T) {
 	var p record
 	p.add(judgement{by: &model.Classifier{Model: &incremental.Model{Classes: []string{"a", "secret"}}}, rulings: []ruling{{class: 0}, {class: 1, answer: 1}, {class: 1}}})
-	got := p.answer([]string{"a", "b"})
+	got := p.answer([]string{"a", "b"}, 0)
 	if got.Rows != 3 || got.Window.Weight != 1 || got.Fading.Classes[1].Class != "b" || got.Window.Classes[1].Weight != 0 {
 		t.Errorf("%+v, %+v", got.Window, got.Fading)
 	}
 	for range 2 {
-		if got := p.answer(nil); got.Rows != 3 || got.Window != nil || got.Fading != nil {
+		if got := p.answer(nil, 0); got.Rows != 3 || got.Window != nil || got.Fading != nil {
 			t.Errorf("without a model %+v", got)
 		}
 	}
@@ -136,7 +136,7 @@ func TestUnlabelledRowsAreNotJudged(t *testing.T) {
 	var j judge
 	var p record
 	p.add(j.rows(b, &model.Served{Model: m}, new(allowance), 0, 0))
-	if got := p.answer(m.Classes); got.Rows != 2 || got.Right != 2 || got.Window.Weight != 2 {
+	if got := p.answer(m.Classes, 0); got.Rows != 2 || got.Right != 2 || got.Window.Weight != 2 {
 		t.Errorf("%+v, want both rows with a label judged", got)
 	}
 }

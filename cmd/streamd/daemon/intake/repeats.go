@@ -57,16 +57,19 @@ func (p *partition) follow(z *result, former string) {
 }
 
 // LastLabels are the last labels of the partitions at the positions from which they are read after
-// a restart.
+// a restart. One that no live row has is forgotten.
 func (in *Intake) LastLabels() map[int]string {
-	labels := map[int]string{}
+	labels, live := map[int]string{}, in.Live.Features().Total()
 	for number, p := range in.partitions {
-		label := p.label
+		at := &p.label
 		if p.open != nil {
-			label = p.open.label
+			at = &p.open.label
 		}
-		if label != "" {
-			labels[number] = label
+		if *at != "" && !live.Has(*at) {
+			*at = ""
+		}
+		if *at != "" {
+			labels[number] = *at
 		}
 	}
 	return labels

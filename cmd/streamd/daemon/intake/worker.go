@@ -42,12 +42,13 @@ type result struct {
 	i, j     int          // the record's rows of the task, if they are to be gathered; none of weight 0
 	window   exact.Window // of the sums of these
 	judged   judgement
-	ends     ends          // of the rows
-	fate     envelope.Fate // that its envelope tells; a record without a value retires
-	bad      error         // why the record cannot be used
-	left     bool          // no room for it now: the loop processes it
-	fatal    error         // why the daemon cannot go on
-	inHand   int64         // bytes of pool.inHand
+	ends     ends               // of the rows
+	block    *incremental.Block // of the rows, where the loop wants them; see copies
+	fate     envelope.Fate      // that its envelope tells; a record without a value retires
+	bad      error              // why the record cannot be used
+	left     bool               // no room for it now: the loop processes it
+	fatal    error              // why the daemon cannot go on
+	inHand   int64              // bytes of pool.inHand
 }
 
 // worker turns records into results. It belongs to one goroutine.
@@ -196,6 +197,9 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, m enve
 	}
 	if z.Kept, err = w.keeper.Keep(ctx, b, w.Live.Target()); err == nil {
 		z.judged, z.ends = w.judged(b, t, r), endsOf(b)
+		if w.copies() {
+			z.block = b.Clone()
+		}
 		if z.Summary.Rows() > 0 {
 			z.itemKey = w.Live.Target().ItemKey(z.id)
 		}
@@ -253,7 +257,10 @@ func (w *worker) takeRoom(b *incremental.Block, z *result, payload int) error {
 	}
 	bytes := 8 * float64(b.Rows()) * float64(len(b.Columns)+2)
 	if !Gathers(w.Config.Blocks) {
-		bytes = w.Live.Target().Bytes(b.Rows(), len(b.Columns), len(labels))
+		if bytes = w.Live.Target().Bytes(b.Rows(), len(b.Columns), len(labels)); w.copies() {
+			rows := 8 * float64(b.Rows()) * float64(len(b.Columns)+2)
+			bytes += rows
+		}
 	}
 	if bytes -= float64(payload); bytes <= 0 {
 		return nil

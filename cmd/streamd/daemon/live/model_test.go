@@ -164,6 +164,10 @@ func (m *naive) add(e retire.Entry, s *incremental.Summary) (o Outcome) {
 	} else if alive && !m.keyed && s.Rows() == 0 {
 		m.leaves(e.ID, receipt.Lost)
 	}
+	label := ""
+	if alive {
+		label = m.summaries[e.ID].Label()
+	}
 	if ok {
 		m.remove(e.ID)
 	}
@@ -176,6 +180,7 @@ func (m *naive) add(e retire.Entry, s *incremental.Summary) (o Outcome) {
 		m.churn += e.Rows
 		o.Added = true
 	}
+	o.Label = label
 	if s.Rows() == 0 {
 		return o
 	}

@@ -48,6 +48,9 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 	if err != nil {
 		return nil, 0, err
 	}
+	if err := l.sumPartitions(saved.Entries); err != nil {
+		return nil, 0, err
+	}
 	for _, e := range out {
 		if e.Withdrawn && (e.Archived || !l.ledger.HasArchive()) {
 			l.receipts.unplaced = append(l.receipts.unplaced, e)
@@ -104,6 +107,7 @@ func New(store *snapshot.Store, cfg *config.Config, budget *memory.Budget) *Set 
 		maxClasses: cfg.Limits.Classes,
 		features:   newSpace(nil, nil, cfg.Model.Folds, nil),
 		due:        map[string]struct{}{},
+		progress:   newProgress(cfg.Drift.Every),
 		fading:     fading{half: HalfLife(cfg)},
 		departing:  departing{most: math.MaxInt, blocks: map[string]*leaver{}},
 		unsaved: unsaved{

@@ -18,6 +18,7 @@
 //	receipts.go  the tree of live blocks, and what receipts say of those that leave
 //	report.go    the snapshot's record of how a basis was chosen
 //	open.go      the state of a snapshot is restored
+//	progress.go  the sums of each partition, for progressive figures
 //	features.go  the order of the features of a snapshot
 //
 // # Spaces
@@ -78,6 +79,7 @@ type Set struct {
 	receipts receipts
 	aside    aside
 
+	progress  *progress
 	leftLabel string // label of all rows of the block that was taken out last; see incremental.Summary.Label
 
 	// Left is called with the id of a block that has left for good and is not replaced; nil: it is
@@ -254,7 +256,7 @@ func (l *Set) fits(c Candidate, more int) error {
 			shapes[i].Window = shapes[i].Window.Union(s.Window())
 		}
 	}
-	return l.budget.Fits(shapes, l.entries()+1, block+float64(l.withdrawals.Bytes()))
+	return l.budget.Fits(shapes, l.entries()+1, block+l.progress.bytes(shapes[0])+float64(l.withdrawals.Bytes()))
 }
 
 // measure counts the classes and finds the windows.
@@ -285,7 +287,8 @@ func (l *Set) Bytes(classes int) int64 {
 
 // Price is an upper bound of the live set's memory in bytes.
 func (l *Set) Price() float64 {
-	return l.budget.Price(l.shapes(0), l.entries()) + float64(l.withdrawals.Bytes())
+	shapes := l.shapes(0)
+	return l.budget.Price(shapes, l.entries()) + l.progress.bytes(shapes[0]) + float64(l.withdrawals.Bytes())
 }
 
 // Add makes a block live, or withdrawn if a withdrawal chooses it, and replaces a block of the
@@ -321,7 +324,7 @@ func (l *Set) Add(e retire.Entry, k Kept) (o Outcome, err error) {
 				return o, err
 			}
 		}
-		if err := l.Remove(e.ID); err != nil {
+		if err := l.replace(e.ID); err != nil {
 			return o, err
 		}
 		if o.Replaced {
@@ -443,6 +446,9 @@ func (l *Set) include(e retire.Entry, k Kept) {
 			p.missing[e.ID] = struct{}{}
 		}
 	}
+	if l.progress != nil {
+		l.progress.add(&e, k.Summary, l.features.Names())
+	}
 	l.receipts.put(&e, k.Summary)
 	block := snapshot.Block{Entry: e, Part: k.part}
 	if k.Summary.Unlabelled() == 0 { // then it is of all rows
@@ -537,6 +543,15 @@ func (l *Set) Remove(id string) error {
 	return l.removed(&e)
 }
 
+// replace is Remove where another block of that id takes its place.
+func (l *Set) replace(id string) error {
+	if l.progress != nil {
+		l.progress.replacing = true
+		defer func() { l.progress.replacing = false }()
+	}
+	return l.Remove(id)
+}
+
 // removed removes the rest of a block that is no longer in the ledger.
 func (l *Set) removed(e *retire.Entry) error {
 	switch {
@@ -568,6 +583,7 @@ func (l *Set) takeOut(e *retire.Entry, archived bool) error {
 			digest = l.content(s, part)
 			l.asideLeaves(e, s)
 			l.leftLabel = s.Label()
+			l.progress.remove(e, s)
 		}
 		if p == l.pastSpace() && !archived {
 			l.unindex(e, s)

@@ -98,7 +98,7 @@ govulncheck:
 # within a second; damaged files that one goroutine reads; and tests of a process's memory, which
 # the detector multiplies. unraced runs these, and all other packages: together they are all tests.
 RACED = ./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon/... ./cmd/streamd/dataset \
-	./cmd/streamd/fit ./cmd/streamd/httpapi ./cmd/streamd/pipeline ./cmd/streamd/summarise \
+	./cmd/streamd/fit ./cmd/streamd/httpapi ./cmd/streamd/pipeline ./cmd/streamd/scoring ./cmd/streamd/summarise \
 	./incremental/parallel ./ingest/... ./snapshot ./retire
 UNRACED = TestScripts/(auto|bench|check|completion|csv|defaults|fit|fold|kernel|knowledge|law|plot|predict|reproduce|snapshot|tune|usage|replay$$)|TestDaemonAndFitTakeTheSame|TestTheCompilerFusesNothing|FuzzPlotModel|TestStudiesOfHistories|TestServedModelIsThatOfItsBlocks|TestStudyIsAFunctionOfTheLiveSet|TestEpochIsAFunctionOfTheLiveSet/(slmc|cs,)|TestNothingIsLeftOfTheForgotten/(stratified|kmeans)|TestFlippedBits|TestPagesOfOtherSaves|TestStagesCrash|TestCarelessStages|BelowTheLimit
 race:
@@ -138,7 +138,7 @@ KAFKA_DIR ?= .kafka
 BROKER = testdata/kafka/kafka.sh run $(KAFKA_DIR) -- env STREAMD_REQUIRE_BROKER=1
 integration: kafka-suite
 	$(BROKER) sh -c 'go test -count=1 -timeout $(TIMEOUT) ./cmd/streamd/daemon && \
-		go test -count=1 -timeout $(TIMEOUT) -run TestStages ./cmd/streamd/summarise && \
+		go test -count=1 -timeout $(TIMEOUT) -p 1 -run 'TestStages|TestAnswer' ./cmd/streamd/summarise ./cmd/streamd/scoring && \
 		go test -count=1 -timeout $(TIMEOUT) -run ThroughKafka ./cmd/streamd'
 kafka-suite:
 	$(BROKER) go test -count=1 -p 1 -timeout $(TIMEOUT) ./ingest/kafka/...

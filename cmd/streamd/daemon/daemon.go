@@ -125,11 +125,11 @@
 //
 // # Start and stop
 //
-// Start: open the snapshot, restore, listen, start workers and loop, serve, read the control
-// topic up to its end, and consume last. Stop is the reverse. The consumer stops first, so
-// that nothing new comes. Then pending deliveries are applied, which needs the workers. Then
-// comes the last save and the commit. HTTP answers until then, so that a load balancer sees
-// "stopping" and not a refused connection. The store is closed last.
+// Start: open the snapshot, restore, listen, start workers and loop, serve, read the control topic
+// and the topic of labels up to their ends, and consume last. Stop is the reverse. The consumer
+// stops first, so that nothing new comes. Then pending deliveries are applied, which needs the
+// workers. Then comes the last save and the commit. HTTP answers until then, so that a load
+// balancer sees "stopping" and not a refused connection. The store is closed last.
 package daemon
 
 import (

@@ -52,6 +52,9 @@
 // The counts of an open run become final with its block: until then the saved position is
 // before it, and its records are read again after a restart.
 //
+// A row that waits for its label counts as pending, and so does one for which none ever came: the
+// books of package joining tell them apart.
+//
 // A block that comes as sums counts with the rows that were read, rejected and of weight 0 where
 // it was summed. A record of a block that is there already counts as applied, and with no rows.
 //

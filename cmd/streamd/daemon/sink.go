@@ -35,13 +35,14 @@ func (d *Daemon) jumped(gap *kafka.GapError, to int64) {
 		}
 		var former []string
 		var err error
-		if gap.Topic == d.cfg.Kafka.Topic {
-			former, err = d.intake.Jump(d.background, gap, to)
-		} else {
+		ofLabels := d.cfg.Labels.Topic != "" && gap.Topic == d.cfg.Labels.Topic
+		if ofLabels {
 			err = d.intake.JumpLabels(d.background, gap, to)
+		} else {
+			former, err = d.intake.Jump(d.background, gap, to)
 		}
 		d.applied(err)
-		if gap.Reset && err == nil && gap.Topic == d.cfg.Kafka.Topic {
+		if gap.Reset && err == nil && !ofLabels {
 			d.retireFormerLog(gap, former)
 		}
 		p := httpapi.Problem{

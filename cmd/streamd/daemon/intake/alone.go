@@ -47,7 +47,8 @@ func (d *Decoder) readLabel(m envelope.Message) (b *incremental.Block, err error
 }
 
 // hasLabelAlone reports whether the message of a record that cannot be decoded is one row with a
-// label and without any column that a feature is made of.
+// label and nothing of the row: no column that a feature is made of, and where other columns are
+// not passed over, none but those that a label may have beside it.
 func (d *Decoder) hasLabelAlone(m envelope.Message) bool {
 	if !d.keyed {
 		return false
@@ -67,9 +68,7 @@ func (d *Decoder) hasLabelAlone(m envelope.Message) bool {
 		}
 	}
 	return !slices.ContainsFunc(b.Features, func(name string) bool {
-		if known == nil {
-			return name != labelID && name != labelTime
-		}
-		return slices.Contains(known, name)
+		beside := name == labelID || name == labelTime || d.options.IgnoreUnknown
+		return !beside || slices.Contains(known, name)
 	})
 }

@@ -38,11 +38,14 @@ func idle(t testing.TB, flags map[string]string) *Intake {
 	limits := wire.Limits{Bytes: budget.Message, Numbers: budget.Largest, Rows: cfg.Limits.Rows, Features: cfg.Limits.Features, Classes: cfg.Limits.Classes}
 	return New(Settings{
 		Config: cfg, Log: zerolog.Nop(), Sampled: zerolog.Nop(), Live: live.New(nil, cfg, budget), Budget: budget,
-		Decoding: wire.Options{Format: wire.JSON, Label: cfg.Format.Label, Weight: cfg.Format.Weight, Limits: limits},
-		Served:   func(*[]string) *model.Served { return &model.Served{} },
-		HasRoom:  func(int64) bool { return true },
-		Logged:   func(id string) string { return id },
-		Freed:    func() {},
+		Decoding: wire.Options{
+			Format: wire.JSON, Label: cfg.Format.Label, Weight: cfg.Format.Weight, Limits: limits,
+			IgnoreUnknown: cfg.Format.Unknown == config.UnknownIgnore,
+		},
+		Served:  func(*[]string) *model.Served { return &model.Served{} },
+		HasRoom: func(int64) bool { return true },
+		Logged:  func(id string) string { return id },
+		Freed:   func() {},
 	})
 }
 

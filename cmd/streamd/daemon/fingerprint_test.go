@@ -150,6 +150,10 @@ var lies = []struct {
 			*c.A *= 2
 		case c.Bias != nil:
 			*c.Bias++
+		case c.Scale != nil: // one for all planes
+			for _, each := range a.Calibration.Planes {
+				*each.Scale *= 2
+			}
 		default:
 			c.Values[0]--
 		}

@@ -790,7 +790,7 @@ func TestEncodingStays(t *testing.T) {
 		h.Write(p.AppendBinary(nil))
 		h.Write(p.Above(levels()).AppendBinary(nil))
 	}
-	if got := fmt.Sprintf("%x", h.Sum(nil)); got != "37d6a40ed91d078f89f781aa6c8dfaa99cd1af998822b1d0d389e21f9e3fe863" {
+	if got := fmt.Sprintf("%x", h.Sum(nil)); got != "4116e1f2b86443b2d4f19d47a64a44e1a6fbe52add981edb0a9010725c41023a" {
 		t.Errorf("SHA-256 %s", got)
 	}
 }
@@ -993,7 +993,7 @@ func TestZerosAreLeftOut(t *testing.T) {
 			Peek(got[:end]) // does not panic
 		}
 	}
-	if left < 200 || left > 400 {
+	if left < 200 || left > 450 {
 		t.Errorf("%d of 500 parts are without zeros", left)
 	}
 }

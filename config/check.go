@@ -71,7 +71,7 @@ func (l *loader) checkPredict() {
 		l.fault("predict.topic", "is empty, and predict.output or predict.group says what to do with its rows")
 	}
 	for _, topic := range []struct{ key, name string }{{"predict.topic", p.Topic}, {"predict.output", p.Output}} {
-		if topic.name != "" && !topicPattern.MatchString(topic.name) {
+		if topic.name != "" && !validTopic(topic.name) {
 			l.fault(topic.key, "%s is not a topic's name: want at most 249 letters, digits or . _ -", document.Quoted(topic.name))
 		}
 	}

@@ -316,9 +316,7 @@ func (b *Block) Clone() *Block {
 	numbers := make([]float64, m*len(b.Columns))
 	for j, column := range b.Columns {
 		to := numbers[j*m:][:m]
-		for i := range to {
-			to[i] = column.At(i)
-		}
+		column.Copy(to, 0)
 		c.Columns[j] = gram.ColumnOf(to)
 	}
 	return &c

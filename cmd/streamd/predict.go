@@ -85,18 +85,9 @@ func (c *predictCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.Leverage {
 		return c.ask(ctx, s, m, options.Features, rows)
 	}
-	p := predictions.Table{
-		Model: answer.Fingerprint, Method: answer.Method, Features: m.Features, Classes: m.Classes, Rule: by.Rule,
-		Labels: make([]int32, rows.Rows), Values: make([]float64, rows.Rows*len(m.Planes)),
-	}
-	for _, plane := range m.Planes {
-		p.Planes = append(p.Planes, plane.Class)
-	}
-	by.Classify(p.Labels, p.Values, rows.Columns)
-	for i, value := range p.Values {
-		if math.IsNaN(value) || math.IsInf(value, 0) {
-			return fmt.Errorf("predict %s: row %d: its value is %v; are its features finite?", c.File, i/len(m.Planes), value)
-		}
+	p := predictions.NewTable(by, answer.Fingerprint, answer.Method)
+	if err := p.Predict(by, rows.Columns, rows.Rows); err != nil {
+		return fmt.Errorf("predict %s: %w", c.File, err)
 	}
 	if c.Contributions {
 		p.Contributions = model.NewContributions(m, rows.Columns, c.top(m))

@@ -5,18 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon"
-	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/predictions"
 	"streamd/cmd/streamd/scoring"
@@ -102,49 +98,27 @@ func (c *predictCmd) answerTopic(ctx context.Context, s *surroundings) error {
 		return fatal(log, err)
 	}
 	defer z.Close()
-	run := z.Run
 	if c.Listen != "" {
-		guard, err := access.New(cfg.HTTP, log)
-		if err != nil {
+		if err := z.Listen("--listen", cfg.HTTP, scoring.Collector{Stage: z}); err != nil {
 			return fatal(log, err)
 		}
-		probes := httpapi.NewProbes(httpapi.Config{Access: guard, MaxConnections: cfg.HTTP.MaxConnections},
-			func() string { return z.NotReady(time.Now()) }, prometheus.Collector(scoring.Collector{Stage: z}), log)
-		listener, err := net.Listen("tcp", cfg.HTTP.Listen)
-		if err != nil {
-			return fatal(log, fmt.Errorf("--listen: %w", err))
-		}
-		run = func(ctx context.Context) error { return z.RunBeside(ctx, probes, listener) }
 	}
 	log.Info().Str("topic", c.Topic).Str("to", c.To).Str("group", z.Consuming.Group).Msg("answering")
-	return fatal(log, within(ctx, cfg.ShutdownTimeout, func() error { return run(ctx) }))
+	return fatal(log, within(ctx, cfg.ShutdownTimeout, func() error { return z.Run(ctx) }))
 }
 
 // scoring makes the stage.
 func (c *predictCmd) scoring(cfg *config.Config, models scoring.Models, log zerolog.Logger) (*scoring.Stage, error) {
-	limit, err := memory.Limit(cfg)
-	if err != nil {
-		return nil, err
-	}
-	budget := memory.New(cfg, limit)
-	cluster, err := daemon.Cluster(cfg.Kafka, log)
-	if err != nil {
-		return nil, err
-	}
-	asked, err := daemon.Registry(cfg.Format.Registry, log)
-	if err != nil {
-		return nil, err
-	}
-	decoding, err := daemon.Decoding(cfg, budget, asked)
+	r, err := daemon.NewReading(cfg, log)
 	if err != nil {
 		return nil, err
 	}
 	rows := cfg.Kafka
 	rows.Topic, rows.Group = c.Topic, cmp.Or(c.Group, config.PredictGroup(c.Topic, c.To))
 	return scoring.New(scoring.Options{
-		Consuming: daemon.ConsumerConfig(rows, cluster, budget), To: c.To, Form: c.answerForm(),
+		Consuming: daemon.ConsumerConfig(rows, r.Cluster, r.Budget), To: c.To, Form: c.answerForm(),
 		Policy: cfg.DeadLetters.Policy, Letters: config.LettersOf(c.Topic),
-		Decoding: decoding, Models: models, Registry: asked, Log: log,
+		Decoding: r.Decoding, Models: models, Registry: r.Registry, Log: log,
 	})
 }
 

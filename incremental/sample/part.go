@@ -505,7 +505,6 @@ func (d *decoder) rows(p *Part, flags byte) {
 		d.numbers(words, flags)
 		d.Bad = d.Bad || !finite(words, flags&isWide != 0)
 	}
-	form.flags = flags &^ isSparse
 	d.Bad = d.Bad || form.flags&^hasPlaces != 0 && r.narrowest().flags != form.flags
 	p.pieces = append(p.one[:0], r)
 }

@@ -1,53 +1,23 @@
 package daemon
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"streamd/cmd/streamd/httpapi"
+	"streamd/cmd/streamd/stage/stagetest"
 	"streamd/ingest/kafka"
 )
 
-// committed returns the committed records of a topic of one partition: key, value and headers.
-func committed(t testing.TB, topic string) (all []kafka.Record) {
-	t.Helper()
-	r, err := kafka.NewRangeReader(kafka.RangeConfig{Cluster: cluster(t), Topic: topic}, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	log, err := r.Log(t.Context())
-	if err != nil {
-		return nil // it is not there yet
-	}
-	var mu sync.Mutex
-	if _, err := r.Read(t.Context(), log, func(_ context.Context, b *kafka.Batch) error {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, r := range b.Records {
-			r.Key, r.Value = bytes.Clone(r.Key), bytes.Clone(r.Value)
-			for i, h := range r.Headers {
-				r.Headers[i] = kafka.Header{Key: h.Key, Value: bytes.Clone(h.Value)}
-			}
-			all = append(all, r)
-		}
-		b.Release()
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return all
+// answersIn returns the committed records of a topic of one partition.
+func answersIn(t testing.TB, topic string) []kafka.Record {
+	return stagetest.Read(t, cluster(t), topic)[0]
 }
 
 // TestTopicIsAnswered: the rows of predict.topic are answered as POST /v1/predict answers them, by
@@ -82,7 +52,7 @@ func TestTopicIsAnswered(t *testing.T) {
 	d.waitForOffsets(40)
 	wait := func() {
 		t.Helper()
-		d.eventually("the answers", func() bool { return len(committed(t, asked+".answers")) == len(rows) })
+		d.eventually("the answers", func() bool { return len(answersIn(t, asked+".answers")) == len(rows) })
 	}
 	wait()
 	produce(t, asked, message{key: []byte("bad"), value: []byte(`{"city":"graz"}`)})
@@ -111,7 +81,7 @@ func TestTopicIsAnswered(t *testing.T) {
 	if err != nil || len(want.Rows) != len(rows) {
 		t.Fatalf("%v: %s", err, body)
 	}
-	for i, r := range committed(t, asked+".answers") {
+	for i, r := range answersIn(t, asked+".answers") {
 		if want := fmt.Sprintf("row %d", i+1); string(r.Key) != want {
 			t.Fatalf("answer %d is of %q, want %q", i, r.Key, want)
 		}
@@ -128,7 +98,7 @@ func TestTopicIsAnswered(t *testing.T) {
 			t.Errorf("row %d is answered by %s, want %s (%v)", i, r.Value, want.Rows[i], err)
 		}
 	}
-	if letters := committed(t, asked+".dlq"); len(letters) != 1 || string(letters[0].Key) != "bad" {
+	if letters := answersIn(t, asked+".dlq"); len(letters) != 1 || string(letters[0].Key) != "bad" {
 		t.Errorf("%d dead letters, want one", len(letters))
 	}
 	d.stop()

@@ -159,17 +159,38 @@ func ConsumerConfig(k config.Kafka, cluster kafka.Cluster, m *memory.Budget) kaf
 	}
 }
 
+// Reading is what a program reads topics with that is no daemon.
+type Reading struct {
+	Budget   *memory.Budget
+	Registry *registry.Client // nil: none is configured
+	Decoding wire.Options
+	Cluster  kafka.Cluster
+}
+
+// NewReading makes it by a configuration. It does not connect.
+func NewReading(cfg *config.Config, log zerolog.Logger) (r Reading, err error) {
+	if r, err = decodingOf(cfg, log); err == nil {
+		r.Cluster, err = Cluster(cfg.Kafka, log)
+	}
+	return r, err
+}
+
 // TopicOptions is the decoding of a topic's messages outside of a daemon.
 func TopicOptions(cfg *config.Config, log zerolog.Logger) (wire.Options, error) {
+	r, err := decodingOf(cfg, log)
+	return r.Decoding, err
+}
+
+func decodingOf(cfg *config.Config, log zerolog.Logger) (r Reading, err error) {
 	limit, err := memory.Limit(cfg)
 	if err != nil {
-		return wire.Options{}, err
+		return r, err
 	}
-	asked, err := Registry(cfg.Format.Registry, log)
-	if err != nil {
-		return wire.Options{}, err
+	r.Budget = memory.New(cfg, limit)
+	if r.Registry, err = Registry(cfg.Format.Registry, log); err == nil {
+		r.Decoding, err = Decoding(cfg, r.Budget, r.Registry)
 	}
-	return Decoding(cfg, memory.New(cfg, limit), asked)
+	return r, err
 }
 
 // Decoding is the decoding of payloads under a configuration, its memory and its registry, which is

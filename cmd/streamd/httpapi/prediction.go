@@ -19,21 +19,6 @@ type asked struct {
 	form          predictions.Form
 }
 
-// score classifies the rows: labels[i] is the index of row i's class, and
-// values[i·p:][:p] are its x'w − γ for p planes.
-func score(served *model.Served, columns []gram.Column, rows int) (labels []int32, values []float64, err error) {
-	m := served.Model
-	p := len(m.Planes)
-	labels, values = make([]int32, rows), make([]float64, rows*p)
-	served.Classifier().Classify(labels, values, columns)
-	for i, value := range values {
-		if math.IsNaN(value) || math.IsInf(value, 0) {
-			return nil, nil, fail(CodeBadRequest, "row %d: its value for class %q is %v; are its features finite?", i/p, m.Planes[i%p].Class, value)
-		}
-	}
-	return labels, values, nil
-}
-
 // prediction has the parts of an answer that are computed before it is written.
 type prediction struct {
 	predictions.Table
@@ -43,25 +28,19 @@ type prediction struct {
 }
 
 func predict(served *model.Served, columns []gram.Column, rows int, ask asked) (p prediction, err error) {
-	m := served.Model
-	p = prediction{columns: columns, form: ask.form}
-	p.Table = predictions.Table{
-		Model: served.Fingerprint, Method: served.Method(), Features: m.Features, Classes: m.Classes, Rule: served.DecidesBy(),
-	}
-	for _, plane := range m.Planes {
-		p.Planes = append(p.Planes, plane.Class)
-	}
-	if p.Labels, p.Values, err = score(served, columns, rows); err != nil {
-		return p, err
+	by := served.Classifier()
+	p = prediction{Table: predictions.NewTable(by, served.Fingerprint, served.Method()), columns: columns, form: ask.form}
+	if err := p.Predict(by, columns, rows); err != nil {
+		return p, fail(CodeBadRequest, "%v", err)
 	}
 	if ask.contributions > 0 {
-		p.Contributions = model.NewContributions(m, columns, ask.contributions)
+		p.Contributions = model.NewContributions(by.Model, columns, ask.contributions)
 	}
 	if ask.leverage {
 		p.Typical = served.Hat.Typical()
 		matrices := served.Hat.Matrices()
 		p.Leverages = make([]float64, rows*matrices)
-		served.Classifier().InCoordinates(columns, func(from, to int, in []gram.Column) {
+		by.InCoordinates(columns, func(from, to int, in []gram.Column) {
 			served.Hat.Leverage(p.Leverages[from*matrices:to*matrices], in)
 		})
 		for i, h := range p.Leverages {

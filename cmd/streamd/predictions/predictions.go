@@ -33,10 +33,13 @@ package predictions
 import (
 	"fmt"
 	"io"
+	"math"
+	"slices"
 
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental/decision"
+	"streamd/incremental/gram"
 )
 
 // Form is a way to write predictions.
@@ -78,6 +81,31 @@ type Table struct {
 	Contributions *model.Contributions // nil: none
 	Leverages     []float64            // m × len(Typical), row by row; nil: none
 	Typical       []float64            // mean leverages of the rows that were learned from
+}
+
+// NewTable makes a table without rows, of a model's classes, planes and rule. fingerprint and
+// method may be "".
+func NewTable(by *model.Classifier, fingerprint, method string) Table {
+	t := Table{Model: fingerprint, Method: method, Features: by.Model.Features, Classes: by.Model.Classes, Rule: by.DecidesBy()}
+	for _, plane := range by.Model.Planes {
+		t.Planes = append(t.Planes, plane.Class)
+	}
+	return t
+}
+
+// Predict fills the table with the labels and values of m rows, in place of others. The error names
+// a row whose value is no number.
+func (t *Table) Predict(by *model.Classifier, columns []gram.Column, m int) error {
+	p := len(t.Planes)
+	t.Labels = slices.Grow(t.Labels[:0], m)[:m]
+	t.Values = slices.Grow(t.Values[:0], m*p)[:m*p]
+	by.Classify(t.Labels, t.Values, columns)
+	for i, value := range t.Values {
+		if math.IsNaN(value) || math.IsInf(value, 0) {
+			return fmt.Errorf("row %d: its value for class %q is %v; are its features finite?", i/p, t.Planes[i%p], value)
+		}
+	}
+	return nil
 }
 
 // Shown returns the values of row i on the scale of the rule, until the next call.

@@ -8,17 +8,6 @@ import (
 	"streamd/cmd/streamd/stage"
 )
 
-// NotReady says why the stage does not work; empty: it does.
-func (z *Stage) NotReady(now time.Time) string {
-	if why := z.Stage.NotReady(now); why != "" || z.Registry == nil {
-		return why
-	}
-	if since, why := z.Registry.Away(); !since.IsZero() {
-		return "messages wait for their schemas, since the schema registry does not answer: " + why.Error()
-	}
-	return ""
-}
-
 // Collector makes the metrics of a stage.
 type Collector struct{ Stage *Stage }
 

@@ -17,6 +17,8 @@ package scoring
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -96,7 +98,7 @@ func New(o Options) (*Stage, error) {
 			Cluster: cluster, Source: from, Group: o.Consuming.Group, Topic: o.To,
 			Compress: o.Form != predictions.Arrow, // of numbers in Arrow little is gained, for a third of the time
 		},
-		TopicConfigs: z.topicConfigs, Open: z.open, Await: z.await,
+		Open: z.open, Await: z.await, Registry: o.Registry,
 		Interval: Latency, Commits: 0.5,
 	}, o.Log)
 	return z, err
@@ -115,17 +117,6 @@ func (z *Stage) Close() {
 	if z.letters != nil {
 		z.letters.Close()
 	}
-}
-
-// topicConfigs are Kafka's settings of a topic of answers that is made: it keeps them as long as
-// the rows are kept.
-func (z *Stage) topicConfigs(ctx context.Context) (map[string]string, error) {
-	configs := map[string]string{"retention.ms": "-1"}
-	rows, err := kafka.ReadRetention(ctx, z.Consuming.Cluster, z.Consuming.Topic)
-	if err == nil && rows.After > 0 {
-		configs["retention.ms"] = fmt.Sprint(rows.After.Milliseconds())
-	}
-	return configs, err
 }
 
 func (z *Stage) await(ctx context.Context, b *kafka.Batch) error {
@@ -155,6 +146,8 @@ type work struct {
 	decoder *wire.Decoder
 	answer  answer
 	letters []kafka.Letter
+
+	contentType string // of the last record that had one
 }
 
 // Resume implements stage.Work.
@@ -234,18 +227,27 @@ func (w *work) use(by *Model) error {
 	if by == w.by {
 		return nil
 	}
-	options := w.stage.Decoding
-	options.Features, options.Missing, options.Schema = by.Features, by.Missing, nil
-	if by.Schema != nil {
-		options.Schema = by.Schema
+	if w.by == nil || !w.by.readsAs(by) {
+		options := w.stage.Decoding
+		options.Features, options.Missing, options.Schema = by.Features, by.Missing, nil
+		if by.Schema != nil {
+			options.Schema = by.Schema
+		}
+		decoder, err := wire.NewDecoder(options)
+		if err != nil {
+			return fmt.Errorf("predict: %w", err)
+		}
+		w.decoder = decoder
 	}
-	decoder, err := wire.NewDecoder(options)
-	if err != nil {
-		return fmt.Errorf("predict: %w", err)
-	}
-	w.by, w.decoder = by, decoder
-	w.answer.begin(by)
+	w.by = by
+	w.answer.begin(by, w.stage.Form)
 	return nil
+}
+
+// readsAs reports whether a model takes the same rows. While a daemon learns, most models do.
+func (m *Model) readsAs(o *Model) bool {
+	return m.Schema == o.Schema && slices.Equal(m.Features, o.Features) &&
+		m.Missing.Default == o.Missing.Default && maps.Equal(m.Missing.Features, o.Missing.Features)
 }
 
 // predict makes the answer to a record. The error says why there is none.
@@ -253,14 +255,14 @@ func (w *work) predict(r *kafka.Record) error {
 	if r.OmittedHeaders > 0 {
 		return fmt.Errorf("the record has %d headers, more than can be taken", r.OmittedHeaders)
 	}
-	rows, err := w.decoder.DecodeUnlabelled(contentTypeOf(r), r.Value)
+	rows, err := w.decoder.DecodeUnlabelled(intake.ContentType(r, &w.contentType), r.Value)
 	if err != nil {
 		return err
 	}
-	if err := w.answer.make(rows, w.stage.Form); err != nil {
+	if err := w.answer.make(rows); err != nil {
 		return err
 	}
-	w.answer.head(r, w.stage.Consuming.Topic, w.partition, w.stage.Form)
+	w.answer.head(r, w.stage.Consuming.Topic, w.partition)
 	w.stage.counts.rows.Add(int64(rows.Rows))
 	return nil
 }

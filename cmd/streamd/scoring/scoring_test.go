@@ -1,18 +1,14 @@
 package scoring
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -22,58 +18,15 @@ import (
 
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/predictions"
+	"streamd/cmd/streamd/stage/stagetest"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/kafka"
-	"streamd/ingest/kafka/embedded"
 	"streamd/ingest/wire"
 )
 
-const (
-	patience = 3 * time.Minute
-	asStage  = "STREAMD_TEST_AS_SCORING"
-)
-
-var shared struct {
-	once sync.Once
-	dir  string
-	*embedded.Broker
-	err error
-}
-
-// cluster is a real Apache Kafka where STREAMD_TEST_BROKERS names one, and the embedded broker
-// elsewhere.
-func cluster(t testing.TB) kafka.Cluster {
-	t.Helper()
-	if real := os.Getenv("STREAMD_TEST_BROKERS"); real != "" {
-		return kafka.Cluster{Brokers: strings.Split(real, ","), ClientID: "test"}
-	}
-	if os.Getenv("STREAMD_REQUIRE_BROKER") != "" {
-		t.Fatal("STREAMD_REQUIRE_BROKER is set, but STREAMD_TEST_BROKERS names no broker")
-	}
-	shared.once.Do(func() {
-		if shared.dir, shared.err = os.MkdirTemp("", "streamd-scoring-"); shared.err == nil {
-			shared.Broker, shared.err = embedded.Start(shared.dir)
-		}
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return kafka.Cluster{Brokers: []string{shared.Addr()}, ClientID: "test"}
-}
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asStage) != "" {
-		os.Exit(runAsStage())
-	}
-	code := m.Run()
-	if shared.Broker != nil {
-		shared.Close()
-		os.RemoveAll(shared.dir)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { stagetest.Main(m, runAsStage) }
 
 // models are those of the test: number k has planes of its own, and a missing x is 0.
 func modelOf(k int) *Model {
@@ -124,38 +77,30 @@ func (c *child) options(models Models, log zerolog.Logger) Options {
 	}
 }
 
-func runAsStage() int {
+func runAsStage(text []byte) error {
 	var c child
-	err := json.Unmarshal([]byte(os.Getenv(asStage)), &c)
-	var z *Stage
-	if err == nil {
-		models := &changing{}
-		models.now.Store(modelOf(1))
-		z, err = New(c.options(models, zerolog.New(os.Stderr).With().Timestamp().Logger()))
+	if err := json.Unmarshal(text, &c); err != nil {
+		return err
 	}
-	if err == nil {
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		defer stop()
-		fmt.Println("begins")
-		err = z.Run(ctx)
-		z.Close()
-	}
+	models := &changing{}
+	models.now.Store(modelOf(1))
+	z, err := New(c.options(models, zerolog.New(os.Stderr).With().Timestamp().Logger()))
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
-	return 0
+	defer z.Close()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	fmt.Println("begins")
+	return z.Run(ctx)
 }
 
 func topics(t testing.TB, partitions int) *child {
 	t.Helper()
-	c := &child{Brokers: cluster(t).Brokers, From: fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), rand.Int64()), Session: time.Second}
-	if os.Getenv("STREAMD_TEST_BROKERS") != "" {
-		c.Session = 6 * time.Second // the least that Apache Kafka allows by default
-	}
+	c := &child{Brokers: stagetest.Cluster(t).Brokers, From: fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), rand.Int64()), Session: stagetest.Session()}
 	c.To = c.From + "-answers"
 	for _, name := range []string{c.From, c.From + ".dlq"} {
-		if err := kafka.EnsureTopic(t.Context(), cluster(t), name, partitions, map[string]string{"retention.ms": "-1"}); err != nil {
+		if err := kafka.EnsureTopic(t.Context(), stagetest.Cluster(t), name, partitions, map[string]string{"retention.ms": "-1"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -217,7 +162,7 @@ func write(t testing.TB, r *rand.Rand, partitions, number int) sent {
 
 func produce(t testing.TB, topic string, all []sent) {
 	t.Helper()
-	p, err := kafka.OpenProducer(t.Context(), kafka.ProducerConfig{Cluster: cluster(t), Topic: topic}, zerolog.Nop())
+	p, err := kafka.OpenProducer(t.Context(), kafka.ProducerConfig{Cluster: stagetest.Cluster(t), Topic: topic}, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,44 +182,8 @@ func produce(t testing.TB, topic string, all []sent) {
 }
 
 // read returns the committed records of a topic, by partition.
-func read(t testing.TB, topic string) map[int][]kafka.Record {
-	t.Helper()
-	r, err := kafka.NewRangeReader(kafka.RangeConfig{Cluster: cluster(t), Topic: topic}, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	log, err := r.Log(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	all := map[int][]kafka.Record{}
-	if _, err := r.Read(t.Context(), log, func(_ context.Context, b *kafka.Batch) error {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, r := range b.Records {
-			r.Key, r.Value, r.Headers = slices.Clone(r.Key), slices.Clone(r.Value), slices.Clone(r.Headers)
-			for i, h := range r.Headers {
-				r.Headers[i].Value = slices.Clone(h.Value)
-			}
-			all[b.Partition] = append(all[b.Partition], r)
-		}
-		b.Release()
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
-func until(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
+func read(t testing.TB, topic string) [][]kafka.Record {
+	return stagetest.Read(t, stagetest.Cluster(t), topic)
 }
 
 func headerOf(r *kafka.Record, key string) string {
@@ -361,7 +270,7 @@ func checkAnswers(t *testing.T, c *child, all []sent, by map[string]*Model) {
 	}
 }
 
-func count(all map[int][]kafka.Record) (n int) {
+func count(all [][]kafka.Record) (n int) {
 	for _, records := range all {
 		n += len(records)
 	}
@@ -407,9 +316,9 @@ func TestAnswers(t *testing.T) {
 		m := modelOf(k)
 		by[m.Fingerprint] = m
 		models.now.Store(m)
-		until(t, "the answers", func() bool { return count(read(t, c.To)) == answerable(all) })
+		stagetest.Until(t, "the answers", func() bool { return count(read(t, c.To)) == answerable(all) })
 	}
-	until(t, "the dead letters", func() bool { return z.counts.rejected.Load() == int64(len(all)-answerable(all)) })
+	stagetest.Until(t, "the dead letters", func() bool { return z.counts.rejected.Load() == int64(len(all)-answerable(all)) })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -426,12 +335,12 @@ func TestForms(t *testing.T) {
 	} {
 		var a answer
 		m := modelOf(1)
-		a.begin(m)
+		a.begin(m, form)
 		rows := wire.Table{Rows: 1, Columns: []gram.Column{gram.ColumnOf([]float64{1}), gram.ColumnOf([]float64{1})}}
-		if err := a.make(rows, form); err != nil || !strings.Contains(a.value.String(), want) {
+		if err := a.make(rows); err != nil || !strings.Contains(a.value.String(), want) {
 			t.Errorf("%s, %v, want %s", a.value.String(), err, want)
 		}
-		a.head(&kafka.Record{Offset: 7, Headers: []kafka.Header{{Key: typeHeader}, {Key: "x"}, {Key: modelHeader}}}, "rows", 3, form)
+		a.head(&kafka.Record{Offset: 7, Headers: []kafka.Header{{Key: typeHeader}, {Key: "x"}, {Key: modelHeader}}}, "rows", 3)
 		var keys []string
 		for _, h := range a.headers {
 			keys = append(keys, h.Key)
@@ -440,42 +349,6 @@ func TestForms(t *testing.T) {
 			t.Errorf("headers %q of %s, want %q", keys, a.source, want)
 		}
 	}
-}
-
-// process is a child that runs.
-type process struct {
-	cmd    *exec.Cmd
-	ended  chan struct{}
-	stderr bytes.Buffer
-}
-
-func spawn(t testing.TB, c *child) *process {
-	t.Helper()
-	text, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &process{cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
-	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), asStage+"="+string(text)), &p.stderr
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.end(syscall.SIGKILL) })
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		p.cmd.Wait()
-		t.Fatalf("a stage does not begin: %v\n%s", err, p.stderr.String())
-	}
-	go func() { p.cmd.Wait(); close(p.ended) }()
-	return p
-}
-
-func (p *process) end(by syscall.Signal) {
-	p.cmd.Process.Signal(by)
-	<-p.ended
 }
 
 // TestAnsweredOnce: whatever becomes of the processes of a stage, a reader of committed records
@@ -491,7 +364,7 @@ func TestAnsweredOnce(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 6))
 			c := topics(t, partitions)
 			var all []sent
-			running := []*process{spawn(t, c)}
+			running := []*stagetest.Process{stagetest.Spawn(t, c)}
 			for range 10 {
 				var some []sent
 				for range 200 {
@@ -504,26 +377,23 @@ func TestAnsweredOnce(t *testing.T) {
 				p := running[at]
 				switch r.IntN(5) {
 				case 0, 1: // killed
-					p.end(syscall.SIGKILL)
-					running[at] = spawn(t, c)
+					p.Kill()
+					running[at] = stagetest.Spawn(t, c)
 				case 2: // stopped in order
-					p.end(syscall.SIGTERM)
-					if !p.cmd.ProcessState.Success() {
-						t.Errorf("a stage ends with %v\n%s", p.cmd.ProcessState, p.stderr.String())
-					}
-					running[at] = spawn(t, c)
+					p.Stop(t, false)
+					running[at] = stagetest.Spawn(t, c)
 				case 3: // it stands still until another one has its partitions, and wakes up
-					p.cmd.Process.Signal(syscall.SIGSTOP)
-					running = append(running, spawn(t, c))
+					p.Signal(syscall.SIGSTOP)
+					running = append(running, stagetest.Spawn(t, c))
 					time.Sleep(c.Session + c.Session/4)
-					p.cmd.Process.Signal(syscall.SIGCONT)
+					p.Signal(syscall.SIGCONT)
 				case 4:
-					running = append(running, spawn(t, c))
+					running = append(running, stagetest.Spawn(t, c))
 				}
 			}
-			until(t, "the answers", func() bool { return count(read(t, c.To)) >= answerable(all) })
+			stagetest.Until(t, "the answers", func() bool { return count(read(t, c.To)) >= answerable(all) })
 			for _, p := range running {
-				p.end(syscall.SIGTERM)
+				p.Stop(t, false)
 			}
 			checkAnswers(t, c, all, map[string]*Model{"model-1": modelOf(1)})
 		})

@@ -1,17 +1,16 @@
 package stage
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
+	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/config"
 )
 
 // failingFor is how long the partitions of a stage may fail to be read, or its member be out of the
@@ -36,25 +35,31 @@ func (z *Stage) NotReady(now time.Time) string {
 			return fmt.Sprintf("partition %d cannot be read: %v", p.Partition, p.Because)
 		}
 	}
+	if z.cfg.Registry != nil {
+		if since, why := z.cfg.Registry.Away(); !since.IsZero() {
+			return fmt.Sprintf("messages wait for their schemas, since the schema registry does not answer: %v", why)
+		}
+	}
 	return ""
 }
 
-// RunBeside is Run beside the probes of the stage, which are served on a listener.
-func (z *Stage) RunBeside(ctx context.Context, probes *httpapi.Server, on net.Listener) error {
-	defer z.transactions.Close()
-	work, working := errgroup.WithContext(ctx)
-	serving, end := context.WithCancel(context.WithoutCancel(ctx))
-	work.Go(func() error { return probes.Serve(serving, on) })
-	work.Go(func() error {
-		defer end()
-		return z.run(working)
-	})
-	err := work.Wait()
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil
+// Listen begins to listen for Run, which serves readiness and metrics there. key names the setting
+// of the address in errors.
+func (z *Stage) Listen(key string, on config.HTTP, metrics prometheus.Collector) error {
+	guard, err := access.New(on, z.log)
+	if err != nil {
+		return err
 	}
-	return err
+	z.probes = httpapi.NewProbes(httpapi.Config{Access: guard, MaxConnections: on.MaxConnections},
+		func() string { return z.NotReady(time.Now()) }, metrics, z.log)
+	if z.listener, err = net.Listen("tcp", on.Listen); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	return nil
 }
+
+// Addr is the address that Listen listens on.
+func (z *Stage) Addr() net.Addr { return z.listener.Addr() }
 
 // Metrics are those of a stage whose names begin with a prefix.
 type Metrics struct {

@@ -25,6 +25,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -32,8 +34,10 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental/parallel"
 	"streamd/ingest/kafka"
+	"streamd/ingest/registry"
 )
 
 // Writer writes what becomes of a partition, as kafka.TransactionalProducer does. It keeps nothing
@@ -71,13 +75,15 @@ type Config struct {
 	Consuming   kafka.Config // of the source; its group is shared
 	Transaction kafka.TransactionConfig
 
-	// TopicConfigs are Kafka's settings of the topic, if it is made.
-	TopicConfigs func(context.Context) (map[string]string, error)
+	// TopicConfigs are Kafka's settings of the topic, if it is made. It keeps records as long as
+	// the source does, whose times they have.
+	TopicConfigs map[string]string
 	// Open makes the work of a partition that writes to a Writer, and says where it begins: known
 	// is false where nothing has been committed, whose Offset is −1.
 	Open func(partition int, at kafka.Committed, to Writer) (work Work, from kafka.Saved, known bool)
-	// Await waits until a batch can be taken; nil: it always can.
-	Await func(context.Context, *kafka.Batch) error
+	// Await waits until a batch can be taken.
+	Await    func(context.Context, *kafka.Batch) error
+	Registry *registry.Client // that a batch may wait for; nil: none
 
 	// Interval is the least time between commits. Later ones take at most the share Commits of the
 	// time. So much later may what was written be seen.
@@ -93,6 +99,9 @@ type Stage struct {
 	cfg          Config
 	log          zerolog.Logger
 	transactions *kafka.Transactions
+
+	probes   *httpapi.Server // nil: none are served
+	listener net.Listener
 
 	during context.Context         // the time of the present consumer
 	ends   context.CancelCauseFunc // ends it
@@ -130,7 +139,16 @@ func (z *Stage) Consumer() *kafka.Consumer {
 // committed, and the group is left, before it returns.
 func (z *Stage) Run(ctx context.Context) error {
 	defer z.transactions.Close()
-	err := z.run(ctx)
+	work, working := errgroup.WithContext(ctx)
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
+	if z.probes != nil {
+		work.Go(func() error { return z.probes.Serve(serving, z.listener) })
+	}
+	work.Go(func() error {
+		defer end()
+		return z.run(working)
+	})
+	err := work.Wait()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}
@@ -139,7 +157,7 @@ func (z *Stage) Run(ctx context.Context) error {
 
 // run is a member of the group until ctx ends. After a lost transaction it is another member.
 func (z *Stage) run(ctx context.Context) error {
-	if err := z.transactions.EnsureTopic(ctx, z.cfg.TopicConfigs); err != nil {
+	if err := z.transactions.EnsureTopic(ctx, z.topicConfigs); err != nil {
 		return err
 	}
 	for {
@@ -161,6 +179,17 @@ func (z *Stage) run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// topicConfigs are Kafka's settings of a topic that is made.
+func (z *Stage) topicConfigs(ctx context.Context) (map[string]string, error) {
+	configs := map[string]string{"retention.ms": "-1"}
+	maps.Copy(configs, z.cfg.TopicConfigs)
+	source, err := kafka.ReadRetention(ctx, z.cfg.Consuming.Cluster, z.cfg.Consuming.Topic)
+	if err == nil && source.After > 0 {
+		configs["retention.ms"] = fmt.Sprint(source.After.Milliseconds())
+	}
+	return configs, err
 }
 
 // member is a member of the group until ctx ends, or until it cannot go on.
@@ -270,10 +299,8 @@ func (z *Stage) Partitions() (all []int) {
 
 // Deliver implements kafka.Sink.
 func (z *Stage) Deliver(ctx context.Context, b *kafka.Batch) error {
-	if z.cfg.Await != nil {
-		if err := z.cfg.Await(ctx, b); err != nil {
-			return err
-		}
+	if err := z.cfg.Await(ctx, b); err != nil {
+		return err
 	}
 	return z.lane(b.Partition).take(ctx, b)
 }

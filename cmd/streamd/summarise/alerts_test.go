@@ -1,35 +1,12 @@
 package summarise
 
 import (
-	"os"
-	"regexp"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"streamd/cmd/streamd/stage/stagetest"
 )
 
 // The alerts name series that a stage has. Package httpapi looks at all else in them.
 func TestAlertsNameSeries(t *testing.T) {
-	text, err := os.ReadFile("../../../config/deploy/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := make(chan *prometheus.Desc)
-	go func() {
-		collector{}.Describe(found)
-		close(found)
-	}()
-	has, name := map[string]bool{}, regexp.MustCompile(`fqName: "([^"]+)"`)
-	for d := range found {
-		has[name.FindStringSubmatch(d.String())[1]] = true
-	}
-	names := regexp.MustCompile(`\bstreamd_summarise_\w+`).FindAllString(string(text), -1)
-	for _, name := range names {
-		if !has[name] {
-			t.Errorf("there is no series %s", name)
-		}
-	}
-	if len(names) < 3 {
-		t.Errorf("the alerts name only %q", names)
-	}
+	stagetest.CheckAlerts(t, collector{}, "streamd_summarise_", 3)
 }

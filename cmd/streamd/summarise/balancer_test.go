@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/stage/stagetest"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
@@ -267,47 +266,9 @@ func (p *prefixes) decode(partition int, r *kafka.Record) (*block, error) {
 }
 
 // readTopic returns the committed records of a topic, by partition.
-func readTopic(t testing.TB, topic string) (all [][]kafka.Record) {
+func readTopic(t testing.TB, topic string) [][]kafka.Record {
 	t.Helper()
 	outage.RLock()
 	defer outage.RUnlock()
-	r, err := kafka.NewRangeReader(kafka.RangeConfig{Cluster: cluster(t), Topic: topic}, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	var bounds []kafka.Range
-	until(t, "the offsets of "+topic, func() bool { // partitions have no leader for a moment after a restart
-		var err error
-		if bounds, err = r.Bounds(t.Context()); err != nil {
-			t.Log(err)
-		}
-		return err == nil
-	})
-	all = make([][]kafka.Record, len(bounds))
-	for i := 0; i < len(bounds); {
-		if bounds[i].To == bounds[i].From {
-			bounds = append(bounds[:i], bounds[i+1:]...)
-		} else {
-			i++
-		}
-	}
-	var mu sync.Mutex
-	lost, err := r.Read(t.Context(), bounds, func(_ context.Context, b *kafka.Batch) error {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, r := range b.Records {
-			r.Key, r.Value, r.Headers = slices.Clone(r.Key), slices.Clone(r.Value), slices.Clone(r.Headers)
-			for i := range r.Headers {
-				r.Headers[i].Value = slices.Clone(r.Headers[i].Value)
-			}
-			all[b.Partition] = append(all[b.Partition], r)
-		}
-		b.Release()
-		return nil
-	})
-	if err != nil || len(lost) > 0 {
-		t.Fatalf("read %s: %v, lost %v", topic, err, lost)
-	}
-	return all
+	return stagetest.Read(t, cluster(t), topic)
 }

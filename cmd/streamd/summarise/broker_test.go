@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"streamd/cmd/streamd/stage/stagetest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,9 +17,6 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
-	"github.com/twmb/franz-go/pkg/kfake"
-
-	"streamd/ingest/kafka/embedded"
 )
 
 // outage keeps restarts of the broker apart from what tests themselves ask of it. Stages and
@@ -43,19 +41,8 @@ func restartBroker(t testing.TB, kill bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if os.Getenv("STREAMD_TEST_BROKERS") == "" {
-		n, err := strconv.Atoi(port)
-		if err != nil {
-			t.Fatal(err)
-		}
-		shared.Close()
-		until(t, "the port "+port, func() bool { // another process may hold it for a moment
-			again, err := embedded.Start(shared.dir, kfake.Ports(n))
-			if err == nil {
-				shared.Broker = again
-			}
-			return err == nil
-		})
+	if !stagetest.IsReal() {
+		stagetest.RestartEmbedded(t)
 		return
 	}
 	dir := os.Getenv(brokerDir)
@@ -81,7 +68,7 @@ func restartBroker(t testing.TB, kill bool) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatalf("kill the broker: %v", err)
 		}
-		until(t, "the end of the broker", func() bool { // its threads end one after the other
+		stagetest.Until(t, "the end of the broker", func() bool { // its threads end one after the other
 			conn, err := net.Dial("tcp", address)
 			if err == nil {
 				conn.Close()

@@ -1,7 +1,6 @@
 package summarise
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -12,12 +11,10 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -28,13 +25,11 @@ import (
 
 	"streamd/cmd/streamd/daemon/control"
 	"streamd/cmd/streamd/stage"
+	"streamd/cmd/streamd/stage/stagetest"
 	"streamd/config"
 	"streamd/ingest/kafka"
 	"streamd/retire"
 )
-
-// asStage is the variable that makes this test binary a stage. It holds a child in JSON.
-const asStage = "STREAMD_TEST_STAGE"
 
 // child is a stage in a process of its own.
 type child struct {
@@ -50,9 +45,9 @@ const (
 	commitsFirst   = "commits offsets before it writes"
 )
 
-func runAsStage() int {
+func runAsStage(text []byte) error {
 	var c child
-	err := json.Unmarshal([]byte(os.Getenv(asStage)), &c)
+	err := json.Unmarshal(text, &c)
 	var cfg *config.Config
 	if err == nil {
 		cfg, err = config.Load(config.Sources{Flags: c.Flags})
@@ -73,11 +68,7 @@ func runAsStage() int {
 		fmt.Println(z.Addr())
 		err = z.Run(ctx)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	return err
 }
 
 // careless is a producer without transactions. Between reading and writing it waits for a moment,
@@ -145,78 +136,6 @@ func (c *careless) Abort(context.Context) error {
 	return nil
 }
 
-// process is a child at work.
-type process struct {
-	t        testing.TB
-	cmd      *exec.Cmd
-	ended    chan struct{}
-	stderr   lockedBuffer
-	careless bool // it may fail
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *lockedBuffer) text() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.String()
-}
-
-func spawn(t testing.TB, c child) *process {
-	t.Helper()
-	text, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &process{t: t, cmd: exec.Command(os.Args[0]), ended: make(chan struct{}), careless: c.Fault != ""}
-	p.cmd.Env = append(os.Environ(), asStage+"="+string(text))
-	p.cmd.Stderr = &p.stderr
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.kill)
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		p.cmd.Wait()
-		t.Fatalf("a stage does not begin: %v\n%s", err, p.stderr.text())
-	}
-	go io.Copy(io.Discard, out)
-	go func() { p.cmd.Wait(); close(p.ended) }()
-	return p
-}
-
-func (p *process) signal(s syscall.Signal) { p.cmd.Process.Signal(s) }
-
-func (p *process) kill() {
-	p.signal(syscall.SIGKILL)
-	<-p.ended
-}
-
-// stop stops it in order.
-func (p *process) stop() {
-	p.signal(syscall.SIGTERM)
-	select {
-	case <-p.ended:
-		if !p.cmd.ProcessState.Success() && !p.careless {
-			p.t.Errorf("a stage ends with %v\n%s", p.cmd.ProcessState, p.stderr.text())
-		}
-	case <-time.After(patience):
-		p.t.Fatalf("a stage does not stop\n%s", p.stderr.text())
-	}
-}
-
 // history is a random one: rows are produced, and blocks retired by the control topic, while stages
 // are killed, stopped, stand still beyond the group's timeout and wake up, while replicas and, with
 // restarts, the broker start again. It returns why the daemons of sums do not end with the
@@ -234,10 +153,7 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int, restarts 
 	if err != nil {
 		t.Fatal(err)
 	}
-	session := time.Second
-	if os.Getenv("STREAMD_TEST_BROKERS") != "" {
-		session = 6 * time.Second // the least that Apache Kafka allows by default
-	}
+	session := stagetest.Session()
 	c := child{Flags: flags, To: name.blocks, Session: session, Fault: fault}
 	w := &requests{t: t, r: r, names: name, unit: unit, begin: time.UnixMilli(1_700_000_000_000)}
 	w.now = w.begin
@@ -259,11 +175,11 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int, restarts 
 			t.Fatal(err)
 		}
 	}
-	stages := []*process{spawn(t, c), spawn(t, c), spawn(t, c)}
+	stages := []*stagetest.Process{stagetest.Spawn(t, c), stagetest.Spawn(t, c), stagetest.Spawn(t, c)}
 	plain := flagsOf(t, unit)
 	plain["retire.topic"] = name.control()
 	rows := startDaemon(t, name.rows, plain)
-	until(t, "the topic of blocks", func() bool {
+	stagetest.Until(t, "the topic of blocks", func() bool {
 		outage.RLock()
 		defer outage.RUnlock()
 		_, err := kafka.ReadRetention(t.Context(), cluster(t), name.blocks)
@@ -273,7 +189,7 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int, restarts 
 	client := balance(sums, replica)
 	defer client.stop()
 	pause := func(most time.Duration) { time.Sleep(rand.N(most)) }
-	var asleep []*process
+	var asleep []*stagetest.Process
 	for step := range steps {
 		some()
 		pause(session / 2)
@@ -292,47 +208,47 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int, restarts 
 		}
 		switch i := r.IntN(len(stages)); r.IntN(5) {
 		case 0: // a crash
-			stages[i].kill()
+			stages[i].Kill()
 			pause(session / 2)
-			stages[i] = spawn(t, c)
+			stages[i] = stagetest.Spawn(t, c)
 		case 1: // another one takes over meanwhile
-			stages[i].stop()
-			stages[i] = spawn(t, c)
+			stages[i].Stop(t, fault != "")
+			stages[i] = stagetest.Spawn(t, c)
 		case 2, 3: // a zombie
-			stages[i].signal(syscall.SIGSTOP)
+			stages[i].Signal(syscall.SIGSTOP)
 			asleep = append(asleep, stages[i])
-			stages[i] = spawn(t, c)
+			stages[i] = stagetest.Spawn(t, c)
 			if r.IntN(2) == 0 {
 				pause(2 * session)
 			}
 		case 4:
 			for _, p := range asleep {
-				p.signal(syscall.SIGCONT)
+				p.Signal(syscall.SIGCONT)
 				stages = append(stages, p)
 			}
 			asleep = nil
 		}
 	}
 	for _, p := range asleep {
-		p.signal(syscall.SIGCONT)
+		p.Signal(syscall.SIGCONT)
 		stages = append(stages, p)
 	}
 	if fault == "" { // later values hide what was wrong with former ones
 		some()
 	}
-	until(t, "the rows", func() bool { return rows.read(count) })
+	stagetest.Until(t, "the rows", func() bool { return rows.read(count) })
 	var want state
 	failed := func(what string) error {
 		text := ""
 		for i, p := range stages {
-			text += fmt.Sprintf("stage %d:\n%s\n", i, last(p.stderr.text(), 2000))
+			text += fmt.Sprintf("stage %d:\n%s\n", i, last(p.Stderr.String(), 2000))
 		}
 		outage.RLock()
 		defer outage.RUnlock()
 		return fmt.Errorf("seed %d, %s: %s: the model of rows is\n%+v, those of sums\n%+v\n%+v\n%s\n%s",
 			seed, unit, what, want, sums.state(), replica.state(), strings.Join(differences(rows, sums), "\n"), text)
 	}
-	wait := patience
+	wait := stagetest.Patience
 	if fault != "" {
 		wait = 15 * time.Second
 	}
@@ -367,7 +283,7 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int, restarts 
 	}
 	if fault == "" {
 		all := newPrefixes(t, name, cfg)
-		until(t, "the blocks of requests that were taken back", func() bool {
+		stagetest.Until(t, "the blocks of requests that were taken back", func() bool {
 			last := sums.state()
 			digest, err := all.digest(&last)
 			if err != nil {
@@ -380,7 +296,7 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int, restarts 
 		return failed("with the blocks of requests that were taken back")
 	}
 	for _, p := range stages {
-		p.stop()
+		p.Stop(t, fault != "")
 	}
 	if got := sums.state(); got.Digest != want.Digest || got.Rows != want.Rows { // the last commits have changed nothing
 		return fmt.Errorf("seed %d, %s: after the stages have stopped the model is\n%+v\nnot\n%+v", seed, unit, got, want)
@@ -449,7 +365,7 @@ func (w *requests) write(name string, value []byte) {
 	w.t.Helper()
 	outage.RLock()
 	defer outage.RUnlock()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), stagetest.Patience)
 	defer cancel()
 	if err := control.Write(ctx, cluster(w.t), w.names.control(), []control.Record{{Key: []byte(name), Value: value}}, zerolog.Nop()); err != nil {
 		w.t.Fatal(err)
@@ -520,7 +436,7 @@ func addPartitions(t *testing.T, topic string, count int) {
 	if err != nil {
 		t.Fatalf("add partitions to %s: %v", topic, err)
 	}
-	until(t, "the added partitions", func() bool { // brokers do not tell clients of them at once
+	stagetest.Until(t, "the added partitions", func() bool { // brokers do not tell clients of them at once
 		answer, err := c.Metadata(t.Context(), &kafkago.MetadataRequest{Topics: []string{topic}})
 		return err == nil && len(answer.Topics) == 1 && len(answer.Topics[0].Partitions) == count
 	})

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,53 +21,15 @@ import (
 
 	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/stage"
+	"streamd/cmd/streamd/stage/stagetest"
 	"streamd/config"
 	"streamd/ingest/kafka"
-	"streamd/ingest/kafka/embedded"
 )
 
-// patience is how long a step may take before it counts as failed, also on a slow machine.
-const patience = 5 * time.Minute
+func TestMain(m *testing.M) { stagetest.Main(m, runAsStage) }
 
-var shared struct {
-	once sync.Once
-	dir  string
-	*embedded.Broker
-	err error
-}
-
-// cluster is a real Apache Kafka where STREAMD_TEST_BROKERS names one, and the embedded broker
-// elsewhere.
-func cluster(t testing.TB) kafka.Cluster {
-	t.Helper()
-	if real := os.Getenv("STREAMD_TEST_BROKERS"); real != "" {
-		return kafka.Cluster{Brokers: strings.Split(real, ","), ClientID: "test"}
-	}
-	if os.Getenv("STREAMD_REQUIRE_BROKER") != "" {
-		t.Fatal("STREAMD_REQUIRE_BROKER is set, but STREAMD_TEST_BROKERS names no broker")
-	}
-	shared.once.Do(func() {
-		if shared.dir, shared.err = os.MkdirTemp("", "streamd-summarise-"); shared.err == nil {
-			shared.Broker, shared.err = embedded.Start(shared.dir)
-		}
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return kafka.Cluster{Brokers: []string{shared.Addr()}, ClientID: "test"}
-}
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asStage) != "" {
-		os.Exit(runAsStage())
-	}
-	code := m.Run()
-	if shared.Broker != nil {
-		shared.Close()
-		os.RemoveAll(shared.dir)
-	}
-	os.Exit(code)
-}
+// cluster is the broker of the tests.
+func cluster(t testing.TB) kafka.Cluster { return stagetest.Cluster(t) }
 
 // names are those of the topics of a test.
 type names struct{ rows, blocks string }
@@ -108,7 +69,7 @@ func produce(t testing.TB, topic string, records []record) {
 	t.Helper()
 	outage.RLock()
 	defer outage.RUnlock()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), stagetest.Patience)
 	defer cancel()
 	p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: cluster(t), Topic: topic}, zerolog.Nop())
 	if err != nil {
@@ -170,7 +131,7 @@ func flagsOf(t testing.TB, unit string) map[string]string {
 		"kafka.brokers": strings.Join(cluster(t).Brokers, ","), "http.listen": "127.0.0.1:0", "log.level": "error",
 		"format.features": "price,x,y,is_a,is_b", "format.weight": "weight", "format.missing": "zero", "format.missing_features": "y=indicator",
 		"blocks.unit": unit, "blocks.offsets": "7", "blocks.period": "10s", "retire.max_future": "1h", "sample.rows": "200",
-		"shutdown_timeout": patience.String(),
+		"shutdown_timeout": stagetest.Patience.String(),
 	}
 	if unit == "message" || unit == "key" {
 		flags["retire.header"] = "tenant"
@@ -332,20 +293,11 @@ func (d *reader) read(n int64) bool {
 	return sum == n
 }
 
-func until(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
-}
-
 // alike waits until the daemon of sums has the model of the daemon of rows.
 func alike(t testing.TB, when string, rows, sums *reader) {
 	t.Helper()
 	var a, b state
-	end := time.Now().Add(patience)
+	end := time.Now().Add(stagetest.Patience)
 	for {
 		a, b = rows.state(), sums.state()
 		if a.ETag != "" && a.ETag == b.ETag && a.Digest == b.Digest && a.Rows == b.Rows {
@@ -402,19 +354,19 @@ func TestStagesAreRows(t *testing.T) {
 			}
 			produce(t, name.rows, some())
 			a := startStage(t, name, flags, 100)
-			until(t, "the topic of blocks", func() bool { return a.NotReady(time.Now()) == "" })
+			stagetest.Until(t, "the topic of blocks", func() bool { return a.NotReady(time.Now()) == "" })
 			rows, sums := startDaemon(t, name.rows, flags), startDaemon(t, name.blocks, flags)
 			alike(t, "one stage", rows, sums)
 			b := startStage(t, name, flags, 100)
-			until(t, "a second member", func() bool { return b.NotReady(time.Now()) == "" && len(b.Partitions()) > 0 })
+			stagetest.Until(t, "a second member", func() bool { return b.NotReady(time.Now()) == "" && len(b.Partitions()) > 0 })
 			produce(t, name.rows, some())
-			until(t, "the rows", func() bool { return rows.read(2 * n) })
+			stagetest.Until(t, "the rows", func() bool { return rows.read(2 * n) })
 			alike(t, "two stages", rows, sums)
 			if err := a.stop(); err != nil {
 				t.Fatal(err)
 			}
 			produce(t, name.rows, some())
-			until(t, "the rows", func() bool { return rows.read(3 * n) })
+			stagetest.Until(t, "the rows", func() bool { return rows.read(3 * n) })
 			alike(t, "the other stage", rows, sums)
 			c := b.sums.Counts()
 			if blocks, rejected := c.Blocks.Load(), c.Rejected.Load(); blocks == 0 || rejected == 0 {

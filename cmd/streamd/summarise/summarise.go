@@ -20,20 +20,15 @@ package summarise
 import (
 	"context"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/daemon/intake"
-	"streamd/cmd/streamd/daemon/memory"
-	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/stage"
 	"streamd/config"
 	"streamd/ingest/kafka"
-	"streamd/ingest/registry"
 	"streamd/retire"
 )
 
@@ -55,40 +50,25 @@ const CommitInterval = 200 * time.Millisecond
 // Stage is a running stage. Make it with New and call Run once.
 type Stage struct {
 	*stage.Stage
-	cfg      *config.Config
-	to       string
-	log      zerolog.Logger
-	version  string
-	cluster  kafka.Cluster
-	sums     *intake.Stage
-	letters  *kafka.DeadLetters // nil: dead letters are not written
-	listener net.Listener
-	probes   *httpapi.Server
-	registry *registry.Client // of the schemas of messages; nil: there is none
+	cfg     *config.Config
+	to      string
+	log     zerolog.Logger
+	version string
+	cluster kafka.Cluster
+	sums    *intake.Stage
+	letters *kafka.DeadLetters // nil: dead letters are not written
 }
 
 // New checks the settings and begins to listen. It does not connect. Run must be called afterwards.
 func New(o Options) (*Stage, error) {
 	cfg := o.Config
-	limit, err := memory.Limit(cfg)
+	r, err := daemon.NewReading(cfg, o.Log)
 	if err != nil {
 		return nil, err
 	}
-	budget := memory.New(cfg, limit)
-	asked, err := daemon.Registry(cfg.Format.Registry, o.Log)
-	if err != nil {
-		return nil, err
-	}
-	decoding, err := daemon.Decoding(cfg, budget, asked)
-	if err != nil {
-		return nil, err
-	}
-	cluster, err := daemon.Cluster(cfg.Kafka, o.Log)
-	if err != nil {
-		return nil, err
-	}
-	z := &Stage{cfg: cfg, to: o.To, log: o.Log, version: o.Version, cluster: cluster, registry: asked}
-	settings := intake.Settings{Config: cfg, Log: o.Log, Budget: budget, Decoding: decoding}
+	cluster := r.Cluster
+	z := &Stage{cfg: cfg, to: o.To, log: o.Log, version: o.Version, cluster: cluster}
+	settings := intake.Settings{Config: cfg, Log: o.Log, Budget: r.Budget, Decoding: r.Decoding}
 	if cfg.DeadLetters.Policy == config.DeadLettersQueue {
 		z.letters, err = kafka.NewDeadLetters(kafka.DeadLetterConfig{
 			Cluster: cluster, Source: cfg.Kafka.Topic, Topic: cfg.DeadLetters.Topic, Connector: "streamd.summarise",
@@ -100,10 +80,14 @@ func New(o Options) (*Stage, error) {
 	}
 	z.sums = intake.NewStage(settings, o.Rows)
 	running := stage.Config{
-		Consuming:    daemon.ConsumerConfig(cfg.Kafka, cluster, budget),
+		Consuming:    daemon.ConsumerConfig(cfg.Kafka, cluster, r.Budget),
 		Transaction:  kafka.TransactionConfig{Cluster: cluster, Source: cfg.Kafka.Topic, Group: cfg.Kafka.Group, Topic: o.To, Compress: true},
-		TopicConfigs: z.topicConfigs, Open: z.open, Await: z.sums.Await,
+		TopicConfigs: map[string]string{"max.message.bytes": fmt.Sprint(int64(cfg.Kafka.MaxMessageBytes))},
+		Open:         z.open, Await: z.sums.Await, Registry: r.Registry,
 		Interval: CommitInterval, Commits: 0.1,
+	}
+	if cfg.Blocks.Unit == config.UnitKey { // the newest value of each key is all that counts
+		running.TopicConfigs["cleanup.policy"] = "compact"
 	}
 	if o.adjust != nil {
 		o.adjust(z, &running)
@@ -111,20 +95,8 @@ func New(o Options) (*Stage, error) {
 	if z.Stage, err = stage.New(running, o.Log); err != nil {
 		return nil, err
 	}
-	guard, err := access.New(cfg.HTTP, o.Log)
-	if err != nil {
-		return nil, err
-	}
-	z.probes = httpapi.NewProbes(httpapi.Config{Access: guard, MaxConnections: cfg.HTTP.MaxConnections},
-		func() string { return z.NotReady(time.Now()) }, collector{z}, o.Log)
-	if z.listener, err = net.Listen("tcp", cfg.HTTP.Listen); err != nil {
-		return nil, fmt.Errorf("http.listen: %w", err)
-	}
-	return z, nil
+	return z, z.Listen("http.listen", cfg.HTTP, collector{z})
 }
-
-// Addr is the address that HTTP is served on.
-func (z *Stage) Addr() net.Addr { return z.listener.Addr() }
 
 // Run sums until ctx ends, which is no error, or until it cannot go on. What has been read is
 // committed, and the group is left, before it returns.
@@ -132,33 +104,7 @@ func (z *Stage) Run(ctx context.Context) error {
 	if z.letters != nil {
 		defer z.letters.Close()
 	}
-	return z.RunBeside(ctx, z.probes, z.listener)
-}
-
-// NotReady says why the stage does not work; empty: it does.
-func (z *Stage) NotReady(now time.Time) string {
-	if why := z.Stage.NotReady(now); why != "" || z.registry == nil {
-		return why
-	}
-	if since, why := z.registry.Away(); !since.IsZero() {
-		return fmt.Sprintf("messages wait for their schemas, since the schema registry does not answer: %v", why)
-	}
-	return ""
-}
-
-// topicConfigs are Kafka's settings of a topic of blocks that is made. It keeps records as long as
-// the source does, whose times they have. With keys it is compacted, as the newest value of each is
-// all that counts.
-func (z *Stage) topicConfigs(ctx context.Context) (map[string]string, error) {
-	configs := map[string]string{"max.message.bytes": fmt.Sprint(int64(z.cfg.Kafka.MaxMessageBytes)), "retention.ms": "-1"}
-	source, err := kafka.ReadRetention(ctx, z.cluster, z.cfg.Kafka.Topic)
-	if err == nil && source.After > 0 {
-		configs["retention.ms"] = fmt.Sprint(source.After.Milliseconds())
-	}
-	if z.cfg.Blocks.Unit == config.UnitKey {
-		configs["cleanup.policy"] = "compact"
-	}
-	return configs, err
+	return z.Stage.Run(ctx)
 }
 
 // open makes the work of a partition.

@@ -73,20 +73,42 @@ func (d *Decoder) Decode(r *kafka.Record) (*incremental.Block, error) {
 
 // decode makes a block from the message of a record.
 func (d *Decoder) decode(r *kafka.Record, m envelope.Message) (*incremental.Block, error) {
-	if err := check(r); err != nil {
-		return nil, err
-	}
-	if err := d.heedsDeletions(m); err != nil {
+	if err := d.takes(r, m); err != nil {
 		return nil, err
 	}
 	b, err := d.decoder.Decode(m.ContentType, m.Payload)
-	switch {
-	case err != nil && !IsAway(err) && d.hasLabelAlone(m):
-		return nil, &labelAlone{err}
-	case err != nil:
-		return nil, d.explained(r, err)
+	if err != nil {
+		return nil, d.undecoded(r, m, err)
 	}
 	return b, nil
+}
+
+// decodeUnlabelled is decode for rows whose labels come later. A label in them is passed over.
+func (d *Decoder) decodeUnlabelled(r *kafka.Record, m envelope.Message) (wire.Table, error) {
+	if err := d.takes(r, m); err != nil {
+		return wire.Table{}, err
+	}
+	rows, err := d.decoder.DecodeUnlabelled(m.ContentType, m.Payload)
+	if err != nil {
+		return wire.Table{}, d.undecoded(r, m, err)
+	}
+	return rows, nil
+}
+
+// takes says why a record is not decoded at all.
+func (d *Decoder) takes(r *kafka.Record, m envelope.Message) error {
+	if err := check(r); err != nil {
+		return err
+	}
+	return d.heedsDeletions(m)
+}
+
+// undecoded is the reason for which a record is refused that cannot be decoded.
+func (d *Decoder) undecoded(r *kafka.Record, m envelope.Message, err error) error {
+	if !IsAway(err) && d.hasLabelAlone(m) {
+		return &labelAlone{err}
+	}
+	return d.explained(r, err)
 }
 
 // Texts are those of the block that was decoded last: see wire.Decoder.Texts.
@@ -106,15 +128,18 @@ func check(r *kafka.Record) error {
 	return nil
 }
 
-// contentType is a record's content type: of several headers the last, as everywhere in Kafka. It
-// is mostly the previous record's.
-func (d *Decoder) contentType(r *kafka.Record) string {
+// contentType is a record's content type.
+func (d *Decoder) contentType(r *kafka.Record) string { return ContentType(r, &d.format) }
+
+// ContentType is a record's content type: of several headers the last, as everywhere in Kafka. It
+// is mostly the previous record's, which last has.
+func ContentType(r *kafka.Record, last *string) string {
 	for _, h := range slices.Backward(r.Headers) {
 		if h.Key == "content-type" {
-			if string(h.Value) != d.format {
-				d.format = string(h.Value)
+			if string(h.Value) != *last {
+				*last = string(h.Value)
 			}
-			return d.format
+			return *last
 		}
 	}
 	return ""

@@ -264,7 +264,9 @@ func (in *Intake) closeRun(ctx context.Context, p *partition) error {
 		return err
 	}
 	in.accounts.counts.Add(p.open.counts)
-	in.judgeInOrder(p.open.first.Partition, p.open.rows.Block(), "")
+	if in.copies() {
+		in.judgeInOrder(p.open.first.Partition, p.open.rows.Block(), "")
+	}
 	in.dropRun(p)
 	p.applied.counts = snapshot.Counts{}
 	return nil

@@ -58,18 +58,9 @@ type labelRecord struct {
 
 // takeRow decodes a row whose label comes later. A label in it is passed over.
 func (w *worker) takeRow(r *kafka.Record, m envelope.Message, z *result) error {
-	if err := check(r); err != nil {
+	rows, err := w.decodeUnlabelled(r, m)
+	if err != nil {
 		return err
-	}
-	if err := w.heedsDeletions(m); err != nil {
-		return err
-	}
-	rows, err := w.decoder.DecodeUnlabelled(m.ContentType, m.Payload)
-	switch {
-	case err != nil && !IsAway(err) && w.hasLabelAlone(m):
-		return &labelAlone{err}
-	case err != nil:
-		return w.explained(r, err)
 	}
 	z.rows = rows.Rows
 	if rows.Rows != 1 {
@@ -281,11 +272,7 @@ func (in *Intake) valuesOf(id string, v joining.Verdict) ([]float64, error) {
 	if !v.Live() {
 		return v.Row.Values, nil
 	}
-	values, ok, err := in.Live.OnlyRow(id)
-	if !ok {
-		return nil, err
-	}
-	return values, err
+	return in.Live.OnlyRow(id)
 }
 
 // follow makes the block of an id what a verdict says. bad says why it cannot be live.
@@ -674,15 +661,12 @@ func (d *Decoder) DecodeRow(r *kafka.Record, class string) (*incremental.Block, 
 	if err == nil && m.Fate != envelope.Row {
 		err = unusablef(kindNull, "the message has no row")
 	}
-	if err == nil {
-		err = check(r)
-	}
 	if err != nil {
 		return nil, err
 	}
-	rows, err := d.decoder.DecodeUnlabelled(m.ContentType, m.Payload)
+	rows, err := d.decodeUnlabelled(r, m)
 	if err != nil {
-		return nil, d.explained(r, err)
+		return nil, err
 	}
 	b := &incremental.Block{Columns: rows.Columns, Classes: []string{class}, Codes: make([]int32, rows.Rows)}
 	if d.features != nil {

@@ -21,9 +21,10 @@ import (
 func (w *pool) copies() bool { return w.Config.Drift.Every > 0 }
 
 // judgeInOrder judges the rows of the next block of a partition, which has been applied. before is
-// the label before its first row, "" for that of the partition's last row.
+// the label before its first row, "" for that of the partition's last row. b is nil where no
+// figures are wanted.
 func (in *Intake) judgeInOrder(number int, b *incremental.Block, before string) {
-	if !in.copies() || b == nil || b.Rows() == 0 {
+	if b == nil || b.Rows() == 0 {
 		return
 	}
 	in.dropLeft()

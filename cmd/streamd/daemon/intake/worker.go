@@ -224,9 +224,13 @@ func (w *worker) judged(b *incremental.Block, t *task, r *kafka.Record) judgemen
 	}
 	by := w.Served(w.features)
 	y := w.judge.rows(b, by, &w.allowance, t.partition, r.Offset)
+	if len(y.rulings) == 0 {
+		return y
+	}
 	for _, o := range by.Offsets {
 		if o.Partition == t.partition && o.Topic == w.Config.Kafka.Topic && o.Next >= 0 {
 			y.behind = max(0, r.Offset-o.Next)
+			break
 		}
 	}
 	return y

@@ -518,17 +518,17 @@ func (l *Set) hasLeft(id string) {
 	}
 }
 
-// OnlyRow is the row of a live block of one row of weight 1. ok is false if there is none.
-func (l *Set) OnlyRow(id string) (row []float64, ok bool, err error) {
+// OnlyRow is the row of a live block of one row of weight 1. It is nil if there is none.
+func (l *Set) OnlyRow(id string) ([]float64, error) {
 	if _, ok := l.ledger.Get(id); !ok {
-		return nil, false, nil
+		return nil, nil
 	}
 	s, err := l.features.summary(l.store, id)
 	if err != nil {
-		return nil, false, fmt.Errorf("read the row of block %s: %w", id, err)
+		return nil, fmt.Errorf("read the row of block %s: %w", id, err)
 	}
-	row, ok = s.OnlyRow()
-	return row, ok, nil
+	row, _ := s.OnlyRow()
+	return row, nil
 }
 
 // Remove removes a block, live, withdrawn or archived, that is replaced.

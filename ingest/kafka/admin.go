@@ -145,14 +145,13 @@ func (cl *client) leave(ctx context.Context, group, member string) error {
 }
 
 // commit commits offsets of a topic to a group without being a member of it. A broker refuses
-// that while the group has members. A coordinator that is just becoming one is asked again.
+// that while the group has members. One that does not answer, or is not ready, is asked again.
 func (cl *client) commit(ctx context.Context, group, topic string, offsets map[int]int64) error {
 	const attempts = 6 // in about 3 s
 	var pause backoff
 	for attempt := 1; ; attempt++ {
 		err := cl.tryCommit(ctx, group, topic, offsets)
-		var code kafkago.Error
-		if err == nil || attempt == attempts || !errors.As(err, &code) || !code.Temporary() || pause.wait(ctx) != nil {
+		if err == nil || attempt == attempts || !mayPass(err) || pause.wait(ctx) != nil {
 			return err
 		}
 	}

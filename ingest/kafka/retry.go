@@ -20,13 +20,25 @@ func isPermanent(err error) bool {
 		case kafkago.SASLAuthenticationFailed, kafkago.UnsupportedSASLMechanism, kafkago.IllegalSASLState,
 			kafkago.TopicAuthorizationFailed, kafkago.GroupAuthorizationFailed, kafkago.ClusterAuthorizationFailed,
 			kafkago.InvalidTopic, kafkago.InvalidSessionTimeout, kafkago.InconsistentGroupProtocol, kafkago.InvalidGroupId,
-			kafkago.UnsupportedVersion, kafkago.MessageSizeTooLarge, kafkago.InvalidRecord:
+			kafkago.UnsupportedVersion, kafkago.MessageSizeTooLarge, kafkago.InvalidRecord,
+			kafkago.TransactionalIDAuthorizationFailed, kafkago.InvalidTransactionTimeout:
 			return true
 		}
 	}
 	var certificate *tls.CertificateVerificationError
 	var header tls.RecordHeaderError
 	return errors.As(err, &certificate) || errors.As(err, &header)
+}
+
+// mayPass reports errors after which a request may succeed later: no answer at all, or one that
+// Kafka calls retriable. kafka-go's Temporary lacks BrokerNotAvailable, which is its own answer for
+// a broker that it has just lost or does not know yet.
+func mayPass(err error) bool {
+	var code kafkago.Error
+	if !errors.As(err, &code) {
+		return !isPermanent(err)
+	}
+	return code.Temporary() || code == kafkago.BrokerNotAvailable || code == kafkago.ReplicaNotAvailable
 }
 
 // isTooLarge reports whether a broker refused a record batch because of its size. The

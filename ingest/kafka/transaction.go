@@ -78,8 +78,7 @@ func (t *Transactions) EnsureTopic(ctx context.Context, configs func(context.Con
 				break
 			}
 		}
-		var code kafkago.Error
-		if ctx.Err() != nil || isPermanent(err) || errors.As(err, &code) && !code.Temporary() {
+		if ctx.Err() != nil || !mayPass(err) {
 			return err
 		}
 		t.log.Warn().Err(err).Msg("the topic is not there yet; trying again")
@@ -295,7 +294,11 @@ func (p *TransactionalProducer) try(ctx context.Context, what string, request fu
 		case isLost(err), isPermanent(err):
 			return p.failed(what, err)
 		}
-		p.log.Debug().Err(err).Str("transactional_id", p.id).Msgf("%s the transaction: trying again", what)
+		level := zerolog.DebugLevel
+		if pause.next > time.Second { // a coordinator that moves has moved by now
+			level = zerolog.WarnLevel
+		}
+		p.log.WithLevel(level).Err(err).Str("transactional_id", p.id).Msgf("%s the transaction: trying again", what)
 		if errors.Is(err, kafkago.ConcurrentTransactions) { // the one before is ending
 			select {
 			case <-time.After(markersPause):

@@ -1,10 +1,11 @@
 # All targets need Go. In addition arm64 needs an emulator, integration needs a JRE
 # and Maven for a real Apache Kafka, and staticcheck and govulncheck are fetched by
 # the Go tool. Tests of the status page need Chromium, and one of change streams needs
-# PostgreSQL; others need python3, kubernetes-validate, pyarrow, polars and duckdb. Without them
-# they are skipped, or fail where STREAMD_REQUIRE_PROGRAMS=1.
+# PostgreSQL; others need python3, kubernetes-validate, pyarrow, polars and duckdb, and those of the
+# Python package pytest, pandas, scikit-learn and confluent-kafka. Without them they are skipped, or
+# fail where STREAMD_REQUIRE_PROGRAMS=1.
 
-.PHONY: all test full histories stages spark studies mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
+.PHONY: all test wheel python full histories stages spark studies mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
 
 all: vet test
 
@@ -27,6 +28,21 @@ TIMEOUT ?= 30m
 
 test:
 	go test -timeout $(TIMEOUT) ./...
+
+# The Python package with the program in it: see cmd/streamd/python/README.md. PLATFORM is by
+# default that of this machine.
+wheel:
+	python3 cmd/streamd/python/wheel.py $(if $(PLATFORM),--platform $(PLATFORM))
+
+# Its tests, on the installed wheel. The other packages that they use are those of the machine's
+# Python. Without a part of them, tests are skipped.
+PYTHON_DIR ?= .python
+python:
+	rm -rf $(PYTHON_DIR)
+	python3 cmd/streamd/python/wheel.py --to $(PYTHON_DIR)/dist
+	python3 -m venv --system-site-packages $(PYTHON_DIR)/venv
+	$(PYTHON_DIR)/venv/bin/pip install -q --no-index --no-deps $(PYTHON_DIR)/dist/*.whl
+	$(PYTHON_DIR)/venv/bin/python -m pytest -q -p no:cacheprovider -W error cmd/streamd/python/tests
 
 # Random histories of daemons, with every way for a block to come, to go and to come back, and
 # a million cycles of blocks that come and go. The receipts of each history are checked alone,

@@ -1,0 +1,16 @@
+"""streamd from Python: a client of a running daemon, and the program itself.
+
+    from streamd import Client
+
+    with Client("http://127.0.0.1:8080") as daemon:
+        answers = daemon.predict(frame)
+        receipt = daemon.retire(keys=["customer-17"])
+
+The command `streamd` comes with the package; `python -m streamd` is the same.
+"""
+
+from ._errors import APIError, StreamdError, UnreachableError
+from ._program import ProgramError, find_program
+from .client import Client, Receipts
+
+__all__ = ["APIError", "Client", "ProgramError", "Receipts", "StreamdError", "UnreachableError", "find_program"]

@@ -1,0 +1,89 @@
+"""Frames in and out: anything with __arrow_c_stream__, or a list of dicts.
+
+A list of dicts takes the standard library alone. Frames take pyarrow.
+"""
+
+import importlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ARROW = "application/vnd.apache.arrow.stream"
+JSON = "application/json"
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def is_frame(data: Any) -> bool:
+    return hasattr(data, "__arrow_c_stream__")
+
+
+def pyarrow_module() -> Any:
+    try:
+        return importlib.import_module("pyarrow")
+    except ImportError:
+        raise ImportError("frames need pyarrow: pip install pyarrow; a list of dicts needs nothing") from None
+
+
+def table_of(frame: Any) -> "pyarrow.Table":
+    """The frame as a table of Arrow, without the index of pandas."""
+    pa = pyarrow_module()
+    if isinstance(frame, pa.Table):
+        return frame
+    if _is_pandas(frame):
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    return pa.RecordBatchReader.from_stream(frame).read_all()
+
+
+def like(table: "pyarrow.Table", frame: Any) -> Any:
+    """The table as a frame of the same library, and with the index of pandas. Others get the table."""
+    if _is_pandas(frame):
+        answer = table.to_pandas()
+        answer.index = frame.index
+        return answer
+    if type(frame).__module__.partition(".")[0] == "polars":
+        return importlib.import_module("polars").from_arrow(table)
+    return table
+
+
+def _is_pandas(frame: Any) -> bool:
+    return type(frame).__module__.partition(".")[0] == "pandas"
+
+
+def stream_of(table: "pyarrow.Table") -> bytes:
+    """The table as a stream of Arrow."""
+    pa = pyarrow_module()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def read_stream(content: bytes) -> "pyarrow.Table":
+    pa = pyarrow_module()
+    return pa.ipc.open_stream(content).read_all()
+
+
+def json_of(rows: Rows) -> bytes:
+    """Rows as lines of JSON. NaN and None are missing values, and numbers of numpy count as numbers."""
+    return "\n".join(json.dumps({str(k): _plain(v) for k, v in row.items()}, allow_nan=False) for row in rows).encode()
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item") and not isinstance(value, (str, bytes)):
+        value = value.item()
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return value
+
+
+def pieces(rows: int, at_most: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of pieces of the rows."""
+    for begin in range(0, rows, at_most):
+        yield begin, min(begin + at_most, rows)

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"strconv"
@@ -27,9 +28,16 @@ type client struct {
 	login     bool     // connections log in
 	seeds     []string // the brokers configured
 
-	mu      sync.Mutex
-	brokers []string // asked for metadata: the seeds and the brokers discovered
-	leaders map[topicPartition]leadership
+	mu           sync.Mutex
+	brokers      []string // asked for metadata: the seeds and the brokers discovered
+	leaders      map[topicPartition]leadership
+	coordinators map[coordinated]int // ids of brokers
+}
+
+// coordinated is a group, or a transactional.id.
+type coordinated struct {
+	group bool
+	key   string
 }
 
 type topicPartition struct {
@@ -45,7 +53,7 @@ func newClient(c *Cluster, topics ...string) *client {
 		MetadataTopics: topics,
 		ClientID:       c.ClientID,
 	}
-	return &client{transport: t, encrypted: c.TLS != nil, login: c.Login != nil, seeds: c.Brokers, brokers: c.Brokers, leaders: make(map[topicPartition]leadership)}
+	return &client{transport: t, encrypted: c.TLS != nil, login: c.Login != nil, seeds: c.Brokers, brokers: c.Brokers, leaders: make(map[topicPartition]leadership), coordinators: make(map[coordinated]int)}
 }
 
 // known returns the brokers that are asked for metadata.
@@ -149,4 +157,37 @@ func (cl *client) callLeader(ctx context.Context, topic string, partition int, c
 	ctx, done := cl.whileLed(ctx, topic, partition, c.Leader)
 	defer done()
 	return c.RoundTrip(ctx, cl.transport, cl.addr(), getBuffer)
+}
+
+// callCoordinator sends a call of a transaction to the coordinator of a group or of transactions,
+// and reads the answer. It asks who that is once, and again after an error: kafka-go would ask
+// before each call.
+func (cl *client) callCoordinator(ctx context.Context, of coordinated, call func(coordinator int) *protocol.Call) error {
+	cl.mu.Lock()
+	broker, known := cl.coordinators[of]
+	cl.mu.Unlock()
+	if !known {
+		a, err := protocol.NewFindCoordinator(of.group, of.key).RoundTrip(ctx, cl.transport, cl.addr(), getBuffer)
+		if err == nil {
+			broker, err = a.Coordinator()
+			putBuffer(a.Buf)
+		}
+		if err != nil {
+			return err
+		}
+		cl.mu.Lock()
+		cl.coordinators[of] = broker
+		cl.mu.Unlock()
+	}
+	a, err := call(broker).RoundTrip(ctx, cl.transport, cl.addr(), getBuffer)
+	if err == nil {
+		err = a.Transacted()
+		putBuffer(a.Buf)
+	}
+	if err != nil && !errors.Is(err, kafkago.ConcurrentTransactions) { // which a coordinator alone says
+		cl.mu.Lock()
+		delete(cl.coordinators, of)
+		cl.mu.Unlock()
+	}
+	return err
 }

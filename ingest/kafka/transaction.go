@@ -11,6 +11,8 @@ import (
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/compress"
+
+	"streamd/ingest/kafka/protocol"
 )
 
 // TransactionConfig configures Transactions. Zero values stand for the defaults given.
@@ -126,7 +128,8 @@ type TransactionalProducer struct {
 	partition int    // of the source
 	sender    sender
 	batch     batchWriter
-	begun     bool // the transaction has the partition that is written to
+	begun     bool       // the coordinator has been told of the transaction, or is being told
+	telling   chan error // its answer; nil: it has been read
 }
 
 // Open opens the producer for a partition of the source. It writes to the given partition of the
@@ -141,7 +144,7 @@ func (t *Transactions) Open(ctx context.Context, source, to int) (p *Transaction
 	p.batch.reset()
 	// It is answered when a transaction of the former producer has ended everywhere: what it has
 	// committed is seen then.
-	err = p.try(ctx, "open", func() error {
+	err = p.again(ctx, "open", func() error {
 		r, err := t.cl.api().InitProducerID(ctx, &kafkago.InitProducerIDRequest{
 			TransactionalID: p.id, TransactionTimeoutMs: int(t.cfg.Timeout.Milliseconds()), ProducerID: -1, ProducerEpoch: -1,
 		})
@@ -154,7 +157,7 @@ func (t *Transactions) Open(ctx context.Context, source, to int) (p *Transaction
 		return err
 	})
 	if err == nil {
-		err = p.try(ctx, "read what is committed of", func() error {
+		err = p.again(ctx, "read what is committed of", func() error {
 			all, err := t.cl.committed(ctx, t.cfg.Group, t.cfg.Source, []int{source})
 			at = all[source]
 			return err
@@ -165,6 +168,10 @@ func (t *Transactions) Open(ctx context.Context, source, to int) (p *Transaction
 
 // Write copies a record into the transaction. A zero t stands for a record without a time.
 func (p *TransactionalProducer) Write(ctx context.Context, key, value []byte, headers []Header, t time.Time) error {
+	if !p.begun {
+		p.begun, p.telling = true, make(chan error, 1)
+		go func(answer chan<- error) { answer <- p.tell(ctx) }(p.telling)
+	}
 	if p.batch.count > 0 && p.batch.size()+recordSize(key, value, headers) > p.cfg.BatchBytes {
 		if err := p.flush(ctx); err != nil {
 			return err
@@ -174,29 +181,49 @@ func (p *TransactionalProducer) Write(ctx context.Context, key, value []byte, he
 	return nil
 }
 
+// tell tells the coordinator what the transaction has: the partition that is written to, and the
+// offsets. It is done while the records are made.
+func (p *TransactionalProducer) tell(ctx context.Context) error {
+	err := p.try(ctx, "begin", p.ofTransactions(), func(at int) *protocol.Call {
+		return protocol.NewAddPartition(at, p.transaction(), p.cfg.Topic, p.sender.partition)
+	})
+	if err != nil {
+		return err
+	}
+	return p.tellOffsets(ctx)
+}
+
+func (p *TransactionalProducer) tellOffsets(ctx context.Context) error {
+	return p.try(ctx, "commit offsets of", p.ofTransactions(), func(at int) *protocol.Call {
+		return protocol.NewAddOffsets(at, p.transaction(), p.cfg.Group)
+	})
+}
+
+// told waits until the coordinator knows of the transaction.
+func (p *TransactionalProducer) told(ctx context.Context) error {
+	if p.telling == nil {
+		return nil
+	}
+	var err error
+	select {
+	case err = <-p.telling:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	p.telling = nil
+	if err != nil && !isLost(err) && !isPermanent(err) && ctx.Err() == nil { // that of Write has ended
+		err = p.tell(ctx)
+	}
+	return err
+}
+
 // flush sends what has been written.
 func (p *TransactionalProducer) flush(ctx context.Context) error {
 	if p.batch.count == 0 {
 		return nil
 	}
-	if !p.begun {
-		err := p.try(ctx, "begin", func() error {
-			r, err := p.cl.api().AddPartitionsToTxn(ctx, &kafkago.AddPartitionsToTxnRequest{
-				TransactionalID: p.id, ProducerID: int(p.sender.producer), ProducerEpoch: int(p.sender.epoch),
-				Topics: map[string][]kafkago.AddPartitionToTxn{p.cfg.Topic: {{Partition: p.sender.partition}}},
-			})
-			if err != nil {
-				return err
-			}
-			for _, added := range r.Topics[p.cfg.Topic] {
-				err = errors.Join(err, added.Error)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		p.begun = true
+	if err := p.told(ctx); err != nil {
+		return err
 	}
 	codec := compress.None
 	if p.cfg.Compress {
@@ -215,34 +242,21 @@ func (p *TransactionalProducer) flush(ctx context.Context) error {
 // Commit commits what has been written, and the offset of the source's partition with a text of at
 // most 4,096 bytes.
 func (p *TransactionalProducer) Commit(ctx context.Context, at Committed) error {
-	if err := p.flush(ctx); err != nil {
-		return err
+	err := p.told(ctx)
+	if err == nil && !p.begun { // nothing has been written
+		p.begun = true
+		err = p.tellOffsets(ctx)
 	}
-	producer, epoch := int(p.sender.producer), int(p.sender.epoch)
-	err := p.try(ctx, "commit offsets of", func() error {
-		r, err := p.cl.api().AddOffsetsToTxn(ctx, &kafkago.AddOffsetsToTxnRequest{
-			TransactionalID: p.id, ProducerID: producer, ProducerEpoch: epoch, GroupID: p.cfg.Group,
-		})
-		if err != nil {
-			return err
-		}
-		return r.Error
-	})
 	if err != nil {
 		return err
 	}
-	err = p.try(ctx, "commit offsets of", func() error {
-		r, err := p.cl.api().TxnOffsetCommit(ctx, &kafkago.TxnOffsetCommitRequest{
-			TransactionalID: p.id, GroupID: p.cfg.Group, ProducerID: producer, ProducerEpoch: epoch, GenerationID: -1,
-			Topics: map[string][]kafkago.TxnOffsetCommit{p.cfg.Source: {{Partition: p.partition, Offset: at.Offset, Metadata: at.Metadata}}},
-		})
-		if err != nil {
-			return err
-		}
-		for _, o := range r.Topics[p.cfg.Source] {
-			err = errors.Join(err, o.Error)
-		}
+	if err := p.flush(ctx); err != nil {
 		return err
+	}
+	// Not beside it: brokers verify what belongs to a transaction, one request at a time, and fail
+	// the other one.
+	err = p.try(ctx, "commit offsets of", coordinated{group: true, key: p.cfg.Group}, func(coordinator int) *protocol.Call {
+		return protocol.NewCommitOffset(coordinator, p.transaction(), p.cfg.Group, p.cfg.Source, p.partition, at.Offset, at.Metadata)
 	})
 	if err != nil {
 		return err
@@ -256,6 +270,9 @@ func (p *TransactionalProducer) Abort(ctx context.Context) error {
 	if !p.begun {
 		return nil
 	}
+	if err := p.told(ctx); err != nil {
+		return err
+	}
 	return p.end(ctx, false)
 }
 
@@ -264,25 +281,29 @@ func (p *TransactionalProducer) end(ctx context.Context, commit bool) error {
 	if commit {
 		what = "commit"
 	}
-	err := p.try(ctx, what, func() error {
-		r, err := p.cl.api().EndTxn(ctx, &kafkago.EndTxnRequest{
-			TransactionalID: p.id, ProducerID: int(p.sender.producer), ProducerEpoch: int(p.sender.epoch), Committed: commit,
-		})
-		if err != nil {
-			return err
-		}
-		return r.Error
+	err := p.try(ctx, what, p.ofTransactions(), func(at int) *protocol.Call {
+		return protocol.NewEnd(at, p.transaction(), commit)
 	})
 	p.begun = false
 	return err
 }
 
+func (p *TransactionalProducer) ofTransactions() coordinated { return coordinated{key: p.id} }
+
+func (p *TransactionalProducer) transaction() protocol.Transaction {
+	return protocol.Transaction{ID: p.id, Producer: p.sender.producer, Epoch: p.sender.epoch}
+}
+
 // markersPause is about how long brokers take to write the end of a transaction to all partitions.
 const markersPause = 10 * time.Millisecond
 
-// try repeats a request until it is answered, ctx ends, or repeating does not help. A request of a
-// transaction that is repeated has no other effect than once.
-func (p *TransactionalProducer) try(ctx context.Context, what string, request func() error) error {
+// try repeats a call to a coordinator until it is answered, ctx ends, or repeating does not help. A
+// call of a transaction that is repeated has no other effect than once.
+func (p *TransactionalProducer) try(ctx context.Context, what string, of coordinated, call func(coordinator int) *protocol.Call) error {
+	return p.again(ctx, what, func() error { return p.cl.callCoordinator(ctx, of, call) })
+}
+
+func (p *TransactionalProducer) again(ctx context.Context, what string, request func() error) error {
 	var pause backoff
 	for {
 		err := request()

@@ -36,14 +36,16 @@ const stallTimeout = 20 * time.Second
 // connection to it. The Call then writes and reads on that connection by itself, as a
 // RawExchanger.
 type Call struct {
-	request   kmsg.Request
-	topic     string // empty: any broker will do
-	partition int
-	min, max  int16         // versions
-	records   []byte        // last field of the request, sent without being copied; nil: it has none
-	patience  time.Duration // the broker may wait so long before it answers
-	limit     int           // bytes of the response
-	cut       bool          // bytes beyond the limit are summed and dropped, not an error
+	request     kmsg.Request
+	topic       string // its leader is asked; empty: any broker will do
+	partition   int
+	direct      bool // coordinator is asked
+	coordinator int
+	min, max    int16         // versions
+	records     []byte        // last field of the request, sent without being copied; nil: it has none
+	patience    time.Duration // the broker may wait so long before it answers
+	limit       int           // bytes of the response
+	cut         bool          // bytes beyond the limit are summed and dropped, not an error
 
 	clientID string
 	buffer   func(size int) []byte
@@ -106,8 +108,16 @@ func (c *Call) ApiKey() kafkaproto.ApiKey { return kafkaproto.ApiKey(c.request.K
 // ApiKey implements kafka-go's Message.
 func (a *Answer) ApiKey() kafkaproto.ApiKey { return a.call.ApiKey() }
 
-// Broker implements kafka-go's BrokerMessage. It routes to the leader of the partition.
+// Broker implements kafka-go's BrokerMessage. It routes to the coordinator, or to the leader of the
+// partition.
 func (c *Call) Broker(cluster kafkaproto.Cluster) (kafkaproto.Broker, error) {
+	if c.direct {
+		broker, ok := cluster.Brokers[int32(c.coordinator)]
+		if !ok {
+			return broker, kafkago.BrokerNotAvailable
+		}
+		return broker, nil
+	}
 	if c.topic == "" {
 		return kafkaproto.Broker{ID: -1}, nil
 	}

@@ -141,6 +141,37 @@ func TestWithoutIsNeverAdded(t *testing.T) {
 	}
 }
 
+// Less is Without, and says of what was never in that it was not, where the sums show it.
+func TestLessFindsStrangers(t *testing.T) {
+	r := rand.New(rand.NewPCG(14, 1))
+	rows := randomTable(r, 300, 3, 3)
+	parts := blocksOf(t, r, table{x: rows.x[:150], label: rows.label[:150]})
+	others := blocksOf(t, r, table{x: rows.x[150:], label: rows.label[150:]})
+	part, whole := sumOf(3, parts...), sumOf(3, append(parts, others...)...)
+	before := whole.Digest()
+	if rest, ok := whole.Less(part); !ok || rest.Digest() != sumOf(3, others...).Digest() {
+		t.Error("another digest than that of the others alone")
+	}
+	if rest, ok := part.Less(part); !ok || rest.Classes() != 0 {
+		t.Error("a part less itself is not empty")
+	}
+	moved := table{x: [][]float64{{1, 2, 3}}, label: []string{"a"}}
+	one := sumOf(3, blocksOf(t, r, moved)...)
+	moved.x[0][1] = 2.5
+	for what, less := range map[string][2]*State{
+		"more rows":     {part, whole},
+		"another class": {part, sumOf(3, blocksOf(t, r, table{x: moved.x, label: []string{"nowhere"}})...)},
+		"another row":   {one, sumOf(3, blocksOf(t, r, moved)...)},
+	} {
+		if _, ok := less[0].Less(less[1]); ok {
+			t.Errorf("%s: a part that was never in is taken out", what)
+		}
+	}
+	if whole.Digest() != before {
+		t.Error("the whole has changed")
+	}
+}
+
 // Losses from sums agree with losses from rows, also for features whose means are 10^6
 // spreads, and for a fold without one of the classes.
 func TestLossesAreThoseOfTheRows(t *testing.T) {

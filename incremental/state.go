@@ -249,6 +249,33 @@ func (s *State) Without(part *State) *State {
 	return rest
 }
 
+// Less is Without for a part that may not be in s. ok is false where the sums show that it is not:
+// where fewer rows would be left than none, or sums that no rows have.
+func (s *State) Less(part *State) (rest *State, ok bool) {
+	rest = s.Clone()
+	rest.checkWidth(len(part.features))
+	rest.checkScale(part.scale)
+	for _, less := range part.classes {
+		at, found := rest.find(less.label)
+		if !found || rest.classes[at].rows < less.rows {
+			return nil, false
+		}
+		c := rest.classes[at]
+		c.rows -= less.rows
+		c.weight.SubVector(less.weight)
+		c.s.SubVector(less.s)
+		c.cross.SubVector(less.cross)
+		switch {
+		case c.rows > 0 && !c.possible():
+			return nil, false
+		case c.rows == 0 && !(c.weight.IsZero() && c.s.IsZero() && c.cross.IsZero()):
+			return nil, false
+		}
+		rest.settle(at)
+	}
+	return rest, true
+}
+
 // settle drops a class without rows.
 func (s *State) settle(at int) {
 	c := s.classes[at]

@@ -27,7 +27,8 @@ streamd schema infer --topic people`,
 	"schema columns": `streamd schema columns schema.yaml
 streamd schema columns schema.yaml --json`,
 	"fit": `streamd fit rows.csv --label class
-streamd fit rows.csv --kernel gaussian --basis 100 --test more.csv --json`,
+streamd fit rows.csv --kernel gaussian --basis 100 --test more.csv --json
+streamd fit more.csv --sums kept.sums`,
 	"predict": `streamd predict more.csv --model model.json --values
 streamd predict more.csv --url http://127.0.0.1:8080 --contributions --top 5`,
 	"model": `streamd model --wait 30s

@@ -43,6 +43,7 @@ type fitCmd struct {
 	knowledgeFlags
 	kernelFlags
 	decisionFlags
+	sumsFlags
 	jsonFlag
 }
 
@@ -60,6 +61,10 @@ func (c *fitCmd) settings(wide bool) fit.Settings {
 	if s.Progressive = given(c.Every, 0); c.Progressive && c.Every == nil {
 		s.Progressive = fit.EveryDefault
 	}
+	plain := c.Plain || c.Sums != ""
+	if c.Sums != "" {
+		s.Kept = &fit.Kept{Path: c.Sums, Forget: c.Forget}
+	}
 	m := &s.Model
 	m.Objective, m.ClassWeights, m.Knowledge, m.Method = c.Objective, c.ClassWeights, c.Knowledge, c.Method
 	m.MachineMu, m.MachineEpsilon, m.MachineDelta = c.MachineMu, c.MachineEpsilon, c.MachineDelta
@@ -68,11 +73,11 @@ func (c *fitCmd) settings(wide bool) fit.Settings {
 
 	inFeatures := c.Kernel == config.KernelNone
 	programs := cmp.Or(c.Refine, config.RefineNone).Program() || c.Reduce == reduceNone || c.Knowledge != ""
-	s.NuByDefault = c.Nu == (nuFlag{}) && !c.Plain && !programs && !(wide && inFeatures)
+	s.NuByDefault = c.Nu == (nuFlag{}) && !plain && !programs && !(wide && inFeatures)
 	if m.Nu, m.Mu = c.Nu.or(m.Nu), c.Mu.or(m.Mu); s.NuByDefault {
 		m.Nu = config.NuAuto
 	}
-	choose := m.Nu == config.NuAuto && !c.Plain && inFeatures && c.Knowledge == ""
+	choose := m.Nu == config.NuAuto && !plain && inFeatures && c.Knowledge == ""
 	m.Standardise = cmp.Or(c.Standardise, switchTo(choose))
 	m.Balanced = cmp.Or(c.Balanced, switchTo(choose && len(c.ClassWeights) == 0))
 	if m.Refine = cmp.Or(c.Refine, config.RefineNone); c.Refine == "" && choose && c.Method == config.MethodPSVM && !c.LOO && c.EpsilonSV == nil {
@@ -114,6 +119,9 @@ func (c *fitCmd) Validate() error {
 		return asFlags(faults)
 	}
 	if err := c.checkKnowledge(); err != nil {
+		return err
+	}
+	if err := c.checkSums(&want); err != nil {
 		return err
 	}
 	if _, err := model.Prices(c.Costs); err != nil {
@@ -210,6 +218,9 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	if c.Progressive && data.Wide() {
 		return fmt.Errorf("--progressive: planes of %d features are not read off sums", len(data.Features))
+	}
+	if c.Sums != "" && data.Wide() {
+		return fmt.Errorf("--sums: of %d features no sums are made", len(data.Features))
 	}
 	want := c.settings(data.Wide())
 	report, err := fit.Learn(ctx, data, test, want, s.report)

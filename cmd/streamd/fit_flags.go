@@ -117,6 +117,28 @@ type machineFlags struct {
 	Tolerance      float64 `placeholder:"TOLERANCE" help:"Violation of the optimality conditions that the support vector machine of a full kernel may end with (0.001, as in LIBSVM). The report says how far from the minimum it may be."`
 }
 
+// sumsFlags keep exact sums from one run to the next.
+type sumsFlags struct {
+	Sums   string `placeholder:"FILE" help:"Add the rows to the exact sums in this file, which is made if it is missing, and learn from all rows that it has. Each row is a summand of its own, so the sums depend on the set of the rows alone, bit for bit, and not on the files and the order that they came in. Planes are read off sums: settings that no flag gives are those of --plain. Accuracies are of the rows of this run."`
+	Forget bool   `help:"Take the rows out of --sums: the planes are, bit for bit, those that never saw them. The rows must have the same numbers, labels and weights. Sums do not list their rows: of rows that were never added, only some are found out."`
+}
+
+// checkSums refuses what takes rows beside --sums.
+func (c *fitCmd) checkSums(want *fit.Settings) error {
+	m := &want.Model
+	switch {
+	case c.Sums == "" && c.Forget:
+		return errors.New("--forget: goes with --sums")
+	case c.Sums == "":
+		return nil
+	case c.BlockRows != nil || c.LOO || c.EpsilonSV != nil || c.Progressive || c.Kernel != config.KernelNone || c.Knowledge != "":
+		return errors.New("--sums: does not go with --block-rows, --loo, --epsilon-sv, --progressive, --kernel and --knowledge, which take the rows themselves")
+	case m.Folds > 0 || m.Nu == config.NuAuto || m.Standardise == config.SwitchAuto || m.Balanced == config.SwitchAuto || m.Refine != config.RefineNone:
+		return errors.New("--sums: does not go with --folds, choices by them (auto) and --refine, which take the rows themselves")
+	}
+	return nil
+}
+
 // knowledgeFlags ask for planes by rules and rows.
 type knowledgeFlags struct {
 	Knowledge string   `placeholder:"FILE" help:"Learn from rules, too: a YAML file that says of which class rows are. rules: [{when: tumor >= 4 and lymph >= 5, then: recur}] has comparisons that are linear in the features, and each rule may have a name and a weight. within: [0, 1] bounds the features that a rule does not name; one-of: [[red, green, blue]] lists features of which one is 1. The planes are those of the 1-norm SVM with these knowledge sets, by a program of all rows, in memory. With --nu 0 they are those of the rules alone. With --block-rows they have the squared loss of a daemon with model.knowledge, and with --refine sparse, too, the errors of the rows of the --sample."`

@@ -59,6 +59,10 @@ type Settings struct {
 	Tolerance  float64       // of the support vector machine of a full kernel; 0: svm.DefaultTolerance
 	ReduceTime time.Duration // longest time to compare bases for, with ReduceAuto
 
+	// Kept are sums to add the rows to, and to read the planes off. They do not go with what takes
+	// rows: folds and choices by them, refinement, kernels, rules, LOO and EpsilonSV. nil: none.
+	Kept *Kept
+
 	LOO       bool    // report the accuracy of each row by the plane without it
 	EpsilonSV float64 // share of the rows to solve again with; 0: none
 
@@ -183,7 +187,12 @@ func (f *fit) learn(ctx context.Context, r *Report) (err error) {
 			return err
 		}
 	}
-	if f.in != nil || f.blocks == nil {
+	switch {
+	case f.want.Kept != nil:
+		if err := f.sumKept(ctx); err != nil {
+			return err
+		}
+	case f.in != nil || f.blocks == nil:
 		if f.sums, err = f.sum(ctx, f.in); err != nil {
 			return err
 		}

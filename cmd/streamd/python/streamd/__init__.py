@@ -9,8 +9,23 @@
 The command `streamd` comes with the package; `python -m streamd` is the same.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ._errors import APIError, StreamdError, UnreachableError
 from ._program import ProgramError, find_program
 from .client import Client, Receipts
 
-__all__ = ["APIError", "Client", "ProgramError", "Receipts", "StreamdError", "UnreachableError", "find_program"]
+if TYPE_CHECKING:
+    from .classifier import Classifier
+
+
+def __getattr__(name: str) -> Any:
+    # Only who uses the classifier needs scikit-learn.
+    if name == "Classifier":
+        from .classifier import Classifier
+
+        return Classifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["APIError", "Classifier", "Client", "ProgramError", "Receipts", "StreamdError", "UnreachableError", "find_program"]

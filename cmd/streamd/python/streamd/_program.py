@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from typing import Any
 
 from ._errors import StreamdError
 
@@ -36,9 +37,11 @@ def find_program() -> str:
     raise StreamdError("the program streamd is not installed: the package's wheel brings it; another one may be on the path")
 
 
-def run(*args: str | os.PathLike[str], stdin: bytes | None = None) -> bytes:
-    """Runs the program to its end, and returns its output."""
-    done = subprocess.run([find_program(), *args], input=stdin, capture_output=True)
+def run(*args: str | os.PathLike[str], stdin: Any = None) -> bytes:
+    """Runs the program to its end, and returns its output. stdin is bytes, or a buffer of them."""
+    # The program refuses variables that it does not know, and calls here name all settings.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("STREAMD_")}
+    done = subprocess.run([find_program(), *args], input=stdin, capture_output=True, env=environment)
     if done.returncode != 0:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         # Warnings are for people who look on.

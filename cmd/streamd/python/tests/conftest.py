@@ -1,7 +1,6 @@
 """A broker and a daemon of the real program, for all tests."""
 
 import importlib
-import json
 import os
 import pathlib
 import random
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from streamd import Client, find_program
+from streamd import Client, find_program, push
 
 PATIENCE = 60.0  # s, also on a slow machine
 
@@ -79,17 +78,10 @@ class Daemon:
 
     def push(self, **customers: list[dict]) -> None:
         """Writes a message for each customer, and waits until the model has them."""
-        from confluent_kafka import Producer
-
-        producer, at = Producer({"bootstrap.servers": self.broker}), []
-        for name, rows in customers.items():
-            text = "\n".join(map(json.dumps, rows))
-            producer.produce(
-                "customers", text, key=name, headers={"content-type": "application/json"}, on_delivery=lambda e, m: at.append(m.offset())
-            )
-        assert producer.flush(PATIENCE) == 0
+        rows = [{"customer": name, **row} for name, mail in customers.items() for row in mail]
+        positions = push(rows, "customers", key="customer", brokers=self.broker)
         with Client(self.url) as client:
-            client.wait(includes=f"customers/0/{max(at)}", timeout=PATIENCE)
+            client.wait(includes=positions, timeout=PATIENCE)
 
 
 def customer(seed: int, rows: int = 100) -> list[dict]:

@@ -37,6 +37,7 @@ func (l *loader) check() {
 	l.checkRetire()
 	l.checkReceipts()
 	l.checkPredict()
+	l.checkModelTopic()
 	l.checkHTTP()
 	if m := l.config.Limits.Memory; m != 0 && m < leastMemory {
 		l.fault("limits.memory", "want 0 or at least %s", leastMemory)
@@ -83,6 +84,26 @@ func (l *loader) checkPredict() {
 		l.fault("predict.output", "is the topic that is read: the answers would be learned from")
 	case p.Output == l.config.Retire.Topic:
 		l.fault("predict.output", "is the control topic")
+	}
+}
+
+// checkModelTopic checks the topic that served models are written to.
+func (l *loader) checkModelTopic() {
+	c := l.config
+	name := c.Model.Topic
+	if name == "" {
+		return
+	}
+	if !validTopic(name) {
+		l.fault("model.topic", "%s is not a topic's name: want at most 249 letters, digits or . _ -", document.Quoted(name))
+	}
+	for _, other := range []struct{ key, topic string }{
+		{"kafka.topic", c.Kafka.Topic}, {"labels.topic", c.Labels.Topic}, {"retire.topic", c.Retire.Topic},
+		{"dead_letters.topic", c.DeadLetters.Topic}, {"predict.topic", c.Predict.Topic}, {"predict.output", c.Predict.Output},
+	} {
+		if name == other.topic {
+			l.fault("model.topic", "is %s: models need a topic of their own", other.key)
+		}
 	}
 }
 

@@ -217,6 +217,7 @@ type Model struct {
 	RefineInterval time.Duration      `key:"refine_interval" default:"10s" min:"10ms" help:"Least time between two refinements while blocks arrive."`
 	Calibration    Calibration        `key:"calibration" default:"auto" choices:"auto|platt|isotonic|softmax|temperature|none" help:"Curves from values to probabilities, by held-out rows: of each plane, or of all (softmax, to 16 classes; temperature). auto: the best."`
 	Decision       Decision           `key:"decision" default:"probability" choices:"probability|value|cost" help:"Rule of labels: largest probability (given a calibration), largest decision value, or least expected cost."`
+	Topic          string             `key:"topic" help:"Compacted topic of the served models, as GET /v1/model answers, by model.name. It is made if it is missing. Empty: none."`
 	Costs          map[string]float64 `key:"costs" above:"0" help:"Costs > 0 of answers by CLASS>ANSWER, such as fraud>ham=10; 1 for other wrong ones. With model.decision: cost."`
 }
 

@@ -195,6 +195,7 @@ type Daemon struct {
 	watching    *watching
 	archiving   archiving
 	predicting  *predicting // nil: no topic of rows is answered
+	announcing  *announcing // nil: served models are written to no topic
 
 	recorder  *recorder
 	watchdog  *watchdog

@@ -59,6 +59,7 @@ const (
 	taskWitness   task = "witness"   // the log of receipts is cosigned
 	taskRetention task = "retention" // how long the log keeps records
 	taskPredict   task = "predict"   // rows of a topic are answered
+	taskAnnounce  task = "announce"  // served models are written to a topic
 )
 
 // failure is the failures of a task in a row.

@@ -16,27 +16,19 @@ import (
 )
 
 // predicting answers the rows of predict.topic by the served model (package scoring). Nothing of it
-// belongs to the loop. It begins anew when it fails: the rest of the daemon does not need it.
+// belongs to the loop.
 type predicting struct {
 	*core
 	served   func() (*model.Served, <-chan struct{})
 	decoding wire.Options
+	retried
 
-	mu    sync.Mutex
+	state sync.Mutex
 	stage *scoring.Stage  // the present one; nil: there is none yet
 	past  model.Predicted // of those before it
-	since time.Time       // it fails since then; zero: it does not
-	why   error
-	last  *scoring.Model // the model that has answered last
-	of    *model.Served  // which it is of
+	last  *scoring.Model  // the model that has answered last
+	of    *model.Served   // which it is of
 }
-
-// Answering fails for a while before it is a problem: a broker may start again. It is tried again
-// after answerRetry.
-const (
-	answerFailing = 10 * time.Second
-	answerRetry   = 2 * time.Second
-)
 
 // forms are the forms of answers by their names in the configuration.
 var forms = map[config.AnswerForm]predictions.Form{
@@ -46,22 +38,8 @@ var forms = map[config.AnswerForm]predictions.Form{
 
 // run answers until ctx ends.
 func (p *predicting) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := p.answer(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		p.mu.Lock()
-		if p.why = err; p.since.IsZero() {
-			p.since = time.Now()
-		}
-		p.mu.Unlock()
-		p.log.Warn().Err(err).Str("topic", p.cfg.Predict.Topic).Stringer("again_in", answerRetry).Msg("rows cannot be answered; trying again")
-		select {
-		case <-ctx.Done():
-		case <-time.After(answerRetry):
-		}
-	}
+	log := p.log.With().Str("topic", p.cfg.Predict.Topic).Logger()
+	p.retried.run(ctx, log, "rows cannot be answered", p.answer)
 }
 
 // answer answers until ctx ends or it fails.
@@ -83,15 +61,9 @@ func (p *predicting) answer(ctx context.Context) error {
 		return err
 	}
 	defer z.Close()
-	p.mu.Lock()
+	p.state.Lock()
 	p.past, p.stage = p.counts(), z
-	p.mu.Unlock()
-	works := time.AfterFunc(answerFailing, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.since, p.why = time.Time{}, nil
-	})
-	defer works.Stop()
+	p.state.Unlock()
 	return z.Run(ctx)
 }
 
@@ -100,8 +72,8 @@ func (p *predicting) Model(ctx context.Context) (*scoring.Model, error) {
 	for {
 		served, replaced := p.served()
 		if served.Model != nil {
-			p.mu.Lock()
-			defer p.mu.Unlock()
+			p.state.Lock()
+			defer p.state.Unlock()
 			if p.of != served {
 				p.of = served
 				p.last = &scoring.Model{
@@ -121,14 +93,13 @@ func (p *predicting) Model(ctx context.Context) (*scoring.Model, error) {
 
 // problem is what the operator should know, if anything.
 func (p *predicting) problem(now time.Time) (all []httpapi.Problem) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.since.IsZero() || now.Sub(p.since) < answerFailing || p.why == nil {
+	since, why := p.failing(now)
+	if why == nil {
 		return nil
 	}
 	return []httpapi.Problem{{
-		Kind: httpapi.ProblemPredict, Subject: p.cfg.Predict.Topic, Since: p.since,
-		Text: "rows of predict.topic are not answered: " + p.why.Error(),
+		Kind: httpapi.ProblemPredict, Subject: p.cfg.Predict.Topic, Since: since,
+		Text: "rows of predict.topic are not answered: " + why.Error(),
 	}}
 }
 
@@ -147,8 +118,8 @@ func (p *predicting) counts() model.Predicted {
 
 // report is the report for the status.
 func (p *predicting) report() *model.Predicting {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.state.Lock()
+	defer p.state.Unlock()
 	of := p.cfg.Predict
 	return &model.Predicting{Topic: of.Topic, Output: of.Output, Group: of.Group, Predicted: p.counts()}
 }
@@ -158,9 +129,9 @@ func (p *predicting) Describe(to chan<- *prometheus.Desc) { scoring.Collector{}.
 
 // Collect implements prometheus.Collector.
 func (p *predicting) Collect(to chan<- prometheus.Metric) {
-	p.mu.Lock()
+	p.state.Lock()
 	z := p.stage
-	p.mu.Unlock()
+	p.state.Unlock()
 	if z != nil {
 		scoring.Collector{Stage: z}.Collect(to)
 	}

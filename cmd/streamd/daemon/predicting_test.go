@@ -113,7 +113,7 @@ func TestAnswersFail(t *testing.T) {
 		t.Errorf("%v, want no problem", all)
 	}
 	c.cfg = load(t, map[string]string{"kafka.topic": "a", "predict.topic": "asked"})
-	p.since, p.why = now.Add(-answerFailing), io.ErrUnexpectedEOF
+	p.since, p.why = now.Add(-retriedFailing), io.ErrUnexpectedEOF
 	all := p.problem(now)
 	if len(all) != 1 || all[0].Kind != httpapi.ProblemPredict || !strings.Contains(all[0].Text, io.ErrUnexpectedEOF.Error()) {
 		t.Errorf("%v, want one problem", all)

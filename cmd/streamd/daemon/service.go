@@ -168,6 +168,10 @@ func (d *Daemon) Status() httpapi.Status {
 		s.Predicting = d.predicting.report()
 		outside = append(outside, d.predicting.problem(time.Now())...)
 	}
+	if d.announcing != nil {
+		s.Announced = d.announcing.report()
+		outside = append(outside, d.announcing.problem(time.Now())...)
+	}
 	d.problems.Hold(problems.Outside, time.Now(), outside)
 	s.Problems = d.problems.Present()
 	s.Receipts = d.witnesses.Receipts()

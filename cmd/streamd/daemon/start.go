@@ -85,6 +85,9 @@ func New(o Options) (d *Daemon, err error) {
 		d.predicting = &predicting{core: d.core, served: d.Served, decoding: d.decoding}
 		d.metrics.Add(d.predicting)
 	}
+	if cfg.Model.Topic != "" {
+		d.announcing = &announcing{core: d.core, served: d.Served}
+	}
 	d.updateStatus()
 	guard, err := access.New(cfg.HTTP, o.Log)
 	if err != nil {
@@ -379,6 +382,9 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	var answering sync.WaitGroup
 	if d.predicting != nil {
 		answering.Go(func() { d.keep(asking, taskPredict, func() { d.predicting.run(asking) }) })
+	}
+	if d.announcing != nil {
+		answering.Go(func() { d.keep(asking, taskAnnounce, func() { d.announcing.run(asking) }) })
 	}
 	failed := d.consumer.Run(consuming)
 	unlabel()

@@ -222,6 +222,17 @@ func (s *Server) render(served *model.Served) (*rendering, error) {
 	return rendered, nil
 }
 
+// ModelRecord is s as GET /v1/model answers it, without durable, which changes while the model
+// stays. s must have a model.
+func ModelRecord(s *model.Served) ([]byte, error) {
+	answer, err := modelAnswer(s)
+	if err != nil {
+		return nil, err
+	}
+	answer.Durable = nil
+	return json.Marshal(answer)
+}
+
 var modelWait = &parameter[time.Duration]{
 	name: "wait", kind: patience,
 	meaning: "How long to wait for a model that If-None-Match does not name. More than 1m counts as 1m.",

@@ -23,6 +23,7 @@ const (
 	ProblemRegistry   ProblemKind = "registry"
 	ProblemControl    ProblemKind = "control"
 	ProblemPredict    ProblemKind = "predict"
+	ProblemModelTopic ProblemKind = "model_topic"
 	ProblemModel      ProblemKind = "model"
 	ProblemRetired    ProblemKind = "retired"
 	ProblemRefused    ProblemKind = "refused"
@@ -73,6 +74,8 @@ var problemKinds = []problemKind{
 	{ProblemRetired, LevelFailure, "retire them once more (tombstones that the log still has count again by themselves)"},
 	// rows of predict.topic are not answered
 	{ProblemPredict, LevelWarning, "see that the brokers can be reached and let the daemon read predict.topic and write predict.output in transactions; it is tried again by itself, and no row is lost"},
+	// served models are not written to model.topic
+	{ProblemModelTopic, LevelWarning, "see that the brokers can be reached, let the daemon make and write the topic, and let its records be as large as a model; it is tried again by itself"},
 	// records are refused
 	{ProblemRefused, LevelWarning, "remove the reason, and produce the records again that are wanted"},
 	// records were gone from the log before they were read
@@ -172,6 +175,7 @@ type StatusAnswer struct {
 	Rows     model.RowCounts    `json:"rows"`                // rows of the records that could be decoded
 	Labels   *Labels            `json:"labels,omitempty"`    // what has become of rows and labels that come on topics of their own; only with labels.topic
 	Predict  *model.Predicting  `json:"predict,omitempty"`   // the rows of predict.topic that are answered; absent where there is no such topic
+	Models   *model.Announced   `json:"models,omitempty"`    // the served models that are written to model.topic; absent where there is no such topic
 }
 
 // StatusReply answers one of the questions of the page's first screen.
@@ -208,7 +212,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
 		a.Notes = append([]string{}, a.Notes...) // an empty list is no null
 		replies = append(replies, a.StatusReply)
 	}
-	a := StatusAnswer{AsOf: v.Now.UTC(), Answers: replies, Ready: now.NotReady == "", NotReady: now.NotReady, Problems: []StatusProblem{}, Records: now.Records, Rows: now.Rows, Labels: now.Labels, Predict: now.Predicting}
+	a := StatusAnswer{AsOf: v.Now.UTC(), Answers: replies, Ready: now.NotReady == "", NotReady: now.NotReady, Problems: []StatusProblem{}, Records: now.Records, Rows: now.Rows, Labels: now.Labels, Predict: now.Predicting, Models: now.Announced}
 	for _, p := range now.listed() {
 		a.Problems = append(a.Problems, StatusProblem{p.Level(), p})
 	}

@@ -171,6 +171,7 @@ type Status struct {
 	Witnesses []Witness // that are asked to cosign it
 
 	Predicting *model.Predicting // rows of a topic that are answered; nil: there is no such topic
+	Announced  *model.Announced  // served models that are written to a topic; nil: there is no such topic
 
 	LastSolve    time.Time // zero before the first
 	LastSnapshot time.Time // zero before the first, unless the start found one

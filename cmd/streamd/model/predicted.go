@@ -15,3 +15,10 @@ type Predicted struct {
 	Rejected   int64 `json:"rejected"`   // records that could not be answered: see the dead letters
 	Rows       int64 `json:"rows"`       // rows of the answers
 }
+
+// Announced reports the served models that are written to model.topic.
+type Announced struct {
+	Topic       string `json:"topic"`                 // topic of the models
+	Written     int64  `json:"written"`               // models since the start
+	Fingerprint string `json:"fingerprint,omitempty"` // of the last one; absent: none yet
+}

@@ -100,7 +100,8 @@ func transactional(r kmsg.Request, coordinator int, topic string, partition int)
 // kafkago.Error.
 func (a *Answer) Transacted() error { return parseTransacted(a.body, a.call.topic, a.call.partition) }
 
-// parseTransacted reads the error of one partition of a topic; of an empty topic, that of the whole.
+// parseTransacted reads the error of one partition of a topic; of an empty topic, that of the
+// whole.
 func parseTransacted(body []byte, topic string, partition int) error {
 	d := kbin.Reader{Src: body}
 	d.Int32() // throttled

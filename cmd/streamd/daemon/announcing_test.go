@@ -1,0 +1,105 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"streamd/cmd/streamd/httpapi"
+	"streamd/ingest/kafka"
+)
+
+// TestModelsAreWritten: the last record of model.topic is what GET /v1/model answers, also after a
+// restart, and each record is another model than the one before.
+func TestModelsAreWritten(t *testing.T) {
+	name, models := topic(t, 1), topic(t, 1)+".models"
+	flags := map[string]string{"model.topic": models, "model.name": "orders"}
+	file := filepath.Join(t.TempDir(), "streamd.db")
+	d := start(t, name, file, flags)
+	records := func() []kafka.Record {
+		t.Helper()
+		var all []kafka.Record
+		d.eventually("the model", func() bool {
+			served, _ := d.Served()
+			of := d.Status().Announced
+			return of.Fingerprint == served.Fingerprint && served.Model != nil
+		})
+		all = answersIn(t, models)
+		resp, err := http.Get("http://" + d.Addr().String() + "/v1/model")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, got map[string]any
+		last := all[len(all)-1]
+		if err := json.Unmarshal(body, &want); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(last.Value, &got); err != nil {
+			t.Fatal(err)
+		}
+		// The same model may be served again, at later positions of the log.
+		for _, key := range []string{"durable", "made_at", "offsets"} {
+			delete(want, key)
+			delete(got, key)
+		}
+		if !reflect.DeepEqual(got, want) || string(last.Key) != "orders" {
+			t.Errorf("the record of %q is\n%s\nGET /v1/model answers\n%s", last.Key, last.Value, body)
+		}
+		for i, r := range all {
+			if h := r.Headers; len(h) != 2 || string(h[1].Value) != want["fingerprint"] && i == len(all)-1 ||
+				i > 0 && string(h[1].Value) == string(all[i-1].Headers[1].Value) {
+				t.Errorf("record %d has the headers %q, after %q", i, h, all[max(0, i-1)].Headers)
+			}
+		}
+		return all
+	}
+	for i := range 5 {
+		var some []message
+		for j := range 20 {
+			some = append(some, message{value: fmt.Appendf(nil, `{"label":%q,"x":%d,"y":%d}`, []string{"a", "b"}[j%2], j%2*3+i, j%7)})
+		}
+		produce(t, name, some...)
+		d.waitForOffsets(int64(20 * (i + 1)))
+		records()
+	}
+	d.settled()
+	all := records() // the broker may have compacted the former ones
+	former := string(all[len(all)-1].Headers[1].Value)
+	if n := d.Status().Announced.Written; n < 2 {
+		t.Errorf("%d models were written", n)
+	}
+	d.stop()
+	d = start(t, name, file, flags)
+	d.settled()
+	d.eventually("the model of the new start", func() bool { return d.Status().Announced.Fingerprint == former })
+	all = answersIn(t, models)
+	if last := string(all[len(all)-1].Headers[1].Value); last != former {
+		t.Errorf("after a restart the model is %q, before it was %q", last, former)
+	}
+	d.stop()
+}
+
+// TestAnnouncingFails: a daemon that cannot write its models says so.
+func TestAnnouncingFails(t *testing.T) {
+	a := &announcing{core: &core{cfg: load(t, map[string]string{"kafka.topic": "a", "model.topic": "models"})}}
+	a.note(io.ErrUnexpectedEOF)
+	now := time.Now()
+	if all := a.problem(now); all != nil {
+		t.Errorf("%v, want no problem yet", all)
+	}
+	all := a.problem(now.Add(2 * retriedFailing))
+	if len(all) != 1 || all[0].Kind != httpapi.ProblemModelTopic || !strings.Contains(all[0].Text, io.ErrUnexpectedEOF.Error()) {
+		t.Errorf("%v, want one problem", all)
+	}
+}

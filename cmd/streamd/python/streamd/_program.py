@@ -22,7 +22,7 @@ def find_program() -> str:
     """
     name = "streamd" + (sysconfig.get_config_var("EXE") or "")
     here = pathlib.Path(__file__).resolve().parent
-    places = [
+    places: list[str | pathlib.Path] = [
         sysconfig.get_path("scripts"),
         sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")),
         here.parent / "bin",  # pip install --target
@@ -30,7 +30,8 @@ def find_program() -> str:
         pathlib.Path(sys.executable).parent,
     ]
     for place in places:
-        if os.access(path := os.path.join(place, name), os.X_OK) and os.path.isfile(path):
+        path = os.path.join(place, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
     if found := shutil.which(name):
         return found
@@ -41,7 +42,7 @@ def run(*args: str | os.PathLike[str], stdin: Any = None) -> bytes:
     """Runs the program to its end, and returns its output. stdin is bytes, or a buffer of them."""
     # The program refuses variables that it does not know, and calls here name all settings.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("STREAMD_")}
-    done = subprocess.run([find_program(), *args], input=stdin, capture_output=True, env=environment)
+    done: subprocess.CompletedProcess[bytes] = subprocess.run([find_program(), *args], input=stdin, capture_output=True, env=environment)
     if done.returncode != 0:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         # Warnings are for people who look on.

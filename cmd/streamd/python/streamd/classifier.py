@@ -135,7 +135,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if self.plain and self._reads_sums():
             self._sum(X, y, weight)
         else:
-            self.model_ = self._run(X, y, weight)[0]
+            self.model_: bytes = self._run(X, y, weight)[0]
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -153,8 +153,13 @@ class Classifier(ClassifierMixin, BaseEstimator):
         known = np.unique(y) if classes is None else np.unique(classes)
         if classes is not None and not np.isin(y, known).all():
             raise ValueError(f"y has a class that is not among classes: {sorted(set(np.unique(y).tolist()) - set(known.tolist()))}")
-        self._know(known)
-        self._sum(X, y, weight)
+        before = dict(self.__dict__)
+        try:
+            self._know(known)
+            self._sum(X, y, weight)
+        except BaseException:
+            self.__dict__ = before
+            raise
         return self
 
     def forget(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -199,15 +204,15 @@ class Classifier(ClassifierMixin, BaseEstimator):
         count = self.class_count_ + (-change if forget else change)
         model, sums = self._run(X, y, weight, keep=True, forget=forget, solves=(count > 0).sum() > 1)
         self.sums_, self.class_count_ = sums, count
-        if model is not None:
+        if model:
             self.model_ = model
         else:
             self.__dict__.pop("model_", None)
 
     def _run(
         self, X: Any, y: Any, weight: Any, keep: bool = False, forget: bool = False, solves: bool = True
-    ) -> tuple[bytes | None, bytes]:
-        """Runs fit, and returns the model and the sums. Without two classes there are sums only."""
+    ) -> tuple[bytes, bytes]:
+        """Runs fit, and returns the model and the sums. Without two classes the model is empty."""
         with tempfile.TemporaryDirectory(prefix="streamd-") as name:
             folder = pathlib.Path(name)
             rows, kept = folder / "rows.arrows", folder / "kept.sums"
@@ -220,7 +225,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             table, columns = self._table(X, y, weight)
             with pa.OSFile(str(rows), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
                 stream.write_table(table, _BATCH_ROWS)
-            model = None
+            model = b""
             try:
                 model = _program.run("fit", rows, *columns, *flags, "--json").strip().rpartition(b"\n")[2]
             except _program.ProgramError as e:

@@ -112,6 +112,10 @@ def test_one_class_after_the_other() -> None:
     assert classifier.classes_.tolist() == [0, 1]
     assert classifier.sums_ == Classifier(plain=True).fit(X, y).sums_
     assert not hasattr(classifier, "predict_proba")
+    state = dict(classifier.__dict__)
+    with pytest.raises(ProgramError, match="outside the range"):
+        classifier.partial_fit(np.full((1, 4), 1e300), [7])
+    assert classifier.__dict__ == state
     classifier.forget(X[y == 0], y[y == 0])
     with pytest.raises(ValueError, match="not fitted"):
         classifier.predict(X)

@@ -12,6 +12,7 @@ with the package: planes, probabilities and labels are those of `streamd fit` an
 import json
 import pathlib
 import tempfile
+import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -72,7 +73,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
     random_state: seed of folds, sample and basis.
 
     Features have the names of the columns, or x1, x2 and so on. Classes are known to the program by
-    their texts.
+    their texts: 1 for 1.0, and text:1.0 for the text 1.0, which it would take for the number. A text
+    with =, > or a comma is percent-encoded, too: text:%3E50K.
 
     After fit, classes_ has the classes, n_features_in_ the number of features, and model_ the
     model in JSON, as bytes: what `streamd predict --model` reads.
@@ -270,14 +272,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     def _texts(self) -> list[str]:
         """The classes as the program knows them."""
-        texts = [str(c) for c in self.classes_]
-        if len(set(texts)) < len(texts) or "" in texts:
-            raise ValueError(f"classes {texts}: their texts must differ, and none may be empty")
+        texts = [_class_text(c) for c in self.classes_]
+        if len(set(texts)) < len(texts):
+            raise ValueError(f"classes {texts}: their texts must differ")
         return texts
-
-    def _text_of(self, c: Any) -> str:
-        """The text of a class that a parameter names, which may also be a class of none of the rows."""
-        return str(c.item() if hasattr(c, "item") else c)
 
     def _flags(self, folder: pathlib.Path) -> list[str]:
         balanced = self.balanced
@@ -299,10 +297,10 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if self.reduce_time is not None:
             flags.append(f"--reduce-time={float(self.reduce_time)!r}s")
         if isinstance(self.class_weight, Mapping) and self.class_weight:
-            pairs = (f"{self._text_of(c)}={float(w)!r}" for c, w in self.class_weight.items())
+            pairs = (f"{_class_text(c)}={float(w)!r}" for c, w in self.class_weight.items())
             flags.append("--class-weights=" + ",".join(pairs))
         if self.costs:
-            pairs = (f"{self._text_of(a)}>{self._text_of(b)}={float(w)!r}" for (a, b), w in self.costs.items())
+            pairs = (f"{_class_text(a)}>{_class_text(b)}={float(w)!r}" for (a, b), w in self.costs.items())
             flags.append("--costs=" + ",".join(pairs))
         if isinstance(self.knowledge, Mapping):
             # YAML takes JSON as it is.
@@ -373,6 +371,33 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
 def _columns(table: Any, prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): table.column(name).to_numpy() for name in table.column_names if name.startswith(prefix)}
+
+
+def _class_text(c: Any) -> str:
+    """The text that the program keeps as it is.
+
+    It takes 1, 1.0 and the text 1.0 for one class, and reads some texts as booleans or times; and
+    its flags have pairs with = and > and commas between them. A text that could be taken for these
+    is marked and percent-encoded.
+    """
+    if hasattr(c, "item"):
+        c = c.item()
+    if isinstance(c, float) and c.is_integer():
+        c = int(c)
+    if isinstance(c, bool):
+        return "true" if c else "false"
+    text = str(c)
+    if isinstance(c, (int, float)):
+        # From 1e15 on numbers have an exponent in the program, but other ones in Python.
+        return text if abs(c) < 1e15 and "e" not in text else _MARK + text
+    plain = text and text == text.strip() and text[0] not in "0123456789+-." and text.lower() not in _READ
+    if plain and not text.startswith(_MARK) and not set(text) & set("=>,"):
+        return text
+    return _MARK + urllib.parse.quote(text, safe="")
+
+
+_MARK = "text:"
+_READ = ("true", "false", "nan", "inf", "infinity")
 
 
 def _free(name: str, taken: list[str]) -> str:

@@ -163,6 +163,20 @@ def test_options_reach_the_program() -> None:
         Classifier(nu=-1.0).fit(a, b)
 
 
+@pytest.mark.parametrize(
+    "classes",
+    [[-1.0, 1.0], [False, True], ["1", "1.0"], ["True", "true"], ["", "nan"], ["2024-01-01", "2024-01-01T00:00"],
+     ["<=50K", ">50K"], [10**15, 10**15 + 1], ["text:1", "1"], ["1=", "1%3D"], [" a", "a"], ["über", "0x1"]],
+)  # fmt: skip
+def test_classes_of_any_kind(classes: list[Any]) -> None:
+    X, codes = rows(40)
+    y = np.array(classes)[codes]
+    classifier = Classifier(plain=True, class_weight={classes[0]: 1.5}).fit(X, y)
+    assert set(classifier.predict(X)) == set(classes)
+    assert classifier.score(X, y) > 0.8
+    assert classifier.predict(X).dtype == y.dtype
+
+
 def test_missing_values() -> None:
     X, y = rows(300)
     X[::7, 1] = np.nan

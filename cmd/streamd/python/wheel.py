@@ -46,7 +46,7 @@ def version() -> str:
 def build(platform: str, to: pathlib.Path) -> None:
     """Builds the program: without cgo and symbols, and without the paths of this machine."""
     system, processor = platform.split("/")
-    command = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(to), "./cmd/streamd"]
+    command = ["go", "build", "-trimpath", "-buildvcs=auto", "-ldflags", "-s -w", "-o", str(to), "./cmd/streamd"]
     environment = os.environ | {"CGO_ENABLED": "0", "GOOS": system, "GOARCH": processor}
     subprocess.run(command, cwd=TOP, env=environment, check=True)
 

@@ -76,6 +76,15 @@ func (e *Evaluation) Add(class, answer int32, loss float64, repeats bool) {
 	if !(loss < mostLoss) {
 		loss = mostLoss
 	}
+	e.add(class, answer, loss, repeats)
+}
+
+// AddAnswer is Add of a row whose decision values are not known: it has no part in the loss.
+func (e *Evaluation) AddAnswer(class, answer int32, repeats bool) {
+	e.add(class, answer, math.NaN(), repeats)
+}
+
+func (e *Evaluation) add(class, answer int32, loss float64, repeats bool) {
 	e.rows++
 	if class == answer {
 		e.right++
@@ -98,7 +107,7 @@ func (p *part) add(class, answer int32, loss float64, repeats bool, weight float
 	if repeats {
 		p.repeats += weight
 	}
-	if class >= 0 {
+	if class >= 0 && !math.IsNaN(loss) {
 		p.loss += float64(weight * loss)
 		p.weight += weight
 	}

@@ -50,7 +50,8 @@ type lane struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when filling or sending changes
 	filling *batchWriter
-	sending bool
+	taken   int64 // records so far
+	sent    int64 // of these, those that are acknowledged: the first ones
 }
 
 // OpenProducer waits until the cluster can be reached and starts a producer. The topic must
@@ -111,19 +112,42 @@ func (p *Producer) Write(ctx context.Context, partition int, key, value []byte, 
 			return false
 		}
 		l.filling.add(key, value, headers, t)
+		l.taken++
 		l.change()
 		return true
 	})
 }
 
-// Flush waits until everything written is acknowledged.
+// Flush waits until everything that was written before the call is acknowledged.
 func (p *Producer) Flush(ctx context.Context) error {
-	for _, l := range p.lanes {
-		if err := p.wait(ctx, l, func() bool { return l.filling.count == 0 && !l.sending }); err != nil {
+	for i := range p.lanes {
+		if err := p.FlushPartition(ctx, i); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// FlushPartition waits until everything that was written to a partition before the call is
+// acknowledged. It does not wait for what others write meanwhile.
+func (p *Producer) FlushPartition(ctx context.Context, partition int) error {
+	l := p.lanes[partition]
+	l.mu.Lock()
+	all := l.taken
+	l.mu.Unlock()
+	return p.wait(ctx, l, func() bool { return l.sent >= all })
+}
+
+// Done is closed once the producer has failed for good, or is closed.
+func (p *Producer) Done() <-chan struct{} { return p.ctx.Done() }
+
+// PartitionOf is the partition that Kafka's own producers write a key to, by murmur2.
+func (p *Producer) PartitionOf(key []byte) int {
+	all := make([]int, len(p.lanes))
+	for i := range all {
+		all[i] = i
+	}
+	return kafkago.Murmur2Balancer{Consistent: true}.Balance(kafkago.Message{Key: key}, all...)
 }
 
 // Close stops without waiting, and records that are not flushed may be lost. It must be
@@ -171,7 +195,7 @@ func (p *Producer) run(l *lane) error {
 			if l.filling.count == 0 {
 				return false
 			}
-			batch, l.filling, l.sending = l.filling, batch, true
+			batch, l.filling = l.filling, batch
 			l.change()
 			return true
 		}) != nil {
@@ -184,7 +208,7 @@ func (p *Producer) run(l *lane) error {
 			return err
 		}
 		l.mu.Lock()
-		l.sending = false
+		l.sent += int64(batch.count)
 		l.change()
 		l.mu.Unlock()
 	}

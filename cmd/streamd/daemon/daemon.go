@@ -34,6 +34,7 @@
 //	recording.go   samples of the status go into the history of the page
 //	windows.go     the models of windows of the live blocks
 //	predicting.go  rows of a topic are answered (package scoring)
+//	remembering.go predictions are written into the topic of rows, and wait for labels
 //	service.go     the calls of HTTP
 //	conditions.go  what the operator should know
 //	retiring.go    blocks are retired on request
@@ -194,8 +195,9 @@ type Daemon struct {
 	refeaturing *refeaturing // nil: the features stay
 	watching    *watching
 	archiving   archiving
-	predicting  *predicting // nil: no topic of rows is answered
-	announcing  *announcing // nil: served models are written to no topic
+	predicting  *predicting  // nil: no topic of rows is answered
+	announcing  *announcing  // nil: served models are written to no topic
+	remembering *remembering // nil: no prediction is remembered
 
 	recorder  *recorder
 	watchdog  *watchdog

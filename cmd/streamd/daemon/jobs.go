@@ -60,6 +60,7 @@ const (
 	taskRetention task = "retention" // how long the log keeps records
 	taskPredict   task = "predict"   // rows of a topic are answered
 	taskAnnounce  task = "announce"  // served models are written to a topic
+	taskRemember  task = "remember"  // predictions are written into the topic of rows
 )
 
 // failure is the failures of a task in a row.

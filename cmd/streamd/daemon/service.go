@@ -172,6 +172,7 @@ func (d *Daemon) Status() httpapi.Status {
 		s.Announced = d.announcing.report()
 		outside = append(outside, d.announcing.problem(time.Now())...)
 	}
+	outside = append(outside, d.remembering.problem()...)
 	d.problems.Hold(problems.Outside, time.Now(), outside)
 	s.Problems = d.problems.Present()
 	s.Receipts = d.witnesses.Receipts()

@@ -88,12 +88,15 @@ func New(o Options) (d *Daemon, err error) {
 	if cfg.Model.Topic != "" {
 		d.announcing = &announcing{core: d.core, served: d.Served}
 	}
+	if cfg.Remembers() {
+		d.remembering = newRemembering(d.core, d.decoding)
+	}
 	d.updateStatus()
 	guard, err := access.New(cfg.HTTP, o.Log)
 	if err != nil {
 		return nil, err
 	}
-	d.api = httpapi.New(httpapi.Config{
+	api := httpapi.Config{
 		Access:       guard,
 		Origins:      cfg.HTTP.CORSOrigins,
 		Rows:         d.decoding,
@@ -103,7 +106,11 @@ func New(o Options) (d *Daemon, err error) {
 
 		MaxConnections: cfg.HTTP.MaxConnections,
 		Memory:         d.memory.Predict,
-	}, d, d.metrics, o.Log)
+	}
+	if d.remembering != nil {
+		api.Remember = d.remembering
+	}
+	d.api = httpapi.New(api, d, d.metrics, o.Log)
 	if d.serving = o.serving; d.serving == nil {
 		if d.serving, err = newServing(d.api, cfg.HTTP.Listen); err != nil {
 			return nil, fmt.Errorf("http.listen: %w", err)
@@ -385,6 +392,9 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	}
 	if d.announcing != nil {
 		answering.Go(func() { d.keep(asking, taskAnnounce, func() { d.announcing.run(asking) }) })
+	}
+	if d.remembering != nil {
+		answering.Go(func() { d.keep(asking, taskRemember, func() { d.remembering.run(asking) }) })
 	}
 	failed := d.consumer.Run(consuming)
 	unlabel()

@@ -24,6 +24,7 @@ type Metrics struct {
 	RefineSeconds    prometheus.Histogram
 	ReduceSeconds    prometheus.Histogram
 	SnapshotSeconds  prometheus.Histogram
+	RememberSeconds  *prometheus.HistogramVec // by outcome
 	TurnSeconds      prometheus.Histogram
 	RecordsAhead     prometheus.Counter
 	BlocksRefused    prometheus.Counter
@@ -56,6 +57,8 @@ func NewMetrics() *Metrics {
 		RefineSeconds:   prometheus.NewHistogram(histogram("refine_seconds", "Time to refine the hyperplanes on rows.", 1e-3, 11)), // to 17 min
 		ReduceSeconds:   prometheus.NewHistogram(histogram("reduce_seconds", "Time to choose the basis of a kernel.", 1e-2, 9)),    // to 11 min
 		SnapshotSeconds: prometheus.NewHistogram(histogram("snapshot_seconds", "Time to save a snapshot.", 1e-3, 9)),               // to 65 s
+		RememberSeconds: prometheus.NewHistogramVec(histogram("remember_seconds", // to 26 s
+			"Time until the brokers have the predictions of a call that are remembered, by outcome: remembered or failed.", 1e-4, 10), []string{"outcome"}),
 		TurnSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "streamd_loop_turn_seconds",
 			Help:    "Time of a turn of the loop that owns the live set: records and requests wait for it. Of many blocks that are retired together each slice is a turn.",
 			Buckets: []float64{1e-4, 1e-3, 5e-3, 1e-2, 1.5e-2, 2e-2, 3e-2, 4e-2, 5e-2, 7e-2, 0.1, 0.2, 0.5, 1, 2.5}}),
@@ -70,7 +73,7 @@ func NewMetrics() *Metrics {
 		requests: requestSeconds(),
 		registry: prometheus.NewRegistry(),
 	}
-	m.registry.MustRegister(m.SolveSeconds, m.FreshnessSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.TurnSeconds, m.RecordsAhead, m.BlocksRefused, m.ArchiveDropped, m.JobFailures, m.requests,
+	m.registry.MustRegister(m.SolveSeconds, m.FreshnessSeconds, m.TuneSeconds, m.RefineSeconds, m.ReduceSeconds, m.SnapshotSeconds, m.RememberSeconds, m.TurnSeconds, m.RecordsAhead, m.BlocksRefused, m.ArchiveDropped, m.JobFailures, m.requests,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -143,6 +146,8 @@ var (
 	unreadable    = desc("unreadable_control_keys", "Keys of retire.topic whose latest record cannot be read, so that it retires and restores nothing.")
 	archived      = desc("archived_blocks", "Blocks that retire.keep has let go, and that retire.archive keeps for windows of the past.")
 	judged        = desc("prequential_rows_total", "Arriving rows that the served model classified before it learned from them, by outcome. Of a fast stream they are a part of all rows.", "outcome")
+	judgedGiven   = desc("prequential_given_rows_total", "Of streamd_prequential_rows_total, the rows that were judged by a remembered answer, and not by one made when the model was about to learn from them.")
+	givenRows     = desc("given_rows", "Live rows with a label whose prediction is remembered, by what their answer was: right or wrong. Absent without such rows.", "answer")
 	asSums        = desc("prequential_sums_rows_total", "Rows of blocks that came as sums, which cannot be judged.")
 	balanced      = desc("prequential_balanced_correctness", "Mean of the classes' shares classified right among the latest of these rows: 10,000 or more of the last minute or more; absent before the first.")
 	judgedRight   = desc("prequential_correctness", "Share of these rows that was right: over the latest (window), with fading weights (fading), or by progressive planes (progressive), where drift.every is set.", "over")
@@ -261,6 +266,11 @@ func (c serviceCollector) Collect(ch chan<- prometheus.Metric) {
 	p := c.service.Prequential()
 	counter(judged, p.Right, "right")
 	counter(judged, p.Rows-p.Right, "wrong")
+	if g := p.Given; g != nil {
+		counter(judgedGiven, g.Judged)
+		gauge(givenRows, float64(g.Right), "right")
+		gauge(givenRows, float64(g.Rows-g.Right), "wrong")
+	}
 	if p.Sums != nil {
 		counter(asSums, p.Sums.Rows)
 	}

@@ -155,23 +155,28 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	}
 	memory := &share{memory: s.memory, most: s.config.Memory}
 	defer memory.shrink(0)
-	answer, err := s.answerTo(r, served, ask, zipped, memory)
+	answer, rows, err := s.answerTo(r, served, ask, zipped, memory)
 	if err != nil {
 		return err
+	}
+	if rows != nil {
+		if err := s.remember(r.Context(), rows, &answer.Table); err != nil {
+			return err
+		}
 	}
 	return answer.write(w) // the slot is free again while the client reads
 }
 
-// answerTo reads the rows and predicts them. It leaves in the share the memory that the
-// answer takes.
-func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, zipped bool, memory *share) (p prediction, err error) {
+// answerTo reads the rows and predicts them. It returns those that are to be remembered, and leaves
+// in the share the memory that the answer takes.
+func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, zipped bool, memory *share) (p prediction, remembered []rememberedRow, err error) {
 	content, err := s.content(r, zipped, memory)
 	if err != nil {
-		return p, err
+		return p, nil, err
 	}
 	format, contentType, err := formatOf(r.Header.Get("Content-Type"), content)
 	if err != nil {
-		return p, err
+		return p, nil, err
 	}
 	// A number of eight bytes takes two bytes of text or more, and columns are twice as
 	// long while they grow. LIBSVM leaves out zeros and Arrow may be packed: for both,
@@ -198,25 +203,36 @@ func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, zipp
 			price += predictions.BatchMemory
 		}
 		if err := memory.grow(r.Context(), price+zipMemory); err != nil {
-			return p, err
+			return p, nil, err
 		}
 	}
 	if err := takeSlot(r.Context(), s.slots); err != nil {
-		return p, err
+		return p, nil, err
 	}
 	defer func() { <-s.slots }()
-	rows, err := s.decode(contentType, content, served)
+	var rows wire.Table
+	if remembered, err = s.rememberedRows(r, format, contentType, content, served); err != nil {
+		return p, nil, err
+	}
+	if remembered != nil {
+		rows, err = s.readRemembered(remembered)
+	} else {
+		rows, err = s.decode(contentType, content, served)
+	}
 	if err != nil {
-		return p, err
+		return p, nil, err
 	}
 	if err := s.checkSize(rows.Rows, served, ask); err != nil {
-		return p, err
+		return p, nil, err
 	}
 	if p, err = predict(served, rows.Columns, rows.Rows, ask); err != nil {
-		return p, err
+		return p, nil, err
 	}
 	p.long = memory.held > 0
 	left := zipMemory + 8*int64(rows.Rows*perRow)
+	if remembered != nil {
+		left += int64(columns) // they go to the log
+	}
 	if ask.form == predictions.Arrow {
 		left += predictions.BatchMemory
 	}
@@ -226,7 +242,7 @@ func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, zipp
 		p.columns = nil
 	}
 	memory.shrink(left)
-	return p, nil
+	return p, remembered, nil
 }
 
 // isZipped says whether the body is compressed with gzip.

@@ -63,15 +63,15 @@ var routes = []route{
 		summary: "Labels, values and probabilities of rows",
 		notes: fmt.Sprintf("Labels, weights and columns that the model does not have are ignored. A missing value counts as the model says under `missing`. One model answers the whole body, or the call fails. "+
 			"A body has at most %d MiB and %d rows, unless the daemon is configured otherwise. An answer has at most %d numbers. Leverages take at most %d multiplications: "+
-			"rows times the square of the number of features or coordinates.\n\n", MaxBodyBytes>>20, MaxRows, maxNumbers, maxLeverageWork) + windowNotes,
-		query: slices.Concat([]described{formQuery, contributionsQuery, topQuery, leverageQuery}, needQuery, windowQuery), rows: true, named: true,
+			"rows times the square of the number of features or coordinates.\n\n", MaxBodyBytes>>20, MaxRows, maxNumbers, maxLeverageWork) + windowNotes + "\n\n" + rememberNotes,
+		query: slices.Concat(rememberQuery, []described{formQuery, contributionsQuery, topQuery, leverageQuery}, needQuery, windowQuery), rows: true, named: true,
 		replies: []reply{
 			{200, "The predictions, in the form of Accept and `form`. ", predictions.PredictAnswer{}, ""},
 			{200, "", predictions.PredictRowsAnswer{}, ""},
 			{200, "CSV has a header and the columns `label`, `value_C` for the plane of each class C and, where the decision goes by probabilities, `probability_C` for each class C. Labels are as the producers sent them, quoted by RFC 4180: a spreadsheet may take one such as `=1+2` for a formula. ", nil, "text/csv"},
 			{200, "Arrow has the same columns: `label` is a dictionary of texts, the others are float64.", nil, "application/vnd.apache.arrow.stream"},
 		},
-		codes: []Code{CodeNotFound, CodeTooLarge, CodeUnsupportedMediaType, CodeNotAcceptable, CodeNoModel, CodeUnavailable, CodeNotYet},
+		codes: []Code{CodeNotFound, CodeConflict, CodeTooLarge, CodeUnsupportedMediaType, CodeNotAcceptable, CodeNoModel, CodeUnavailable, CodeNotYet},
 	},
 	{
 		method: "GET", path: "/v1/tuning", handle: (*Server).tuning, role: config.RoleRead,

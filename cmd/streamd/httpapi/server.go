@@ -53,6 +53,9 @@ type Config struct {
 	// may wait, and a quarter as many clients may follow the events.
 	MaxConnections int
 	Memory         int64
+
+	// Remember keeps predictions with an id until their labels come; nil: there are none such.
+	Remember Remembering
 }
 
 // Server answers the API's requests. It is an http.Handler; use either that or

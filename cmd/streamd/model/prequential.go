@@ -26,6 +26,8 @@ type Prequential struct {
 	// rows.
 	Behind *float64 `json:"behind"`
 	Fading *Stretch `json:"fading"` // figures of all judged rows, each of which counts 0.999 times as much as the next; null before the first
+	// Answers that were given before their labels came. Null where no live or waiting row has one.
+	Given *Given `json:"given"`
 	// Progressive figures, which are a function of the log. Null where drift.every is 0.
 	Progressive *Progressive `json:"progressive"`
 	Drift       *Drift       `json:"drift"` // drift detectors; null where drift.detect is false
@@ -55,6 +57,25 @@ type ProgressivePartition struct {
 	Solves       int64    `json:"solves"`        // times that planes were solved
 }
 
+// Given has the answers of predictions that were remembered (POST /v1/predict with an id), for rows
+// that are live or wait. But for judged, it is a function of the topics of rows and of labels: of
+// each id the latest row, its answer and the latest label.
+type Given struct {
+	Judged  int64       `json:"judged"`  // of the rows in rows beside this, those that were judged by the answer that was given; the others by one made when the model was about to learn from them
+	Waiting int64       `json:"waiting"` // rows with an answer that wait for their label
+	Rows    int64       `json:"rows"`    // live rows with an answer and a label
+	Right   int64       `json:"right"`   // of these, the rows whose answer is their label
+	Models  int         `json:"models"`  // number of models that gave the answers of these
+	Pairs   []GivenPair `json:"pairs"`   // up to 50 pairs of a label and an answer, those of most rows first
+}
+
+// GivenPair counts rows of a class by the label that they were answered with.
+type GivenPair struct {
+	Class  string `json:"class"`  // label of the rows
+	Answer string `json:"answer"` // label that they were answered with
+	Rows   int64  `json:"rows"`   // their number
+}
+
 // Sums counts blocks that came as sums, in place of their rows, since the start of the daemon.
 type Sums struct {
 	Blocks   int64 `json:"blocks"`   // that were added
@@ -68,7 +89,7 @@ type Sums struct {
 type Stretch struct {
 	LastLabel     *float64 `json:"last_label"`     // baseline: correctness of labelling every row with the label of the row before it: of the same key, or else of the partition
 	KappaTemporal *float64 `json:"kappa_temporal"` // likewise measured against that baseline: 0 is no better, 1 is always right; null if the baseline is
-	SquaredLoss   *float64 `json:"squared_loss"`   // mean over rows and planes of (value − target)², where the target is 1 for the plane of the row's class and −1 for others; without rows of unknown classes
+	SquaredLoss   *float64 `json:"squared_loss"`   // mean over rows and planes of (value − target)², where the target is 1 for the plane of the row's class and −1 for others; without rows of unknown classes, and without answers that were given before
 	Answers
 }
 

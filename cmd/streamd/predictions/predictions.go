@@ -31,6 +31,7 @@
 package predictions
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -154,6 +155,16 @@ func (t *Table) Write(w io.Writer, form Form) error {
 		return t.writeArrow(w)
 	}
 	panic(fmt.Sprintf("predictions: there is no form %d", form))
+}
+
+// Row is the answer for row i alone, a PredictRowsAnswer without contributions and leverages.
+func (t *Table) Row(i int) ([]byte, error) {
+	one, p := *t, len(t.Planes)
+	one.Labels, one.Values = t.Labels[i:i+1], t.Values[i*p:][:p]
+	one.Contributions, one.Leverages, one.Typical = nil, nil, nil
+	var b bytes.Buffer
+	err := one.Write(&b, Rows)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // columnNames are the names of the columns of CSV and Arrow.

@@ -74,6 +74,9 @@ func (w *worker) takeRow(r *kafka.Record, m envelope.Message, z *result) error {
 	if bad := b.FirstBadRow(); bad != nil {
 		return bad
 	}
+	if z.given, err = givenOf(r); err != nil {
+		return err
+	}
 	z.values = values
 	return nil
 }
@@ -101,7 +104,7 @@ func (in *Intake) applyRow(ctx context.Context, p *partition, number int, r *kaf
 	at := in.countsAs(p, r)
 	in.noteAhead(number, r, at)
 	v := in.Labels.PutRow(z.id, joining.Row{
-		Partition: number, Offset: r.Offset, Time: at.UnixMilli(), Header: headerOf(in.Config.Retire.Header, r), Values: z.values,
+		Partition: number, Offset: r.Offset, Time: at.UnixMilli(), Header: headerOf(in.Config.Retire.Header, r), Values: z.values, Given: z.given,
 	})
 	if !v.Live() {
 		in.countApplied(&in.accounts.counts.AppliedRecords)
@@ -135,7 +138,13 @@ func (in *Intake) makeLive(ctx context.Context, id string, v joining.Verdict, va
 		return bad, nil
 	}
 	if v.First && v.State == joining.Joined && target.Features != nil {
-		y := in.own.judge.rows(b, in.Served(target.Features), &in.allowance, v.Row.Partition, v.Row.Offset)
+		by := in.Served(target.Features)
+		var y judgement
+		if v.Row.Given != nil {
+			y = in.own.judge.given(v.Row.Given, v.Class, by)
+		} else {
+			y = in.own.judge.rows(b, by, &in.allowance, v.Row.Partition, v.Row.Offset)
+		}
 		if y.opens >= 0 && y.opens < len(y.rulings) {
 			y.rulings[y.opens].repeats = in.labels.last == v.Class
 		}

@@ -47,8 +47,9 @@ type judgement struct {
 // ruling is the outcome for one row.
 type ruling struct {
 	class, answer int32   // of the model's; class −1: one that it does not have
-	loss          float64 // see prequential.SquaredError
+	loss          float64 // see prequential.SquaredError; of a given answer there is none
 	repeats       bool    // the row has the label of the row before it in the log
+	given         bool    // the answer was given before the label came, and is not one of by
 }
 
 // allowance bounds the work of all judges to some two percent of a processor. All rows are judged
@@ -161,6 +162,8 @@ type record struct {
 	halved int64         // rows before it
 	behind [2]behind     // of the two halves, the latest first
 
+	given int64 // rows whose answers were given before
+
 	progress map[int]*prequential.Progressive // by partition; empty where drift.every is 0
 
 	sums model.Sums // blocks that could not be judged
@@ -202,7 +205,12 @@ func (p *record) add(y judgement) {
 	p.behind[0].rows += float64(len(y.rulings))
 	p.behind[0].records += float64(y.behind * int64(len(y.rulings)))
 	for _, r := range y.rulings {
-		p.all.Add(r.class, r.answer, r.loss, r.repeats)
+		if r.given {
+			p.given++
+			p.all.AddAnswer(r.class, r.answer, r.repeats)
+		} else {
+			p.all.Add(r.class, r.answer, r.loss, r.repeats)
+		}
 		if p.errors == nil {
 			continue
 		}
@@ -233,7 +241,10 @@ func (in *Intake) Prequential() model.Prequential {
 	if m := in.Served(in.Live.Target().Features).Model; m != nil {
 		classes = m.Classes
 	}
-	return in.record.answer(classes, in.Config.Drift.Every)
+	given := in.givenAnswers() // first, so that it has no row judged that the figures do not have
+	a := in.record.answer(classes, in.Config.Drift.Every)
+	a.Given = given
+	return a
 }
 
 // TakeChanges returns the changes in the share of judged rows that are wrong since the last

@@ -450,7 +450,7 @@ func TestJudgedRowsAreThoseOfTheBlock(t *testing.T) {
 		for i, code := range b.Codes {
 			if b.Weights[i] > 0 && code < 3 {
 				class := int32([]int{2, -1, 0}[code])
-				want = append(want, ruling{class, answers[i], prequential.SquaredError(values[3*i:][:3], class), code == last})
+				want = append(want, ruling{class, answers[i], prequential.SquaredError(values[3*i:][:3], class), code == last, false})
 				last = code
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"streamd/cmd/streamd/daemon/joining"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/config"
 	"streamd/incremental"
@@ -33,6 +34,7 @@ type result struct {
 	live.Kept                // without a summary the record makes no block
 	sums      *summary.Block // that it came as; nil: as rows
 	values    []float64      // of a row whose label comes later; nil: there is none
+	given     *joining.Given // the remembered prediction that this row is of; nil: none
 	has       int64          // rows of the same sums that the live set has had since before they grew
 	itemKey   receipt.Hash   // of the block's receipts; zero: the live set has it, or computes it
 	fixed     *[]string      // the model's features that it was made for; nil if they were not fixed

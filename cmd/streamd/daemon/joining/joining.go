@@ -6,6 +6,7 @@
 //
 //	joining.go   the table, and the rule
 //	waiting.go   what waits: for its partner, for the horizon, for room
+//	given.go     answers that were given before the labels came
 //	books.go     what has become of all rows and labels
 //	record.go    the table in the snapshot
 //
@@ -77,6 +78,7 @@ type Row struct {
 	Time      int64 // event time by which it counts, ms since 1970
 	Header    retire.HeaderHash
 	Values    []float64 // nil while its block is live, or withdrawn
+	Given     *Given    // the remembered prediction that it is the row of; nil: it is none
 }
 
 // Label is the latest label of an id.
@@ -134,6 +136,7 @@ type Table struct {
 	waiting waiting
 	books   Books
 	waits   waits
+	given   given
 
 	unsaved map[string]struct{} // ids that have changed since the last save
 	moved   bool                // the record has
@@ -144,7 +147,7 @@ type Table struct {
 func New(r Rules) *Table {
 	return &Table{
 		rules: r, items: map[string]*item{}, class: map[string]string{}, clock: lowest,
-		waiting: newWaiting(), unsaved: map[string]struct{}{},
+		waiting: newWaiting(), given: newGiven(), unsaved: map[string]struct{}{},
 	}
 }
 
@@ -233,6 +236,7 @@ func (t *Table) PutRow(id string, r Row) Verdict {
 	if it.hasRow {
 		t.supersede(it)
 	}
+	r.Given = t.given.shared(r.Given)
 	it.row, it.hasRow, it.counted = r, true, false
 	t.books.Rows++
 	t.books.Pending++

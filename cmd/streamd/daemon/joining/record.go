@@ -34,6 +34,7 @@ const (
 	flagCounted
 	flagOverdue
 	flagValues
+	flagGiven
 	allFlags = 1<<iota - 1
 )
 
@@ -41,16 +42,18 @@ const (
 //
 //	1 byte    state
 //	1 byte    flags, a sum. 1: there is a row. 2: there is a label. 4: the row has been live.
-//	          8: the horizon of a label without a row has passed. 16: the row has values
+//	          8: the horizon of a label without a row has passed. 16: the row has values.
+//	          32: the row is that of a remembered prediction
 //	row       partition (4 bytes), offset (8), event time (8), hash of the header (16)
 //	label     partition (4 bytes), offset (8), event time (8), length of the class (2), class
+//	given     label and model of the prediction, each behind its length (2)
 //	values    8 bytes each, up to the end
 func appendItem(b []byte, it *item) []byte {
 	flags := byte(0)
 	for _, f := range []struct {
 		is   bool
 		flag byte
-	}{{it.hasRow, flagRow}, {it.hasLabel, flagLabel}, {it.counted, flagCounted}, {it.overdue, flagOverdue}, {it.row.Values != nil, flagValues}} {
+	}{{it.hasRow, flagRow}, {it.hasLabel, flagLabel}, {it.counted, flagCounted}, {it.overdue, flagOverdue}, {it.row.Values != nil, flagValues}, {it.row.Given != nil, flagGiven}} {
 		if f.is {
 			flags |= f.flag
 		}
@@ -70,6 +73,10 @@ func appendItem(b []byte, it *item) []byte {
 		b = le.AppendUint64(b, uint64(l.Offset))
 		b = le.AppendUint64(b, uint64(l.Time))
 		b = append(le.AppendUint16(b, uint16(len(l.Class))), l.Class...)
+	}
+	if g := it.row.Given; g != nil {
+		b = append(le.AppendUint16(b, uint16(len(g.Label))), g.Label...)
+		b = append(le.AppendUint16(b, uint16(len(g.Model))), g.Model...)
 	}
 	for _, x := range it.row.Values {
 		b = le.AppendUint64(b, math.Float64bits(x))
@@ -107,6 +114,10 @@ func decodeItem(id string, b []byte, features int) (*item, error) {
 		l.Partition, l.Offset, l.Time = int(number(4)), int64(number(8)), int64(number(8))
 		l.Class = string(d.Take(int(number(2))))
 	}
+	if flags&flagGiven != 0 {
+		it.row.Given = &Given{Label: string(d.Take(int(number(2))))}
+		it.row.Given.Model = string(d.Take(int(number(2))))
+	}
 	if values := flags&flagValues != 0; !d.Bad && values && len(d.Rest) == 8*features {
 		it.row.Values = make([]float64, features)
 		for i := range it.row.Values {
@@ -118,7 +129,8 @@ func decodeItem(id string, b []byte, features int) (*item, error) {
 	switch {
 	case d.Bad || len(d.Rest) > 0 || flags > allFlags || it.state >= states,
 		it.row.Partition > math.MaxInt32 || it.label.Partition > math.MaxInt32,
-		!it.hasRow && (!it.hasLabel || it.state != Early || it.counted || it.row.Values != nil),
+		!it.hasRow && (!it.hasLabel || it.state != Early || it.counted || it.row.Values != nil || it.row.Given != nil),
+		it.row.Given != nil && it.row.Given.Check() != nil,
 		it.hasRow && (it.state == Early || it.overdue),
 		it.state.Live() && (!it.counted || it.row.Values != nil),
 		it.state == Joined && !it.hasLabel,
@@ -148,6 +160,7 @@ func (t *Table) Restore(saved []Saved, of []byte, features []string) error {
 			return fmt.Errorf("the row or label of %.100q: %w", s.ID, err)
 		}
 		it.label.Class = t.known(it.label.Class)
+		it.row.Given = t.given.shared(it.row.Given)
 		t.items[s.ID] = it
 		t.enter(it)
 		if t.judge(it) != it.state {

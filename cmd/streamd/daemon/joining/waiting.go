@@ -32,13 +32,14 @@ func (it *item) time() int64 {
 
 // bytes is what an item takes.
 func (it *item) bytes() int64 {
-	return Overhead + 2*int64(len(it.id)) + int64(len(it.label.Class)) + 8*int64(cap(it.row.Values))
+	return Overhead + 2*int64(len(it.id)) + int64(len(it.label.Class)) + 8*int64(cap(it.row.Values)) + it.row.Given.bytes()
 }
 
 // enter counts an item, and puts it where it waits.
 func (t *Table) enter(it *item) {
 	w := &t.waiting
 	w.all[it.state]++
+	t.given.count(it, 1)
 	if it.hasRow && it.hasLabel && it.state != Joined {
 		w.late++
 	}
@@ -65,6 +66,7 @@ func (t *Table) enter(it *item) {
 func (t *Table) leave(it *item) {
 	w := &t.waiting
 	w.all[it.state]--
+	t.given.count(it, -1)
 	if it.hasRow && it.hasLabel && it.state != Joined {
 		w.late--
 	}

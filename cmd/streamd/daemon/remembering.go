@@ -1,0 +1,196 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/httpapi"
+	"streamd/incremental"
+	"streamd/ingest/kafka"
+	"streamd/ingest/wire"
+)
+
+// remembering writes predictions with an id into the topic of rows, where they wait for their
+// labels like all other rows. Nothing else of the daemon has them before the consumer reads them
+// there. So the live set stays a function of the topics, and a replica has them, too. Nothing of it
+// belongs to the loop.
+type remembering struct {
+	*core
+	decoding wire.Options
+	decoders sync.Pool // of *intake.Decoder
+	features []string
+
+	mu       sync.Mutex
+	producer *kafka.Producer // nil: there is none yet, or the last one has failed
+	changed  chan struct{}   // closed when there is another producer
+	since    time.Time       // predictions cannot be remembered since then; zero: they can
+	why      error
+}
+
+func newRemembering(c *core, decoding wire.Options) *remembering {
+	return &remembering{core: c, decoding: decoding, features: live.Wanted(nil, c.cfg.Format), changed: make(chan struct{})}
+}
+
+// run keeps a producer until ctx ends. One that has failed for good is replaced.
+func (r *remembering) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := r.produce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		r.note(err)
+		r.log.Warn().Err(err).Stringer("again_in", retriedPause).Msg("predictions cannot be remembered; trying again")
+		select {
+		case <-ctx.Done():
+		case <-time.After(retriedPause):
+		}
+	}
+}
+
+// produce has a producer until it fails or ctx ends.
+func (r *remembering) produce(ctx context.Context) error {
+	cluster, err := Cluster(r.cfg.Kafka, r.log)
+	if err != nil {
+		return err
+	}
+	p, err := kafka.OpenProducer(ctx, kafka.ProducerConfig{Cluster: cluster, Topic: r.cfg.Predict.Output}, r.log)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	r.use(p)
+	defer r.use(nil)
+	select {
+	case <-p.Done():
+		return p.Flush(ctx) // why it has failed
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func (r *remembering) use(p *kafka.Producer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.producer = p
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// note notes whether a prediction could be remembered.
+func (r *remembering) note(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.why = err; err == nil {
+		r.since = time.Time{}
+	} else if r.since.IsZero() {
+		r.since = time.Now()
+	}
+}
+
+// open waits until there is a producer.
+func (r *remembering) open(ctx context.Context) (*kafka.Producer, error) {
+	for {
+		r.mu.Lock()
+		p, changed := r.producer, r.changed
+		r.mu.Unlock()
+		if p != nil {
+			return p, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, errors.New("the topic could not be opened in time")
+		}
+	}
+}
+
+// Read implements httpapi.Remembering. The decoder is that of the topic of rows.
+func (r *remembering) Read(contentType string, row []byte) ([]float64, error) {
+	d, ok := r.decoders.Get().(*intake.Decoder)
+	if !ok {
+		var err error
+		if d, err = intake.NewDecoder(r.cfg, r.decoding, &r.features, 0); err != nil {
+			return nil, err
+		}
+	}
+	defer r.decoders.Put(d)
+	b, err := d.DecodeRow(&kafka.Record{
+		Value: row, Time: time.Now(), Headers: []kafka.Header{{Key: "content-type", Value: []byte(contentType)}},
+	}, incremental.Unlabelled)
+	if err != nil {
+		return nil, err
+	}
+	if n := b.Rows(); n != 1 {
+		return nil, fmt.Errorf("there are %d rows, and an id is that of one", n)
+	}
+	if bad := b.FirstBadRow(); bad != nil {
+		return nil, bad
+	}
+	values := make([]float64, len(b.Columns))
+	for j, c := range b.Columns {
+		values[j] = c.At(0)
+	}
+	return values, nil
+}
+
+// Remember implements httpapi.Remembering. Predictions of several calls go in the same batches.
+func (r *remembering) Remember(ctx context.Context, all []httpapi.Remembered) error {
+	err := r.write(ctx, all)
+	if errors.Is(err, context.Canceled) {
+		return err // the client went away, which says nothing of the brokers
+	}
+	if r.note(err); err != nil {
+		r.log.Warn().Err(err).Msg("a prediction could not be remembered")
+		return fmt.Errorf("the prediction could not be remembered, so it is not given: the brokers have not taken it in time; ask again with the same id: %w", httpapi.ErrUnavailable)
+	}
+	return nil
+}
+
+func (r *remembering) write(ctx context.Context, all []httpapi.Remembered) error {
+	p, err := r.open(ctx)
+	if err != nil {
+		return err
+	}
+	now, partitions := time.Now(), map[int]bool{}
+	for i := range all {
+		a := &all[i]
+		to := p.PartitionOf([]byte(a.ID))
+		partitions[to] = true
+		headers := []kafka.Header{
+			{Key: "content-type", Value: []byte(a.ContentType)},
+			{Key: intake.ModelHeader, Value: []byte(a.Model)},
+			{Key: intake.AnswerHeader, Value: a.Answer},
+		}
+		if err := p.Write(ctx, to, []byte(a.ID), a.Row, headers, now); err != nil {
+			return err
+		}
+	}
+	for to := range partitions {
+		if err := p.FlushPartition(ctx, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// problem is what the operator should know, if anything.
+func (r *remembering) problem() []httpapi.Problem {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.since.IsZero() {
+		return nil
+	}
+	return []httpapi.Problem{{
+		Kind: httpapi.ProblemPredict, Subject: "remember", Since: r.since,
+		Text:   "predictions with an id are refused, since they cannot be remembered: " + r.why.Error(),
+		Action: "see that the brokers can be reached and let the daemon write " + r.cfg.Predict.Output + "; it ends with the next one that is remembered",
+	}}
+}

@@ -1,12 +1,15 @@
 package intake
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,6 +162,14 @@ type joinWorld struct {
 	rows, labels [2][]kafka.Record
 }
 
+// answered are the headers of a remembered prediction.
+func answered(label, model string) []kafka.Header {
+	return []kafka.Header{
+		{Key: ModelHeader, Value: []byte(model)},
+		{Key: AnswerHeader, Value: fmt.Appendf(nil, `{"model":%q,"method":"psvm","decision":"value","rows":[{"label":%q,"values":{"a":0.5}}]}`, model, label)},
+	}
+}
+
 func hashOfID(id string) int {
 	h := fnv.New32()
 	h.Write([]byte(id))
@@ -183,6 +194,9 @@ func newJoinWorld(r *rand.Rand, n int) (w joinWorld) {
 			*row = append(*row, k)
 		case 3, 4, 5, 6:
 			k.Value = fmt.Appendf(nil, `{"a":%v,"b":%v,"c":%d}`, r.NormFloat64(), r.NormFloat64()*1e10, r.IntN(3)-1)
+			if r.IntN(2) == 0 {
+				k.Headers = answered([]string{"a", "b", "other"}[r.IntN(3)], fmt.Sprint("model", r.IntN(5)))
+			}
 			*row = append(*row, k)
 		case 7:
 			*label = append(*label, k) // withdrawn
@@ -208,8 +222,9 @@ func newJoinWorld(r *rand.Rand, n int) (w joinWorld) {
 }
 
 // counts reads the logs up to positions, and returns the rows with the labels that count, under
-// their keys, and the number of rows and labels that can be used.
-func (w *joinWorld) counts(cfg *config.Config, rowsTo, labelsTo [2]int) (resolved map[string]kafka.Record, rows, labels int64) {
+// their keys, the answers that were given for those with labels of their own, and the number of
+// rows and labels that can be used.
+func (w *joinWorld) counts(cfg *config.Config, rowsTo, labelsTo [2]int) (resolved map[string]kafka.Record, given joining.GivenRows, rows, labels int64) {
 	type timed struct {
 		kafka.Record
 		at    int64
@@ -261,6 +276,7 @@ func (w *joinWorld) counts(cfg *config.Config, rowsTo, labelsTo [2]int) (resolve
 		}
 	}
 	resolved = map[string]kafka.Record{}
+	pairs, models := map[joining.Pair]int64{}, map[string]bool{}
 	horizon := cfg.Labels.Horizon.Milliseconds()
 	for id, k := range row {
 		l, ok := label[id]
@@ -272,25 +288,47 @@ func (w *joinWorld) counts(cfg *config.Config, rowsTo, labelsTo [2]int) (resolve
 				class = cfg.Labels.DefaultClass()
 			}
 		}
+		if ok && class != "" && !(late && cfg.Labels.Late == config.LateDrop) && k.Headers != nil {
+			var answer struct {
+				Model string
+				Rows  []struct{ Label string }
+			}
+			if err := json.Unmarshal(k.Headers[1].Value, &answer); err != nil {
+				panic(err)
+			}
+			pairs[joining.Pair{Class: class, Answer: answer.Rows[0].Label}]++
+			models[answer.Model] = true
+		}
 		if class != "" {
 			k.Value = []byte(strings.TrimSuffix(string(k.Value), "}") + `,"label":"` + class + `"}`)
 			resolved[id] = k.Record
 		}
 	}
-	return resolved, rows, labels
+	given.Models = len(models)
+	for pair, n := range pairs {
+		if given.Rows += n; pair.Class == pair.Answer {
+			given.Right += n
+		}
+		given.Pairs = append(given.Pairs, joining.PairRows{Pair: pair, Rows: n})
+	}
+	slices.SortFunc(given.Pairs, func(x, y joining.PairRows) int {
+		return cmp.Or(cmp.Compare(y.Rows, x.Rows), cmp.Compare(x.Class, y.Class), cmp.Compare(x.Answer, y.Answer))
+	})
+	return resolved, given, rows, labels
 }
 
 // The live set of rows whose labels come on a topic of their own is that of a topic that has the
 // labels in its rows: the same digest, and the same root of the tree of receipts, whatever the
 // order in which the partitions of the two topics were read, whatever the restarts, and wherever
-// room lacked. The books balance at any time.
+// room lacked. The figures of the answers that were given are those of the two topics, too. The
+// books balance at any time.
 func TestLabelsThatComeLater(t *testing.T) {
 	histories := 300
 	if testing.Short() {
 		histories = 60
 	}
 	key := newReceiptKey(t)
-	live, defaulted, expired := 0, 0, int64(0)
+	live, defaulted, expired, right := 0, 0, int64(0), int64(0)
 	for seed := range uint64(histories) {
 		r := rand.New(rand.NewPCG(seed, 21))
 		flags := map[string]string{
@@ -316,7 +354,7 @@ func TestLabelsThatComeLater(t *testing.T) {
 		}
 		check := func() {
 			t.Helper()
-			resolved, rows, labels := w.counts(s.Config, rowsTo, labelsTo)
+			resolved, given, rows, labels := w.counts(s.Config, rowsTo, labelsTo)
 			balances(t, s.Intake)
 			b := s.Labels.Report()
 			if b.Rows != b.Joined+b.Defaulted+b.Waiting+b.Expired+b.SupersededRows || b.Labels != b.Joined+b.Early+b.Unmatched+b.SupersededLabels {
@@ -325,6 +363,11 @@ func TestLabelsThatComeLater(t *testing.T) {
 			if b.Rows != rows || b.Labels != labels || int(b.Joined+b.Defaulted) != len(resolved) || s.Live.Blocks() != len(resolved) {
 				t.Fatalf("seed %d: %d live blocks of %d, rows %d, labels %d: %+v", seed, s.Live.Blocks(), len(resolved), rows, labels, b)
 			}
+			got := s.Labels.Given(100)
+			if got.Waiting = 0; !reflect.DeepEqual(got, given) {
+				t.Fatalf("seed %d: the answers that were given are %+v, and those of the topics %+v", seed, got, given)
+			}
+			right += given.Right
 			live, defaulted, expired = live+len(resolved), defaulted+int(b.Defaulted), expired+b.Expired
 		}
 		for left() > 0 {
@@ -352,7 +395,7 @@ func TestLabelsThatComeLater(t *testing.T) {
 		s.restart(key)
 		check()
 
-		resolved, _, _ := w.counts(s.Config, rowsTo, labelsTo)
+		resolved, _, _, _ := w.counts(s.Config, rowsTo, labelsTo)
 		delete(flags, "labels.topic")
 		for _, name := range []string{"labels.horizon", "labels.late", "labels.default"} {
 			delete(flags, name)
@@ -377,8 +420,8 @@ func TestLabelsThatComeLater(t *testing.T) {
 		s.store.Close()
 		oracle.store.Close()
 	}
-	t.Logf("%d live blocks, %d of them of the default class; %d rows expired", live, defaulted, expired)
-	if live < 1000 || defaulted < 100 || expired < 100 {
+	t.Logf("%d live blocks, %d of them of the default class; %d rows expired; %d right answers", live, defaulted, expired, right)
+	if live < 1000 || defaulted < 100 || expired < 100 || right < 1000 {
 		t.Error("this test shows little")
 	}
 }
@@ -432,6 +475,42 @@ func TestUnusableLabels(t *testing.T) {
 		if b.Rows != b.Joined+b.Defaulted+b.Waiting+b.Expired+b.SupersededRows || b.Labels != b.Joined+b.Early+b.Unmatched+b.SupersededLabels {
 			t.Errorf("%s: the books do not balance: %+v", value, b)
 		}
+	}
+}
+
+// A record whose header is no prediction is refused, and the answer of one that is comes with the
+// row.
+func TestGivenOf(t *testing.T) {
+	s := newJoinSite(t, map[string]string{"kafka.topic": "t", "labels.topic": "l", "blocks.unit": "key", "format.features": "a,b,c", "dead_letters.policy": "skip"})
+	r := rand.New(rand.NewPCG(1, 1))
+	var rows, labels []kafka.Record
+	for i, header := range []string{
+		"", "nonsense", `{"model":"m"}`, `{"model":"m","rows":[{"label":"a"},{"label":"b"}]}`, `{"model":"","rows":[{"label":"a"}]}`,
+		`{"model":"m","rows":[{"label":""}]}`, `{"model":"m","rows":[{"label":"` + strings.Repeat("a", 129) + `"}]}`,
+	} {
+		rec(&rows, fmt.Sprint(i), `{"a":1,"b":2,"c":3}`)
+		rows[i].Headers = []kafka.Header{{Key: AnswerHeader, Value: []byte(header)}}
+	}
+	bad := len(rows)
+	rec(&rows, "good", `{"a":1,"b":2,"c":3}`)
+	rows[bad].Headers = answered("b", "m")
+	s.take(r, false, 0, rows, len(rows))
+	if text := s.Report().Latest.Reason; s.Report().Records.Rejected != int64(bad) || !strings.Contains(text, AnswerHeader) {
+		t.Errorf("%d records are refused of %d: %s", s.Report().Records.Rejected, bad, text)
+	}
+	want := &joining.Given{Label: "b", Model: "m"}
+	if v, _ := s.Labels.Get(retire.KeyID("good")); !reflect.DeepEqual(v.Row.Given, want) || s.Labels.Given(1).Waiting != 1 {
+		t.Errorf("the answer is %+v", v.Row.Given)
+	}
+	s.save()
+	s.restart(nil)
+	if v, _ := s.Labels.Get(retire.KeyID("good")); !reflect.DeepEqual(v.Row.Given, want) {
+		t.Errorf("after a restart the answer is %+v", v.Row.Given)
+	}
+	rec(&labels, "good", `{"label":"b"}`)
+	s.take(r, true, 0, labels, len(labels))
+	if g := s.Labels.Given(1); g.Right != 1 || g.Rows != 1 || g.Waiting != 0 {
+		t.Errorf("%+v", g)
 	}
 }
 

@@ -317,6 +317,7 @@ func FuzzItem(f *testing.F) {
 		{hasRow: true, state: Waiting, row: Row{Partition: 3, Offset: 7, Time: -5, Values: []float64{1, math.Pi}}},
 		{hasRow: true, hasLabel: true, counted: true, state: Joined, label: Label{Class: "spam", Time: 9, Partition: 2, Offset: 1}},
 		{hasLabel: true, overdue: true, label: Label{Class: "a"}},
+		{hasRow: true, state: Waiting, row: Row{Values: []float64{1, 2}, Given: &Given{Label: "spam", Model: "0123"}}},
 	} {
 		f.Add(appendItem(nil, it))
 	}

@@ -536,6 +536,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "POST", target: "/v1/predict?from=2026-01-02T03:04:05Z", headers: []string{csv}, body: "1,2", daemon: failing(ErrNoWindow), status: 404},
 		{method: "POST", target: "/v1/predict", headers: []string{csv, stranger}, body: "1,2", status: 403},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "1,2\n3,4\n", most: 1, status: 413},
+		{method: "POST", target: "/v1/predict?id=a7", headers: []string{json}, body: `{"len":2,"caps":0.5}`, status: 409},
 		{method: "POST", target: "/v1/predict", headers: []string{"Content-Type: image/png"}, body: "1,2", status: 415},
 		{method: "POST", target: "/v1/predict", headers: []string{csv, "Content-Encoding: br"}, body: "1,2", status: 415},
 		{method: "POST", target: "/v1/predict", headers: []string{csv}, body: "1,2", daemon: modelless, status: 503},

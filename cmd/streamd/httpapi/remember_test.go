@@ -1,0 +1,154 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/predictions"
+	"streamd/config"
+	"streamd/ingest/wire"
+)
+
+// memory remembers predictions in memory.
+type memory struct {
+	all []Remembered
+	err error
+}
+
+func (m *memory) Read(contentType string, row []byte) ([]float64, error) {
+	d, err := wire.NewDecoder(wire.Options{Features: []string{"len", "caps"}})
+	if err != nil {
+		return nil, err
+	}
+	t, err := d.DecodeUnlabelled(contentType, row)
+	if err != nil {
+		return nil, err
+	}
+	if t.Rows != 1 {
+		return nil, fmt.Errorf("there are %d rows", t.Rows)
+	}
+	return []float64{t.Columns[0].At(0), t.Columns[1].At(0)}, nil
+}
+
+func (m *memory) Remember(_ context.Context, all []Remembered) error {
+	m.all = append(m.all, all...)
+	return m.err
+}
+
+// remembering is a server that remembers predictions.
+func remembering(t *testing.T, f *fake) (*Server, *memory) {
+	guard, err := access.New(config.HTTP{Hosts: []string{"example.com"}}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &memory{}
+	return New(Config{Access: guard, Remember: m}, f, NewMetrics(), zerolog.Nop()), m
+}
+
+// A prediction with an id is remembered before it is given: the row as it was sent, without the id,
+// and the answer that is given.
+func TestRemember(t *testing.T) {
+	for _, c := range []struct {
+		target, contentType, body string
+		ids, rows                 []string
+	}{
+		{"/v1/predict?id=a7", "application/json", `{"len":2,"caps":0.5}`, []string{"a7"}, []string{`{"len":2,"caps":0.5}`}},
+		{"/v1/predict?inference_id=a%2F7", "text/csv", "2,0.5\n", []string{"a/7"}, []string{"2,0.5\n"}},
+		{"/v1/predict?id=a7", "application/json", `[[2,0.5]]`, []string{"a7"}, []string{`[[2,0.5]]`}},
+		{"/v1/predict?form=rows", "application/json", `[{"id":"a","len":2.50,"caps":0.5},{"caps":1,"len":0,"id":"b"}]`, []string{"a", "b"}, []string{`{"caps":0.5,"len":2.50}`, `{"caps":1,"len":0}`}},
+		{"/v1/predict", "application/x-ndjson", "{\"inference_id\":17,\"len\":2,\"caps\":0.5}\n{\"id\":\"b\",\"features\":[0,1]}\n", []string{"17", "b"}, []string{`{"caps":0.5,"len":2}`, `{"features":[0,1]}`}},
+		{"/v1/predict", "application/json", `{"id":null,"len":2,"caps":0.5}`, nil, nil},
+		{"/v1/predict", "application/json", `{"label":"id","len":2,"caps":0.5}`, nil, nil},
+		{"/v1/predict", "text/csv", "2,0.5\n", nil, nil},
+		{"/v1/predict?from=2026-01-02T03:04:05Z", "application/json", `{"id":"a","len":2,"caps":0.5}`, nil, nil},
+	} {
+		s, m := remembering(t, newFake())
+		w := do(s, "POST", c.target, c.body, "Content-Type: "+c.contentType)
+		if w.Code != 200 {
+			t.Errorf("%s of %s: %d %s", c.target, c.body, w.Code, w.Body)
+			continue
+		}
+		var ids, rows []string
+		for i, r := range m.all {
+			ids, rows = append(ids, r.ID), append(rows, string(r.Row))
+			var kept predictions.PredictRowsAnswer
+			if err := json.Unmarshal(r.Answer, &kept); err != nil || len(kept.Rows) != 1 {
+				t.Fatalf("%s: the answer is %s: %v", c.target, r.Answer, err)
+			}
+			given := append(fields(t, w.Body.Bytes()), "")[i]
+			if kept.Rows[0].Label != given || kept.Model != "f1" || r.Model != "f1" {
+				t.Errorf("%s of %s: %s is remembered, and %s was answered", c.target, c.body, r.Answer, w.Body)
+			}
+		}
+		if !slices.Equal(ids, c.ids) || !slices.Equal(rows, c.rows) {
+			t.Errorf("%s of %s: %q %q are remembered, not %q %q", c.target, c.body, ids, rows, c.ids, c.rows)
+		}
+	}
+}
+
+// fields are the labels of an answer in either form.
+func fields(t *testing.T, body []byte) (labels []string) {
+	var a struct {
+		Labels []string
+		Rows   []struct{ Label string }
+	}
+	if err := json.Unmarshal(body, &a); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range a.Rows {
+		a.Labels = append(a.Labels, r.Label)
+	}
+	return a.Labels
+}
+
+// What cannot be remembered is told of, and not answered.
+func TestNotRemembered(t *testing.T) {
+	many := "[" + strings.TrimSuffix(strings.Repeat(`{"len":1,"caps":2,"id":"?"},`, 1001), ",") + "]"
+	for i := range 1001 {
+		many = strings.Replace(many, "?", fmt.Sprint(i), 1)
+	}
+	for _, c := range []struct {
+		target, body string
+		status       int
+		says         string
+	}{
+		{"?id=", `{"len":2,"caps":0.5}`, 400, "id: it is empty"},
+		{"?id=" + strings.Repeat("a", 513), `{"len":2,"caps":0.5}`, 400, "it has 513 bytes"},
+		{"?id=%ff", `{"len":2,"caps":0.5}`, 400, "UTF-8"},
+		{"?id=a&inference_id=b", `{"len":2,"caps":0.5}`, 400, "give one of them"},
+		{"?id=a", `{"id":"a","len":2,"caps":0.5}`, 400, "the query has one"},
+		{"?id=a", `[[1,2],[3,4]]`, 400, "row 0 cannot be remembered: there are 2 rows"},
+		{"?id=a", `{"len":2}`, 400, "row 0 cannot be remembered: "},
+		{"?id=a", `{"len":2,"caps":0.5,"unknown":1}`, 400, "unknown"},
+		{"?id=a&nu=1&to=2026-01-02T03:04:05Z", `{"len":2,"caps":0.5}`, 400, "window"},
+		{"?id=a", `{"len":2,"caps":0.5,"label":"` + strings.Repeat("a", 500_000) + `"}`, 413, "at most 500000"},
+		{"", many, 413, "at most 1000"},
+		{"", `[{"id":"a","len":2,"caps":0.5},{"len":2,"caps":0.5}]`, 400, "row 1 has no id"},
+		{"", `[{"id":"a","len":2,"caps":0.5},{"id":"a","len":2,"caps":0.5}]`, 400, "row 1: the id"},
+		{"", `{"id":"a","inference_id":"b","len":2,"caps":0.5}`, 400, "both"},
+		{"", `{"id":1.5,"len":2,"caps":0.5}`, 400, "want a text or a whole number"},
+		{"", `{"id":{},"len":2,"caps":0.5}`, 400, "want a text or a whole number"},
+		{"", `[{"id":"a","len":2,"caps":0.5},`, 400, ""},
+	} {
+		s, m := remembering(t, newFake())
+		w := do(s, "POST", "/v1/predict"+c.target, c.body, "Content-Type: application/json")
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) || len(m.all) > 0 {
+			t.Errorf("%.40s of %.60s: %d %s, want %d %s; %d are remembered", c.target, c.body, w.Code, w.Body, c.status, c.says, len(m.all))
+		}
+	}
+	s, m := remembering(t, newFake())
+	m.err = fmt.Errorf("the brokers do not take it: %w", ErrUnavailable)
+	if w := do(s, "POST", "/v1/predict?id=a", `{"len":2,"caps":0.5}`, "Content-Type: application/json"); w.Code != 503 || !strings.Contains(w.Body.String(), "the brokers do not take it") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := do(newServer(newFake()), "POST", "/v1/predict?id=a", `{"len":2,"caps":0.5}`, "Content-Type: application/json"); w.Code != 409 || !strings.Contains(w.Body.String(), "predict.output set to the topic of rows") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

@@ -173,3 +173,54 @@ func TestProducerCompresses(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A writer waits for its own records alone, and keys go where Kafka's own producers write them.
+func TestFlushPartition(t *testing.T) {
+	b, err := embedded.Start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cluster := Cluster{Brokers: []string{b.Addr()}}
+	if err := EnsureTopic(ctx, cluster, "t", 10, nil); err != nil {
+		t.Fatal(err)
+	}
+	p, err := OpenProducer(ctx, ProducerConfig{Cluster: cluster, Topic: "t"}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The hashes of Kafka's own tests of murmur2 are -973932308 and -790332482.
+	for key, want := range map[string]int{"21": 0, "foobar": 6} {
+		if got := p.PartitionOf([]byte(key)); got != want {
+			t.Errorf("%q is for partition %d of 10, want %d", key, got, want)
+		}
+	}
+	stop, written := make(chan struct{}), make(chan struct{})
+	go func() { // the partition is never idle
+		defer close(written)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				p.Write(ctx, 0, nil, []byte("another's"), nil, time.Time{})
+			}
+		}
+	}()
+	for range 20 {
+		if err := p.Write(ctx, 0, nil, []byte("x"), nil, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.FlushPartition(ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	<-written
+	p.Close()
+	if <-p.Done(); p.FlushPartition(ctx, 1) == nil {
+		t.Error("a closed producer flushes")
+	}
+}

@@ -154,7 +154,7 @@ KAFKA_DIR ?= .kafka
 BROKER = testdata/kafka/kafka.sh run $(KAFKA_DIR) -- env STREAMD_REQUIRE_BROKER=1
 integration: kafka-suite
 	$(BROKER) sh -c 'go test -count=1 -timeout $(TIMEOUT) ./cmd/streamd/daemon && \
-		go test -count=1 -timeout $(TIMEOUT) -p 1 -run 'TestStages|TestAnswer' ./cmd/streamd/summarise ./cmd/streamd/scoring && \
+		go test -count=1 -timeout $(TIMEOUT) -p 1 -run "TestStages|TestAnswer" ./cmd/streamd/summarise ./cmd/streamd/scoring && \
 		go test -count=1 -timeout $(TIMEOUT) -run ThroughKafka ./cmd/streamd'
 kafka-suite:
 	$(BROKER) go test -count=1 -p 1 -timeout $(TIMEOUT) ./ingest/kafka/...

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/ingest/kafka"
@@ -77,7 +78,7 @@ func (a *announcing) write(ctx context.Context, to *kafka.Producer, served *mode
 	// One key is always in one partition, or compaction would keep several models.
 	err = to.Write(ctx, 0, []byte(a.cfg.Model.Name), value, []kafka.Header{
 		{Key: "content-type", Value: []byte("application/json")},
-		{Key: "streamd.model", Value: []byte(served.Fingerprint)},
+		{Key: intake.ModelHeader, Value: []byte(served.Fingerprint)},
 	}, served.MadeAt)
 	if err == nil {
 		err = to.Flush(ctx)
@@ -95,7 +96,7 @@ func (a *announcing) write(ctx context.Context, to *kafka.Producer, served *mode
 
 // problem is what the operator should know, if anything.
 func (a *announcing) problem(now time.Time) (all []httpapi.Problem) {
-	since, why := a.failing(now)
+	since, why := a.failing(now, retriedFailing)
 	if why == nil {
 		return nil
 	}

@@ -64,6 +64,8 @@ func (p *predicting) answer(ctx context.Context) error {
 	p.state.Lock()
 	p.past, p.stage = p.counts(), z
 	p.state.Unlock()
+	works := time.AfterFunc(retriedFailing, func() { p.note(nil) })
+	defer works.Stop()
 	return z.Run(ctx)
 }
 
@@ -93,7 +95,7 @@ func (p *predicting) Model(ctx context.Context) (*scoring.Model, error) {
 
 // problem is what the operator should know, if anything.
 func (p *predicting) problem(now time.Time) (all []httpapi.Problem) {
-	since, why := p.failing(now)
+	since, why := p.failing(now, retriedFailing)
 	if why == nil {
 		return nil
 	}

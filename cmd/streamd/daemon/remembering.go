@@ -25,11 +25,11 @@ type remembering struct {
 	decoders sync.Pool // of *intake.Decoder
 	features []string
 
-	mu       sync.Mutex
+	retried // a prediction that is remembered notes that it works
+
+	opening  sync.Mutex
 	producer *kafka.Producer // nil: there is none yet, or the last one has failed
 	changed  chan struct{}   // closed when there is another producer
-	since    time.Time       // predictions cannot be remembered since then; zero: they can
-	why      error
 }
 
 func newRemembering(c *core, decoding wire.Options) *remembering {
@@ -38,18 +38,8 @@ func newRemembering(c *core, decoding wire.Options) *remembering {
 
 // run keeps a producer until ctx ends. One that has failed for good is replaced.
 func (r *remembering) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := r.produce(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		r.note(err)
-		r.log.Warn().Err(err).Stringer("again_in", retriedPause).Msg("predictions cannot be remembered; trying again")
-		select {
-		case <-ctx.Done():
-		case <-time.After(retriedPause):
-		}
-	}
+	log := r.log.With().Str("topic", r.cfg.Predict.Output).Logger()
+	r.retried.run(ctx, log, "predictions cannot be remembered", r.produce)
 }
 
 // produce has a producer until it fails or ctx ends.
@@ -74,30 +64,19 @@ func (r *remembering) produce(ctx context.Context) error {
 }
 
 func (r *remembering) use(p *kafka.Producer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.opening.Lock()
+	defer r.opening.Unlock()
 	r.producer = p
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// note notes whether a prediction could be remembered.
-func (r *remembering) note(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.why = err; err == nil {
-		r.since = time.Time{}
-	} else if r.since.IsZero() {
-		r.since = time.Now()
-	}
-}
-
 // open waits until there is a producer.
 func (r *remembering) open(ctx context.Context) (*kafka.Producer, error) {
 	for {
-		r.mu.Lock()
+		r.opening.Lock()
 		p, changed := r.producer, r.changed
-		r.mu.Unlock()
+		r.opening.Unlock()
 		if p != nil {
 			return p, nil
 		}
@@ -183,14 +162,13 @@ func (r *remembering) problem() []httpapi.Problem {
 	if r == nil {
 		return nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.since.IsZero() {
+	since, why := r.failing(time.Now(), 0) // clients are refused meanwhile
+	if why == nil {
 		return nil
 	}
 	return []httpapi.Problem{{
-		Kind: httpapi.ProblemPredict, Subject: "remember", Since: r.since,
-		Text:   "predictions with an id are refused, since they cannot be remembered: " + r.why.Error(),
+		Kind: httpapi.ProblemPredict, Subject: "remember", Since: since,
+		Text:   "predictions with an id are refused, since they cannot be remembered: " + why.Error(),
 		Action: "see that the brokers can be reached and let the daemon write " + r.cfg.Predict.Output + "; it ends with the next one that is remembered",
 	}}
 }

@@ -16,19 +16,18 @@ type retried struct {
 	why   error
 }
 
-// Such work fails for retriedFailing before that is a problem: a broker may start again. It begins
-// anew after retriedPause.
+// retriedFailing is how long work that nobody waits for fails before that is a problem: a broker
+// may start again. All such work begins anew after retriedPause.
 const (
 	retriedFailing = 10 * time.Second
 	retriedPause   = 2 * time.Second
 )
 
-// run does the work until ctx ends. failing says what its failure means, for the log.
+// run does the work until ctx ends. The work notes that it works. failing says what its failure
+// means, for the log.
 func (r *retried) run(ctx context.Context, log zerolog.Logger, failing string, work func(context.Context) error) {
 	for ctx.Err() == nil {
-		works := time.AfterFunc(retriedFailing, func() { r.note(nil) })
 		err := work(ctx)
-		works.Stop()
 		if ctx.Err() != nil {
 			return
 		}
@@ -52,11 +51,11 @@ func (r *retried) note(err error) {
 	}
 }
 
-// failing is since when the work fails and why, where that is a problem by now; nil: it is none.
-func (r *retried) failing(now time.Time) (since time.Time, why error) {
+// failing is since when the work fails and why, if it has for that long; nil: it has not.
+func (r *retried) failing(now time.Time, least time.Duration) (since time.Time, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.why == nil || now.Sub(r.since) < retriedFailing {
+	if r.why == nil || now.Sub(r.since) < least {
 		return time.Time{}, nil
 	}
 	return r.since, r.why

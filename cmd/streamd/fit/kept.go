@@ -113,8 +113,14 @@ func (k *Kept) write(s *incremental.State) error {
 	text := s.AppendBinary([]byte(keptMagic))
 	sum := sha256.Sum256(text)
 	part := k.Path + ".part"
-	err := os.WriteFile(part, append(text, sum[:]...), 0o600)
-	if err == nil {
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(append(text, sum[:]...)); err == nil {
+		err = f.Sync() // the former sums are gone with the rename
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(part, k.Path)
 	}
 	if err != nil {

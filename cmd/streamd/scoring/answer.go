@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 
+	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/predictions"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
@@ -14,7 +15,7 @@ import (
 // that of the answer.
 const (
 	typeHeader      = "content-type"
-	modelHeader     = "streamd.model"     // fingerprint of the model
+	modelHeader     = intake.ModelHeader  // fingerprint of the model
 	positionsHeader = "streamd.positions" // what it has learned from: the offsets of /v1/model
 	sourceHeader    = "streamd.source"    // topic/partition/offset of the record
 )

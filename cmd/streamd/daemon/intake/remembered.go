@@ -14,7 +14,8 @@ import (
 // comes from the log like any other, also after a restart and in a replica, and has the answer.
 
 // AnswerHeader is the header of a remembered prediction with the answer, as POST
-// /v1/predict?form=rows gives it, and ModelHeader the one with the fingerprint of its model.
+// /v1/predict?form=rows gives it. ModelHeader is the one with the fingerprint of the model, of
+// every record that has an answer or a model.
 const (
 	AnswerHeader = "streamd.answer"
 	ModelHeader  = "streamd.model"

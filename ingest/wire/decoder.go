@@ -9,8 +9,9 @@ import (
 
 // Table is a block without labels and weights.
 type Table struct {
-	Columns []gram.Column
-	Rows    int
+	Features []string // names of the columns, as a block has them
+	Columns  []gram.Column
+	Rows     int
 }
 
 // Decoder makes blocks of payloads. See the package comment for who owns the
@@ -141,7 +142,7 @@ func (d *Decoder) DecodeUnlabelled(contentType string, payload []byte) (Table, e
 	if err := d.decode(contentType, payload); err != nil {
 		return Table{}, err
 	}
-	return Table{Columns: d.block.Columns, Rows: d.block.Columns[0].Len()}, nil
+	return Table{Features: d.block.Features, Columns: d.block.Columns, Rows: d.block.Columns[0].Len()}, nil
 }
 
 func (d *Decoder) decode(contentType string, payload []byte) error {

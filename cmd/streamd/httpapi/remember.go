@@ -93,6 +93,13 @@ func (s *Server) rememberedRows(r *http.Request, format wire.Format, contentType
 			return nil, err
 		}
 	}
+	if format != wire.JSON && !asked {
+		for _, name := range idFields {
+			if !isFeature(served, name) && s.hasColumn(contentType, content, name) {
+				return nil, fail(CodeBadRequest, "the rows have a column %s, and ids are read from rows of JSON alone: send these, or one row with ?id=", name)
+			}
+		}
+	}
 	if asked {
 		if rows != nil {
 			return nil, fail(CodeBadRequest, "the row has an id, and the query has one")
@@ -160,6 +167,23 @@ func isFeature(served *model.Served, name string) bool {
 		return slices.Contains(served.RowFeatures(), name)
 	}
 	return slices.ContainsFunc(served.Schema.Sources(), func(s wire.Source) bool { return s.Name == name })
+}
+
+// hasColumn reports whether the rows of a body that is not of JSON have a column of that name.
+func (s *Server) hasColumn(contentType string, content []byte, name string) bool {
+	if !bytes.Contains(content, []byte(name)) { // rows without names would be taken by position
+		return false
+	}
+	options := s.config.Rows
+	options.Format, options.Schema, options.Features, options.Missing = 0, nil, nil, wire.Missing{}
+	options.AsTexts, options.KeepUnlabelled = true, true
+	options.Limits.Bytes, options.Limits.Rows = s.config.MaxBodyBytes, s.config.MaxBodyBytes
+	decoder, err := wire.NewDecoder(options)
+	if err != nil {
+		return false
+	}
+	rows, err := decoder.DecodeUnlabelled(contentType, content)
+	return err == nil && slices.Contains(rows.Features, name)
 }
 
 // eachObject calls do for the objects of an array, or of a text with one after the other, until it

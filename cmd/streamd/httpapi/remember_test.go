@@ -143,6 +143,19 @@ func TestNotRemembered(t *testing.T) {
 			t.Errorf("%.40s of %.60s: %d %s, want %d %s; %d are remembered", c.target, c.body, w.Code, w.Body, c.status, c.says, len(m.all))
 		}
 	}
+	for _, body := range []string{"len,caps,id\n2,0.5,c1\n", "inference_id;len;caps\n7;2;0.5\n"} {
+		s, m := remembering(t, newFake())
+		w := do(s, "POST", "/v1/predict", body, "Content-Type: text/csv")
+		if w.Code != 400 || !strings.Contains(w.Body.String(), "ids are read from rows of JSON alone") || len(m.all) > 0 {
+			t.Errorf("%q: %d %s", body, w.Code, w.Body)
+		}
+	}
+	for _, body := range []string{"len,caps\n2,0.5\n", "2,0.5\n", "len,caps,identity\n2,0.5,a\n"} {
+		s, _ := remembering(t, newFake())
+		if w := do(s, "POST", "/v1/predict", body, "Content-Type: text/csv"); w.Code != 200 {
+			t.Errorf("%q: %d %s", body, w.Code, w.Body)
+		}
+	}
 	s, m := remembering(t, newFake())
 	m.err = fmt.Errorf("the brokers do not take it: %w", ErrUnavailable)
 	if w := do(s, "POST", "/v1/predict?id=a", `{"len":2,"caps":0.5}`, "Content-Type: application/json"); w.Code != 503 || !strings.Contains(w.Body.String(), "the brokers do not take it") {

@@ -150,7 +150,7 @@ func (c *replayNDCCmd) Run(ctx context.Context, s *surroundings) error {
 }
 
 type replayFileCmd struct {
-	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow, Parquet, or the images of an idx pair, also compressed by gzip or Zstandard (.gz, .zst); or a table of summed blocks, written by streamd summarise --out."`
+	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow, Parquet, or the images of an idx pair, also compressed by gzip or Zstandard (.gz, .zst); or a table of summed blocks, written by streamd summarise --out or by another engine: lines of JSON, Parquet, or a folder of these."`
 	featureFlags
 	schemaFlags
 	FileFormat string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}. With auto the first line decides."`

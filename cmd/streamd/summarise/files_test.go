@@ -15,6 +15,10 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/compress"
+	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/schema"
 
 	"streamd/incremental"
 	"streamd/incremental/sample"
@@ -25,16 +29,16 @@ import (
 // someRows are rows of two features as CSV and as a stream of Arrow, in batches of random sizes.
 func someRows(t *testing.T, r *rand.Rand, n int) (csv, stream []byte) {
 	t.Helper()
-	schema := arrow.NewSchema([]arrow.Field{
+	columns := arrow.NewSchema([]arrow.Field{
 		{Name: "x", Type: arrow.PrimitiveTypes.Float64}, {Name: "label", Type: arrow.BinaryTypes.String}, {Name: "price", Type: arrow.PrimitiveTypes.Float64},
 	}, nil)
 	var text, out bytes.Buffer
 	text.WriteString("x,label,price\n")
-	w := ipc.NewWriter(&out, ipc.WithSchema(schema))
+	w := ipc.NewWriter(&out, ipc.WithSchema(columns))
 	for left := n; left > 0; {
 		m := min(left, 1+r.IntN(150))
 		left -= m
-		b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+		b := array.NewRecordBuilder(memory.DefaultAllocator, columns)
 		for range m {
 			x, label, price := r.NormFloat64(), string(rune('a'+r.IntN(2))), float64(r.IntN(1e6))/100
 			fmt.Fprintf(&text, "%g,%s,%g\n", x, label, price)
@@ -114,34 +118,94 @@ func TestFilesAreCutByRows(t *testing.T) {
 	}
 
 	table := filepath.Join(dir, "table.jsonl")
-	file, err := os.Create(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var lines bytes.Buffer
 	for i := range of {
-		if err := WriteRow(file, &of[i]); err != nil {
+		if err := WriteRow(&lines, &of[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	file.Close()
-	for path, want := range map[string]bool{path: false, table: true} {
+	// A folder as Spark leaves it, of both formats.
+	columns, folder := filepath.Join(dir, "table.parquet"), filepath.Join(dir, "folder")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	some := bytes.SplitAfter(lines.Bytes(), []byte("\n"))
+	for path, content := range map[string][]byte{
+		table: lines.Bytes(), columns: tableColumns(t, of, 3), filepath.Join(folder, "_SUCCESS"): nil, filepath.Join(folder, ".part.crc"): {1},
+		filepath.Join(folder, "part-0"): bytes.Join(some[:4], nil), filepath.Join(folder, "part-1"): nil, filepath.Join(folder, "part-2"): tableColumns(t, of[4:], 100),
+	} {
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]bool{path: false, table: true, columns: true, folder: true} {
 		if is, err := IsTable(path); err != nil || is != want {
 			t.Errorf("%s is a table: %t, %v", path, is, err)
 		}
 	}
-	i := 0
-	if err := ReadTable(table, 1<<20, func(b *summary.Block, value []byte) error {
-		if b.ID != of[i].ID || !bytes.Equal(value, of[i].Value) {
-			t.Errorf("block %d of the table is %s", i, b.ID)
+	for _, path := range []string{table, columns, folder} {
+		i := 0
+		if err := ReadTable(path, 1<<20, func(b *summary.Block, value []byte) error {
+			if b.ID != of[i].ID || !bytes.Equal(value, of[i].Value) {
+				t.Errorf("block %d of %s is %s", i, path, b.ID)
+			}
+			i++
+			return nil
+		}); err != nil || i != len(of) {
+			t.Fatalf("%s: %d blocks are read: %v", path, i, err)
 		}
-		i++
-		return nil
-	}); err != nil || i != len(of) {
-		t.Fatalf("%d blocks are read: %v", i, err)
 	}
-	if err := ReadTable(table, 10, nil); err == nil || !strings.Contains(err.Error(), "line 1") {
-		t.Errorf("of a limit of 10 bytes: %v", err)
+	for path, want := range map[string]string{table: "line 1", columns: "row 0", folder: "part-0: line 1"} {
+		if err := ReadTable(path, 10, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s, of a limit of 10 bytes: %v", path, err)
+		}
 	}
+	if _, err := IsTable(t.TempDir()); err == nil || !strings.Contains(err.Error(), "no file of a table") {
+		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+// tableColumns is a table in Parquet, with so many rows in a row group.
+func tableColumns(t *testing.T, blocks []Made, group int) []byte {
+	t.Helper()
+	leaf := func(name string, logical schema.LogicalType) schema.Node {
+		return schema.MustPrimitive(schema.NewPrimitiveNodeLogical(name, parquet.Repetitions.Optional, logical, parquet.Types.ByteArray, 0, -1))
+	}
+	root, err := schema.NewGroupNode("table", parquet.Repetitions.Required, schema.FieldList{
+		leaf("id", schema.StringLogicalType{}), leaf("bytes", schema.NoLogicalType{}),
+	}, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w := file.NewParquetWriter(&out, root, file.WithWriterProps(parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Snappy))))
+	for some := range slices.Chunk(blocks, group) {
+		rows := w.AppendRowGroup()
+		for _, value := range []func(b *Made) []byte{func(b *Made) []byte { return []byte(b.ID) }, func(b *Made) []byte { return b.Value }} {
+			column, err := rows.NextColumn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var values []parquet.ByteArray
+			for i := range some {
+				values = append(values, value(&some[i]))
+			}
+			there := slices.Repeat([]int16{1}, len(some))
+			if _, err := column.(*file.ByteArrayColumnChunkWriter).WriteBatch(values, there, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := column.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := rows.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
 }
 
 // A broken table is an error, and never a panic; what was read before was whole.
@@ -153,42 +217,49 @@ func TestBrokenTables(t *testing.T) {
 	if err := os.WriteFile(path, csv, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	var table bytes.Buffer
-	for _, b := range sumAll(t, &Files{Paths: []string{path}, BlockRows: 10}) {
-		if err := WriteRow(&table, &b); err != nil {
+	blocks := sumAll(t, &Files{Paths: []string{path}, BlockRows: 10})
+	var lines bytes.Buffer
+	for i := range blocks {
+		if err := WriteRow(&lines, &blocks[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	broken := filepath.Join(dir, "broken.jsonl")
-	whole, refused := 0, 0
-	for range 2000 {
-		text := slices.Clone(table.Bytes())
-		switch r.IntN(3) {
-		case 0:
-			text = text[:r.IntN(len(text))]
-		case 1:
-			text[r.IntN(len(text))] ^= 1 << r.IntN(8)
-		case 2:
-			at := r.IntN(len(text) - 8)
-			copy(text[at:], []byte{0xff, 0xff, 0xff, 0x7f})
+	for name, table := range map[string][]byte{"lines": lines.Bytes(), "parquet": tableColumns(t, blocks, 2)} {
+		broken := filepath.Join(dir, name)
+		refused := 0
+		for range 1000 {
+			text := slices.Clone(table)
+			switch r.IntN(3) {
+			case 0:
+				text = text[:r.IntN(len(text))]
+			case 1:
+				text[r.IntN(len(text))] ^= 1 << r.IntN(8)
+			case 2:
+				at := r.IntN(len(text) - 8)
+				copy(text[at:], []byte{0xff, 0xff, 0xff, 0x7f})
+			}
+			if err := os.WriteFile(broken, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			is, err := IsTable(broken)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Beside the records a file of Parquet has bytes that nobody reads, such as statistics.
+			whole := 0
+			if !is || ReadTable(broken, 1<<20, func(b *summary.Block, value []byte) error {
+				if !bytes.Equal(value, blocks[whole].Value) {
+					t.Errorf("%s: block %d has other bytes", name, whole)
+				}
+				whole++
+				return nil
+			}) != nil {
+				refused++
+			}
 		}
-		if err := os.WriteFile(broken, text, 0o644); err != nil {
-			t.Fatal(err)
+		if refused < 250 {
+			t.Errorf("%s: %d of 1000 are refused", name, refused)
 		}
-		is, err := IsTable(broken)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !is {
-			refused++
-			continue
-		}
-		if ReadTable(broken, 1<<20, func(b *summary.Block, value []byte) error { whole++; return nil }) != nil {
-			refused++
-		}
-	}
-	if refused < 500 {
-		t.Errorf("%d of 2000 are refused", refused)
 	}
 }
 

@@ -1,4 +1,4 @@
-"""streamd from Python: a client of a running daemon, a classifier, and the program itself.
+"""streamd from Python: a client of a running daemon, a classifier, sums of any engine, and the program.
 
     from streamd import Client
 
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ._errors import APIError, StreamdError, UnreachableError
 from ._program import ProgramError, find_program
 from .client import Client, Receipts
-from .push import push
+from .push import push, replay
+from .summaries import summarise
 
 if TYPE_CHECKING:
     from .classifier import Classifier
@@ -29,4 +30,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["APIError", "Classifier", "Client", "ProgramError", "Receipts", "StreamdError", "UnreachableError", "find_program", "push"]
+__all__ = ["APIError", "Classifier", "Client", "ProgramError", "Receipts", "StreamdError", "UnreachableError", "find_program", "push", "replay", "summarise"]

@@ -39,6 +39,20 @@ def table_of(frame: Any) -> "pyarrow.Table":
     return pa.RecordBatchReader.from_stream(frame).read_all()
 
 
+def reader_of(frame: Any) -> "pyarrow.RecordBatchReader":
+    """The frame's batches, one by one: also those of a dataset of pyarrow and of a scan of pyiceberg."""
+    pa = pyarrow_module()
+    if _is_pandas(frame):
+        return table_of(frame).to_reader()
+    if is_frame(frame):
+        return pa.RecordBatchReader.from_stream(frame)
+    if hasattr(frame, "to_arrow_batch_reader"):
+        return frame.to_arrow_batch_reader()
+    if hasattr(frame, "scanner"):
+        return frame.scanner().to_reader()
+    raise TypeError(f"a {type(frame).__name__} is no frame: it has no __arrow_c_stream__")
+
+
 def like(table: "pyarrow.Table", frame: Any) -> Any:
     """The table as a frame of the same library, and with the index of pandas. Others get the table."""
     if _is_pandas(frame):

@@ -6,7 +6,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from typing import Any
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any
 
 from ._errors import StreamdError
 
@@ -38,14 +41,82 @@ def find_program() -> str:
     raise StreamdError("the program streamd is not installed: the package's wheel brings it; another one may be on the path")
 
 
+def _environment() -> dict[str, str]:
+    # The program refuses variables that it does not know, and calls here name all settings.
+    return {k: v for k, v in os.environ.items() if not k.startswith("STREAMD_")}
+
+
+def _failure(status: int, stderr: bytes) -> ProgramError:
+    lines = stderr.decode(errors="replace").strip().splitlines()
+    # Warnings are for people who look on.
+    said = [line.removeprefix("streamd: ") for line in lines if not line.startswith("streamd: warning: ")]
+    return ProgramError("\n".join(said) or f"streamd ended with {status} and no message")
+
+
 def run(*args: str | os.PathLike[str], stdin: Any = None) -> bytes:
     """Runs the program to its end, and returns its output. stdin is bytes, or a buffer of them."""
-    # The program refuses variables that it does not know, and calls here name all settings.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("STREAMD_")}
-    done: subprocess.CompletedProcess[bytes] = subprocess.run([find_program(), *args], input=stdin, capture_output=True, env=environment)
+    done: subprocess.CompletedProcess[bytes] = subprocess.run([find_program(), *args], input=stdin, capture_output=True, env=_environment())
     if done.returncode != 0:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        # Warnings are for people who look on.
-        said = [line.removeprefix("streamd: ") for line in lines if not line.startswith("streamd: warning: ")]
-        raise ProgramError("\n".join(said) or f"streamd ended with {done.returncode} and no message")
+        raise _failure(done.returncode, done.stderr)
     return done.stdout
+
+
+def lines(*args: str | os.PathLike[str], feed: Callable[[IO[bytes]], None]) -> Iterator[bytes]:
+    """Runs the program, and yields the lines of its output.
+
+    feed writes its input, in a thread, while the output is read: each end would wait for the other
+    one otherwise. An error of feed is raised here, and ends the program.
+    """
+    with tempfile.TemporaryFile() as said:
+        child: subprocess.Popen[bytes] = subprocess.Popen(
+            [find_program(), *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env=_environment()
+        )
+        faults: list[BaseException] = []
+
+        def write() -> None:
+            try:
+                feed(child.stdin)
+                child.stdin.close()
+            except BrokenPipeError:  # the program has ended, and says why
+                pass
+            except BaseException as fault:
+                faults.append(fault)
+                child.kill()  # or it would take what has come for all
+
+        feeder = threading.Thread(target=write, daemon=True)
+        feeder.start()
+        try:
+            with child.stdout:
+                yield from child.stdout
+            child.wait()
+        finally:
+            child.kill()
+            child.wait()
+            feeder.join()
+            try:
+                child.stdin.close()
+            except OSError:
+                pass
+        if faults:
+            raise faults[0]
+        if child.returncode != 0:
+            said.seek(0)
+            raise _failure(child.returncode, said.read())
+
+
+def flags_of(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as flags: block_rows=10 is --block-rows=10, a list has commas, and None is left out."""
+    flags = []
+    for name, value in settings.items():
+        flag = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            flags.append(flag)
+            continue
+        if hasattr(value, "isoformat"):
+            value = value.isoformat()
+        elif not isinstance(value, (str, os.PathLike)) and hasattr(value, "__iter__"):
+            value = ",".join(map(str, value))
+        flags.append(f"{flag}={value}")
+    return flags

@@ -1,15 +1,17 @@
-"""Labelled rows into a topic, as the blocks that a daemon learns from."""
+"""Labelled rows, or their sums, into a topic, as the blocks that a daemon learns from."""
 
 import importlib
+import os
 import pathlib
 import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from . import _frames, _program
+from . import _frames, _program, summaries
 from ._errors import StreamdError
 
 _WAIT = 60.0  # s, for the cluster to take all messages
+_SUMMARY = "application/vnd.streamd.summary"
 
 
 def push(
@@ -56,7 +58,42 @@ def push(
     else:
         messages = _of_dicts(rows, label, key, block_rows)
         kind = _frames.JSON
-    return _write(kafka, {"bootstrap.servers": brokers, "enable.idempotence": True} | dict(config or {}), topic, kind, messages)
+    return _write(kafka, brokers, config, topic, kind, messages)
+
+
+def replay(
+    what: Any, topic: str, *, brokers: str = "127.0.0.1:9092", config: Mapping[str, Any] | None = None, **flags: Any
+) -> list[str]:
+    """Writes a file, or a table of summarise, to a topic.
+
+    The path of a file of rows, or of a table of blocks in Parquet or JSON, is what `streamd replay
+    file` takes, with its flags: label="class", block_rows=1000, partitions=4, rate=6000. The program
+    makes the topic if it is missing, and the list that is returned is empty.
+
+    A table of blocks goes as push writes rows: by confluent-kafka, whose settings are config, and
+    the list has the last position of each partition, or by the program without that module.
+    """
+    if isinstance(what, (str, os.PathLike)):
+        if config:
+            raise TypeError("replay: config is for a table, and a file is written by the program; its settings are flags")
+        _program.run("replay", "file", what, *_program.flags_of({"topic": topic, "brokers": brokers} | flags))
+        return []
+    table = _frames.table_of(what)
+    if missing := summaries.COLUMNS.keys() - set(table.column_names):
+        raise ValueError(f"no table of blocks, which summarise makes: it has no column {', '.join(sorted(missing))}; push writes rows")
+    try:
+        kafka = importlib.import_module("confluent_kafka")
+    except ImportError:
+        if config:
+            raise ImportError("replay: config needs confluent-kafka: pip install confluent-kafka") from None
+        with tempfile.TemporaryDirectory(prefix="streamd-") as folder:
+            file = pathlib.Path(folder) / "blocks.parquet"
+            importlib.import_module("pyarrow.parquet").write_table(table.select(list(summaries.COLUMNS)), file)
+            return replay(file, topic, brokers=brokers, **flags)
+    if flags:
+        raise TypeError(f"replay: {', '.join(flags)}: a table takes no flags")
+    messages = ((block["id"], block["bytes"]) for batch in table.select(["id", "bytes"]).to_batches() for block in batch.to_pylist())
+    return _write(kafka, brokers, config, topic, _SUMMARY, messages)
 
 
 def _of_table(table: Any, label: str, key: str | None, block_rows: int) -> Any:
@@ -88,8 +125,8 @@ def _groups(keys: list[Any] | None, rows: int, block_rows: int) -> Any:
     yield from of.items()
 
 
-def _write(kafka: Any, config: dict[str, Any], topic: str, kind: str, messages: Any) -> list[str]:
-    producer = kafka.Producer(config)
+def _write(kafka: Any, brokers: str, config: Mapping[str, Any] | None, topic: str, kind: str, messages: Any) -> list[str]:
+    producer = kafka.Producer({"bootstrap.servers": brokers, "enable.idempotence": True} | dict(config or {}))
     last: dict[int, int] = {}
     failed: list[str] = []
 
@@ -107,13 +144,13 @@ def _write(kafka: Any, config: dict[str, Any], topic: str, kind: str, messages: 
             except BufferError:  # its queue is full
                 producer.poll(1.0)
             except kafka.KafkaException as e:
-                raise StreamdError(f"push to {topic}: {e}") from e
+                raise StreamdError(f"write to {topic}: {e}") from e
         producer.poll(0)
         if failed:
             break
     left = producer.flush(_WAIT)
     if failed or left:
-        raise StreamdError(f"push to {topic}: {failed[0] if failed else f'{left} messages were not taken within {_WAIT:g} s'}")
+        raise StreamdError(f"write to {topic}: {failed[0] if failed else f'{left} messages were not taken within {_WAIT:g} s'}")
     return [f"{topic}/{partition}/{offset}" for partition, offset in sorted(last.items())]
 
 

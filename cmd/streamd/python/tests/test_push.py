@@ -73,5 +73,5 @@ def test_clear_errors() -> None:
     with pytest.raises(ValueError, match="row 1 has no key"):
         push([{"label": "a", "k": 1}, {"label": "a", "k": None}], "t", key="k")
     need("confluent_kafka")
-    with pytest.raises(StreamdError, match="push to t: "):
+    with pytest.raises(StreamdError, match="write to t: "):
         push([{"label": "a"}], "t", brokers="127.0.0.1:9", config={"message.timeout.ms": 500, "log_level": 0})

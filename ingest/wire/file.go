@@ -457,14 +457,17 @@ func (r *Reader) Close() error {
 // Next is the next block, valid until the call after; io.EOF behind the last
 // one. After an error it returns the same error again. A file without a single
 // row is an error.
-func (r *Reader) Next() (*incremental.Block, error) {
+func (r *Reader) Next() (*incremental.Block, error) { return r.next(r.rowsPerBlock) }
+
+// next is Next, of at most so many rows of record batches.
+func (r *Reader) next(rows int) (*incremental.Block, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
 	var b *incremental.Block
 	var err error
 	if r.format == Arrow {
-		b, err = r.arrow.next(r.rowsPerBlock)
+		b, err = r.arrow.next(rows)
 	} else {
 		b, err = r.nextText()
 	}

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -351,5 +352,87 @@ func TestDictionaryOutlivesBatches(t *testing.T) {
 	}
 	if got != want {
 		t.Errorf("%d rows, want %d", got, want)
+	}
+}
+
+// Pieces of a stream of record batches have the rows that were asked for, whatever the batches: their
+// numbers, labels and weights, and their texts, of which each batch has a dictionary of its own.
+func TestPiecesDoNotFollowBatches(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 11))
+	const rows = 1000
+	schema := arrow.NewSchema([]arrow.Field{
+		{Name: "label", Type: arrow.BinaryTypes.String}, {Name: "w", Type: arrow.PrimitiveTypes.Float64}, {Name: "x", Type: arrow.PrimitiveTypes.Float64},
+		{Name: "city", Type: arrow.BinaryTypes.String, Nullable: true},
+	}, nil)
+	var stream bytes.Buffer
+	w := ipc.NewWriter(&stream, ipc.WithSchema(schema))
+	var want []string
+	for left := rows; left > 0; {
+		m := min(left, 1+r.IntN(90))
+		left -= m
+		b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+		for range m {
+			label, weight, x, city := fmt.Sprint("class ", r.IntN(1+len(want)/100)), 1+r.Float64(), r.NormFloat64(), fmt.Sprint("city ", r.IntN(40))
+			b.Field(0).(*array.StringBuilder).Append(label)
+			b.Field(1).(*array.Float64Builder).Append(weight)
+			b.Field(2).(*array.Float64Builder).Append(x)
+			if city == "city 0" {
+				b.Field(3).AppendNull()
+				city = "none"
+			} else {
+				b.Field(3).(*array.StringBuilder).Append(city)
+			}
+			want = append(want, fmt.Sprintf("%s %v %v %s", label, weight, x, city))
+		}
+		if err := w.Write(b.NewRecordBatch()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "rows.arrows")
+	if err := os.WriteFile(path, stream.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{1, 7, 64, 333, rows, 2 * rows} {
+		file, err := wire.OpenFile(path, wire.Options{Weight: "w", AsTexts: true}, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		var pieces [2]wire.Piece // the one before is read while the next one is cut
+		for i := 0; ; i++ {
+			p := &pieces[i%2]
+			n, err := file.Cut(p)
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left := rows - len(got); n != min(size, left) {
+				t.Fatalf("a piece of %d rows, of %d that are left: want %d", n, left, size)
+			}
+			b, err := p.Block()
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, city := slices.Index(b.Features, "x"), slices.Index(b.Features, "city")
+			for i, c := range b.Codes {
+				text := func(j int) string {
+					code := b.Columns[j].At(i)
+					if code != code {
+						return "none"
+					}
+					return p.Texts()[j][int(code)]
+				}
+				got = append(got, fmt.Sprintf("%s %v %s %s", b.Classes[c], b.Weights[i], text(x), text(city)))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("in pieces of %d rows the file has others", size)
+		}
+		file.Close()
 	}
 }

@@ -2,6 +2,8 @@ package wire
 
 import (
 	"fmt"
+	"io"
+	"slices"
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -20,29 +22,38 @@ type Piece struct {
 	rowsBefore  int // in the file
 	linesBefore int
 
-	// A block that is decoded already, and its numbers.
+	// Rows that are decoded already.
 	decoded bool
 	block   incremental.Block
-	numbers []float64
-	codes   []uint16 // of indicators
+	numbers []float64   // of text: room for the columns
+	columns [][]float64 // of the columns of numbers
+	codes   [][]uint16  // of indicators: each serves the columns that lie side by side
 	texts   [][]string
 }
 
-// Cut is Next for a piece, and returns the number of its rows. Text is only divided,
-// which takes a fraction of the time of decoding it; but the first block is decoded,
-// because it fixes the features of the others.
+// Cut is Next for a piece, and returns the number of its rows: those that OpenFile was told,
+// whatever record batches the file has, and fewer at its end. Text is only divided, which takes a
+// fraction of the time of decoding it; but the first block is decoded, because it fixes the features
+// of the others.
 func (r *Reader) Cut(p *Piece) (rows int, err error) {
 	if r.format == Arrow || r.blocks == 0 || r.err != nil {
-		b, err := r.Next()
-		if err != nil {
-			return 0, err
+		p.clear()
+		for rows < r.rowsPerBlock {
+			b, err := r.next(r.rowsPerBlock - rows)
+			if err == io.EOF && rows > 0 {
+				break // and again at the next call
+			}
+			if err != nil {
+				return 0, err
+			}
+			p.add(b, r.d.Texts())
+			rows += b.Rows()
+			if r.format != Arrow {
+				r.d.rows.cols = nil // the reader decodes no more
+				break
+			}
 		}
-		p.copy(b)
-		p.texts = r.d.Texts()
-		if r.format != Arrow {
-			r.d.rows.cols = nil // the reader decodes no more
-		}
-		return p.block.Rows(), nil
+		return rows, nil
 	}
 	n, rows, err := r.records()
 	if err != nil {
@@ -104,39 +115,118 @@ func (p *Piece) grow(n int) {
 	}
 }
 
-// copy makes the piece one of a block that is decoded.
-func (p *Piece) copy(b *incremental.Block) {
-	p.decoded = true
-	m, n := b.Rows(), len(b.Columns)
-	indicators := 0
-	for _, column := range b.Columns {
-		if column.Kind() == gram.Indicator {
-			indicators++
-		}
+// clear makes the piece one of no rows that are decoded.
+func (p *Piece) clear() {
+	p.decoded, p.texts = true, nil
+	p.block = incremental.Block{Columns: p.block.Columns[:0], Codes: p.block.Codes[:0], Classes: p.block.Classes[:0], Weights: p.block.Weights[:0]}
+	for j := range p.columns {
+		p.columns[j] = p.columns[j][:0]
 	}
-	p.grow(m * (n - indicators))
-	numbers := p.numbers
-	p.codes = p.codes[:0]
-	var last, copied []uint16 // indicators of a feature lie side by side, for the most part
-	columns := p.block.Columns[:0]
-	for _, column := range b.Columns {
-		codes, code, ok := column.Codes()
+	for j := range p.codes {
+		p.codes[j] = p.codes[j][:0]
+	}
+}
+
+// add appends the rows of a block, whose columns have the kinds of those before, and whose columns
+// of texts have codes of the texts, as those of Decoder.Texts.
+func (p *Piece) add(b *incremental.Block, texts [][]string) {
+	had, m := p.block.Rows(), b.Rows()
+	own := p.block
+	p.block = *b
+	p.block.Classes, p.block.Codes = mergeClasses(own, b)
+	p.block.Weights = nil
+	if b.Weights != nil {
+		p.block.Weights = append(own.Weights, b.Weights...)
+	}
+	recode := p.mergeTexts(texts)
+	p.block.Columns = own.Columns[:0]
+	numbers, codes := 0, 0
+	var last []uint16 // indicators of a feature lie side by side, for the most part
+	for j, column := range b.Columns {
+		of, code, ok := column.Codes()
 		if !ok {
-			column.Copy(numbers[:m], 0)
-			columns = append(columns, gram.ColumnOf(numbers[:m]))
-			numbers = numbers[m:]
+			if numbers == len(p.columns) {
+				p.columns = append(p.columns, nil)
+			}
+			to := slices.Grow(p.columns[numbers], m)[:had+m]
+			column.Copy(to[had:], 0)
+			if j < len(recode) && recode[j] != nil {
+				for i, c := range to[had:] {
+					if c == c { // NaN is a missing value
+						to[had+i] = recode[j][int(c)]
+					}
+				}
+			}
+			p.columns[numbers] = to
+			numbers++
+			p.block.Columns = append(p.block.Columns, gram.ColumnOf(to))
 			continue
 		}
-		if m > 0 && (last == nil || &codes[0] != &last[0]) {
-			p.codes = append(p.codes, codes...)
-			last, copied = codes, p.codes[len(p.codes)-m:]
+		if m > 0 && (last == nil || &of[0] != &last[0]) {
+			if codes == len(p.codes) {
+				p.codes = append(p.codes, nil)
+			}
+			p.codes[codes] = append(p.codes[codes], of...)
+			last = of
+			codes++
 		}
-		columns = append(columns, gram.IndicatorColumn(copied, code))
+		p.block.Columns = append(p.block.Columns, gram.IndicatorColumn(p.codes[codes-1], code))
 	}
-	codes, classes, weights := append(p.block.Codes[:0], b.Codes...), append(p.block.Classes[:0], b.Classes...), p.block.Weights
-	p.block = *b
-	p.block.Columns, p.block.Codes, p.block.Classes = columns, codes, classes
-	if b.Weights != nil {
-		p.block.Weights = append(weights[:0], b.Weights...)
+}
+
+// mergeClasses are the classes of own and those that b adds, and the codes of the rows of both.
+func mergeClasses(own incremental.Block, b *incremental.Block) (classes []string, codes []int32) {
+	if len(own.Codes) == 0 {
+		return append(own.Classes, b.Classes...), append(own.Codes, b.Codes...)
 	}
+	classes, codes = own.Classes, own.Codes
+	recode := make([]int32, len(b.Classes))
+	index := make(map[string]int32, len(classes))
+	for c, class := range classes {
+		index[class] = int32(c)
+	}
+	for c, class := range b.Classes {
+		at, ok := index[class]
+		if !ok {
+			at = int32(len(classes))
+			classes = append(classes, class)
+		}
+		recode[c] = at
+	}
+	for _, c := range b.Codes {
+		codes = append(codes, recode[c])
+	}
+	return classes, codes
+}
+
+// mergeTexts adds the texts of more rows to those of the piece. recode has the piece's code of each
+// text of a column; nil: the codes are the same.
+func (p *Piece) mergeTexts(texts [][]string) (recode [][]float64) {
+	if p.texts == nil {
+		p.texts = texts
+		return nil
+	}
+	recode = make([][]float64, len(texts))
+	for j, names := range texts {
+		if had := p.texts[j]; len(names) >= len(had) && slices.Equal(names[:len(had)], had) {
+			p.texts[j] = names // the decoder has gone on giving codes
+			continue
+		}
+		p.texts[j] = slices.Clip(p.texts[j]) // the decoder appends to it
+		index := make(map[string]int, len(p.texts[j]))
+		for c, name := range p.texts[j] {
+			index[name] = c
+		}
+		recode[j] = make([]float64, len(names))
+		for c, name := range names {
+			at, ok := index[name]
+			if !ok {
+				at = len(p.texts[j])
+				index[name] = at
+				p.texts[j] = append(p.texts[j], name)
+			}
+			recode[j][c] = float64(at)
+		}
+	}
+	return recode
 }

@@ -5,7 +5,7 @@
 # Python package pytest, pandas, scikit-learn and confluent-kafka. Without them they are skipped, or
 # fail where STREAMD_REQUIRE_PROGRAMS=1.
 
-.PHONY: all test wheel python full histories stages spark studies mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
+.PHONY: all test wheel python full histories stages engines studies mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
 
 all: vet test
 
@@ -13,7 +13,7 @@ all: vet test
 full: vet staticcheck generate-check
 	$(MAKE) race unraced
 	$(MAKE) histories HISTORIES=10000
-	$(MAKE) stages spark
+	$(MAKE) stages engines
 	$(MAKE) mutants
 	$(MAKE) purego arm64 BITS=.
 	$(MAKE) published
@@ -66,12 +66,15 @@ stages:
 	STREAMD_HISTORY=$(HISTORY) STREAMD_STAGE_HISTORIES=$(STAGES) $(STAGES_TEST)
 	$(BROKER) env STREAMD_HISTORY=$(HISTORY) STREAMD_STAGE_HISTORIES=$(KAFKA_STAGES) $(STAGES_TEST)
 
-# Tasks of Spark through the program. pip builds pyspark, of 460 MB, in some minutes.
-SPARK ?= $(CURDIR)/.spark
-spark:
-	[ -x $(SPARK)/bin/python ] || python3 -m venv $(SPARK)
-	$(SPARK)/bin/pip install -q pyspark==4.1.1 pyarrow==26.0.1 pandas
-	STREAMD_REQUIRE_SPARK=1 STREAMD_TEST_PYTHON=$(SPARK)/bin/python go test -count=1 -timeout $(TIMEOUT) -run '^TestBlocksOfSpark$$' ./cmd/streamd
+# Tasks of Spark and blocks of Ray through the Python package. pip builds pyspark, of 460 MB, in some
+# minutes.
+ENGINES ?= $(CURDIR)/.engines
+engines:
+	[ -x $(ENGINES)/bin/python ] || python3 -m venv $(ENGINES)
+	$(ENGINES)/bin/pip install -q pyspark==4.1.1 ray[data]==RAYVERSION pyarrow==26.0.1 pandas==3.1.1 pytest==9.2.0
+	python3 cmd/streamd/python/wheel.py --to $(ENGINES)/dist
+	$(ENGINES)/bin/pip install -q --no-index --no-deps --force-reinstall $(ENGINES)/dist/*.whl
+	STREAMD_ENGINES=1 $(ENGINES)/bin/python -m pytest -q -p no:cacheprovider cmd/streamd/python/tests/test_engines.py
 
 # Histories with studies on: more of them, and whole daemons through an Apache Kafka.
 STUDIES ?= 500

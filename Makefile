@@ -71,7 +71,7 @@ stages:
 ENGINES ?= $(CURDIR)/.engines
 engines:
 	[ -x $(ENGINES)/bin/python ] || python3 -m venv $(ENGINES)
-	$(ENGINES)/bin/pip install -q pyspark==4.1.1 ray[data]==RAYVERSION pyarrow==26.0.1 pandas==3.1.1 pytest==9.2.0
+	$(ENGINES)/bin/pip install -q pyspark==4.1.1 ray[data]==2.60.0 pyarrow==26.0.1 pandas==3.1.1 pytest==9.2.0
 	python3 cmd/streamd/python/wheel.py --to $(ENGINES)/dist
 	$(ENGINES)/bin/pip install -q --no-index --no-deps --force-reinstall $(ENGINES)/dist/*.whl
 	STREAMD_ENGINES=1 $(ENGINES)/bin/python -m pytest -q -p no:cacheprovider cmd/streamd/python/tests/test_engines.py

@@ -43,6 +43,7 @@ type demoCmd struct {
 	Workers      int              `default:"0" help:"Goroutines that decode and summarise blocks; the model does not depend on it. 0: as many as there are CPUs."`
 	Listen       string           `default:"127.0.0.1:8080" help:"Address to serve the model and the page on; another port is taken when it is in use."`
 	Rate         float64          `default:"20000" placeholder:"ROWS" help:"Points to write per second once the report is printed, for as long as the demo serves. 0: none."`
+	Topics       []string         `placeholder:"NAME,..." help:"Further topics of the broker, without records and of one partition, for rows of your own: streamd run reads them, with the broker's address in --kafka.brokers."`
 	Exit         bool             `help:"End when the report is printed instead of going on serving."`
 	jsonFlag
 }
@@ -121,6 +122,11 @@ func (c *demoCmd) Run(ctx context.Context, s *surroundings) (err error) {
 	defer broker.Close()
 	if err := broker.CreateTopic(demoTopic, c.Partitions, demoRetention); err != nil {
 		return err
+	}
+	for _, topic := range c.Topics {
+		if err := broker.CreateTopic(topic, 1, -1); err != nil {
+			return fmt.Errorf("--topics: %w", err)
+		}
 	}
 	d, err := c.open(s, broker, dir)
 	if err != nil {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ._errors import APIError, StreamdError, UnreachableError
 from ._program import ProgramError, find_program
 from .client import Client, Receipts
+from .local import Local
 from .push import push, replay
 from .summaries import summarise
 
@@ -30,4 +31,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["APIError", "Classifier", "Client", "ProgramError", "Receipts", "StreamdError", "UnreachableError", "find_program", "push", "replay", "summarise"]
+__all__ = ["APIError", "Classifier", "Client", "Local", "ProgramError", "Receipts", "StreamdError", "UnreachableError", "find_program", "push", "replay", "summarise"]

@@ -2,12 +2,14 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
@@ -102,6 +104,49 @@ def lines(*args: str | os.PathLike[str], feed: Callable[[IO[bytes]], None]) -> I
         if child.returncode != 0:
             said.seek(0)
             raise _failure(child.returncode, said.read())
+
+
+class Service:
+    """A program that goes on running, and what it says on the standard error."""
+
+    _PATIENCE = 60.0  # s
+
+    def __init__(self, *args: str) -> None:
+        self._child = subprocess.Popen(
+            [find_program(), *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=_environment()
+        )
+        self._said: list[str] = []
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        self._said.extend(iter(self._child.stderr.readline, ""))
+
+    def said(self, pattern: str) -> str:
+        """Waits for a line, and returns the group of its pattern."""
+        end = time.monotonic() + self._PATIENCE
+        while time.monotonic() < end:
+            ended = self._child.poll() is not None
+            if ended:
+                self._listener.join()
+            for line in list(self._said):
+                if found := re.search(pattern, line):
+                    return found[1]
+            if ended:
+                raise _failure(self._child.returncode, "".join(self._said).encode())
+            time.sleep(0.02)
+        raise StreamdError(f"streamd has not said {pattern!r} within {self._PATIENCE:g} s:\n{''.join(self._said)}")
+
+    def stop(self) -> None:
+        """Ends it as a service is ended, and after a while as a process is."""
+        self._child.terminate()
+        try:
+            self._child.wait(self._PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._listener.join()
+        self._child.stderr.close()
 
 
 def flags_of(settings: Mapping[str, Any]) -> list[str]:

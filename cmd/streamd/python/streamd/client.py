@@ -71,6 +71,9 @@ class Client:
 
     def close(self) -> None:
         """Closes the connection. Another call opens a new one."""
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -369,7 +372,7 @@ class Client:
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
         fresh = self._connection is None or self._connection.sock is None or _closed(self._connection.sock)
         if fresh:
-            self.close()
+            self._disconnect()
             self._connection = self._open(timeout)
         connection = self._connection
         assert connection is not None
@@ -382,10 +385,10 @@ class Client:
             if answer.headers.get("Content-Encoding") == "gzip":
                 content = gzip.decompress(content)
         except (OSError, EOFError, http.client.HTTPException) as e:
-            self.close()
+            self._disconnect()
             raise UnreachableError(f"{self.url}: {e or type(e).__name__}") from e
         except BaseException:  # an interrupt: the rest of the answer would be taken for the next one
-            self.close()
+            self._disconnect()
             raise
         if answer.status >= 400:
             raise _error(answer.status, content)

@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 import pytest
-from conftest import PATIENCE, Program, need
-from streamd import Client, ProgramError, find_program, replay, summarise
+from conftest import PATIENCE, need
+from streamd import Local, ProgramError, find_program, replay, summarise
 
 pa = need("pyarrow")
 need("pyarrow.parquet")
@@ -120,14 +120,8 @@ def test_replay_by_either_way(broker: str, tmp_path: pathlib.Path, monkeypatch: 
 
     def model(topic: str, last: int) -> Any:
         """What a daemon of the topic serves, once it has read that record."""
-        run = Program(
-            "run", "--kafka.brokers", broker, "--kafka.topic", topic, "--http.listen", "127.0.0.1:0", "--snapshot.file", str(tmp_path / f"{topic}.db")
-        )  # fmt: skip
-        try:
-            with Client("http://" + run.said(r'"address":"([^"]+)".*serving HTTP')) as client:
-                return client.wait(includes=f"{topic}/0/{last}", timeout=PATIENCE)
-        finally:
-            run.stop()
+        with Local(topic, {"kafka.brokers": broker}) as daemon:
+            return daemon.wait(includes=f"{topic}/0/{last}", timeout=PATIENCE)
 
     assert replay(tmp_path / "blocks.parquet", "sums-of-a-file", brokers=broker) == []
     with monkeypatch.context() as without:

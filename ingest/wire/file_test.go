@@ -355,8 +355,8 @@ func TestDictionaryOutlivesBatches(t *testing.T) {
 	}
 }
 
-// Pieces of a stream of record batches have the rows that were asked for, whatever the batches: their
-// numbers, labels and weights, and their texts, of which each batch has a dictionary of its own.
+// Pieces of a stream of record batches have the rows that were asked for, whatever the batches:
+// their numbers, labels and weights, and their texts.
 func TestPiecesDoNotFollowBatches(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 11))
 	const rows = 1000

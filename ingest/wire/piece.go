@@ -33,8 +33,8 @@ type Piece struct {
 
 // Cut is Next for a piece, and returns the number of its rows: those that OpenFile was told,
 // whatever record batches the file has, and fewer at its end. Text is only divided, which takes a
-// fraction of the time of decoding it; but the first block is decoded, because it fixes the features
-// of the others.
+// fraction of the time of decoding it; but the first block is decoded, because it fixes the
+// features of the others.
 func (r *Reader) Cut(p *Piece) (rows int, err error) {
 	if r.format == Arrow || r.blocks == 0 || r.err != nil {
 		p.clear()

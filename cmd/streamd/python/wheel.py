@@ -73,6 +73,8 @@ Requires-Dist: pyarrow; extra == "arrow"
 Provides-Extra: sklearn
 Requires-Dist: pyarrow; extra == "sklearn"
 Requires-Dist: scikit-learn>=1.6; extra == "sklearn"
+Provides-Extra: river
+Requires-Dist: river; extra == "river"
 Description-Content-Type: text/markdown
 
 {(HERE / "README.md").read_text()}"""

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"streamd/incremental/study"
@@ -44,8 +45,10 @@ func NewBetter(b *study.Beside, scaled bool) *Better {
 func (b *Better) String() string {
 	settings := strings.Join(b.Settings, " and ")
 	if b.Criterion == tuning.Loss.String() || b.Criterion == tuning.BalancedLoss.String() {
-		return fmt.Sprintf("by %s the squared %s of held-out blocks would be %.3g ± %.2g lower, %.3g in place of %.3g",
-			settings, b.Criterion, b.Gain, b.StandardError, b.Chosen, b.Given)
+		// As many digits as the gain shows in.
+		digits := max(3, min(2+int(math.Ceil(math.Log10(b.Given/b.Gain))), 15))
+		return fmt.Sprintf("by %s the squared %s of held-out blocks would be %.3g ± %.2g lower, %.*g in place of %.*g",
+			settings, b.Criterion, b.Gain, b.StandardError, digits, b.Chosen, digits, b.Given)
 	}
 	return fmt.Sprintf("by %s the %s of held-out rows would be %.1f ± %.1f percentage points higher, %s in place of %s",
 		settings, b.Criterion, 100*b.Gain, 100*b.StandardError, percent(b.Chosen), percent(b.Given))

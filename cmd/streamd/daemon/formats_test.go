@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http/httptest"
@@ -22,6 +23,7 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"streamd/cmd/streamd/model"
 	"streamd/ingest/registry/registrytest"
 	"streamd/ingest/wire"
 )
@@ -116,6 +118,9 @@ func (v visit) asMap() map[string]any {
 	return map[string]any{"label": v.label, "city": v.city, "pages": v.pages, "spent": v.spent, "member": v.member, "since": v.since, "score": score}
 }
 
+// outcomeAvro is the schema of a label that comes alone.
+const outcomeAvro = `{"type":"record","name":"Outcome","fields":[{"name":"id","type":"long"},{"name":"label","type":"string"}]}`
+
 const visitProto = `syntax = "proto3";
 package shop.v1;
 import "google/protobuf/timestamp.proto";
@@ -168,46 +173,63 @@ func visitDescriptors(t *testing.T) []byte {
 }
 
 // TestFormatsHaveOneDigest: the same rows are one model in all formats, framed by a registry or
-// not, with a schema of features that has texts, and without.
-func TestFormatsHaveOneDigest(t *testing.T) {
+
+// visitSchema makes features of every kind.
+var visitSchema = map[string]string{"format.schema": `{city: {kind: category, values: [graz, wien, linz], other: true}, pages: number, since: {kind: time, parts: [month]}, score: {kind: number, missing: mean}, member: bool}`, "format.ignore": "spent"}
+
+// visitFormat is a format of records of visits. In one of labels a record has a label alone.
+type visitFormat struct {
+	name, contentType string
+	of                func(visit) []byte
+	label             func(label string) []byte // nil: that of the whole visit
+	flags             map[string]string
+}
+
+// visitFormats are all formats, with a registry that goes with the test.
+func visitFormats(t *testing.T) []visitFormat {
 	double := &registrytest.Registry{}
 	double.Put(3, "JSON", `{"type":"object"}`)
 	double.Put(1<<31, "AVRO", visitAvro)
 	double.Put(4, "PROTOBUF", visitProto)
+	double.Put(5, "AVRO", outcomeAvro)
 	server := httptest.NewServer(double)
-	defer server.Close()
+	t.Cleanup(server.Close)
 	schemaFile := filepath.Join(t.TempDir(), "visit.avsc")
 	writeFile(t, schemaFile, []byte(visitAvro))
 	descriptors := filepath.Join(t.TempDir(), "visit.pb")
 	writeFile(t, descriptors, visitDescriptors(t))
-	rows := visits(rand.New(rand.NewPCG(37, 7)), 40)
-	written := avro.MustParse(visitAvro)
-	encoded := func(v visit) []byte {
-		b, err := written.Encode(v.asMap())
+	written, outcome := avro.MustParse(visitAvro), avro.MustParse(outcomeAvro)
+	encode := func(s *avro.Schema, value map[string]any) []byte {
+		b, err := s.Encode(value)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return b
 	}
-	formats := []struct {
-		name, contentType string
-		of                func(visit) []byte
-	}{
-		{"JSON", "", visit.asJSON},
-		{"CSV", "text/csv", visit.asCSV},
-		{"Arrow", wire.Arrow.ContentType(), func(v visit) []byte { return v.asArrow(t) }},
-		{"framed JSON", "", func(v visit) []byte { return registrytest.Frame(3, v.asJSON()) }},
-		{"framed Avro", "", func(v visit) []byte { return registrytest.Frame(1<<31, encoded(v)) }},
-		{"bare Avro", "avro/binary", encoded},
-		{"framed Protobuf", "", func(v visit) []byte { return registrytest.Frame(4, append([]byte{0}, v.asProto()...)) }},
-		{"bare Protobuf", wire.Protobuf.ContentType(), visit.asProto},
+	encoded := func(v visit) []byte { return encode(written, v.asMap()) }
+	labelInJSON := func(label string) []byte {
+		return fmt.Appendf(nil, `{"id":"v","label":%q,"time":"2026-03-01T12:00:00Z"}`, label)
+	}
+	byRegistry, byAvro := map[string]string{"format.registry.url": server.URL}, map[string]string{"format.schema_file": schemaFile}
+	byProto := map[string]string{"format.schema_file": descriptors, "format.message": "shop.v1.Visit"}
+	return []visitFormat{
+		{"JSON", "", visit.asJSON, labelInJSON, byRegistry},
+		{"CSV", "text/csv", visit.asCSV, func(label string) []byte { return []byte("label\n" + label + "\n") }, byAvro},
+		{"Arrow", wire.Arrow.ContentType(), func(v visit) []byte { return v.asArrow(t) }, nil, byAvro},
+		{"framed JSON", "", func(v visit) []byte { return registrytest.Frame(3, v.asJSON()) }, func(label string) []byte { return registrytest.Frame(3, labelInJSON(label)) }, byRegistry},
+		{"framed Avro", "", func(v visit) []byte { return registrytest.Frame(1<<31, encoded(v)) }, func(label string) []byte {
+			return registrytest.Frame(5, encode(outcome, map[string]any{"id": int64(1), "label": label}))
+		}, byRegistry},
+		{"bare Avro", "avro/binary", encoded, nil, byAvro},
+		{"framed Protobuf", "", func(v visit) []byte { return registrytest.Frame(4, append([]byte{0}, v.asProto()...)) }, nil, byRegistry},
+		{"bare Protobuf", wire.Protobuf.ContentType(), visit.asProto, nil, byProto},
 		{"single objects of Avro", "application/avro", func(v visit) []byte {
 			b, err := written.AppendSingleObject(nil, v.asMap())
 			if err != nil {
 				t.Fatal(err)
 			}
 			return b
-		}},
+		}, nil, byAvro},
 		{"files of Avro", "", func(v visit) []byte {
 			var out bytes.Buffer
 			w, err := ocf.NewWriter(&out, written, ocf.WithCodec(ocf.SnappyCodec()))
@@ -221,11 +243,16 @@ func TestFormatsHaveOneDigest(t *testing.T) {
 				t.Fatal(err)
 			}
 			return out.Bytes()
-		}},
+		}, nil, byRegistry},
 	}
+}
+
+// not, with a schema of features that has texts, and without.
+func TestFormatsHaveOneDigest(t *testing.T) {
+	formats, rows := visitFormats(t), visits(rand.New(rand.NewPCG(37, 7)), 40)
 	for _, features := range []map[string]string{
 		{"format.ignore": "city", "format.missing": "indicator"},
-		{"format.schema": `{city: {kind: category, values: [graz, wien, linz], other: true}, pages: number, since: {kind: time, parts: [month]}, score: {kind: number, missing: mean}, member: bool}`, "format.ignore": "spent"},
+		visitSchema,
 	} {
 		first := ""
 		for _, format := range formats {
@@ -235,16 +262,8 @@ func TestFormatsHaveOneDigest(t *testing.T) {
 				messages = append(messages, message{value: format.of(v), contentType: format.contentType})
 			}
 			produce(t, name, messages...)
-			flags := map[string]string{"format.registry.url": server.URL}
-			if format.contentType != "" {
-				flags = map[string]string{"format.schema_file": schemaFile}
-			}
-			if format.contentType == wire.Protobuf.ContentType() {
-				flags = map[string]string{"format.schema_file": descriptors, "format.message": "shop.v1.Visit"}
-			}
-			for k, v := range features {
-				flags[k] = v
-			}
+			flags := maps.Clone(format.flags)
+			maps.Copy(flags, features)
 			d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
 			served := d.waitForOffsets(int64(len(rows)))
 			if first == "" {
@@ -254,6 +273,55 @@ func TestFormatsHaveOneDigest(t *testing.T) {
 				t.Errorf("%s: %d rows, digest %s, want %s; %+v", format.name, served.Rows, served.Digest, first, d.Status().Problems)
 			}
 			d.stop()
+		}
+	}
+}
+
+// Labels of a topic of their own are read in every format in which rows are: alone, or as whole
+// rows, whose features are passed over.
+func TestLabelsHaveEveryFormat(t *testing.T) {
+	rows := visits(rand.New(rand.NewPCG(38, 1)), 40)
+	digests := map[string]string{}
+	change := func(row []byte) []byte {
+		return fmt.Appendf(nil, `{"before":null,"after":%s,"op":"c","ts_ms":1767225600000}`, row)
+	}
+	for _, format := range append(visitFormats(t),
+		visitFormat{"rows with labels", "", visit.asJSON, nil, map[string]string{}},
+		visitFormat{
+			"changes of Debezium", "", func(v visit) []byte { return change(v.asJSON()) },
+			func(label string) []byte { return change(fmt.Appendf(nil, `{"id":7,"label":%q}`, label)) }, map[string]string{"format.envelope": "debezium"},
+		},
+	) {
+		flags := maps.Clone(format.flags)
+		maps.Copy(flags, visitSchema)
+		flags["blocks.unit"] = "key"
+		name := topic(t, 1)
+		joined := format.name != "rows with labels"
+		var messages, labels []message
+		for i, v := range rows {
+			key := fmt.Append(nil, "visit ", i)
+			label := format.of(v)
+			if format.label != nil {
+				label = format.label(v.label)
+			}
+			labels = append(labels, message{key: key, value: label, contentType: format.contentType})
+			if joined {
+				v.label = "goes" // passed over
+			}
+			messages = append(messages, message{key: key, value: format.of(v), contentType: format.contentType})
+		}
+		produce(t, name, messages...)
+		if joined {
+			flags["labels.topic"] = topic(t, 1)
+			produce(t, flags["labels.topic"], labels...)
+		}
+		d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), flags)
+		digests[format.name] = d.wait(format.name, func(s *model.Served) bool { return s.Rows == int64(len(rows)) }).Digest
+		d.stop()
+	}
+	for name, digest := range digests {
+		if digest != digests["rows with labels"] {
+			t.Errorf("%s: digest %s, want %s", name, digest, digests["rows with labels"])
 		}
 	}
 }

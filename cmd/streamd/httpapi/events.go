@@ -72,6 +72,11 @@ const (
 	retryStream   = 2 * time.Second
 )
 
+var eventsFollow = &parameter[bool]{
+	name: "follow", kind: trueOrFalse, otherwise: true,
+	meaning: "Whether to wait for more events. With `false` the stream ends behind the last one that there is.",
+}
+
 // events streams events (server-sent events of the HTML standard, section 9.2). A client has a
 // position in the log and no queue. One that reads too slowly loses events and gets an event
 // missed in their place. Its connection ends when a write takes longer than WriteTimeout.
@@ -100,6 +105,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	if !send(fmt.Sprintf("retry: %d\n\n", retryStream.Milliseconds())) {
 		return nil
 	}
+	follow := eventsFollow.of(r)
 	out.SetReadDeadline(time.Time{}) // an error means that the connection has none
 	end := time.NewTimer(longestStream)
 	defer end.Stop()
@@ -129,6 +135,9 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 			fmt.Fprintf(&text, "event: %s\ndata: %s\n\n", e.Type, data)
 		}
 		if text.Len() > 0 && !send(text.String()) {
+			return nil
+		}
+		if !follow {
 			return nil
 		}
 		select {

@@ -16,6 +16,8 @@ import (
 // route is one call of the API. The mux and openapi.json are both made from the table of
 // routes: a client can know all of it, and anything else is refused.
 type route struct {
+	name         string // operation id of the document: the method's name in generated clients
+	tag          tag
 	method, path string
 	summary      string
 	notes        string // more text, in Markdown
@@ -36,6 +38,37 @@ type route struct {
 	codes []Code
 }
 
+// tag is a subject of calls. Generated clients group the calls by it.
+type tag string
+
+const (
+	tagModel       tag = "model"
+	tagPredictions tag = "predictions"
+	tagWindows     tag = "windows"
+	tagBasis       tag = "basis"
+	tagBlocks      tag = "blocks"
+	tagReceipts    tag = "receipts"
+	tagSnapshot    tag = "snapshot"
+	tagStatus      tag = "status"
+	tagPage        tag = "page"
+)
+
+// tagMeanings has the tags in the order of the document, with what they are about.
+var tagMeanings = []struct {
+	tag     tag
+	meaning string
+}{
+	{tagModel, "The served model, how it was chosen, and how good it is."},
+	{tagPredictions, "Predictions for rows."},
+	{tagWindows, "Models of windows of the blocks, beside each other."},
+	{tagBasis, "The basis of a kernel."},
+	{tagBlocks, "The live blocks, and their retirement."},
+	{tagReceipts, "The log of receipts."},
+	{tagSnapshot, "The saved state."},
+	{tagStatus, "The daemon: health, problems, events and figures over time."},
+	{tagPage, "The status page."},
+}
+
 // reply is an answer that is no error. An answer of several types has one reply for each,
 // whose meanings follow each other.
 type reply struct {
@@ -50,6 +83,7 @@ const retireNotes = "With a control topic (`retire.topic`) the daemon writes the
 
 var routes = []route{
 	{
+		name: "getModel", tag: tagModel,
 		method: "GET", path: "/v1/model", handle: (*Server).model, role: config.RoleRead,
 		summary: "The served model",
 		notes: "The ETag is the model's fingerprint: of its sums, settings and planes, without times and offsets. So it is weak, and alike for daemons that serve the same model. With `wait`, the answer comes once there is a model that If-None-Match does not name, or once the model goes away. At the end of the wait it is 304. " +
@@ -59,6 +93,7 @@ var routes = []route{
 		codes:   []Code{CodeNotFound, CodeNoModel, CodeUnavailable, CodeNotYet},
 	},
 	{
+		name: "predict", tag: tagPredictions,
 		method: "POST", path: "/v1/predict", handle: (*Server).predict, role: config.RolePredict,
 		summary: "Labels, values and probabilities of rows",
 		notes: fmt.Sprintf("Labels, weights and columns that the model does not have are ignored. A missing value counts as the model says under `missing`. One model answers the whole body, or the call fails. "+
@@ -74,18 +109,21 @@ var routes = []route{
 		codes: []Code{CodeNotFound, CodeConflict, CodeTooLarge, CodeUnsupportedMediaType, CodeNotAcceptable, CodeNoModel, CodeUnavailable, CodeNotYet},
 	},
 	{
+		name: "getTuning", tag: tagModel,
 		method: "GET", path: "/v1/tuning", handle: (*Server).tuning, role: config.RoleRead,
 		summary: "How ν was chosen", tagged: true,
 		replies: []reply{{200, "The choice, and the results of every ν.", model.Tuning{}, ""}},
 		codes:   []Code{CodeNotFound, CodeNoModel},
 	},
 	{
+		name: "getQuality", tag: tagModel,
 		method: "GET", path: "/v1/quality", handle: (*Server).quality, role: config.RoleRead,
 		summary: "How good the answers are", tagged: true,
 		replies: []reply{{200, "Correctness and reliability on held-out rows.", model.Quality{}, ""}},
 		codes:   []Code{CodeNotFound, CodeNoModel},
 	},
 	{
+		name: "getPrequential", tag: tagModel,
 		method: "GET", path: "/v1/prequential", handle: (*Server).prequential, role: config.RoleRead,
 		summary: "How good the answers for arriving rows are",
 		notes: "Rows are judged by the served model before it learns from them; of a fast stream, some of each block. `window` and `fading` have a confusion matrix. " +
@@ -93,6 +131,7 @@ var routes = []route{
 		replies: []reply{{200, "Correctness, confusion matrices and squared losses, and the drift detectors.", model.Prequential{}, ""}},
 	},
 	{
+		name: "getHistory", tag: tagStatus,
 		method: "GET", path: "/v1/history", handle: (*Server).history, role: config.RoleRead,
 		summary: "Some figures over time",
 		notes:   "Rows a second, correctness, lag and memory in equal intervals. The snapshot keeps them over a restart.",
@@ -100,6 +139,7 @@ var routes = []route{
 		replies: []reply{{200, "The figures, by columns.", model.History{}, ""}},
 	},
 	{
+		name: "getWindows", tag: tagWindows,
 		method: "GET", path: "/v1/windows", handle: (*Server).steps, role: config.RoleRead,
 		summary: "The planes of successive windows",
 		notes:   "Windows of the live and archived blocks by event time, with the angles of their planes to those of the first and of the last one.",
@@ -108,6 +148,7 @@ var routes = []route{
 		codes:   []Code{CodeNotFound, CodeTooLarge, CodeUnavailable},
 	},
 	{
+		name: "compareWindows", tag: tagWindows,
 		method: "GET", path: "/v1/compare", handle: (*Server).compare, role: config.RoleRead,
 		summary: "The planes of two windows beside each other",
 		notes: "The angle between the normals, and the squared loss and the correctness of each plane on the rows of either window, from exact sums. Sums do not count the rows that are right. The bounds of the correctness always hold; its estimate assumes that the values of the plane are normally distributed in each class. With more than two classes it is that of each plane alone, one class against the rest. " +
@@ -117,15 +158,18 @@ var routes = []route{
 		codes:   []Code{CodeNotFound, CodeUnavailable},
 	},
 	{
+		name: "getEvents", tag: tagStatus,
 		method: "GET", path: "/v1/events", handle: (*Server).events, role: config.RoleRead, follows: true,
 		summary: "Events as they happen",
 		notes: fmt.Sprintf("Server-sent events of the types `alarm`, `retirement`, `receipt`, `partitions`, `epoch` and `problem`. The `data` of each is an Event. The last 1000 are kept, and come first. They name no block, key or label, and are not saved. "+
 			"In place of events that a slow client has missed there is one of the type `missed` with their number, without an id. "+
 			"A comment comes every %.0f seconds. The stream ends after %.0f minutes, and when the daemon stops. A browser's EventSource sends no token, but a script that reads the answer of fetch can.", heartbeat.Seconds(), longestStream.Minutes()),
+		query:   []described{eventsFollow},
 		replies: []reply{{200, "The stream.", Event{}, "text/event-stream"}},
 		codes:   []Code{CodeUnavailable},
 	},
 	{
+		name: "getLabelRequests", tag: tagModel,
 		method: "GET", path: "/v1/label-requests", handle: (*Server).labelRequests, role: config.RoleRead,
 		summary: "Rows to label next",
 		notes: "The live rows of the sample, with and without labels, are clustered about k medians of their features, each in units of its standard deviation. Of the rows nearest to the centres, those without a label are named. " +
@@ -135,12 +179,14 @@ var routes = []route{
 		codes:   []Code{CodeConflict, CodeUnavailable},
 	},
 	{
+		name: "getEpoch", tag: tagBasis,
 		method: "GET", path: "/v1/epoch", handle: (*Server).epoch, role: config.RoleRead,
 		summary: "The basis of a kernel and the next one",
 		replies: []reply{{200, "The coordinates that live blocks are summed in, and the progress of the next ones.", EpochAnswer{}, ""}},
 		codes:   []Code{CodeUnavailable},
 	},
 	{
+		name: "getRegions", tag: tagModel,
 		method: "GET", path: "/v1/regions", handle: (*Server).regions, role: config.RoleRead,
 		summary: "A picture of the class regions of a kernel classifier of two features",
 		query:   []described{regionsModel, regionsNarrow}, tagged: true,
@@ -148,6 +194,7 @@ var routes = []route{
 		codes:   []Code{CodeNotFound, CodeNoModel, CodeUnavailable},
 	},
 	{
+		name: "reduceBasis", tag: tagBasis,
 		method: "POST", path: "/v1/reduce", handle: (*Server).reduce, role: config.RoleAdmin,
 		summary: "Choose a basis now, or a part of the one in use",
 		notes: "In the background, a basis is chosen from the live rows, and live blocks are mapped to its coordinates. `GET /v1/epoch` has the progress. `served` in the answer changes once planes are served in the coordinates of the new basis. " +
@@ -157,6 +204,7 @@ var routes = []route{
 		codes:   []Code{CodeConflict, CodeUnavailable},
 	},
 	{
+		name: "abandonReduction", tag: tagBasis,
 		method: "DELETE", path: "/v1/reduce", handle: (*Server).abandon, role: config.RoleAdmin,
 		summary: "Give up the basis that is under way",
 		notes:   "The basis in use stays in use. If none is under way, nothing happens.",
@@ -164,6 +212,7 @@ var routes = []route{
 		codes:   []Code{CodeUnavailable},
 	},
 	{
+		name: "getStatus", tag: tagStatus,
 		method: "GET", path: "/v1/status", handle: (*Server).status, role: config.RoleRead,
 		summary: "Problems, and what became of records and rows",
 		notes: "Records and rows are counted apart, since nobody knows the rows of a record that cannot be decoded. " +
@@ -171,6 +220,7 @@ var routes = []route{
 		replies: []reply{{200, "The status.", StatusAnswer{}, ""}},
 	},
 	{
+		name: "markProblemsSeen", tag: tagStatus,
 		method: "POST", path: "/v1/status/seen", handle: (*Server).seen, role: config.RoleAdmin,
 		summary: "Say that the problems have been seen",
 		notes:   "Problems with `last` go, until they happen once more. Those that hold stay. The next save has it.",
@@ -179,6 +229,7 @@ var routes = []route{
 		codes:   []Code{CodeUnavailable},
 	},
 	{
+		name: "listBlocks", tag: tagBlocks,
 		method: "GET", path: "/v1/blocks", handle: (*Server).blocks, role: config.RoleRead,
 		summary: "The live or the archived blocks, page by page",
 		query:   []described{blocksAfter, blocksLimit, blocksArchived},
@@ -186,6 +237,7 @@ var routes = []route{
 		codes:   []Code{CodeUnavailable},
 	},
 	{
+		name: "retireBlock", tag: tagBlocks,
 		method: "DELETE", path: "/v1/blocks/{id}", handle: (*Server).retire, role: config.RoleRetire,
 		summary:  "Retire a block",
 		notes:    "With the answer, the block is out of the state durably. The model follows. " + retireNotes,
@@ -195,6 +247,7 @@ var routes = []route{
 		codes:    []Code{CodeNotFound, CodeUnavailable},
 	},
 	{
+		name: "retireBlocks", tag: tagBlocks,
 		method: "POST", path: "/v1/retire", handle: (*Server).retireChosen, role: config.RoleRetire,
 		summary: "Retire blocks by id, key, position or event time",
 		notes: "All chosen blocks are retired in one transaction, or none. With the answer, they are out of the state durably. The model follows. " +
@@ -204,6 +257,7 @@ var routes = []route{
 		codes:   []Code{CodeNotFound, CodeTooLarge, CodeUnsupportedMediaType, CodeUnavailable},
 	},
 	{
+		name: "getReceiptProof", tag: tagReceipts,
 		method: "GET", path: "/v1/receipts/proof/{leaf}", handle: (*Server).proof, role: config.RoleRead,
 		summary:  "The proof of a receipt",
 		notes:    "A file that `streamd receipts verify` checks offline, with the public key of the log. It has no id, key or label.",
@@ -212,6 +266,7 @@ var routes = []route{
 		codes:    []Code{CodeNotFound},
 	},
 	{
+		name: "getReceiptCheckpoint", tag: tagReceipts,
 		method: "GET", path: "/v1/receipts/checkpoint", handle: (*Server).checkpoint, role: config.RoleRead,
 		summary: "The signed tree head of the log of receipts",
 		notes:   "`/v1/receipts` is the prefix of a log in the form c2sp.org/tlog-tiles.",
@@ -219,6 +274,7 @@ var routes = []route{
 		codes:   []Code{CodeNotFound},
 	},
 	{
+		name: "getReceiptTile", tag: tagReceipts,
 		method: "GET", path: "/v1/receipts/tile/{tile...}", handle: (*Server).tile, role: config.RoleRead,
 		summary:  "Hashes and leaves of the log of receipts",
 		notes:    "With these an auditor can follow the log, and prove that a later checkpoint continues an earlier one.",
@@ -227,6 +283,7 @@ var routes = []route{
 		codes:    []Code{CodeNotFound},
 	},
 	{
+		name: "copySnapshot", tag: tagSnapshot,
 		method: "GET", path: "/v1/snapshot", handle: (*Server).copySnapshot, role: config.RoleAdmin,
 		summary: "A copy of the snapshot",
 		notes: "The state is saved, and the copy has it and nothing else: no retired block is left in a free page. It is a backup, and what `streamd run --from` begins a replica with. " +
@@ -236,6 +293,7 @@ var routes = []route{
 		codes:   []Code{CodeConflict, CodeUnavailable},
 	},
 	{
+		name: "saveSnapshot", tag: tagSnapshot,
 		method: "POST", path: "/v1/snapshot", handle: (*Server).snapshot, role: config.RoleAdmin,
 		summary: "Save the state now",
 		query:   []described{compactQuery},
@@ -243,6 +301,7 @@ var routes = []route{
 		codes:   []Code{CodeUnavailable},
 	},
 	{
+		name: "refineModel", tag: tagModel,
 		method: "POST", path: "/v1/refine", handle: (*Server).refine, role: config.RoleAdmin,
 		summary: "Refine the planes now",
 		notes:   "At most one refinement is under way at a time.",
@@ -254,16 +313,19 @@ var routes = []route{
 		codes: []Code{CodeConflict, CodeNoModel, CodeUnavailable},
 	},
 	{
+		name: "getOpenAPI", tag: tagStatus,
 		method: "GET", path: "/v1/openapi.json", handle: (*Server).describe,
 		summary: "This description", tagged: true,
 		replies: []reply{{200, "An OpenAPI 3.1 document.", map[string]any{}, ""}},
 	},
 	{
+		name: "getHealth", tag: tagStatus,
 		method: "GET", path: "/healthz", handle: (*Server).healthz,
 		summary: "Whether the process answers",
 		replies: []reply{{200, "It does.", Health{}, ""}},
 	},
 	{
+		name: "getReadiness", tag: tagStatus,
 		method: "GET", path: "/readyz", handle: (*Server).readyz,
 		summary: "Whether this instance can answer",
 		notes:   "It is not ready without a model or a partition, while the state cannot be saved, and after the start until no more than http.ready_lag records are left to read. The message has the reason.",
@@ -271,11 +333,13 @@ var routes = []route{
 		codes:   []Code{CodeUnavailable},
 	},
 	{
+		name: "getMetrics", tag: tagStatus,
 		method: "GET", path: "/metrics", handle: (*Server).scrape, role: config.RoleRead,
 		summary: "Metrics for Prometheus",
 		replies: []reply{{200, "The metrics, in the format of Accept, else as text.", nil, "text/plain"}},
 	},
 	{
+		name: "getPage", tag: tagPage,
 		method: "GET", path: "/{$}", handle: (*Server).page, role: config.RoleRead, signsIn: true,
 		summary: "The status page",
 		notes:   "A view for each subject. Its links and its reload need no script.",
@@ -286,10 +350,11 @@ var routes = []route{
 		},
 	},
 	{
+		name: "getAsset", tag: tagPage,
 		method: "GET", path: "/assets/{name}", handle: (*Server).asset,
 		summary:  "Files of the status page",
 		wildcard: "The file's name.", tagged: true,
-		replies: []reply{{200, "The file.", nil, "*/*"}},
+		replies: []reply{{200, "The file.", nil, "text/css"}, {200, "", nil, "text/javascript"}, {200, "", nil, "image/svg+xml"}, {200, "", nil, "text/plain"}},
 		codes:   []Code{CodeNotFound},
 	},
 }

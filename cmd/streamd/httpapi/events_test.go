@@ -13,13 +13,13 @@ import (
 
 // follow begins to follow the events of a whole server and returns a function that reads up to
 // the next empty line. It runs on a fake clock.
-func follow(t *testing.T, f *fake, last string) (next func() string, stop func()) {
+func follow(t *testing.T, f *fake, query, last string) (next func() string, stop func()) {
 	t.Helper()
 	listener := newPipes()
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- newServer(f).Serve(ctx, listener) }()
-	r, err := http.NewRequest("GET", "http://streamd/v1/events", nil)
+	r, err := http.NewRequest("GET", "http://streamd/v1/events"+query, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		began := time.Now()
-		next, stop := follow(t, f, "")
+		next, stop := follow(t, f, "", "")
 		expect(t, next(), "retry: 2000\n")
 		expect(t, next(), firstEvent)
 		for range 4 {
@@ -130,7 +130,7 @@ func TestEventsGoOn(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
 			f.tell("p-1")
-			next, stop := follow(t, f, last)
+			next, stop := follow(t, f, "", last)
 			expect(t, next(), "retry: 2000\n")
 			for _, text := range want {
 				expect(t, next(), text)
@@ -147,4 +147,21 @@ func TestEventsGoOn(t *testing.T) {
 			<-stopped
 		})
 	}
+}
+
+// A client that does not follow gets those that are kept, and then the end.
+func TestEventsUntilNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.tell("p-1")
+		began := time.Now()
+		next, stop := follow(t, f, "?follow=false", "p-0")
+		expect(t, next(), "retry: 2000\n")
+		expect(t, next(), secondEvent)
+		expect(t, next(), "the end")
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the stream ended after %v", took)
+		}
+		stop()
+	})
 }

@@ -54,7 +54,7 @@ var (
 			}
 			return x, err
 		},
-		schema: map[string]any{"type": "number", "exclusiveMinimum": 0},
+		schema: map[string]any{"type": "number", "format": "double", "exclusiveMinimum": 0},
 	}
 )
 

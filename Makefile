@@ -2,7 +2,7 @@
 # and Maven for a real Apache Kafka, and staticcheck and govulncheck are fetched by
 # the Go tool. Tests of the status page need Chromium, and one of change streams needs
 # PostgreSQL; others need python3 and kubernetes-validate, and those of the Python package pytest and
-# the modules that .ci/run installs. Without them they are skipped, or fail where
+# the modules of Python and npm that .ci/run installs. Without them they are skipped, or fail where
 # STREAMD_REQUIRE_PROGRAMS=1.
 
 .PHONY: all test wheel python full histories stages engines studies mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check

@@ -48,8 +48,8 @@ var windowText = &kind[model.Window]{
 
 var (
 	compareA = &parameter[model.Window]{
-		name: "a", kind: windowText,
-		meaning: "First window. It must be given.",
+		name: "a", kind: windowText, required: true,
+		meaning: "First window.",
 	}
 	compareB = &parameter[model.Window]{
 		name: "b", kind: windowText,
@@ -105,7 +105,7 @@ var days = &kind[time.Duration]{
 
 var (
 	stepsStep = &parameter[time.Duration]{
-		name: "step", kind: days,
+		name: "step", kind: days, required: true,
 		meaning: "Time from the end of one window to that of the next, such as 1d. Windows end at whole steps since 1970.",
 	}
 	stepsWindow = &parameter[time.Duration]{

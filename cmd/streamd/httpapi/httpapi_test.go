@@ -95,6 +95,7 @@ func TestEndpoints(t *testing.T) {
 		{method: "POST", target: "/v1/predict", headers: []string{csv, "Accept: application/vnd.apache.arrow.stream"}, body: "2,0.5\n", status: 200, want: "value_spam"},
 		{method: "POST", target: "/v1/predict", headers: []string{csv, "Accept: text/html, application/xml"}, body: "2,0.5\n", status: 406, code: CodeNotAcceptable, want: "text/csv, application/vnd.apache.arrow.stream"},
 		{method: "POST", target: "/v1/predict", headers: []string{csv, "Accept: text/csv;q=much"}, body: "2,0.5\n", status: 406, code: CodeNotAcceptable},
+		{method: "POST", target: "/v1/predict?form=columns", headers: []string{csv, "Accept: text/csv"}, body: "2,0.5\n", status: 200, want: "value_spam"},
 		{method: "POST", target: "/v1/predict?form=rows", headers: []string{csv, "Accept: text/csv"}, body: "2,0.5\n", status: 400, code: CodeBadRequest, want: "leave it out with Accept text/csv"},
 		{method: "POST", target: "/v1/predict?contributions=true", headers: []string{csv, "Accept: text/csv"}, body: "2,0.5\n", status: 400, code: CodeBadRequest, want: "JSON alone"},
 		{method: "GET", target: "/v1/predict", status: 405, code: CodeMethodNotAllowed},

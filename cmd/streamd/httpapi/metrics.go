@@ -92,7 +92,7 @@ func (m *Metrics) request(r *http.Request, status int, took time.Duration) {
 	switch {
 	case route == "": // refused before the mux saw it
 		route = "none"
-	case route == "GET /v1/model" && r.URL.Query().Has("wait"):
+	case route == "GET /v1/model" && asks(r, []described{modelWait}):
 		route = "GET /v1/model?wait"
 	}
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())

@@ -257,7 +257,11 @@ func (g *generator) operation(t *testing.T, r *route) object {
 			schema = maps.Clone(schema)
 			schema["default"] = otherwise
 		}
-		parameters = append(parameters, object{"name": name, "in": "query", "description": meaning, "schema": schema})
+		of := object{"name": name, "in": "query", "description": meaning, "schema": schema}
+		if p.needed() {
+			of["required"] = true
+		}
+		parameters = append(parameters, of)
 	}
 	if r.tagged {
 		parameters = append(parameters, object{
@@ -518,6 +522,8 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "GET", target: "/v1/model?from=2026-01-02T03:04:05Z&to=2026-01-03T00:00:00.5%2B01:00", daemon: whole, status: 200},
 		{method: "GET", target: "/v1/model?positions=orders/3/0-9,orders/4/7-7&nu=0.5", daemon: kernel, status: 200},
 		{method: "GET", target: "/v1/model?from=2026-01-02T03:04:05Z", headers: []string{known}, status: 304},
+		{method: "GET", target: "/v1/model?from=2026-01-02T03:04:05Z&wait=0s", status: 200},
+		{method: "GET", target: "/v1/model?from=2026-01-02T03:04:05Z&wait=1s", status: 400},
 		{method: "GET", target: "/v1/model?from=2026-01-02", status: 400},
 		{method: "GET", target: "/v1/model?to=2026-01-02T03:04:05Z", daemon: modelless, status: 404},
 		{method: "GET", target: "/v1/model?to=2026-01-02T03:04:05Z", daemon: failing(ErrNoWindow), status: 404},

@@ -63,11 +63,10 @@ func formFor(r *http.Request) (predictions.Form, error) {
 		}
 		medias = append(medias, offer.media)
 	}
-	_, given := r.URL.Query()[formQuery.name]
 	switch {
 	case best == 0:
 		return 0, fail(CodeNotAcceptable, "Accept %q: an answer is one of %s", accept, strings.Join(medias, ", "))
-	case form != predictions.Columns && given:
+	case form != predictions.Columns && asks(r, []described{formQuery}):
 		return 0, fail(CodeBadRequest, "form says how JSON is laid out: leave it out with Accept %s", form.ContentType())
 	case formQuery.of(r) == "rows":
 		return predictions.Rows, nil

@@ -17,7 +17,8 @@ import (
 type parameter[T any] struct {
 	name, meaning string
 	kind          *kind[T]
-	otherwise     T // the default
+	otherwise     T    // the default
+	required      bool // the route refuses a query without it
 }
 
 // kind is the syntax of a parameter's text.
@@ -33,6 +34,8 @@ type described interface {
 	// describe gives also the schema of the values and the default, nil when there is
 	// none to show.
 	describe() (name, meaning string, schema map[string]any, otherwise any)
+	// needed says whether the route refuses a query without it.
+	needed() bool
 	// check refuses a text that is no value.
 	check(text string) error
 }
@@ -127,7 +130,9 @@ func (p *parameter[T]) check(text string) error {
 func (p *parameter[T]) describe() (name, meaning string, schema map[string]any, otherwise any) {
 	switch v := any(p.otherwise).(type) {
 	case time.Duration:
-		otherwise = v.String()
+		if p.check(v.String()) == nil { // not a zero that stands for none
+			otherwise = v.String()
+		}
 	case bool:
 		otherwise = v
 	case string:
@@ -141,6 +146,8 @@ func (p *parameter[T]) describe() (name, meaning string, schema map[string]any, 
 	}
 	return p.name, p.meaning, p.kind.schema, otherwise
 }
+
+func (p *parameter[T]) needed() bool { return p.required }
 
 // checkQuery refuses a query that is malformed, has an unknown parameter, or has one
 // twice. A mistyped parameter must not pass for one that is left out.

@@ -313,7 +313,7 @@ var routes = []route{
 		codes: []Code{CodeConflict, CodeNoModel, CodeUnavailable},
 	},
 	{
-		name: "getOpenAPI", tag: tagStatus,
+		name: "getDocument", tag: tagStatus,
 		method: "GET", path: "/v1/openapi.json", handle: (*Server).describe,
 		summary: "This description", tagged: true,
 		replies: []reply{{200, "An OpenAPI 3.1 document.", map[string]any{}, ""}},

@@ -86,12 +86,13 @@ const windowNotes = "With `from`, `to` or `positions` the answer is the model of
 	"Its planes are read off exact sums, so it has no calibration, refinement, leverage or measured quality: `window` in the model says so. The first window takes an index of the blocks, and further ones take time in proportion to its depth. " +
 	"A window without blocks, or without a model, is 404."
 
-// asks says whether the query has one of the parameters.
+// asks says whether the query has one of the parameters with another value than its default, which
+// some clients always send.
 func asks(r *http.Request, these []described) bool {
 	q := r.URL.Query()
 	return slices.ContainsFunc(these, func(p described) bool {
-		name, _, _, _ := p.describe()
-		return q.Has(name)
+		name, _, _, otherwise := p.describe()
+		return q.Has(name) && (otherwise == nil || q.Get(name) != fmt.Sprint(otherwise))
 	})
 }
 

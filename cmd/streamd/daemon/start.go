@@ -100,6 +100,7 @@ func New(o Options) (d *Daemon, err error) {
 		Access:       guard,
 		Origins:      cfg.HTTP.CORSOrigins,
 		Rows:         d.decoding,
+		Name:         cfg.Model.Name,
 		Topics:       d.topics(),
 		MaxBodyBytes: d.memory.Body,
 		MaxRows:      cfg.HTTP.MaxRows,

@@ -114,7 +114,7 @@ func TestRoutesWantRoles(t *testing.T) {
 			}
 		}
 	}
-	if wanted[config.RoleRead] < 7 || wanted[config.RolePredict] != 1 || wanted[config.RoleRetire] != 2 || wanted[config.RoleAdmin] < 4 || wanted[""] > 4 {
+	if wanted[config.RoleRead] < 7 || wanted[config.RolePredict] != 8 || wanted[config.RoleRetire] != 2 || wanted[config.RoleAdmin] < 4 || wanted[""] > 6 {
 		t.Errorf("routes by role: %v", wanted)
 	}
 }

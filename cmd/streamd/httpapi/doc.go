@@ -27,6 +27,12 @@
 //	POST   /v1/snapshot        save the state now; ?compact=true also compacts the file (admin) [SnapshotInfo]
 //	POST   /v1/refine          refine the planes now (admin)       [RefineAnswer]
 //	GET    /v1/openapi.json    this API as an OpenAPI 3.1 document
+//	GET    /v2                 the server in the Open Inference Protocol [ServerMetadata]
+//	GET    /v2/health/live     200 while the process answers     [ServerHealth]
+//	GET    /v2/health/ready    as /readyz                        [ServerHealth]
+//	GET    /v2/models/{name}   inputs and outputs                [ModelMetadata]
+//	GET    /v2/models/{name}/ready whether the model can answer  [ModelHealth]
+//	POST   /v2/models/{name}/infer predictions for tensors       [InferRequest] [InferAnswer]
 //	GET    /healthz            200 while the process answers
 //	GET    /readyz             200 when this instance can answer, else 503 with the reasons
 //	GET    /metrics            Prometheus
@@ -111,6 +117,26 @@
 // compute it. Both come as JSON alone. An answer has at most 4,194,304 numbers, and leverages take
 // at most 2^33 multiplications; beyond that it is 413 too_large.
 //
+// # The Open Inference Protocol
+//
+// The calls below /v2 are those of the protocol's second version over REST, with its extension of
+// binary tensors. An inference is POST /v1/predict: the tensors become rows of JSON, which the same
+// code reads, bounds, predicts and remembers, and the columns of the answer become tensors. The
+// name of the model is [Config.Name], and its version the fingerprint. A version that is not served
+// is 404: no daemon keeps an older model. Each of the calls for a model has a second path with
+// /versions/{version} before its last part.
+//
+//	{"inputs":[{"name":"len","shape":[2],"datatype":"FP64","data":[1.5,0]},
+//	           {"name":"caps","shape":[2,1],"datatype":"INT64","data":[[3],[17]]}]}
+//	{"model_name":"default","model_version":"…","parameters":{"decision":"value","method":"psvm"},
+//	 "outputs":[{"name":"label","datatype":"BYTES","shape":[2],"data":["ham","spam"]},
+//	            {"name":"values","datatype":"FP64","shape":[2,1],"parameters":{"planes":"[\"spam\"]"},
+//	             "data":[-4.6,0.99]}]}
+//
+// The metadata names an input for each column of a row; one input [rows, features] with the numbers
+// of all features is taken as well. The rows of a request take at most four times [MaxBodyBytes] as
+// text. Errors below /v2 are {"error":"…"}, with the statuses of the other calls.
+//
 // # Method, refinement, tuning and quality
 //
 // The model's method is psvm for planes read off the summed state, else that of its
@@ -151,8 +177,8 @@
 //
 // # Errors
 //
-// Every error is {"error":{"code":"…","message":"…"}} with one of the codes of [Code]. An
-// internal error is logged and answered as internal, without its cause.
+// Every error but those below /v2 is {"error":{"code":"…","message":"…"}} with one of the codes of
+// [Code]. An internal error is logged and answered as internal, without its cause.
 //
 // No part of a request is ignored. A query parameter that is unknown, repeated or
 // malformed is 400 bad_request with the names of the known ones. So is a body where none

@@ -498,7 +498,7 @@ func newServer(f *fake) *Server {
 	if err != nil {
 		panic(err) // it reads no file
 	}
-	return New(Config{Access: guard}, f, NewMetrics(), zerolog.Nop())
+	return New(Config{Access: guard, Name: "default"}, f, NewMetrics(), zerolog.Nop())
 }
 
 // Tokens of a guarded server, one for each role.

@@ -192,7 +192,7 @@ func TestEndpoints(t *testing.T) {
 		{method: "GET", target: "/assets/page.html", status: 404, code: CodeNotFound},
 		{method: "GET", target: "/v1/model/", status: 404, code: CodeNotFound},
 		{method: "GET", target: "/v1//model", status: 404, code: CodeNotFound},
-		{method: "GET", target: "/v2/model", status: 404, code: CodeNotFound},
+		{method: "GET", target: "/v3/model", status: 404, code: CodeNotFound},
 	} {
 		t.Run(test.method+" "+test.target, func(t *testing.T) {
 			w := do(New(Config{Access: access}, newFake(), NewMetrics(), zerolog.Nop()), test.method, test.target, test.body, test.headers...)

@@ -60,6 +60,9 @@ func newGenerator(t *testing.T) *generator {
 				s.Enum = append(s.Enum, c)
 			}
 			return s
+		case of == reflect.TypeFor[InferData]():
+			// Generators make a list of anything of this, and nothing useful of a choice.
+			return &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Description: "A number, a text, a boolean, null, or a list of these."}}
 		case of != reflect.TypeFor[time.Time]() && of.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
 			return &jsonschema.Schema{Type: "string"}
 		case of.PkgPath() != "":
@@ -228,10 +231,14 @@ func (g *generator) operation(t *testing.T, r *route) object {
 			meanings = append(meanings, codes[c].meaning)
 		}
 		name := strings.Join(plain, "_or_")
+		var body any = ErrorAnswer{}
+		if r.tag == tagProtocol {
+			name, body = "inference_"+name, InferError{}
+		}
 		responses[strconv.Itoa(status)] = object{"$ref": "#/components/responses/" + name}
 		response := object{
 			"description": strings.Join(names, " or ") + ". " + strings.Join(meanings, " "),
-			"content":     object{"application/json": object{"schema": g.schema(t, ErrorAnswer{})}},
+			"content":     object{"application/json": object{"schema": g.schema(t, body)}},
 		}
 		header := func(name, meaning, kind string) {
 			response["headers"] = object{name: object{"description": meaning, "schema": object{"type": kind}}}
@@ -246,9 +253,9 @@ func (g *generator) operation(t *testing.T, r *route) object {
 	}
 
 	parameters := []object{}
-	if name := wildcardOf(documented(r.path)); name != "" {
+	for i, found := range wildcard.FindAllStringSubmatch(documented(r.path), -1) {
 		parameters = append(parameters, object{
-			"name": name, "in": "path", "required": true, "description": r.wildcard, "schema": object{"type": "string"},
+			"name": found[1], "in": "path", "required": true, "description": r.meanings[i], "schema": object{"type": "string"},
 		})
 	}
 	for _, p := range r.query {
@@ -299,6 +306,17 @@ func (g *generator) operation(t *testing.T, r *route) object {
 		o["requestBody"] = object{"required": true, "content": content, "description": "The selector, as it is or compressed with gzip (Content-Encoding). " +
 			"It has at least one part, and none is null or empty. The content type that curl sends by default is taken for JSON."}
 	}
+	if r.infers {
+		o["requestBody"] = object{"required": true, "description": "The request, as it is or compressed with gzip (Content-Encoding).", "content": object{
+			wire.JSON.ContentType(): object{"schema": g.schema(t, InferRequest{})},
+			binaryType:              object{"schema": mediaSchema(binaryType)},
+		}}
+		parameters = append(parameters, object{
+			"name": inferHeader, "in": "header", "schema": object{"type": "integer", "format": "int64"},
+			"description": "Length of the JSON, where elements follow it as bytes.",
+		})
+		o["parameters"] = parameters
+	}
 	if r.role != "" {
 		o["description"] = strings.TrimSpace(r.notes + " Role: `" + string(r.role) + "`.")
 		o["security"] = []object{{}, {"token": []string{}}, {"certificate": []string{}}}
@@ -321,11 +339,14 @@ func (r *route) errors() map[int][]Code {
 
 var wildcard = regexp.MustCompile(`\{(\w+)\}`)
 
-func wildcardOf(path string) string {
-	if found := wildcard.FindStringSubmatch(path); found != nil {
-		return found[1]
+// pathOf matches the paths of a route of the document. The wildcards of most are the rest of a
+// path.
+func pathOf(path string) *regexp.Regexp {
+	value := "(.+)"
+	if strings.HasPrefix(path, protocolPath) {
+		value = "([^/]+)"
 	}
-	return ""
+	return regexp.MustCompile("^" + wildcard.ReplaceAllLiteralString(path, value) + "$")
 }
 
 // documented is a path of the mux in the syntax of the document.
@@ -442,13 +463,12 @@ func describedBy(t *testing.T, spec *openapi3.T, d *dialogue) *openapi3filter.Re
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
 	}
 	for path, item := range spec.Paths.Map() {
-		prefix, _, open := strings.Cut(path, "{")
-		rest, ok := strings.CutPrefix(r.URL.Path, prefix)
-		if r.URL.Path != path && !(open && ok && rest != "") {
+		values := pathOf(path).FindStringSubmatch(r.URL.Path)
+		if values == nil {
 			continue
 		}
-		if open {
-			in.PathParams[wildcardOf(path)] = rest
+		for i, found := range wildcard.FindAllStringSubmatch(path, -1) {
+			in.PathParams[found[1]] = values[i+1]
 		}
 		method := r.Method
 		if method == http.MethodHead {
@@ -679,6 +699,50 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "POST", target: "/v1/refine", daemon: busy, status: 409},
 		{method: "POST", target: "/v1/refine", daemon: modelless, status: 503},
 
+		{method: "GET", target: "/v2", status: 200},
+		{method: "GET", target: "/v2?pretty=true", status: 400},
+		{method: "GET", target: "/v2/health/live", status: 200},
+		{method: "GET", target: "/v2/health/live?pretty=true", status: 400},
+		{method: "GET", target: "/v2/health/ready", status: 200},
+		{method: "GET", target: "/v2/health/ready?pretty=true", status: 400},
+		{method: "GET", target: "/v2/health/ready", daemon: troubled, status: 503},
+		{method: "GET", target: "/v2/models/default", status: 200},
+		{method: "GET", target: "/v2/models/default", daemon: whole, status: 200},
+		{method: "GET", target: "/v2/models/default?pretty=true", status: 400},
+		{method: "GET", target: "/v2/models/other", status: 404},
+		{method: "GET", target: "/v2/models/default", daemon: modelless, status: 503},
+		{method: "GET", target: "/v2/models/default/ready", status: 200},
+		{method: "GET", target: "/v2/models/default/ready?pretty=true", status: 400},
+		{method: "GET", target: "/v2/models/other/ready", status: 404},
+		{method: "GET", target: "/v2/models/default/ready", daemon: troubled, status: 503},
+		{method: "POST", target: "/v2/models/default/infer", headers: []string{json}, body: inferTwo, status: 200},
+		{method: "POST", target: "/v2/models/default/infer", headers: []string{json}, body: inferTwo, daemon: whole, status: 200},
+		{method: "POST", target: "/v2/models/default/infer", headers: []string{"Content-Type: application/octet-stream", "Inference-Header-Content-Length: " + strconv.Itoa(len(inferTwo))}, body: inferTwo, status: 200},
+		{method: "POST", target: "/v2/models/default/infer", headers: []string{json}, body: `{"inputs":[],"outputs":[{"name":"label","parameters":{"binary_data":true}}]}`, status: 400},
+		{method: "POST", target: "/v2/models/default/infer", headers: []string{json}, body: strings.TrimSuffix(inferTwo, "}") + `,"outputs":[{"name":"label","parameters":{"binary_data":true}}]}`, status: 200},
+		{method: "POST", target: "/v2/models/other/infer", headers: []string{json}, body: inferTwo, status: 404},
+		{method: "POST", target: "/v2/models/default/infer", headers: []string{json}, body: inferTwo, most: 1, status: 413},
+		{method: "POST", target: "/v2/models/default/infer", headers: []string{csv}, body: "1,2\n", status: 415},
+		{method: "POST", target: "/v2/models/default/infer", headers: []string{json}, body: inferTwo, daemon: modelless, status: 503},
+		{method: "GET", target: "/v2/models/default/versions/f1", status: 200},
+		{method: "GET", target: "/v2/models/default/versions/f1", daemon: whole, status: 200},
+		{method: "GET", target: "/v2/models/default/versions/f1?pretty=true", status: 400},
+		{method: "GET", target: "/v2/models/default/versions/f2", status: 404},
+		{method: "GET", target: "/v2/models/default/versions/f1", daemon: modelless, status: 503},
+		{method: "GET", target: "/v2/models/default/versions/f1/ready", status: 200},
+		{method: "GET", target: "/v2/models/default/versions/f1/ready?pretty=true", status: 400},
+		{method: "GET", target: "/v2/models/default/versions/f2/ready", status: 404},
+		{method: "GET", target: "/v2/models/default/versions/f1/ready", daemon: troubled, status: 503},
+		{method: "POST", target: "/v2/models/default/versions/f1/infer", headers: []string{json}, body: inferTwo, status: 200},
+		{method: "POST", target: "/v2/models/default/versions/f1/infer", headers: []string{json}, body: inferTwo, daemon: whole, status: 200},
+		{method: "POST", target: "/v2/models/default/versions/f1/infer", headers: []string{"Content-Type: application/octet-stream", "Inference-Header-Content-Length: " + strconv.Itoa(len(inferTwo))}, body: inferTwo, status: 200},
+		{method: "POST", target: "/v2/models/default/versions/f1/infer", headers: []string{json}, body: `{"inputs":[],"outputs":[{"name":"label","parameters":{"binary_data":true}}]}`, status: 400},
+		{method: "POST", target: "/v2/models/default/versions/f1/infer", headers: []string{json}, body: strings.TrimSuffix(inferTwo, "}") + `,"outputs":[{"name":"label","parameters":{"binary_data":true}}]}`, status: 200},
+		{method: "POST", target: "/v2/models/default/versions/f2/infer", headers: []string{json}, body: inferTwo, status: 404},
+		{method: "POST", target: "/v2/models/default/versions/f1/infer", headers: []string{json}, body: inferTwo, most: 1, status: 413},
+		{method: "POST", target: "/v2/models/default/versions/f1/infer", headers: []string{csv}, body: "1,2\n", status: 415},
+		{method: "POST", target: "/v2/models/default/versions/f1/infer", headers: []string{json}, body: inferTwo, daemon: modelless, status: 503},
+
 		{method: "GET", target: "/v1/openapi.json", status: 200},
 		{method: "GET", target: "/v1/openapi.json", headers: []string{known}, status: 304},
 		{method: "GET", target: "/v1/openapi.json?pretty", status: 400},
@@ -726,7 +790,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		if d.guarded {
 			open = guard(t, "")
 		}
-		s := New(Config{Access: open, Topics: []string{"orders"}, MaxRows: d.most}, f, NewMetrics(), zerolog.Nop())
+		s := New(Config{Access: open, Name: "default", Topics: []string{"orders"}, MaxRows: d.most}, f, NewMetrics(), zerolog.Nop())
 		if strings.HasPrefix(d.target, "/v1/events") {
 			s.streams = make(chan struct{}, d.streams)
 			s.stop()
@@ -803,7 +867,7 @@ func TestQueriesAreKnown(t *testing.T) {
 			refused := func(query string, wants ...string) {
 				t.Helper()
 				w := ask(query)
-				message := decodeJSON[ErrorAnswer](t, w).Error.Message
+				message := errorOf(t, w)
 				for _, want := range wants {
 					if w.Code != 400 || !strings.Contains(message, want) {
 						t.Errorf("%s %s?%s: status %d, %q lacks %q", r.method, target, query, w.Code, message, want)
@@ -854,6 +918,23 @@ func TestQueriesAreKnown(t *testing.T) {
 	}
 }
 
+// errorOf is the message of an error in either form.
+func errorOf(t *testing.T, w *httptest.ResponseRecorder) string {
+	t.Helper()
+	e := decodeJSON[struct{ Error json.RawMessage }](t, w)
+	var detail ErrorDetail
+	if json.Unmarshal(e.Error, &detail.Message) == nil {
+		return detail.Message
+	}
+	if err := json.Unmarshal(e.Error, &detail); err != nil {
+		t.Fatalf("%s: %v", w.Body, err)
+	}
+	return detail.Message
+}
+
+// inferTwo is a request for two rows.
+const inferTwo = `{"inputs":[{"name":"len","shape":[2],"datatype":"FP64","data":[2,0]},{"name":"caps","shape":[2,1],"datatype":"INT32","data":[[0],[1]]}]}`
+
 // body is a body that the route takes.
 func body(r *route) string {
 	switch {
@@ -861,13 +942,15 @@ func body(r *route) string {
 		return "2,0.5\n"
 	case r.chooses:
 		return `{"ids":["page.css"]}`
+	case r.infers:
+		return inferTwo
 	}
 	return ""
 }
 
 // mediaOf is the header with the content type of body.
 func mediaOf(r *route) string {
-	if r.chooses {
+	if r.chooses || r.infers {
 		return "Content-Type: " + selectorTypes[0]
 	}
 	return "Content-Type: text/csv"
@@ -877,13 +960,13 @@ func mediaOf(r *route) string {
 func TestBodiesAreKnown(t *testing.T) {
 	for i := range routes {
 		r := &routes[i]
-		if r.rows || r.chooses {
+		if r.takesBody() {
 			continue
 		}
 		target := wildcard.ReplaceAllString(documented(r.path), "page.css")
 		w := do(newServer(newFake()), r.method, target, `{"wait":"3s"}`, "Content-Type: application/json")
-		if e := decodeJSON[ErrorAnswer](t, w).Error; w.Code != 400 || !strings.Contains(e.Message, "no body") {
-			t.Errorf("%s %s: status %d, %+v", r.method, target, w.Code, e)
+		if message := errorOf(t, w); w.Code != 400 || !strings.Contains(message, "no body") {
+			t.Errorf("%s %s: status %d, %s", r.method, target, w.Code, message)
 		}
 		chunked := httptest.NewRequest(r.method, target, io.NopCloser(strings.NewReader("")))
 		if chunked.ContentLength >= 0 {

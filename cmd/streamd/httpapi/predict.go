@@ -154,29 +154,42 @@ func (s *Server) predict(w http.ResponseWriter, r *http.Request) error {
 	}
 	memory := &share{memory: s.memory, most: s.config.Memory}
 	defer memory.shrink(0)
-	answer, rows, err := s.answerTo(r, served, ask, zipped, memory)
+	content, err := s.content(r, zipped, memory)
 	if err != nil {
 		return err
 	}
-	if rows != nil {
-		if err := s.remember(r.Context(), rows, &answer.Table); err != nil {
-			return err
-		}
+	format, contentType, err := formatOf(contentType, content)
+	if err != nil {
+		return err
+	}
+	answer, err := s.answer(r, served, ask, rowsBody{format, contentType, content}, memory)
+	if err != nil {
+		return err
 	}
 	return answer.write(w) // the slot is free again while the client reads
 }
 
+// rowsBody is rows to predict.
+type rowsBody struct {
+	format      wire.Format
+	contentType string
+	content     []byte
+}
+
+// answer predicts rows, and remembers the predictions that are to be. It leaves in the share the
+// memory that the answer takes.
+func (s *Server) answer(r *http.Request, served *model.Served, ask asked, body rowsBody, memory *share) (prediction, error) {
+	p, remembered, err := s.answerTo(r, served, ask, body, memory)
+	if err == nil && remembered != nil {
+		err = s.remember(r.Context(), remembered, &p.Table)
+	}
+	return p, err
+}
+
 // answerTo reads the rows and predicts them. It returns those that are to be remembered, and leaves
 // in the share the memory that the answer takes.
-func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, zipped bool, memory *share) (p prediction, remembered []rememberedRow, err error) {
-	content, err := s.content(r, zipped, memory)
-	if err != nil {
-		return p, nil, err
-	}
-	format, contentType, err := formatOf(r.Header.Get("Content-Type"), content)
-	if err != nil {
-		return p, nil, err
-	}
+func (s *Server) answerTo(r *http.Request, served *model.Served, ask asked, body rowsBody, memory *share) (p prediction, remembered []rememberedRow, err error) {
+	format, contentType, content := body.format, body.contentType, body.content
 	// A number of eight bytes takes two bytes of text or more, and columns are twice as
 	// long while they grow. LIBSVM leaves out zeros and Arrow may be packed: for both,
 	// decode has a limit.
@@ -363,9 +376,11 @@ func (s *Server) decode(contentType string, body []byte, served *model.Served) (
 	if options.Schema = nil; served.Schema != nil {
 		options.Schema, options.Limits.Numbers = served.Schema, s.config.MaxBodyBytes
 	}
-	// An Arrow body may unpack to no more than the limit of a body. The caller checks
-	// the number of rows, for which it has an error code.
-	options.Limits.Bytes, options.Limits.Rows = s.config.MaxBodyBytes, s.config.MaxBodyBytes
+	// An Arrow body may unpack to no more than the limit of a body. The rows of tensors may be
+	// longer than their body was. The caller checks the number of rows, for which it has an error
+	// code.
+	options.Limits.Bytes = max(s.config.MaxBodyBytes, len(body))
+	options.Limits.Rows = options.Limits.Bytes
 	decoder, err := wire.NewDecoder(options)
 	if err != nil {
 		return wire.Table{}, fmt.Errorf("predict: %w", err)

@@ -1,8 +1,10 @@
 package httpapi
 
 import (
+	"io"
 	"math"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -24,6 +26,7 @@ type prediction struct {
 	predictions.Table
 	columns []gram.Column // of the contributions, which are computed as they are written
 	form    predictions.Form
+	infers  *predictions.Inference // form of the answer in the place of form; nil: form
 	long    bool // the answer is worth compressing
 }
 
@@ -59,18 +62,34 @@ const modelHeader = "Streamd-Model"
 func (p *prediction) write(w http.ResponseWriter) error {
 	w.Header().Set("Content-Type", p.form.ContentType())
 	w.Header().Set(modelHeader, p.Model)
+	if p.infers != nil && p.infers.Binary() {
+		n, err := p.InferenceJSONBytes(*p.infers)
+		if err != nil {
+			return fail(CodeBadRequest, "%v", err)
+		}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set(inferHeader, strconv.Itoa(n))
+	}
 	client := &patient{w: w, end: time.Now().Add(WriteTimeout)}
 	if !p.long || !beginZip(w) {
-		return client.blame(p.Write(client, p.form))
+		return client.blame(p.render(client))
 	}
 	z := zippers.Get().(*gzip.Writer)
 	defer zippers.Put(z)
 	z.Reset(client)
-	err := p.Write(z, p.form)
+	err := p.render(z)
 	if err == nil {
 		err = z.Close()
 	}
 	return client.blame(err)
+}
+
+// render writes the answer in its form.
+func (p *prediction) render(w io.Writer) error {
+	if p.infers != nil {
+		return p.WriteInference(w, *p.infers)
+	}
+	return p.Write(w, p.form)
 }
 
 // stallTimeout bounds how long a client may take to read a piece.
@@ -105,5 +124,6 @@ func (p *patient) blame(err error) error {
 	}
 	p.w.Header().Del("Content-Encoding")
 	p.w.Header().Del(modelHeader)
+	p.w.Header().Del(inferHeader)
 	return fail(CodeBadRequest, "%v", err)
 }

@@ -49,7 +49,7 @@ func remembering(t *testing.T, f *fake) (*Server, *memory) {
 		t.Fatal(err)
 	}
 	m := &memory{}
-	return New(Config{Access: guard, Remember: m}, f, NewMetrics(), zerolog.Nop()), m
+	return New(Config{Access: guard, Name: "default", Remember: m}, f, NewMetrics(), zerolog.Nop()), m
 }
 
 // A prediction with an id is remembered before it is given: the row as it was sent, without the id,

@@ -25,10 +25,11 @@ type route struct {
 
 	role     config.Role // role that the caller must have; "": none
 	signsIn  bool        // a caller without the role gets a page that asks for a token
-	wildcard string      // meaning of the {…} in the path
+	meanings []string    // of the {…} in the path, in their order
 	query    []described // all parameters that it takes
 	rows     bool        // the body is rows
-	chooses  bool        // the body is a Selector; otherwise, and without rows, there must be no body
+	chooses  bool        // the body is a Selector
+	infers   bool        // the body is an InferRequest
 	follows  bool        // its answer is a stream of events, which Last-Event-ID continues
 	tagged   bool        // its answers have an ETag, and If-None-Match can give 304
 	named    bool        // its answers have a header that names the model
@@ -50,6 +51,7 @@ const (
 	tagReceipts    tag = "receipts"
 	tagSnapshot    tag = "snapshot"
 	tagStatus      tag = "status"
+	tagProtocol    tag = "open-inference"
 	tagPage        tag = "page"
 )
 
@@ -66,6 +68,7 @@ var tagMeanings = []struct {
 	{tagReceipts, "The log of receipts."},
 	{tagSnapshot, "The saved state."},
 	{tagStatus, "The daemon: health, problems, events and figures over time."},
+	{tagProtocol, "The Open Inference Protocol, version 2: predictions in tensors."},
 	{tagPage, "The status page."},
 }
 
@@ -80,6 +83,20 @@ type reply struct {
 
 // retireNotes say which replicas forget, for the document.
 const retireNotes = "With a control topic (`retire.topic`) the daemon writes the positions of the blocks to that topic, so that every replica forgets them, and answers when it has followed these records itself. Without one, it retires them in this replica only: `control` in the answer is absent."
+
+// Meanings of the parts of the protocol's paths.
+const (
+	modelMeaning   = "Name of the model: `model.name` of the configuration."
+	versionMeaning = "Version of the model: its fingerprint. Only the served model can answer; with another version it is 404."
+)
+
+// inferNotes describe an inference, for the document.
+var inferNotes = fmt.Sprintf("It is `POST /v1/predict` in tensors, with the same limits, treatment of missing values and decision. "+
+	"Each input is a feature, of shape [rows] or [rows, 1]; a model without a schema of features also takes one input [rows, features] with all numbers in the model's order. "+
+	"Texts are BYTES. FP32 is the number of single precision. null, and NaN in bytes, is a missing value. Inputs that the model does not have are ignored.\n\n"+
+	"Where predictions are remembered, an input `id` (BYTES or INT64) has the id of each row, up to %d rows. Without it, the `id` of a request for a single row is that row's. For more rows, the request's id is repeated in the answer, and nothing is remembered. "+
+	"Of a daemon that does not remember predictions, it is repeated only.\n\n"+
+	"The extension of binary tensors is known: with the header `%s`, elements follow the JSON as bytes.", maxRememberedRows, inferHeader)
 
 var routes = []route{
 	{
@@ -242,7 +259,7 @@ var routes = []route{
 		summary:  "Retire a block",
 		notes:    "With the answer, the block is out of the state durably. The model follows. " + retireNotes,
 		query:    []described{hereQuery},
-		wildcard: "The block's id, as `GET /v1/blocks` gives it. It may be written as it is, slashes included, or percent-encoded; a ?, # or % in it must be encoded.",
+		meanings: []string{"The block's id, as `GET /v1/blocks` gives it. It may be written as it is, slashes included, or percent-encoded; a ?, # or % in it must be encoded."},
 		replies:  []reply{{200, "The receipt.", Retirement{}, ""}},
 		codes:    []Code{CodeNotFound, CodeUnavailable},
 	},
@@ -261,7 +278,7 @@ var routes = []route{
 		method: "GET", path: "/v1/receipts/proof/{leaf}", handle: (*Server).proof, role: config.RoleRead,
 		summary:  "The proof of a receipt",
 		notes:    "A file that `streamd receipts verify` checks offline, with the public key of the log. It has no id, key or label.",
-		wildcard: "The receipt's number in the log, as the answer to the retirement has it.",
+		meanings: []string{"The receipt's number in the log, as the answer to the retirement has it."},
 		replies:  []reply{{200, "The proof, in the form c2sp.org/tlog-proof@v1. Its extra data is the receipt.", nil, "text/plain"}},
 		codes:    []Code{CodeNotFound},
 	},
@@ -278,7 +295,7 @@ var routes = []route{
 		method: "GET", path: "/v1/receipts/tile/{tile...}", handle: (*Server).tile, role: config.RoleRead,
 		summary:  "Hashes and leaves of the log of receipts",
 		notes:    "With these an auditor can follow the log, and prove that a later checkpoint continues an earlier one.",
-		wildcard: "Level and number of a tile of hashes, or `entries` and the number of a bundle of leaves, as c2sp.org/tlog-tiles has them: `0/000.p/7`.",
+		meanings: []string{"Level and number of a tile of hashes, or `entries` and the number of a bundle of leaves, as c2sp.org/tlog-tiles has them: `0/000.p/7`."},
 		replies:  []reply{{200, "The tile, or the bundle.", nil, "application/octet-stream"}},
 		codes:    []Code{CodeNotFound},
 	},
@@ -311,6 +328,84 @@ var routes = []route{
 			{202, "The refinement goes on. The model will have the report.", RefineAnswer{}, ""},
 		},
 		codes: []Code{CodeConflict, CodeNoModel, CodeUnavailable},
+	},
+	{
+		name: "getServerMetadata", tag: tagProtocol,
+		method: "GET", path: "/v2", handle: (*Server).serverMetadata, role: config.RolePredict,
+		summary: "The server in the protocol",
+		replies: []reply{{200, "The server.", ServerMetadata{}, ""}},
+	},
+	{
+		name: "getServerLive", tag: tagProtocol,
+		method: "GET", path: "/v2/health/live", handle: (*Server).serverLive,
+		summary: "Whether the process answers",
+		replies: []reply{{200, "It does.", ServerHealth{}, ""}},
+	},
+	{
+		name: "getServerReady", tag: tagProtocol,
+		method: "GET", path: "/v2/health/ready", handle: (*Server).serverReady,
+		summary: "Whether this instance can answer",
+		notes:   "As `GET /readyz`.",
+		replies: []reply{{200, "It is.", ServerHealth{}, ""}},
+		codes:   []Code{CodeUnavailable},
+	},
+	{
+		name: "getModelMetadata", tag: tagProtocol,
+		method: "GET", path: "/v2/models/{name}", handle: (*Server).modelMetadata, role: config.RolePredict,
+		summary:  "The inputs and outputs of the model",
+		meanings: []string{modelMeaning},
+		replies:  []reply{{200, "The model.", ModelMetadata{}, ""}},
+		codes:    []Code{CodeNotFound, CodeNoModel},
+	},
+	{
+		name: "getModelVersionMetadata", tag: tagProtocol,
+		method: "GET", path: "/v2/models/{name}/versions/{version}", handle: (*Server).modelMetadata, role: config.RolePredict,
+		summary:  "The inputs and outputs of a version",
+		meanings: []string{modelMeaning, versionMeaning},
+		replies:  []reply{{200, "The model.", ModelMetadata{}, ""}},
+		codes:    []Code{CodeNotFound, CodeNoModel},
+	},
+	{
+		name: "getModelReady", tag: tagProtocol,
+		method: "GET", path: "/v2/models/{name}/ready", handle: (*Server).modelReady, role: config.RolePredict,
+		summary:  "Whether the model can answer",
+		meanings: []string{modelMeaning},
+		replies:  []reply{{200, "It can.", ModelHealth{}, ""}},
+		codes:    []Code{CodeNotFound, CodeNoModel, CodeUnavailable},
+	},
+	{
+		name: "getModelVersionReady", tag: tagProtocol,
+		method: "GET", path: "/v2/models/{name}/versions/{version}/ready", handle: (*Server).modelReady, role: config.RolePredict,
+		summary:  "Whether a version can answer",
+		meanings: []string{modelMeaning, versionMeaning},
+		replies:  []reply{{200, "It can.", ModelHealth{}, ""}},
+		codes:    []Code{CodeNotFound, CodeNoModel, CodeUnavailable},
+	},
+	{
+		name: "infer", tag: tagProtocol,
+		method: "POST", path: "/v2/models/{name}/infer", handle: (*Server).infer, role: config.RolePredict,
+		summary:  "Predictions for tensors",
+		notes:    inferNotes,
+		meanings: []string{modelMeaning},
+		infers:   true, named: true,
+		replies: []reply{
+			{200, "The predictions. ", InferAnswer{}, ""},
+			{200, "With elements as bytes it is JSON and then these; the header Inference-Header-Content-Length has the length of the JSON.", nil, binaryType},
+		},
+		codes: []Code{CodeNotFound, CodeTooLarge, CodeUnsupportedMediaType, CodeNoModel, CodeUnavailable},
+	},
+	{
+		name: "inferVersion", tag: tagProtocol,
+		method: "POST", path: "/v2/models/{name}/versions/{version}/infer", handle: (*Server).infer, role: config.RolePredict,
+		summary:  "Predictions of a version for tensors",
+		notes:    "As `POST /v2/models/{name}/infer`, of one version of the model.",
+		meanings: []string{modelMeaning, versionMeaning},
+		infers:   true, named: true,
+		replies: []reply{
+			{200, "The predictions. ", InferAnswer{}, ""},
+			{200, "With elements as bytes it is JSON and then these; the header Inference-Header-Content-Length has the length of the JSON.", nil, binaryType},
+		},
+		codes: []Code{CodeNotFound, CodeTooLarge, CodeUnsupportedMediaType, CodeNoModel, CodeUnavailable},
 	},
 	{
 		name: "getDocument", tag: tagStatus,
@@ -353,11 +448,14 @@ var routes = []route{
 		name: "getAsset", tag: tagPage,
 		method: "GET", path: "/assets/{name}", handle: (*Server).asset,
 		summary:  "Files of the status page",
-		wildcard: "The file's name.", tagged: true,
+		meanings: []string{"The file's name."}, tagged: true,
 		replies: []reply{{200, "The file.", nil, "text/css"}, {200, "", nil, "text/javascript"}, {200, "", nil, "image/svg+xml"}, {200, "", nil, "text/plain"}},
 		codes:   []Code{CodeNotFound},
 	},
 }
+
+// takesBody says whether the route has a body. For any other, one is an error.
+func (r *route) takesBody() bool { return r.rows || r.chooses || r.infers }
 
 // call answers r by its route.
 func (s *Server) call(route *route, w http.ResponseWriter, r *http.Request) error {
@@ -376,7 +474,7 @@ func (s *Server) call(route *route, w http.ResponseWriter, r *http.Request) erro
 	if err := checkQuery(r, route.query); err != nil {
 		return err
 	}
-	if !route.rows && !route.chooses {
+	if !route.takesBody() {
 		if err := noBody(r); err != nil {
 			return err
 		}

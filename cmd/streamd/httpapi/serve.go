@@ -177,12 +177,12 @@ func (s *Server) answersPage(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	header.Set("Access-Control-Allow-Origin", origin)
-	header.Set("Access-Control-Expose-Headers", "ETag, Retry-After, "+modelHeader)
+	header.Set("Access-Control-Expose-Headers", "ETag, Retry-After, "+modelHeader+", "+inferHeader)
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false
 	}
 	header.Set("Access-Control-Allow-Methods", strings.Join([]string{http.MethodGet, http.MethodPost, http.MethodDelete}, ", "))
-	header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Content-Encoding, If-None-Match, Last-Event-ID")
+	header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Content-Encoding, If-None-Match, Last-Event-ID, "+inferHeader)
 	header.Set("Access-Control-Max-Age", preflightSeconds)
 	w.WriteHeader(http.StatusNoContent)
 	return true

@@ -45,6 +45,8 @@ type Config struct {
 	// Rows says how blocks are read. Predictions name labels and weights in the same
 	// way and ignore them. Format and Features are not used.
 	Rows wire.Options
+	// Name of the model, by which the Open Inference Protocol knows it.
+	Name string
 	// Topics are those whose positions the served states have.
 	Topics []string
 
@@ -129,11 +131,13 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.log.Error().Err(err).Str("method", r.Method).Str("path", shownPath(r)).Msg("request failed")
 		known = errInternal
 	}
-	var answer ErrorAnswer
-	answer.Error.Code, answer.Error.Message = known.code, known.message
+	var answer any = ErrorAnswer{ErrorDetail{known.code, known.message}}
+	if r.URL.Path == protocolPath || strings.HasPrefix(r.URL.Path, protocolPath+"/") {
+		answer = InferError{known.message}
+	}
 	body, err := json.Marshal(answer)
 	if err != nil {
-		panic(err) // two strings
+		panic(err) // strings
 	}
 	status := codes[known.code].status
 	header := w.Header()

@@ -38,11 +38,16 @@ func (t *text) separate(i int) {
 	}
 }
 
-// number adds a finite number. JSON has no form for another one.
-func (t *text) number(x float64) {
+// finite makes a number that is not finite an error. JSON has no form for it.
+func (t *text) finite(x float64) {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		t.err = cmp.Or(t.err, fmt.Errorf("a number of the answer is %v: the features or the model are out of range", x))
 	}
+}
+
+// number adds a finite number.
+func (t *text) number(x float64) {
+	t.finite(x)
 	t.piece = strconv.AppendFloat(t.piece, x, 'g', -1, 64)
 }
 

@@ -13,11 +13,13 @@ client.use({
   },
 });
 
-// An answer has data, or an error, or, with 304, neither. An error of the page is a page.
-type Answer<T> = { data?: T; error?: components["schemas"]["ErrorAnswer"] | string; response: Response };
+// An answer has data, or an error, or, with 304, neither. An error of the page is a page, and those of
+// the Open Inference Protocol have a text.
+type Failure = components["schemas"]["ErrorAnswer"] | components["schemas"]["InferError"] | string;
+type Answer<T> = { data?: T; error?: Failure; response: Response };
 
-function detail(error?: components["schemas"]["ErrorAnswer"] | string) {
-  return typeof error === "object" ? error.error : undefined;
+function detail(error?: Failure) {
+  return typeof error === "object" && typeof error.error === "object" ? error.error : undefined;
 }
 
 async function expect<T>(call: Promise<Answer<T>>): Promise<NonNullable<T>> {
@@ -103,3 +105,32 @@ check((await expect(client.GET("/metrics", { parseAs: "text" }))).includes("stre
 await expect(client.GET("/v1/openapi.json"));
 await expect(client.GET("/", { params: { query: { view: "blocks" } }, parseAs: "text" }));
 await expect(client.GET("/assets/{name}", { params: { path: { name: "page.css" } }, parseAs: "text" }));
+
+// The Open Inference Protocol.
+const path = { name: "default" };
+check((await expect(client.GET("/v2"))).name === "streamd", "server");
+check((await expect(client.GET("/v2/health/live"))).live, "live");
+check((await expect(client.GET("/v2/health/ready"))).ready === true, "ready");
+const inputs = (await expect(client.GET("/v2/models/{name}", { params: { path } }))).inputs;
+check(inputs.map((tensor) => tensor.name).join() === "capitals,length", "inputs");
+check((await expect(client.GET("/v2/models/{name}/ready", { params: { path } }))).ready, "model");
+const request: components["schemas"]["InferRequest"] = {
+  inputs: [
+    { name: "length", shape: [2], datatype: "FP64", data: [10, 400.5] },
+    { name: "capitals", shape: [2, 1], datatype: "INT32", data: [3, 3] },
+  ],
+};
+const inferred = await expect(client.POST("/v2/models/{name}/infer", { params: { path }, body: request }));
+if (typeof inferred === "string") {
+  throw new Error("the answer is not JSON");
+}
+check(inferred.outputs[0]!.data!.join() === "ham,spam", "infer");
+const versioned = { ...path, version: inferred.model_version };
+await expect(client.GET("/v2/models/{name}/versions/{version}", { params: { path: versioned } }));
+await expect(client.GET("/v2/models/{name}/versions/{version}/ready", { params: { path: versioned } }));
+await expect(client.POST("/v2/models/{name}/versions/{version}/infer", { params: { path: versioned }, body: request }));
+const unknown = await client.POST("/v2/models/{name}/versions/{version}/infer", {
+  params: { path: { ...path, version: "f0" } },
+  body: request,
+});
+check(unknown.response.status === 404 && unknown.error?.error.includes("f0") === true, "another version");

@@ -154,6 +154,24 @@ def test_python(kernel: Daemon, document: pathlib.Path, tmp_path: pathlib.Path, 
         assert call("get_document", 200, m.GetDocumentResponse200)["openapi"] == "3.1.0"
         assert "<html" in call("get_page", 200, str, view=m.GetPageView.BLOCKS)
         assert "{" in call("get_asset", 200, str, name="page.css")
+
+        name = "default"
+        assert call("get_server_metadata", 200, m.ServerMetadata).name == "streamd"
+        assert call("get_server_live", 200, m.ServerHealth).live
+        assert call("get_server_ready", 200, m.ServerHealth).ready
+        told = call("get_model_metadata", 200, m.ModelMetadata, name=name)
+        assert [tensor.name for tensor in told.inputs] == ["capitals", "length"]
+        assert call("get_model_ready", 200, m.ModelHealth, name=name).ready
+        request = m.InferRequest(inputs=[m.InferInput(name="all", shape=[2, 2], datatype="FP64", data=[[3, 10], [3, 400.5]])])
+        inferred = call("infer", 200, m.InferAnswer, name=name, body=request)
+        assert [out.name for out in inferred.outputs] == ["label", "values", "probabilities"]
+        assert inferred.outputs[0].data == ["ham", "spam"]
+        version = {"name": name, "version": inferred.model_version}
+        call("get_model_version_metadata", 200, m.ModelMetadata, **version)
+        call("get_model_version_ready", 200, m.ModelHealth, **version)
+        request.outputs = [m.InferOutput(name="label")]
+        assert len(call("infer_version", 200, m.InferAnswer, **version, body=request).outputs) == 1
+        assert "f0" in call("infer_version", 404, m.InferError, name=name, version="f0", body=request).error
     assert called == set(modules)
 
 

@@ -17,8 +17,8 @@ import (
 )
 
 // InferRequest is the body of an inference of the Open Inference Protocol, version 2. The inputs
-// are one tensor for each feature, of shape [rows] or [rows, 1], or one tensor [rows, features] with
-// the numbers of all features in the model's order.
+// are one tensor for each feature, of shape [rows] or [rows, 1], or one tensor [rows, features]
+// with the numbers of all features in the model's order.
 type InferRequest struct {
 	ID         string          `json:"id,omitempty"`         // id of the request, which the answer repeats; where predictions are remembered, also the id of a single row
 	ModelName  string          `json:"model_name,omitempty"` // the name in the path, for clients that repeat it here
@@ -93,8 +93,8 @@ type tensor struct {
 	end   func() error // reports elements beyond the last row
 }
 
-// toRows makes rows of the tensors. A feature for each tensor makes an object of each row, unless the
-// tensors are all features, which are written without names.
+// toRows makes rows of the tensors. A feature for each tensor makes an object of each row, unless
+// the tensors are all features, which are written without names.
 func (c *tensorsToRows) toRows() (made tensorRows, err error) {
 	if len(c.inputs) == 0 {
 		return made, fail(CodeBadRequest, "inputs: there are none")

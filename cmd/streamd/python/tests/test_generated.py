@@ -28,7 +28,9 @@ METHODS = ("get", "post", "put", "delete", "patch")
 def kernel() -> Iterator[Daemon]:
     """A daemon that has an answer to nearly every call: its model has a basis and is refined."""
     need("confluent_kafka")
-    settings = {"blocks.unit": "key", "kernel.function": "gaussian", "kernel.basis": 8, "model.refine": "line"}
+    settings = {
+        "blocks.unit": "key", "kernel.function": "gaussian", "kernel.rows": 500, "kernel.basis": 8, "kernel.on_retire": "keep", "model.refine": "line",
+    }  # fmt: skip
     with Local("customers", settings) as local:
         it = Daemon(local)
         it.push(**{name: customer(seed) for seed, name in enumerate(("lee", "max", "mia", "ned", "c1", "c2", "c3", "c4"))})

@@ -523,7 +523,7 @@ func FuzzInfer(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	s := New(Config{Access: guard, Name: "default", Remember: &memory{}}, service, NewMetrics(), zerolog.Nop())
+	s := New(Config{Access: guard, Name: "default", Remember: &kept{}}, service, NewMetrics(), zerolog.Nop())
 	f.Fuzz(func(t *testing.T, request, raw []byte) {
 		w := do(s, "POST", inferTarget, string(request)+string(raw), fmt.Sprintf("%s: %d", inferHeader, len(request)))
 		switch w.Code {

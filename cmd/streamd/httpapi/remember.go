@@ -51,7 +51,7 @@ const (
 var (
 	idQuery = &parameter[string]{
 		name: "id", kind: anyText,
-		meaning: "The id of the row, under which its label comes later: the prediction is remembered (see `config/labels.md`). The body has one row. Rows of JSON may have a field `id` or `inference_id` each in place of this.",
+		meaning: "The id of the row, under which its label comes later: the prediction is remembered (see `config/labels.md`). The body has one row. Rows may have a field or a column `id` or `inference_id` in place of this.",
 	}
 	inferenceQuery = &parameter[string]{
 		name: "inference_id", kind: anyText,
@@ -65,7 +65,7 @@ var rememberNotes = fmt.Sprintf("With an id the prediction is remembered: the ro
 	"A daemon does so where `predict.output` is the topic of rows; others answer 409. Such a row must be one that can be learned from. An id has up to %d bytes, a call up to %d of them. "+
 	"If the brokers do not take it within %d seconds, the answer is 503, and there is no prediction; ask again with the same id.", maxID, maxRememberedRows, rememberTimeout/time.Second)
 
-// idFields are the fields of a row of JSON that have its id.
+// idFields are the fields of a row that have its id.
 var idFields = []string{"id", "inference_id"}
 
 // rememberedRow is a row with an id, before it is answered.
@@ -94,10 +94,8 @@ func (s *Server) rememberedRows(r *http.Request, format wire.Format, contentType
 		}
 	}
 	if format != wire.JSON && !asked {
-		for _, name := range idFields {
-			if !isFeature(served, name) && s.hasColumn(contentType, content, name) {
-				return nil, fail(CodeBadRequest, "the rows have a column %s, and ids are read from rows of JSON alone: send these, or one row with ?id=", name)
-			}
+		if rows, err = s.rowsWithIDColumn(format, contentType, content, served); err != nil {
+			return nil, err
 		}
 	}
 	if asked {
@@ -167,23 +165,6 @@ func isFeature(served *model.Served, name string) bool {
 		return slices.Contains(served.RowFeatures(), name)
 	}
 	return slices.ContainsFunc(served.Schema.Sources(), func(s wire.Source) bool { return s.Name == name })
-}
-
-// hasColumn reports whether the rows of a body that is not of JSON have a column of that name.
-func (s *Server) hasColumn(contentType string, content []byte, name string) bool {
-	if !bytes.Contains(content, []byte(name)) { // rows without names would be taken by position
-		return false
-	}
-	options := s.config.Rows
-	options.Format, options.Schema, options.Features, options.Missing = 0, nil, nil, wire.Missing{}
-	options.AsTexts, options.KeepUnlabelled = true, true
-	options.Limits.Bytes, options.Limits.Rows = s.config.MaxBodyBytes, s.config.MaxBodyBytes
-	decoder, err := wire.NewDecoder(options)
-	if err != nil {
-		return false
-	}
-	rows, err := decoder.DecodeUnlabelled(contentType, content)
-	return err == nil && slices.Contains(rows.Features, name)
 }
 
 // eachObject calls do for the objects of an array, or of a text with one after the other, until it

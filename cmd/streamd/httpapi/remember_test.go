@@ -1,13 +1,21 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/access"
@@ -16,13 +24,13 @@ import (
 	"streamd/ingest/wire"
 )
 
-// memory remembers predictions in memory.
-type memory struct {
+// kept remembers predictions in memory.
+type kept struct {
 	all []Remembered
 	err error
 }
 
-func (m *memory) Read(contentType string, row []byte) ([]float64, error) {
+func (m *kept) Read(contentType string, row []byte) ([]float64, error) {
 	d, err := wire.NewDecoder(wire.Options{Features: []string{"len", "caps"}})
 	if err != nil {
 		return nil, err
@@ -37,18 +45,18 @@ func (m *memory) Read(contentType string, row []byte) ([]float64, error) {
 	return []float64{t.Columns[0].At(0), t.Columns[1].At(0)}, nil
 }
 
-func (m *memory) Remember(_ context.Context, all []Remembered) error {
+func (m *kept) Remember(_ context.Context, all []Remembered) error {
 	m.all = append(m.all, all...)
 	return m.err
 }
 
 // remembering is a server that remembers predictions.
-func remembering(t *testing.T, f *fake) (*Server, *memory) {
+func remembering(t *testing.T, f *fake) (*Server, *kept) {
 	guard, err := access.New(config.HTTP{Hosts: []string{"example.com"}}, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &memory{}
+	m := &kept{}
 	return New(Config{Access: guard, Name: "default", Remember: m}, f, NewMetrics(), zerolog.Nop()), m
 }
 
@@ -64,6 +72,8 @@ func TestRemember(t *testing.T) {
 		{"/v1/predict?id=a7", "application/json", `[[2,0.5]]`, []string{"a7"}, []string{`[[2,0.5]]`}},
 		{"/v1/predict?form=rows", "application/json", `[{"id":"a","len":2.50,"caps":0.5},{"caps":1,"len":0,"id":"b"}]`, []string{"a", "b"}, []string{`{"caps":0.5,"len":2.50}`, `{"caps":1,"len":0}`}},
 		{"/v1/predict", "application/x-ndjson", "{\"inference_id\":17,\"len\":2,\"caps\":0.5}\n{\"id\":\"b\",\"features\":[0,1]}\n", []string{"17", "b"}, []string{`{"caps":0.5,"len":2}`, `{"features":[0,1]}`}},
+		{"/v1/predict?form=rows", "text/csv", "caps,id,len\n0.5,a,2\n\"1\",\"b,c\",0\n", []string{"a", "b,c"}, []string{"caps,len\n0.5,2\n", "caps,len\n1,0\n"}},
+		{"/v1/predict?form=rows", "text/csv", "sep=;\ninference_id;len;caps\n7;2;0.5\n", []string{"7"}, []string{"len;caps\n2;0.5\n"}},
 		{"/v1/predict", "application/json", `{"id":null,"len":2,"caps":0.5}`, nil, nil},
 		{"/v1/predict", "application/json", `{"label":"id","len":2,"caps":0.5}`, nil, nil},
 		{"/v1/predict", "text/csv", "2,0.5\n", nil, nil},
@@ -143,11 +153,18 @@ func TestNotRemembered(t *testing.T) {
 			t.Errorf("%.40s of %.60s: %d %s, want %d %s; %d are remembered", c.target, c.body, w.Code, w.Body, c.status, c.says, len(m.all))
 		}
 	}
-	for _, body := range []string{"len,caps,id\n2,0.5,c1\n", "inference_id;len;caps\n7;2;0.5\n"} {
+	for body, says := range map[string]string{
+		"len,caps,id\n2,0.5,a\n2,0.5,\n":                        "row 1 has no id",
+		"len,caps,id\n2,0.5,a\n2,0.5,a\n":                       "row 1: the id",
+		"len,caps,id,inference_id\n2,0.5,a,b\n":                 "both a column id and a column inference_id",
+		"len,caps,id\n2,0.5," + strings.Repeat("a", 513) + "\n": "the column id: it has 513 bytes",
+		"len,caps,id\nmany,0.5,a\n":                             "row 0 cannot be remembered",
+		"len,caps,id\n" + strings.Repeat("2,0.5,a\n", 1001):     "at most 1000",
+	} {
 		s, m := remembering(t, newFake())
 		w := do(s, "POST", "/v1/predict", body, "Content-Type: text/csv")
-		if w.Code != 400 || !strings.Contains(w.Body.String(), "ids are read from rows of JSON alone") || len(m.all) > 0 {
-			t.Errorf("%q: %d %s", body, w.Code, w.Body)
+		if w.Code/100 != 4 || !strings.Contains(w.Body.String(), says) || len(m.all) > 0 {
+			t.Errorf("%.60q: %d %s, want %s", body, w.Code, w.Body, says)
 		}
 	}
 	for _, body := range []string{"len,caps\n2,0.5\n", "2,0.5\n", "len,caps,identity\n2,0.5,a\n"} {
@@ -163,5 +180,88 @@ func TestNotRemembered(t *testing.T) {
 	}
 	if w := do(newServer(newFake()), "POST", "/v1/predict?id=a", `{"len":2,"caps":0.5}`, "Content-Type: application/json"); w.Code != 409 || !strings.Contains(w.Body.String(), "predict.output set to the topic of rows") {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// A column of a stream of Arrow has ids, of texts or of numbers. Each row is remembered as a stream
+// of its own, which has the values and the types of the others.
+func TestRememberArrow(t *testing.T) {
+	schema := arrow.NewSchema([]arrow.Field{
+		{Name: "len", Type: arrow.PrimitiveTypes.Float32}, {Name: "id", Type: arrow.PrimitiveTypes.Int64}, {Name: "caps", Type: arrow.PrimitiveTypes.Float64},
+	}, nil)
+	var stream bytes.Buffer
+	w := ipc.NewWriter(&stream, ipc.WithSchema(schema))
+	for from := range int64(3) { // batches of 2 rows
+		b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+		for i := 2 * from; i < 2*from+2; i++ {
+			b.Field(0).(*array.Float32Builder).Append(float32(i) / 3)
+			b.Field(1).(*array.Int64Builder).Append(1000 + i)
+			b.Field(2).(*array.Float64Builder).Append(float64(i) / 7)
+		}
+		if err := w.Write(b.NewRecordBatch()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, m := remembering(t, newFake())
+	kind := wire.Arrow.ContentType()
+	if w := do(s, "POST", "/v1/predict?form=rows", stream.String(), "Content-Type: "+kind); w.Code != 200 || len(m.all) != 6 {
+		t.Fatalf("%d %s; %d are remembered", w.Code, w.Body, len(m.all))
+	}
+	for i, r := range m.all {
+		values, err := m.Read(r.ContentType, r.Row)
+		if err != nil || r.ID != fmt.Sprint(1000+i) || values[0] != float64(float32(i)/3) || values[1] != float64(i)/7 {
+			t.Errorf("row %d is %s: %v, %v", i, r.ID, values, err)
+		}
+	}
+	// Cut and changed bytes are errors, never a panic.
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		body := bytes.Clone(stream.Bytes())
+		if r.IntN(2) == 0 {
+			body = body[:r.IntN(len(body))]
+		} else {
+			body[r.IntN(len(body))] ^= 1 << r.IntN(8)
+		}
+		if w := do(s, "POST", "/v1/predict", string(body), "Content-Type: "+kind); w.Code >= 500 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+}
+
+// A column that is ignored, so that the decoder of rows passes it over, takes no more memory than
+// a body may.
+func TestRememberArrowBomb(t *testing.T) {
+	schema := arrow.NewSchema([]arrow.Field{
+		{Name: "len", Type: arrow.PrimitiveTypes.Float64}, {Name: "id", Type: arrow.BinaryTypes.String}, {Name: "caps", Type: arrow.PrimitiveTypes.Float64},
+		{Name: "note", Type: arrow.BinaryTypes.String},
+	}, nil)
+	const long = 12_345
+	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+	b.Field(0).(*array.Float64Builder).Append(1)
+	b.Field(1).(*array.StringBuilder).Append("a")
+	b.Field(2).(*array.Float64Builder).Append(2)
+	b.Field(3).(*array.StringBuilder).Append(strings.Repeat("n", long))
+	var stream bytes.Buffer
+	w := ipc.NewWriter(&stream, ipc.WithSchema(schema), ipc.WithLZ4())
+	if err := errors.Join(w.Write(b.NewRecordBatch()), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s, m := remembering(t, newFake())
+	s.config.Rows.Ignore = []string{"note"}
+	kind := "Content-Type: " + wire.Arrow.ContentType()
+	// The length before compression, which may be padded; the offsets before it have it, too.
+	bomb, at := bytes.Clone(stream.Bytes()), -1
+	for padded := uint64(long); at < 0 && padded < long+64; padded++ {
+		at = bytes.LastIndex(bomb, binary.LittleEndian.AppendUint64(nil, padded))
+	}
+	binary.LittleEndian.PutUint64(bomb[at:], 1<<40)
+	if w := do(s, "POST", "/v1/predict", string(bomb), kind); w.Code != 400 || !strings.Contains(w.Body.String(), "too much memory") || len(m.all) > 0 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if _, err := splitArrow(stream.Bytes(), "id", 1<<20); err != nil {
+		t.Error(err)
 	}
 }

@@ -99,6 +99,7 @@ paired:
 
 vet:
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
+	@! git grep -nE '^(<{7}|>{7}) ' || { echo "a conflict was not resolved"; exit 1; }
 	go vet ./... ./testdata/mutants ./testdata/paired
 	go vet -tags production ./cmd/streamd
 

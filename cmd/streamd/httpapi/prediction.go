@@ -27,7 +27,7 @@ type prediction struct {
 	columns []gram.Column // of the contributions, which are computed as they are written
 	form    predictions.Form
 	infers  *predictions.Inference // form of the answer in the place of form; nil: form
-	long    bool // the answer is worth compressing
+	long    bool                   // the answer is worth compressing
 }
 
 func predict(served *model.Served, columns []gram.Column, rows int, ask asked) (p prediction, err error) {

@@ -5,8 +5,10 @@ import "math"
 const (
 	// smallest is the least magnitude that exact sums can add.
 	smallest = 0x1p-149
-	// The exponential is 0 below cutoff, a whole number above ln smallest = −103.3.
-	cutoff = -100
+	// Cutoff is the exponent of a Gaussian below which it is 0: a whole number above
+	// ln smallest = −103.3.
+	Cutoff = -100
+	cutoff = Cutoff
 
 	// Adding and subtracting toInteger rounds to the nearest integer, which is in the
 	// low bits of the sum.

@@ -231,6 +231,13 @@ func ParseFor(text string, features int) (k Kernel, auto bool, err error) {
 	return k, false, err
 }
 
+// Parameters returns the name and the parameters that String has: a is γ of gaussian, and those
+// that a kernel does not have are 0.
+func (k Kernel) Parameters() (name string, a, b float64, degree int) {
+	names := [...]string{linear: "linear", gaussian: "gaussian", polynomial: "polynomial", sigmoid: "sigmoid"}
+	return names[k.form], k.a, k.b, k.degree
+}
+
 // MarshalText is String.
 func (k Kernel) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 

@@ -268,16 +268,10 @@ func nameOf(text string) string {
 // truth is what a text means.
 func (f *made) truth(text string) int32 {
 	name := nameOf(text)
-	isOne := func(list []string, usual ...string) bool {
-		if list == nil {
-			list = usual
-		}
-		return slices.Contains(list, name)
-	}
-	switch {
-	case isOne(f.True, "true", "1"):
+	switch trues, falses := f.Truths(); {
+	case slices.Contains(trues, name):
 		return isTrue
-	case isOne(f.False, "false", "0"):
+	case slices.Contains(falses, name):
 		return isFalse
 	}
 	return undeclared

@@ -31,6 +31,9 @@ streamd fit rows.csv --kernel gaussian --basis 100 --test more.csv --json
 streamd fit more.csv --sums kept.sums`,
 	"predict": `streamd predict more.csv --model model.json --values
 streamd predict more.csv --url http://127.0.0.1:8080 --contributions --top 5`,
+	"export": `streamd export model.json --onnx model.onnx --c model.c
+streamd export --url http://127.0.0.1:8080 --sql --table rows --keep id
+streamd export --from 2026-01-02T00:00:00Z --mlflow model`,
 	"model": `streamd model --wait 30s
 streamd model --from 2026-01-02T00:00:00Z --to 2026-01-03T00:00:00Z --json`,
 	"compare": `streamd compare 2026-01-01T00:00:00Z,2026-01-02T00:00:00Z

@@ -16,6 +16,7 @@ type grammar struct {
 	Schema     schemaCmd     `cmd:"" help:"Propose and check a schema of features: what is made of texts, times and numbers."`
 	Fit        fitCmd        `cmd:"" help:"Learn from a file: train, cross-validate and test offline, with the mathematics of the daemon."`
 	Predict    predictCmd    `cmd:"" help:"Classify rows by the model of a running daemon, or by a saved one."`
+	Export     exportCmd     `cmd:"" help:"Write a model down for other runtimes: ONNX, SQL, C, scikit-learn or MLflow."`
 	Model      modelCmd      `cmd:"" help:"Show the model of a running daemon."`
 	Compare    compareCmd    `cmd:"" help:"Compare the planes of two windows of the live and archived blocks."`
 	History    historyCmd    `cmd:"" help:"Show a running daemon's figures over time."`

@@ -40,6 +40,7 @@ func TestCommandsEndAfterASignal(t *testing.T) {
 		{"predict", fifo, "--model", fifo},
 		{"replay", "file", fifo, "--topic", "t", "--brokers", "127.0.0.1:1"},
 		{"plot", fifo},
+		{"export", fifo, "--sql"},
 		{"run", "-c", fifo},
 		{"run", "-c", fifo, "--check"},
 		{"receipts", "verify", fifo, "--key", fifo},

@@ -6,10 +6,12 @@
     classifier.predict_proba(X)
 
 It needs scikit-learn and pyarrow. Each fit and each prediction is a run of the program that comes
-with the package: planes, probabilities and labels are those of `streamd fit` and of a daemon.
+with the package: planes, probabilities and labels are those of `streamd fit` and of a daemon. A
+classifier that load has made predicts by numpy, and takes neither pyarrow nor the program.
 """
 
 import json
+import os
 import pathlib
 import tempfile
 import urllib.parse
@@ -18,22 +20,28 @@ from typing import Any, Self
 
 try:
     import numpy as np
-    import pyarrow as pa
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as e:
     raise ImportError(f"streamd.Classifier needs scikit-learn and pyarrow: pip install scikit-learn pyarrow ({e})") from None
+try:
+    import pyarrow as pa
+except ImportError:  # enough for a classifier that load has made
+    pa = None
 
 from . import _program
+from ._model import Model
 
 _BATCH_ROWS = 1 << 16
 _PIECE_BYTES = 256 << 20  # of one run of predict, which takes 1 GiB at most
 
 
 def _has_probabilities(classifier: "Classifier") -> bool:
-    if hasattr(classifier, "model_"):
+    if classifier._exported is not None:
+        lacks = not classifier._exported.has_probabilities
+    elif hasattr(classifier, "model_"):
         lacks = not classifier._report().get("calibration") or classifier.decision == "value"
     else:
         lacks = classifier.plain and classifier.folds is None or "value" == classifier.decision or classifier.calibration == "none"
@@ -124,6 +132,29 @@ class Classifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.allow_nan = self.missing != "reject"
         return tags
 
+    # A model of elsewhere
+
+    _exported: Model | None = None
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], classes: Any = None) -> Self:
+        """The classifier of a file of `streamd export --sklearn`. It predicts by numpy, without the program.
+
+        Rows are arrays with the columns of feature_names_in_ in order, frames, or lists of dicts. A
+        missing number is NaN, a missing text None. classes are the labels in the order of the model's
+        classes; without it they are texts.
+        """
+        document = pathlib.Path(path).read_bytes()
+        exported = Model(document)
+        it = cls()
+        it.model_, it._exported = document, exported
+        it.classes_ = np.array(exported.classes if classes is None else classes)
+        if it.classes_.shape != (len(exported.classes),):
+            raise ValueError(f"classes are {len(it.classes_)}, but the model has {len(exported.classes)}: {exported.classes}")
+        it.feature_names_in_ = np.array(exported.columns, object)
+        it.n_features_in_ = len(exported.columns)
+        return it
+
     # Learning
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -132,7 +163,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique(y)
         if (known := len(np.unique(y if weight is None else y[weight > 0]))) < 2:
             raise ValueError(f"y has {known} class{'es' * (known != 1)} with rows that weigh anything: learning takes two or more")
-        for name in ("sums_", "class_count_", "model_"):
+        for name in ("sums_", "class_count_", "model_", "_exported"):
             self.__dict__.pop(name, None)
         if self.plain and self._reads_sums():
             self._sum(X, y, weight)
@@ -314,6 +345,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Any:
         """The labels of rows."""
+        if (model := self._exported) is not None:
+            return self.classes_[model.classify(model.values(model.rows(X)))]
         table, index = self._predicted(X)
         label = table.column("label").combine_chunks()
         texts = label.dictionary.to_pylist()
@@ -322,6 +355,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> Any:
         """The quantity that the rule of labels ranks by: n values for two classes, which are above
         0 for the second of classes_, else n × k."""
+        if (model := self._exported) is not None:
+            scores = model.scores(model.values(model.rows(X)))
+            return scores[:, 0] if len(model.planes) == 1 else scores
         table, index = self._predicted(X)
         values = _columns(table, "value_")
         if len(values) == 1:  # one plane between two classes
@@ -335,6 +371,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> Any:
         """The probabilities of the classes: n × k."""
+        if (model := self._exported) is not None:
+            return model.probabilities(model.values(model.rows(X)))
         table, index = self._predicted(X)
         return self._by_class(_columns(table, "probability_"), index, 0.0)
 

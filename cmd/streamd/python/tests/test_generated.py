@@ -29,7 +29,8 @@ def kernel() -> Iterator[Daemon]:
     """A daemon that has an answer to nearly every call: its model has a basis and is refined."""
     need("confluent_kafka")
     settings = {
-        "blocks.unit": "key", "kernel.function": "gaussian", "kernel.rows": 500, "kernel.basis": 8, "kernel.on_retire": "keep", "model.refine": "line",
+        "blocks.unit": "key", "kernel.function": "gaussian", "kernel.rows": 500, "kernel.basis": 8, "kernel.on_retire": "keep",
+        "model.refine": "line",
     }  # fmt: skip
     with Local("customers", settings) as local:
         it = Daemon(local)
@@ -181,7 +182,8 @@ def test_typescript(kernel: Daemon, document: pathlib.Path, tmp_path: pathlib.Pa
     modules = need_npm("openapi-typescript", "openapi-fetch", "typescript")
     (tmp_path / "node_modules").symlink_to(modules)
     (tmp_path / "package.json").write_text('{"type": "module"}')
-    options = {"strict": True, "noUncheckedIndexedAccess": True, "target": "es2022", "module": "nodenext", "types": [], "skipLibCheck": True}
+    options = {"strict": True, "noUncheckedIndexedAccess": True, "target": "es2022", "module": "nodenext"}
+    options |= {"types": [], "skipLibCheck": True}
     (tmp_path / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "files": ["generated.ts"]}))
     shutil.copy(HERE / "generated.ts", tmp_path)
 

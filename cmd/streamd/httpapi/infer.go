@@ -182,8 +182,8 @@ func (s *Server) infer(w http.ResponseWriter, r *http.Request) error {
 		}
 		content, raw = content[:n], content[n:]
 	}
-	if len(content) > shortBody { // the elements in JSON are copied
-		if err := memory.grow(r.Context(), int64(len(content))); err != nil {
+	if len(content) > shortBody { // names and elements are copied, and an input has a few words
+		if err := memory.grow(r.Context(), 3*int64(len(content))); err != nil {
 			return err
 		}
 	}
@@ -193,12 +193,7 @@ func (s *Server) infer(w http.ResponseWriter, r *http.Request) error {
 	}
 	c := tensorsToRows{
 		served: served, raw: raw, inputs: q.Inputs, most: s.config.MaxRows, limit: 4 * s.config.MaxBodyBytes,
-		grow: func(n int) error {
-			if len(content)+len(raw) <= shortBody {
-				return nil
-			}
-			return memory.grow(r.Context(), int64(n))
-		},
+		grow: func(n int) error { return memory.grow(r.Context(), int64(n)) },
 	}
 	if s.config.Remember != nil {
 		c.id = q.ID
@@ -237,7 +232,7 @@ func (s *Server) readInference(content []byte, served *model.Served) (q InferReq
 	known := table.Tensors()
 	if len(q.Outputs) == 0 {
 		for _, name := range known {
-			f.Outputs = append(f.Outputs, predictions.InferredTensor{Tensor: name, Binary: binary})
+			f.Outputs = append(f.Outputs, predictions.Output{Tensor: name, Binary: binary})
 		}
 	}
 	asked := map[string]bool{}
@@ -258,7 +253,7 @@ func (s *Server) readInference(content []byte, served *model.Served) (q InferReq
 		if err != nil {
 			return q, f, fail(CodeBadRequest, "output %q: %v", out.Name, err)
 		}
-		f.Outputs = append(f.Outputs, predictions.InferredTensor{Tensor: name, Binary: own || said})
+		f.Outputs = append(f.Outputs, predictions.Output{Tensor: name, Binary: own || said})
 	}
 	return q, f, nil
 }

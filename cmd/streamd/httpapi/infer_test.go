@@ -290,12 +290,14 @@ func TestBadInferences(t *testing.T) {
 		{`{"inputs":[{"name":"m","shape":[2,2],"datatype":"FP64","data":[1,[2],3,4]}]}`, 400, "the lists in data are not those of the shape"},
 		{`{"inputs":[{"name":"m","shape":[1,2],"datatype":"FP64","data":[1,{}]}]}`, 400, "the lists in data are not those of the shape"},
 		{`{"inputs":[{"name":"m","shape":[1,2],"datatype":"FP64","data":[1,"2"]}]}`, 400, `input "m", element 1: "2" is no FP64`},
-		{`{"inputs":[{"name":"m","shape":[1,2],"datatype":"FP64","data":[1,1e999]}]}`, 400, "1e999 is no FP64"},
+		{`{"inputs":[{"name":"m","shape":[1,2],"datatype":"FP64","data":[1,1e999]}]}`, 400, "1e999"},
+		{`{"inputs":[{"name":"m","shape":[1,2],"datatype":"FP32","data":[1,1e99]}]}`, 400, "1e99 is no FP32"},
 		{`{"inputs":[{"name":"m","shape":[1,2],"datatype":"INT64","data":[1,2.5]}]}`, 400, "2.5 is no INT64"},
 		{`{"inputs":[{"name":"m","shape":[1,2],"datatype":"UINT8","data":[1,256]}]}`, 400, "256 is no UINT8"},
 		{`{"inputs":[{"name":"m","shape":[1,2],"datatype":"BOOL","data":[true,1]}]}`, 400, "1 is no BOOL"},
 		{`{"inputs":[{"name":"m","shape":[1,2],"datatype":"BYTES","data":["1",2]}]}`, 400, "2 is no BYTES"},
 		{`{"inputs":[{"name":"m","shape":[1,2],"datatype":"FP64","data":[1,null]}]}`, 400, "null"},
+		{`{"inputs":[` + strings.Repeat(`{},`, 104) + `{}]}`, 413, "105 inputs: a model of 2 columns takes at most 104"},
 		{`{"inputs":[{"name":"m","shape":[100001,2],"datatype":"FP64","data":[]}]}`, 413, "100001 rows: a prediction takes at most 100000"},
 		{`{"inputs":[{"name":"m","shape":[2000000000,2000000000],"datatype":"FP64","data":[]}]}`, 413, "a prediction takes at most"},
 	} {
@@ -376,6 +378,28 @@ func TestLongInference(t *testing.T) {
 	s := New(Config{Access: guard, Name: "default", MaxBodyBytes: 8500}, newFake(), NewMetrics(), zerolog.Nop())
 	if w := do(s, "POST", inferTarget, body); w.Code != 413 || !strings.Contains(w.Body.String(), "the rows take more than 34000 bytes as text") {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// Rows that are longer than their request take a share of the memory.
+func TestInferenceMemory(t *testing.T) {
+	granted := 0
+	list := InferData("[" + strings.Repeat("1,", 999) + "1]")
+	c := tensorsToRows{
+		served: newFake().served, most: 1000, limit: 1 << 30,
+		grow: func(n int) error { granted += n; return nil },
+		inputs: []InferInput{
+			{Name: strings.Repeat("n", 10_000), Shape: []int64{1000}, Datatype: "FP64", Data: list},
+			{Name: "len", Shape: []int64{1000}, Datatype: "FP64", Data: list},
+			{Name: "caps", Shape: []int64{1000}, Datatype: "FP64", Data: list},
+		},
+	}
+	rows, err := c.toRows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(rows.json); n < 10_000_000 || granted < 2*(n-shortBody-pieceBytes) {
+		t.Errorf("the rows have %d bytes, and a share of %d", n, granted)
 	}
 }
 

@@ -66,7 +66,7 @@ type tensorsToRows struct {
 	id     string            // of the row, if there is one row; "": none
 	most   int               // rows
 	limit  int               // bytes of the rows
-	grow   func(n int) error // asks for memory
+	grow   func(n int) error // asks for memory beyond shortBody
 	raw    []byte            // elements behind the JSON
 	inputs []InferInput
 }
@@ -96,8 +96,12 @@ type tensor struct {
 // toRows makes rows of the tensors. A feature for each tensor makes an object of each row, unless
 // the tensors are all features, which are written without names.
 func (c *tensorsToRows) toRows() (made tensorRows, err error) {
-	if len(c.inputs) == 0 {
+	columns := inputsOf(c.served)
+	switch most := 2*len(columns) + 100; {
+	case len(c.inputs) == 0:
 		return made, fail(CodeBadRequest, "inputs: there are none")
+	case len(c.inputs) > most:
+		return made, fail(CodeTooLarge, "%d inputs: a model of %d columns takes at most %d", len(c.inputs), len(columns), most)
 	}
 	var tensors []tensor
 	names := map[string]bool{}
@@ -197,7 +201,7 @@ func shownNames(names []string) string {
 
 // write writes the rows as a list.
 func (c *tensorsToRows) write(tensors []tensor, prefix []byte, matrix bool, rows int) ([]byte, error) {
-	out, granted := []byte{'['}, 0
+	out, granted := []byte{'['}, shortBody
 	for i := range rows {
 		if i > 0 {
 			out = append(out, ',')
@@ -333,11 +337,13 @@ func (d datatype) append(out, element []byte) ([]byte, error) {
 	case 't':
 		ok = element[0] == '"'
 	case 'f':
-		if element[0] == '-' || element[0] >= '0' && element[0] <= '9' {
-			x, err := strconv.ParseFloat(string(element), d.bits)
-			if ok = err == nil; ok && d.bits == 32 {
+		ok = element[0] == '-' || element[0] >= '0' && element[0] <= '9'
+		if ok && d.bits == 32 {
+			x, err := strconv.ParseFloat(string(element), 32)
+			if err == nil {
 				return strconv.AppendFloat(out, x, 'g', -1, 64), nil // the number of single precision
 			}
+			ok = false
 		}
 	}
 	if !ok {

@@ -30,20 +30,20 @@ func (t *Table) Tensors() []Tensor {
 
 // Inference is how the table is written as an answer of the protocol.
 type Inference struct {
-	Name    string           // of the model
-	ID      string           // of the request; "": none
-	Outputs []InferredTensor // in their order; each is one of Tensors
+	Name    string   // of the model
+	ID      string   // of the request; "": none
+	Outputs []Output // in their order; each is one of Tensors
 }
 
-// InferredTensor is an output of an Inference.
-type InferredTensor struct {
+// Output is an output of an Inference.
+type Output struct {
 	Tensor Tensor
 	Binary bool // its elements follow the JSON, as bytes
 }
 
 // Binary says whether elements follow the JSON.
 func (f *Inference) Binary() bool {
-	return slices.ContainsFunc(f.Outputs, func(o InferredTensor) bool { return o.Binary })
+	return slices.ContainsFunc(f.Outputs, func(o Output) bool { return o.Binary })
 }
 
 // counted counts bytes and drops them.

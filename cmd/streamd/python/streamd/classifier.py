@@ -23,7 +23,7 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 except ImportError as e:
     raise ImportError(f"streamd.Classifier needs scikit-learn and pyarrow: pip install scikit-learn pyarrow ({e})") from None
 try:
@@ -31,7 +31,7 @@ try:
 except ImportError:  # enough for a classifier that load has made
     pa = None
 
-from . import _program
+from . import _frames, _program
 from ._model import Model
 
 _BATCH_ROWS = 1 << 16
@@ -78,6 +78,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
     calibration, decision, costs: probabilities and the rule of labels; costs by pairs of classes,
         {("ham", "spam"): 10} for a row of ham that is labelled spam.
     missing: "reject", "zero", "mean" or "indicator": what NaN counts as.
+    schema: what is made of the columns of a frame, texts and times too: "auto" for what `streamd
+        schema infer` proposes, the path of a YAML file, or a dict as it would have. It takes the
+        place of missing. X is then a frame, or a list of dicts.
     random_state: seed of folds, sample and basis.
 
     Features have the names of the columns, or x1, x2 and so on. Classes are known to the program by
@@ -116,6 +119,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         decision: str | None = None,
         costs: Mapping[tuple[Any, Any], float] | None = None,
         missing: str = "reject",
+        schema: str | os.PathLike[str] | Mapping[str, Any] | None = None,
         random_state: int | None = None,
     ) -> None:
         self.nu, self.plain, self.standardise, self.balanced = nu, plain, standardise, balanced
@@ -125,7 +129,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.machine_mu, self.machine_epsilon, self.machine_delta = machine_mu, machine_epsilon, machine_delta
         self.tolerance, self.objective, self.folds = tolerance, objective, folds
         self.calibration, self.decision, self.costs = calibration, decision, costs
-        self.missing, self.random_state = missing, random_state
+        self.missing, self.schema, self.random_state = missing, schema, random_state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -269,11 +273,34 @@ class Classifier(ClassifierMixin, BaseEstimator):
             return model, kept.read_bytes() if keep else b""
 
     def _validated(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Any, Any, Any]:
+        if self.schema is not None:
+            X = self._framed(X, reset)
+            y = column_or_1d(y, warn=True)
+            check_classification_targets(y)
+            if len(y) != X.num_rows:
+                raise ValueError(f"X has {X.num_rows} rows, and y has {len(y)}")
+            if sample_weight is not None:
+                ones = np.empty((X.num_rows, 1))
+                sample_weight = _check_sample_weight(sample_weight, ones, dtype=np.float64, ensure_non_negative=True)
+            return X, y, sample_weight
         X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, order="F", ensure_all_finite=self._finite())
         check_classification_targets(y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return X, y, sample_weight
+
+    def _framed(self, X: Any, reset: bool) -> Any:
+        """The columns of a frame or of a list of dicts as a table: those of fit, in any order."""
+        if isinstance(X, list) and X and isinstance(X[0], Mapping):
+            X = pa.Table.from_pylist([dict(row) for row in X])
+        if not _frames.is_frame(X):
+            raise TypeError(f"schema: X is a {type(X).__name__}, and columns need names: want a frame, or a list of dicts")
+        table = _frames.table_of(X)
+        if reset:
+            self.feature_names_in_, self.n_features_in_ = np.array(table.column_names, object), table.num_columns
+        elif missing := set(self.feature_names_in_) - set(table.column_names):
+            raise ValueError(f"X has no column {', '.join(sorted(map(str, missing)))}, which fit had")
+        return table.select(list(self.feature_names_in_))
 
     def _finite(self) -> bool | str:
         return True if self.missing == "reject" else "allow-nan"
@@ -293,6 +320,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         return table, columns
 
     def _features_table(self, X: Any, names: list[str]) -> Any:
+        if self.schema is not None:
+            return X
         # NaN stands for a missing value, which is null in Arrow.
         nulls = self.missing != "reject"
         return pa.table([pa.array(X[:, j], from_pandas=nulls) for j in range(X.shape[1])], names=names)
@@ -321,7 +350,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             ("regulariser", self.regulariser), ("sample", self.sample), ("mu", self.mu), ("machine-mu", self.machine_mu),
             ("machine-epsilon", self.machine_epsilon), ("machine-delta", self.machine_delta), ("tolerance", self.tolerance),
             ("objective", self.objective), ("folds", self.folds), ("calibration", self.calibration),
-            ("decision", self.decision), ("missing", self.missing), ("seed", self.random_state),
+            ("decision", self.decision), ("missing", self.missing if self.schema is None else None), ("seed", self.random_state),
         ):  # fmt: skip
             if value is not None:
                 flags.append(f"--{flag}={_text(value)}")
@@ -333,12 +362,13 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if self.costs:
             pairs = (f"{_class_text(a)}>{_class_text(b)}={float(w)!r}" for (a, b), w in self.costs.items())
             flags.append("--costs=" + ",".join(pairs))
-        if isinstance(self.knowledge, Mapping):
-            # YAML takes JSON as it is.
-            (folder / "knowledge.yaml").write_text(json.dumps(self.knowledge))
-            flags.append(f"--knowledge={folder / 'knowledge.yaml'}")
-        elif self.knowledge is not None:
-            flags.append(f"--knowledge={self.knowledge}")
+        for flag, value in ("knowledge", self.knowledge), ("schema", self.schema):
+            if isinstance(value, Mapping):
+                # YAML takes JSON as it is.
+                (folder / f"{flag}.yaml").write_text(json.dumps(value))
+                value = folder / f"{flag}.yaml"
+            if value is not None:
+                flags.append(f"--{flag}={value}")
         return flags
 
     # Predictions
@@ -385,11 +415,14 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def _predicted(self, X: Any) -> tuple[Any, dict[str, int]]:
         """The program's answer for rows, and the places in classes_ by the texts of classes."""
         check_is_fitted(self, "model_")
-        X = validate_data(self, X, reset=False, dtype=np.float64, order="F", ensure_all_finite=self._finite())
+        if self.schema is not None:
+            X = self._framed(X, reset=False)
+        else:
+            X = validate_data(self, X, reset=False, dtype=np.float64, order="F", ensure_all_finite=self._finite())
         names = self._features()
         table = self._features_table(X, names)
         how = ["--label", _free("label", names), "--output", "arrow"]  # there is no label
-        at_most = max(1, _PIECE_BYTES // (8 * X.shape[1]))
+        at_most = max(1, _PIECE_BYTES * table.num_rows // max(1, table.nbytes))
         parts = []
         with tempfile.NamedTemporaryFile(prefix="streamd-", suffix=".json") as model:
             model.write(self.model_)

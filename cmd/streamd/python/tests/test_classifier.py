@@ -191,3 +191,44 @@ def test_columns_that_have_the_names_of_ours() -> None:
     classifier = Classifier(plain=True).fit(frame, y, np.ones(100))
     assert (classifier.predict(frame) == Classifier(plain=True).fit(X, y).predict(X)).all()
     assert clone(classifier).get_params() == classifier.get_params()
+
+
+def visits(n: int) -> tuple[Any, list[str]]:
+    """Rows with a text, a number that is missing now and then, and a time."""
+    r = np.random.default_rng(8)
+    city = r.choice(["graz", "wien", "linz"], n)
+    pages = r.integers(0, 100, n).astype(float)
+    y = np.where((city == "wien") ^ (r.random(n) < 0.05), "goes", "stays")
+    pages[r.random(n) < 0.1] = np.nan
+    since = pd.date_range("2026-01-01", periods=n, freq="h")
+    return pd.DataFrame({"city": city, "pages": pages, "since": since}), list(y)
+
+
+@pytest.mark.parametrize("schema", ["auto", {"city": {"kind": "category", "values": ["graz", "wien"], "other": True}, "pages": {"kind": "number", "missing": "mean"}}])
+def test_a_schema_takes_frames_as_they_are(schema: Any) -> None:
+    X, y = visits(3_000)
+    classifier = Classifier(schema=schema).fit(X, y)
+    assert classifier.score(X, y) > 0.93
+    other_order = X[list(reversed(X.columns))]
+    assert (classifier.predict(other_order) == classifier.predict(X)).all()
+    dicts = X[["city", "pages", "since"]].astype(object).where(X.notna(), None).to_dict("records")[:100]
+    assert (classifier.predict(dicts) == classifier.predict(X[:100])).all()
+    again = pickle.loads(pickle.dumps(classifier))
+    assert (again.predict_proba(X) == classifier.predict_proba(X)).all()
+    with pytest.raises(ValueError, match="no column city, which fit had"):
+        classifier.predict(X.drop(columns=["city"]))
+    with pytest.raises(TypeError, match="want a frame, or a list of dicts"):
+        classifier.predict(X.to_numpy())
+    with pytest.raises(ValueError, match="X has 3000 rows, and y has 7"):
+        classifier.fit(X, y[:7])
+    with pytest.raises(ProgramError, match="town"):
+        Classifier(schema={"town": "number"}).fit(X, y)
+
+
+def test_sums_of_a_schema() -> None:
+    X, y = visits(400)
+    schema = {"city": {"kind": "category", "values": ["graz", "wien", "linz"]}, "pages": {"kind": "number", "missing": "zero"}}
+    one = Classifier(plain=True, schema=schema).fit(X, y)
+    two = Classifier(plain=True, schema=schema).partial_fit(X[:300], y[:300]).partial_fit(X[300:], y[300:])
+    assert one.sums_ == two.sums_
+    assert two.forget(X[300:], y[300:]).sums_ == Classifier(plain=True, schema=schema).fit(X[:300], y[:300]).sums_

@@ -52,6 +52,10 @@ func (c *exportCmd) Run(ctx context.Context, s *surroundings) error {
 	if err != nil {
 		return err
 	}
+	p, err := export.New(by, answer.Fingerprint)
+	if err != nil {
+		return fmt.Errorf("the model cannot be exported: %w", err)
+	}
 	var wrote []string
 	if c.Sklearn != "" {
 		// The threshold of a rule is that of the model, also where the record lacks it.
@@ -64,13 +68,6 @@ func (c *exportCmd) Run(ctx context.Context, s *surroundings) error {
 			return fmt.Errorf("--sklearn: %w", err)
 		}
 		wrote = append(wrote, c.Sklearn)
-	}
-	if c.ONNX == "" && !c.SQL && c.C == "" && c.MLflow == "" {
-		return printLines(s, wrote)
-	}
-	p, err := export.New(by, answer.Fingerprint)
-	if err != nil {
-		return fmt.Errorf("the model cannot be exported: %w", err)
 	}
 	if c.ONNX != "" {
 		if err := os.WriteFile(c.ONNX, p.ONNX(export.Tensors), 0o666); err != nil {

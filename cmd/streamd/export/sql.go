@@ -23,7 +23,7 @@ func (p *Program) Expression() (string, error) {
 		return "", err
 	}
 	w.inline = true
-	walk(w.node, p.ok, p.class)
+	walk(w.node, w.ok, w.class)
 	if w.err != nil {
 		return "", w.err
 	}
@@ -46,11 +46,11 @@ func (p *Program) Select(table, keep []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	walk(w.count, p.results()...)
-	for _, n := range p.results() {
+	walk(w.count, w.results()...)
+	for _, n := range w.results() {
 		w.uses[n]++
 	}
-	walk(w.node, p.results()...)
+	walk(w.node, w.results()...)
 	return w.statement(table, keep)
 }
 
@@ -70,6 +70,11 @@ type sqlWriter struct {
 type sqlColumn struct{ name, text string }
 
 func newSQL(p *Program, others []string) (*sqlWriter, error) {
+	if p.class.op == opFirst { // the first element that is the largest one
+		changed, values := *p, p.class.args[0]
+		changed.class = &node{op: opFirst, width: 1, args: []*node{values, reduced(opLargest, values)}}
+		p = &changed
+	}
 	w := &sqlWriter{
 		Program: p, prefix: "streamd_", uses: map[*node]int{}, of: map[*node][]string{}, step: map[*node]int{},
 		needs: map[*node][]string{}, last: map[string]int{},
@@ -114,10 +119,13 @@ func (n *node) copies(arg int) int {
 		return n.width
 	case opSquares:
 		return 2 * n.width
-	case opFirst, opBelow:
+	case opFirst:
+		if arg == 1 {
+			return n.args[0].width
+		}
+		return 1
+	case opBelow, opExp:
 		return 2 // or more
-	case opExp:
-		return 2
 	case opMissing:
 		if n.args[arg].op == opText {
 			return 2
@@ -204,6 +212,12 @@ func (w *sqlWriter) read(n *node, step int) {
 	}
 }
 
+// isLiteral reports whether the number is one of the text. Some engines compute with decimals as
+// long as there are literals alone, and round otherwise than with doubles.
+func (n *node) isLiteral() bool {
+	return n.op == opConstant || n.op == opWhere && n.args[1].isLiteral() && n.args[2].isLiteral()
+}
+
 // sum adds terms in their order, with brackets where there are many.
 func sum(terms []string) string {
 	for len(terms) > termsTogether {
@@ -283,7 +297,7 @@ func (w *sqlWriter) text(n *node, i int) string {
 		}
 		return "(" + sum(terms) + ")"
 	case opIs:
-		return "CASE WHEN " + x(0) + " = " + sqlText(n.texts[i]) + " THEN 1.0e+00 ELSE 0.0e+00 END"
+		return "CAST(CASE WHEN " + x(0) + " = " + sqlText(n.texts[i]) + " THEN 1.0e+00 ELSE 0.0e+00 END AS DOUBLE)"
 	case opBelow:
 		text := "CASE"
 		for j, knot := range n.lists[i] {
@@ -300,9 +314,13 @@ func (w *sqlWriter) text(n *node, i int) string {
 		}
 		return text + " ELSE " + sqlNumber(n.numbers[to]) + " END"
 	case opWhere:
-		return "CASE WHEN " + x(0) + " THEN " + x(1) + " ELSE " + x(2) + " END"
+		text := "CASE WHEN " + x(0) + " THEN " + x(1) + " ELSE " + x(2) + " END"
+		if n.isLiteral() {
+			text = "CAST(" + text + " AS DOUBLE)"
+		}
+		return text
 	case opNumber:
-		return "CASE WHEN " + x(0) + " THEN 1.0e+00 ELSE 0.0e+00 END"
+		return "CAST(CASE WHEN " + x(0) + " THEN 1.0e+00 ELSE 0.0e+00 END AS DOUBLE)"
 	case opMissing:
 		if n.args[0].op != opText {
 			return x(0) + " IS NULL"
@@ -321,12 +339,12 @@ func (w *sqlWriter) text(n *node, i int) string {
 	case opAll:
 		return "(" + strings.Join(w.of[n.args[0]], " AND ") + ")"
 	case opFirst:
-		values := w.of[n.args[0]]
+		values, most := w.of[n.args[0]], w.of[n.args[1]][0]
 		text := "CASE"
-		for j := range values[1:] {
-			text += fmt.Sprintf(" WHEN %s >= %s THEN %d", values[j], largest(values[j+1:]), j)
+		for j, value := range values {
+			text += fmt.Sprintf(" WHEN %s = %s THEN %d", value, most, j)
 		}
-		return text + fmt.Sprintf(" ELSE %d END", len(values)-1)
+		return text + " END"
 	case opPlace:
 		return "CASE WHEN " + x(0) + " THEN 1 ELSE 0 END"
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"streamd/cmd/streamd/export"
+	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/predictions"
 	"streamd/incremental/decision"
 )
@@ -102,6 +104,46 @@ func FuzzPredictModel(f *testing.F) {
 			if len(p) != len(report.Classes) || !(sum > 1-1e-9 && sum < 1+1e-9) {
 				t.Errorf("row %d: probabilities %v of %d classes", i, p, len(report.Classes))
 			}
+		}
+	})
+}
+
+// FuzzExportModel looks for a saved model that can be used, and that a writer refuses or panics on.
+// A schema may have what no writer takes, and a name may have what C and SQL do not.
+func FuzzExportModel(f *testing.F) {
+	for _, model := range append(fuzzModels,
+		`{"features":["x","x missing","y"],"classes":["a","b","c"],"planes":[{"class":"a","w":[1,0,1],"gamma":0},{"class":"b","w":[0,1,0],"gamma":1},{"class":"c","w":[0,0,1],"gamma":2}],"missing":[{"feature":"x","policy":"indicator","column":"x missing"}],"calibration":{"method":"softmax","planes":[{"weights":[1,0,0],"bias":0},{"weights":[0,1,0],"bias":0},{"weights":[0,0,1],"bias":1}]},"decision":{"rule":"probability"}}`,
+		`{"features":["c=u","c=(other)","n"],"classes":["no","yes"],"planes":[{"class":"yes","w":[1,-1,2],"gamma":0}],"schema":{"c":{"kind":"category","values":["u"],"other":true},"n":{"kind":"number","clip":[0,1]}}}`,
+		`{"features":["x","y"],"classes":["no","yes"],"planes":[{"class":"yes","w":[1,-1],"gamma":0}],"missing":[{"feature":"y","policy":"mean","mean":3}]}`,
+	) {
+		f.Add([]byte(model))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var answer httpapi.ModelAnswer
+		if unmarshalModel(text, &answer) != nil {
+			return
+		}
+		by, err := answer.Classifier()
+		if err != nil {
+			return
+		}
+		p, err := export.New(by, answer.Fingerprint)
+		if err != nil {
+			if by.Schema == nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		_, inC := p.C()
+		_, inSQL := p.Select([]string{"t"}, nil)
+		if (inC == nil) != (inSQL == nil) {
+			t.Errorf("C says %v, SQL %v", inC, inSQL)
+		}
+		if _, err := p.Expression(); err != nil && inSQL == nil && !errors.Is(err, export.ErrLong) {
+			t.Error(err)
+		}
+		if len(p.ONNX(export.Tensors)) == 0 || len(p.ONNX(export.Flat)) == 0 {
+			t.Error("there is no graph")
 		}
 	})
 }

@@ -369,7 +369,7 @@ def test_rows_that_the_program_refuses_have_no_label(flags: list[str], tmp_path:
 
 
 def test_from_a_daemon_and_of_a_window(daemon: Daemon, tmp_path: pathlib.Path) -> None:
-    rows = [{k: float(v) for k, v in row.items() if k != "label"} for row in customer(77)]
+    rows = [{k: float(v) for k, v in row.items() if k != "label"} for row in customer(77, ROWS)]
     for flags in ([], ["--positions", "customers/0/0-5"]):
         program("export", "--url", daemon.url, *flags, "--onnx", tmp_path / "m.onnx", "--sklearn", tmp_path / "m.json")
         it = Classifier.load(tmp_path / "m.json")

@@ -147,11 +147,11 @@ CASES = {
     "two classes, costs": (numbers, 2, True, ["--missing", "mean", "--calibration", "platt", "--decision", "cost", "--costs", "class '1'>the \"first\"\\\n?=3"]),
     "twenty classes": (numbers, 20, True, ["--missing", "mean", "--standardise", "--nu", "1", "--folds", "5"]),
     "twenty classes, kernel": (people, 20, True, ["--kernel", "gaussian", "--standardise", "--basis", "50", "--nu", "10", "--folds", "5"]),
-    "twenty classes, curves": (people, 20, True, ["--standardise", "--nu", "1", "--folds", "5", "--calibration", "isotonic"]),
+    "eight classes, curves": (people, 8, True, ["--standardise", "--nu", "1", "--folds", "5", "--calibration", "isotonic"]),
     "twelve classes, softmax": (people, 12, True, ["--standardise", "--nu", "1", "--folds", "5", "--calibration", "softmax"]),
     "six classes, Platt": (people, 6, True, ["--standardise", "--nu", "1", "--folds", "5", "--calibration", "platt"]),
     "four classes, costs": (people, 4, False, ["--standardise", "--nu", "1", "--folds", "5", "--calibration", "platt", "--decision", "cost", "--costs", "k1>k2=5,k0>k3=0.2"]),
-    "kernel and a projection": (numbers, 3, False, ["--kernel", "gaussian", "--reduce", "eigen", "--sample", "100", "--basis", "8", "--nu", "10", "--folds", "5"]),
+    "kernel and a projection": (numbers, 3, False, ["--kernel", "gaussian", "--reduce", "eigen", "--sample", "40", "--basis", "8", "--nu", "10", "--folds", "5"]),
     "polynomial": (numbers, 3, False, ["--kernel", "polynomial", "--standardise", "--basis", "12", "--nu", "10", "--folds", "5"]),
     "sigmoid": (numbers, 3, False, ["--kernel", "sigmoid", "--standardise", "--basis", "12", "--nu", "10", "--folds", "5"]),
 }  # fmt: skip

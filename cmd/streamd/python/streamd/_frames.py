@@ -6,11 +6,13 @@ A list of dicts takes the standard library alone. Frames take pyarrow.
 import importlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow
+
+_MESSAGE_BYTES = 16 << 20  # of a message of a stream, about: rows may be of unequal lengths
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"
@@ -70,11 +72,18 @@ def _is_pandas(frame: Any) -> bool:
 
 def stream_of(table: "pyarrow.Table") -> bytes:
     """The table as a stream of Arrow."""
-    pa = pyarrow_module()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
+    sink = pyarrow_module().BufferOutputStream()
+    write_stream(sink, table.schema, table.to_batches())
     return sink.getvalue().to_pybytes()
+
+
+def write_stream(to: Any, schema: "pyarrow.Schema", batches: Iterable["pyarrow.RecordBatch"]) -> None:
+    """Writes batches as a stream of Arrow, of which the program takes messages of 64 MiB at most."""
+    with pyarrow_module().ipc.new_stream(to, schema) as stream:
+        for batch in batches:
+            rows = max(1, _MESSAGE_BYTES * batch.num_rows // max(1, batch.nbytes))
+            for begin, end in pieces(batch.num_rows, rows):
+                stream.write_batch(batch.slice(begin, end - begin))
 
 
 def read_stream(content: bytes) -> "pyarrow.Table":

@@ -34,7 +34,6 @@ except ImportError:  # enough for a classifier that load has made
 from . import _frames, _program
 from ._model import Model
 
-_BATCH_ROWS = 1 << 16
 _PIECE_BYTES = 256 << 20  # of one run of predict, which takes 1 GiB at most
 
 
@@ -260,8 +259,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             if keep:
                 flags += [f"--sums={kept}"] + ["--forget"] * forget
             table, columns = self._table(X, y, weight)
-            with pa.OSFile(str(rows), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
-                stream.write_table(table, _BATCH_ROWS)
+            with pa.OSFile(str(rows), "wb") as sink:
+                _frames.write_stream(sink, table.schema, table.to_batches())
             model = b""
             try:
                 model = _program.run("fit", rows, *columns, *flags, "--json").strip().rpartition(b"\n")[2]
@@ -428,10 +427,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             model.write(self.model_)
             model.flush()
             for begin in range(0, table.num_rows, at_most):
-                sink = pa.BufferOutputStream()
-                with pa.ipc.new_stream(sink, table.schema) as stream:
-                    stream.write_table(table.slice(begin, at_most), _BATCH_ROWS)
-                out = _program.run("predict", "-", "--model", model.name, *how, stdin=sink.getvalue())
+                rows = _frames.stream_of(table.slice(begin, at_most))
+                out = _program.run("predict", "-", "--model", model.name, *how, stdin=rows)
                 parts.append(pa.ipc.open_stream(out).read_all())
         # Each run has its own dictionary of labels.
         return pa.concat_tables(parts).unify_dictionaries(), {text: i for i, text in enumerate(self._texts())}

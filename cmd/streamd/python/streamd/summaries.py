@@ -58,9 +58,7 @@ def blocks(of: "pyarrow.Schema", batches: Iterable["pyarrow.RecordBatch"], setti
         return
 
     def feed(to: IO[bytes]) -> None:
-        with pa.ipc.new_stream(to, of) as stream:
-            for batch in itertools.chain([first], some):
-                stream.write_batch(batch)
+        _frames.write_stream(to, of, itertools.chain([first], some))
 
     columns = schema()
     for line in _program.lines("summarise", "-", "--out=-", *_program.flags_of(settings), feed=feed):

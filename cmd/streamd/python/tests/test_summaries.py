@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import PATIENCE, need
-from streamd import Local, ProgramError, find_program, replay, summarise
+from streamd import Local, ProgramError, _frames, find_program, replay, summarise
 
 pa = need("pyarrow")
 need("pyarrow.parquet")
@@ -88,6 +88,24 @@ def test_flags(parquet: pathlib.Path) -> None:
     flags = ["--label=kind", "--weight=w", "--ignore=is_*", "--features=y,x"]
     want = by_program(parquet.parent / "renamed.parquet", *flags, cut=5_000)
     assert [b["digest"] for b in without_bytes(got)] == [b["digest"] for b in want] and len(want) == 3
+
+
+def test_batches_of_any_size() -> None:
+    """A frame that is one batch of more bytes than the program takes in a message."""
+    np = need("numpy")
+    x = np.random.default_rng(1).normal(size=(1_200_000, 8))
+    table = pa.table({f"x{j}": x[:, j] for j in range(8)} | {"label": np.where(x[:, 0] > 0, "a", "b")})
+    assert table.nbytes > 70e6 and len(table.to_batches()) == 1
+    blocks = summarise(table, id="r", block_rows=400_000)
+    assert blocks["rows"].to_pylist() == [400_000] * 3
+    assert blocks.drop_columns(["bytes"]) == summarise(_in_batches(table), id="r", block_rows=400_000).drop_columns(["bytes"])
+    wide = pa.table({f"x{j}": x[j * 100 : j * 100 + 2_500, 0] for j in range(4_000)})
+    for batch in pa.ipc.open_stream(_frames.stream_of(wide)):
+        assert 0 < batch.nbytes < 20e6
+
+
+def _in_batches(table: Any) -> Any:
+    return pa.RecordBatchReader.from_batches(table.schema, iter(table.to_batches(max_chunksize=5_000)))
 
 
 def test_faults_are_told() -> None:

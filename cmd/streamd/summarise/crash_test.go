@@ -164,17 +164,6 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int, restarts 
 		produce(t, name.rows, randomRecords(r, n, partitions, unit == "key", w.now))
 	}
 	some()
-	// A topic for keys that a stage makes is compacted, and the embedded broker compacts at any
-	// time: then nobody can tell later what prefixes of it had.
-	compacted := unit == "key" && r.IntN(2) == 0
-	if unit == "key" && !compacted {
-		outage.RLock()
-		err := kafka.EnsureTopic(t.Context(), cluster(t), name.blocks, partitions, map[string]string{"retention.ms": "-1"})
-		outage.RUnlock()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	stages := []*stagetest.Process{stagetest.Spawn(t, c), stagetest.Spawn(t, c), stagetest.Spawn(t, c)}
 	plain := flagsOf(t, unit)
 	plain["retire.topic"] = name.control()
@@ -272,7 +261,7 @@ func history(t *testing.T, seed uint64, unit, fault string, steps int, restarts 
 	}
 	client.stop()
 	cfg := load(t, plain, map[string]string{"kafka.topic": name.blocks})
-	if fault == "" && !(compacted && os.Getenv("STREAMD_TEST_BROKERS") == "") {
+	if fault == "" {
 		if err := client.check(t, name, cfg); err != nil {
 			return fmt.Errorf("seed %d, %s: %w", seed, unit, err)
 		}

@@ -180,7 +180,10 @@ func tableColumns(t *testing.T, blocks []Made, group int) []byte {
 	var out bytes.Buffer
 	w := file.NewParquetWriter(&out, root, file.WithWriterProps(parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Snappy))))
 	for some := range slices.Chunk(blocks, group) {
-		rows := w.AppendRowGroup()
+		rows, err := w.AppendRowGroupChecked()
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, value := range []func(b *Made) []byte{func(b *Made) []byte { return []byte(b.ID) }, func(b *Made) []byte { return b.Value }} {
 			column, err := rows.NextColumn()
 			if err != nil {

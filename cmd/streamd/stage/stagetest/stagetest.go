@@ -61,6 +61,10 @@ func Main(m *testing.M, child func(text []byte) error) {
 // IsReal reports whether the broker is a real one.
 func IsReal() bool { return os.Getenv("STREAMD_TEST_BROKERS") != "" }
 
+// uncompacted has the embedded broker compact in an hour. It would move the beginning of a log, which
+// Kafka's does not: who has not read so far would find a gap, and nobody could read what there was.
+var uncompacted = kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "3600000"})
+
 // Cluster is a real Apache Kafka where STREAMD_TEST_BROKERS names one, and the embedded broker
 // elsewhere.
 func Cluster(t testing.TB) kafka.Cluster {
@@ -73,7 +77,7 @@ func Cluster(t testing.TB) kafka.Cluster {
 	}
 	broker.once.Do(func() {
 		if broker.dir, broker.err = os.MkdirTemp("", "streamd-stage-"); broker.err == nil {
-			broker.Broker, broker.err = embedded.Start(broker.dir)
+			broker.Broker, broker.err = embedded.Start(broker.dir, uncompacted)
 		}
 	})
 	if broker.err != nil {
@@ -103,7 +107,7 @@ func RestartEmbedded(t testing.TB) {
 	}
 	broker.Close()
 	Until(t, "the port "+text, func() bool { // another process may hold it for a moment
-		again, err := embedded.Start(broker.dir, kfake.Ports(port))
+		again, err := embedded.Start(broker.dir, kfake.Ports(port), uncompacted)
 		if err == nil {
 			broker.Broker = again
 		}

@@ -25,16 +25,14 @@ type Piece struct {
 	// Rows that are decoded already.
 	decoded bool
 	block   incremental.Block
-	numbers []float64   // of text: room for the columns
 	columns [][]float64 // of the columns of numbers
 	codes   [][]uint16  // of indicators: each serves the columns that lie side by side
 	texts   [][]string
 }
 
-// Cut is Next for a piece, and returns the number of its rows: those that OpenFile was told,
-// whatever record batches the file has, and fewer at its end. Text is only divided, which takes a
-// fraction of the time of decoding it; but the first block is decoded, because it fixes the
-// features of the others.
+// Cut is Next for a piece, and returns the number of its rows: those of a block, whatever record
+// batches the file has, and fewer at its end. Text is only divided, which takes a fraction of the
+// time of decoding it; but the first block is decoded, because it fixes the features of the others.
 func (r *Reader) Cut(p *Piece) (rows int, err error) {
 	if r.format == Arrow || r.blocks == 0 || r.err != nil {
 		p.clear()
@@ -101,18 +99,11 @@ func (p *Piece) Texts() [][]string {
 // makeRoom makes room for blocks of so many rows and columns at once. Columns that
 // grow row by row would leave as much behind.
 func (p *Piece) makeRoom(m, n int) {
-	p.grow(m * n)
+	numbers := make([]float64, m*n)
 	for j := range n {
-		p.d.rows.cols = append(p.d.rows.cols, p.numbers[j*m:j*m:(j+1)*m])
+		p.d.rows.cols = append(p.d.rows.cols, numbers[j*m:j*m:(j+1)*m])
 	}
-	p.numbers = nil
-}
-
-// grow makes room for n numbers.
-func (p *Piece) grow(n int) {
-	if cap(p.numbers) < n {
-		p.numbers = make([]float64, n)
-	}
+	p.columns = nil // only the first block of a text is decoded by the reader
 }
 
 // clear makes the piece one of no rows that are decoded.

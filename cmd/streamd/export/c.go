@@ -300,10 +300,6 @@ func (w *cWriter) node(n *node) {
 		}
 		fallthrough
 	default:
-		var operands []string
-		for i, a := range n.args {
-			operands = append(operands, "%"+string(rune('a'+i)), w.at(a, "i"))
-		}
-		w.linef("%s%s[i] = %s;", each, v, strings.NewReplacer(operands...).Replace(cOperators[n.op]))
+		w.linef("%s%s[i] = %s;", each, v, n.filled(cOperators[n.op], func(arg int) string { return w.at(n.args[arg], "i") }))
 	}
 }

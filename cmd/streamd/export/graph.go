@@ -3,6 +3,7 @@ package export
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // op is an operation of a node on rows. Vectors have a fixed width. An argument of width 1 stands
@@ -63,6 +64,15 @@ func (n *node) isCondition() bool { return n.op >= opMissing && n.op <= opAll }
 
 // isPlace reports whether the elements are whole numbers.
 func (n *node) isPlace() bool { return n.op == opFirst || n.op == opPlace || n.op == opBelow }
+
+// filled is the form of an operator with the texts of the node's arguments for %a, %b and %c.
+func (n *node) filled(form string, argument func(i int) string) string {
+	var texts []string
+	for i := range n.args {
+		texts = append(texts, "%"+string(rune('a'+i)), argument(i))
+	}
+	return strings.NewReplacer(texts...).Replace(form)
+}
 
 func constant(numbers ...float64) *node {
 	return &node{op: opConstant, width: len(numbers), numbers: numbers}

@@ -238,6 +238,15 @@ func largest(texts []string) string {
 	return "GREATEST(" + strings.Join(texts, ", ") + ")"
 }
 
+// sqlOperators are those of elements a, b and c. exp of less than -745 is 0, which is an error in
+// some engines.
+var sqlOperators = map[op]string{
+	opAdd: "(%a + %b)", opSub: "(%a - %b)", opMul: "(%a * %b)", opDiv: "(%a / %b)", opMost: "GREATEST(%a, %b)", opLeast: "LEAST(%a, %b)",
+	opAbs: "ABS(%a)", opLog1p: "LN(1.0e+00 + %a)", opExp: "CASE WHEN %a < " + sqlNumber(-745) + " THEN 0.0e+00 ELSE EXP(%a) END",
+	opNumber: "CAST(CASE WHEN %a THEN 1.0e+00 ELSE 0.0e+00 END AS DOUBLE)",
+	opLess:   "%a < %b", opAtMost: "%a <= %b", opEqual: "%a = %b", opPlace: "CASE WHEN %a THEN 1 ELSE 0 END",
+}
+
 // text is element i of a node.
 func (w *sqlWriter) text(n *node, i int) string {
 	x := func(arg int) string { return w.element(n.args[arg], i) }
@@ -257,25 +266,6 @@ func (w *sqlWriter) text(n *node, i int) string {
 		}
 	case opPick:
 		return w.element(n.args[0], n.at[i])
-	case opAdd:
-		return "(" + x(0) + " + " + x(1) + ")"
-	case opSub:
-		return "(" + x(0) + " - " + x(1) + ")"
-	case opMul:
-		return "(" + x(0) + " * " + x(1) + ")"
-	case opDiv:
-		return "(" + x(0) + " / " + x(1) + ")"
-	case opMost:
-		return "GREATEST(" + x(0) + ", " + x(1) + ")"
-	case opLeast:
-		return "LEAST(" + x(0) + ", " + x(1) + ")"
-	case opAbs:
-		return "ABS(" + x(0) + ")"
-	case opExp:
-		// Of less than this it is 0, which is an error in some engines.
-		return "CASE WHEN " + x(0) + " < " + sqlNumber(-745) + " THEN 0.0e+00 ELSE EXP(" + x(0) + ") END"
-	case opLog1p:
-		return "LN(1.0e+00 + " + x(0) + ")"
 	case opLargest:
 		return largest(w.of[n.args[0]])
 	case opSum:
@@ -319,8 +309,6 @@ func (w *sqlWriter) text(n *node, i int) string {
 			text = "CAST(" + text + " AS DOUBLE)"
 		}
 		return text
-	case opNumber:
-		return "CAST(CASE WHEN " + x(0) + " THEN 1.0e+00 ELSE 0.0e+00 END AS DOUBLE)"
 	case opMissing:
 		if n.args[0].op != opText {
 			return x(0) + " IS NULL"
@@ -330,12 +318,6 @@ func (w *sqlWriter) text(n *node, i int) string {
 			quoted = append(quoted, sqlText(text))
 		}
 		return "(" + x(0) + " IS NULL OR " + x(0) + " IN (" + strings.Join(quoted, ", ") + "))"
-	case opLess:
-		return x(0) + " < " + x(1)
-	case opAtMost:
-		return x(0) + " <= " + x(1)
-	case opEqual:
-		return x(0) + " = " + x(1)
 	case opAll:
 		return "(" + strings.Join(w.of[n.args[0]], " AND ") + ")"
 	case opFirst:
@@ -345,8 +327,9 @@ func (w *sqlWriter) text(n *node, i int) string {
 			text += fmt.Sprintf(" WHEN %s = %s THEN %d", value, most, j)
 		}
 		return text + " END"
-	case opPlace:
-		return "CASE WHEN " + x(0) + " THEN 1 ELSE 0 END"
+	}
+	if form, ok := sqlOperators[n.op]; ok {
+		return n.filled(form, x)
 	}
 	panic(fmt.Sprintf("export: operation %d in SQL", n.op))
 }

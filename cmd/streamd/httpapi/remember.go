@@ -131,32 +131,55 @@ func checkID(id string) error {
 // What cannot be taken apart is left to the decoder, which has an error for it.
 func rowsWithIDs(content []byte, served *model.Served) (rows []rememberedRow, err error) {
 	fields := slices.DeleteFunc(slices.Clone(idFields), func(name string) bool { return isFeature(served, name) })
-	ids, without, i := map[string]bool{}, -1, 0
+	ids := rowIDs{known: map[string]bool{}}
 	bad := eachObject(content, func(row map[string]json.RawMessage) bool {
 		id, rest, failed := takeID(row, fields)
-		switch {
-		case failed != nil:
-			err = fail(CodeBadRequest, "row %d: %v", i, failed)
-		case rest == nil:
-			without = i
-		case ids[id]:
-			err = fail(CodeBadRequest, "row %d: the id %q is that of another row, too", i, id)
-		default:
-			ids[id] = true
+		if failed != nil {
+			err = fail(CodeBadRequest, "row %d: %v", ids.rows, failed)
+			return false
+		}
+		if rest != nil {
 			rows = append(rows, rememberedRow{id, wire.JSON.ContentType(), rest})
 		}
-		i++
+		err = ids.add(id)
 		return err == nil && len(rows) <= maxRememberedRows
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case bad != nil:
-		return nil, nil
-	case len(rows) > 0 && without >= 0:
-		return nil, fail(CodeBadRequest, "row %d has no id, and others have one: give all rows an id, or none", without)
 	}
-	return rows, nil
+	if bad != nil {
+		return nil, nil
+	}
+	return rows, ids.check()
+}
+
+// rowIDs are the ids of rows, one after the other.
+type rowIDs struct {
+	known   map[string]bool
+	rows    int
+	without int // 1 + the last row without one; 0: all have one
+}
+
+// add adds the id of the next row, "" for none. It fails for one that an earlier row has.
+func (x *rowIDs) add(id string) error {
+	x.rows++
+	switch {
+	case id == "":
+		x.without = x.rows
+	case x.known[id]:
+		return fail(CodeBadRequest, "row %d: the id %q is that of another row, too", x.rows-1, id)
+	default:
+		x.known[id] = true
+	}
+	return nil
+}
+
+// check fails where some rows have an id, and others none.
+func (x *rowIDs) check() error {
+	if len(x.known) > 0 && x.without > 0 {
+		return fail(CodeBadRequest, "row %d has no id, and others have one: give all rows an id, or none", x.without-1)
+	}
+	return nil
 }
 
 // isFeature reports whether the model takes a column of that name.

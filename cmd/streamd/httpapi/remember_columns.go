@@ -41,24 +41,20 @@ func (s *Server) rowsWithIDColumn(format wire.Format, contentType string, conten
 	case len(ids) > maxRememberedRows:
 		return nil, fail(CodeTooLarge, "%d rows have ids: a call remembers at most %d predictions", len(ids), maxRememberedRows)
 	}
-	known, without := map[string]bool{}, slices.Index(ids, "")
+	seen := rowIDs{known: map[string]bool{}}
 	for i, id := range ids {
-		switch {
-		case id == "":
+		if err := seen.add(id); err != nil {
+			return nil, err
+		}
+		if id == "" {
 			continue
-		case known[id]:
-			return nil, fail(CodeBadRequest, "row %d: the id %q is that of another row, too", i, id)
 		}
 		if err := checkID(id); err != nil {
 			return nil, fail(CodeBadRequest, "row %d: the column %s: %v", i, columns[0], err)
 		}
-		known[id] = true
 	}
-	switch {
-	case len(known) == 0:
-		return nil, nil
-	case without >= 0:
-		return nil, fail(CodeBadRequest, "row %d has no id, and others have one: give all rows an id, or none", without)
+	if err := seen.check(); err != nil || len(seen.known) == 0 {
+		return nil, err
 	}
 	var parts [][]byte
 	var err error

@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"streamd/ingest/summary"
@@ -47,7 +45,7 @@ const maxLine = 16 << 10
 // or its columns are those.
 func IsTable(path string) (bool, error) {
 	parts, err := partsOf(path)
-	if err != nil || len(parts) == 0 {
+	if err != nil {
 		return false, err
 	}
 	file, err := os.Open(parts[0])
@@ -76,9 +74,14 @@ func partsOf(path string) ([]string, error) {
 		return []string{path}, err
 	}
 	entries, err := os.ReadDir(path)
-	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return strings.ContainsAny(e.Name()[:1], "._") })
+	if err != nil {
+		return nil, err
+	}
 	var parts []string
 	for _, e := range entries {
+		if strings.ContainsAny(e.Name()[:1], "._") {
+			continue
+		}
 		part := filepath.Join(path, e.Name())
 		info, err := os.Stat(part)
 		if err != nil {
@@ -91,10 +94,10 @@ func partsOf(path string) ([]string, error) {
 			parts = append(parts, part)
 		}
 	}
-	if err == nil && len(parts) == 0 {
-		err = fmt.Errorf("%s: the folder has no file of a table of blocks", path)
+	if len(parts) == 0 {
+		return nil, fmt.Errorf("%s: the folder has no file of a table of blocks", path)
 	}
-	return parts, err
+	return parts, nil
 }
 
 // ReadTable calls take for each block of a table, with its record, which is valid until take

@@ -34,18 +34,14 @@ def pyarrow_module() -> Any:
 def table_of(frame: Any) -> "pyarrow.Table":
     """The frame as a table of Arrow, without the index of pandas."""
     pa = pyarrow_module()
-    if isinstance(frame, pa.Table):
-        return frame
-    if _is_pandas(frame):
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    return pa.RecordBatchReader.from_stream(frame).read_all()
+    return frame if isinstance(frame, pa.Table) else reader_of(frame).read_all()
 
 
 def reader_of(frame: Any) -> "pyarrow.RecordBatchReader":
-    """The frame's batches, one by one: also those of a dataset of pyarrow and of a scan of pyiceberg."""
+    """The frame's batches, one by one, without the index of pandas: also those of a dataset of pyarrow and of a scan of pyiceberg."""
     pa = pyarrow_module()
     if _is_pandas(frame):
-        return table_of(frame).to_reader()
+        return pa.Table.from_pandas(frame, preserve_index=False).to_reader()
     if is_frame(frame):
         return pa.RecordBatchReader.from_stream(frame)
     if hasattr(frame, "to_arrow_batch_reader"):

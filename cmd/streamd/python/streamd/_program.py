@@ -150,18 +150,20 @@ class Service:
 
 
 def flags_of(settings: Mapping[str, Any]) -> list[str]:
-    """Settings as flags: block_rows=10 is --block-rows=10, a list has commas, and None is left out."""
-    flags = []
-    for name, value in settings.items():
-        flag = "--" + name.replace("_", "-")
-        if value is None or value is False:
-            continue
-        if value is True:
-            flags.append(flag)
-            continue
-        if hasattr(value, "isoformat"):
-            value = value.isoformat()
-        elif not isinstance(value, (str, os.PathLike)) and hasattr(value, "__iter__"):
-            value = ",".join(map(str, value))
-        flags.append(f"{flag}={value}")
-    return flags
+    """Settings as flags: block_rows=10 is --block-rows=10, and None is left out."""
+    return [f"--{name.replace('_', '-')}={text_of(value)}" for name, value in settings.items() if value is not None]
+
+
+def text_of(value: Any) -> str:
+    """A value as the text of a flag: numbers with all digits, booleans in lower case, a list with commas."""
+    if hasattr(value, "item"):  # of numpy
+        value = value.item()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value)
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if hasattr(value, "__iter__") and not isinstance(value, str):
+        return ",".join(map(text_of, value))
+    return str(value)

@@ -352,7 +352,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             ("decision", self.decision), ("missing", self.missing if self.schema is None else None), ("seed", self.random_state),
         ):  # fmt: skip
             if value is not None:
-                flags.append(f"--{flag}={_text(value)}")
+                flags.append(f"--{flag}={_program.text_of(value)}")
         if self.reduce_time is not None:
             flags.append(f"--reduce-time={float(self.reduce_time)!r}s")
         if isinstance(self.class_weight, Mapping) and self.class_weight:
@@ -473,11 +473,3 @@ def _free(name: str, taken: list[str]) -> str:
     while name in taken:
         name += "_"
     return name
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, (bool, np.bool_)):
-        return "true" if value else "false"
-    if isinstance(value, (float, np.floating)):
-        return repr(float(value))
-    return str(value)

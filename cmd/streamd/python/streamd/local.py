@@ -30,7 +30,7 @@ class Local(Client):
                 "kafka.brokers": self.broker, "kafka.topic": topic, "http.listen": "127.0.0.1:0",
                 "snapshot.file": folder / "state.db", "receipts.key_file": folder / "log.key",
             }  # fmt: skip
-            run = self._start("run", *(f"--{name}={_text(value)}" for name, value in (given | dict(settings or {})).items()))
+            run = self._start("run", *(f"--{name}={_program.text_of(value)}" for name, value in (given | dict(settings or {})).items()))
             super().__init__("http://" + run.said(r'"address":"([^"]+)".*serving HTTP'))
         except BaseException:
             self._stop()
@@ -50,11 +50,3 @@ class Local(Client):
         while self._services:
             self._services.pop().stop()
         self._folder.cleanup()
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return str(value)

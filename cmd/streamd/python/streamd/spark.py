@@ -11,7 +11,9 @@ id as key, bytes as value, and the header content-type: application/vnd.streamd.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-SCHEMA = "id string, source string, first_row long, rows long, digest string, bytes binary"
+from .summaries import COLUMNS
+
+SCHEMA = ", ".join(f"{name} {kind.replace('int64', 'long')}" for name, kind in COLUMNS.items())
 
 
 def summarise(*, id: str, label: str = "label", block_rows: int = 20_000, **flags: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -61,8 +61,8 @@ func Main(m *testing.M, child func(text []byte) error) {
 // IsReal reports whether the broker is a real one.
 func IsReal() bool { return os.Getenv("STREAMD_TEST_BROKERS") != "" }
 
-// uncompacted has the embedded broker compact in an hour. It would move the beginning of a log, which
-// Kafka's does not: who has not read so far would find a gap, and nobody could read what there was.
+// uncompacted has the embedded broker compact in an hour. It would move the beginning of a log,
+// which Kafka's does not: who has not read so far would find a gap.
 var uncompacted = kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "3600000"})
 
 // Cluster is a real Apache Kafka where STREAMD_TEST_BROKERS names one, and the embedded broker

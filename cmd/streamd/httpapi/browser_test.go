@@ -185,16 +185,16 @@ func (w *tab) untilShown(selector string) {
 // until waits for an expression to be true.
 func (w *tab) until(expression string) {
 	w.t.Helper()
-	if _, err := chromedp.Run(w.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(20*time.Second))); err != nil {
-		w.t.Fatalf("%s: %v", expression, err)
-	}
+	evaluate[bool](w, expression, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(20*time.Second)))
 }
 
-// click clicks the first element of a selector.
+// click clicks the first element of a selector. A page that is left has been clicked.
 func (w *tab) click(selector string) {
 	w.t.Helper()
-	if !eval[bool](w, fmt.Sprintf(`(() => { const e = document.querySelector(%q); e?.click(); return e !== null; })()`, selector)) {
-		w.t.Fatalf("there is no %s", selector)
+	found, err := chromedp.Run(w.ctx, chromedp.Evaluate[bool](
+		fmt.Sprintf(`(() => { const e = document.querySelector(%q); e?.click(); return e !== null; })()`, selector)))
+	if err != nil && !left(err) || err == nil && !found {
+		w.t.Fatalf("click %s: found %t: %v", selector, found, err)
 	}
 }
 
@@ -213,11 +213,32 @@ func (w *tab) text(selector string) string {
 // eval returns the value of an expression.
 func eval[T any](w *tab, expression string) T {
 	w.t.Helper()
-	value, err := chromedp.Run(w.ctx, chromedp.Evaluate[T](expression))
-	if err != nil {
-		w.t.Fatalf("%s: %v", expression, err)
+	return evaluate(w, expression, chromedp.Evaluate[T](expression))
+}
+
+// evaluate asks again where the page was left for another one before it answered.
+func evaluate[T any](w *tab, expression string, ask chromedp.Action[T]) T {
+	w.t.Helper()
+	for {
+		value, err := chromedp.Run(w.ctx, ask)
+		if err == nil {
+			return value
+		}
+		if !left(err) {
+			w.t.Fatalf("%s: %v", expression, err)
+		}
 	}
-	return value
+}
+
+// left reports whether an expression has no value because its page was left for another one:
+// the protocol's errors of it have one code, and differ in their words.
+func left(err error) bool {
+	for _, words := range []string{"Inspected target navigated or closed", "Execution context was destroyed", "Cannot find context with specified id"} {
+		if strings.Contains(err.Error(), words) {
+			return true
+		}
+	}
+	return false
 }
 
 // layoutFaults lists texts that overlap each other, and elements that are wider than the

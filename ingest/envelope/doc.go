@@ -2,8 +2,9 @@
 // around them. It works on bytes, in front of package wire.
 //
 //	debezium     before, after, op and source of a change, or the row alone as Debezium's
-//	             ExtractNewRecordState writes it; JSON with a schema or without
-//	connect      schema and payload, as Kafka Connect's JsonConverter writes them
+//	             ExtractNewRecordState writes it; JSON with a schema or without, or Avro
+//	connect      schema and payload, as Kafka Connect's JsonConverter writes them; what is framed
+//	             for a schema registry is a row as it is
 //	cloudevents  CloudEvents 1.0 in JSON (structured), or with attributes in headers (binary)
 //
 // A message has one fate (Fate): it has a row, it retires the block of its key, it retires all
@@ -21,6 +22,14 @@
 //	ddl, transactions      refused: they belong to other topics
 //
 // A changed primary key comes as a d of the old key and a c of the new one.
+//
+// # Avro
+//
+// A message of Debezium that is framed for a schema registry is Avro. It is turned into the JSON
+// that Kafka Connect writes of the same values (wire.ConnectSchema), with their types, and all that
+// is said of JSON with a schema holds for it. The images before a change, its source and its
+// transaction are passed over. A key that is framed is turned into JSON, too. A float of 32 bits
+// is the decimal that JSON has for it.
 //
 // # Values
 //
@@ -53,11 +62,14 @@
 //
 // Key makes a short text of a record's key. Of an object with one field it is the field's value,
 // so that a user can type it: 17 for {"id":17}. Of several fields it is an object of JSON with the
-// names in order. A schema around the key is left out. All other keys stand for themselves.
+// names in order. A schema around the key is left out, and a frame before it: a key has the same
+// text in JSON and in Avro. A framed key that cannot be read is an error. All other keys stand for
+// themselves.
 //
 // # Bounds
 //
-// A message is read once, without recursion; brackets nest up to 512 deep, a schema has up to
-// 1 MiB. Outside of the row only strings and brackets are checked. Of schemas the last ones are
-// kept, by their bytes. A message whose row needs no conversion is not copied.
+// A message of JSON is read once, without recursion; brackets nest up to 512 deep, a schema has up
+// to 1 MiB. Values of Avro nest up to 500 deep. Outside of the row only strings and brackets are
+// checked. Of schemas the last ones are kept, by their bytes or ids. As JSON a message of Avro has
+// up to Options.Bytes, and a key 64 KiB. A message whose row needs no conversion is not copied.
 package envelope

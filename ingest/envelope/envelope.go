@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"streamd/ingest/kafka"
+	"streamd/ingest/registry"
 )
 
 // Kind is a kind of envelopes.
@@ -67,17 +68,21 @@ func (e *Error) Error() string {
 
 // Opener takes the payloads out of messages of a kind. It belongs to one goroutine.
 type Opener struct {
-	kind    Kind
-	label   string
-	schemas schemas
-	out     []byte // of rows that were converted
-	key     []byte // of keys
-	decoded []byte // of base64 and texts
-	media   string // the last content type within an event
+	kind       Kind
+	opts       Options
+	schemas    schemas
+	framed     map[uint32]*framed // by id
+	out        []byte             // of rows that were converted
+	key        []byte             // of keys
+	transcoded []byte             // of messages of Avro
+	keyText    []byte             // of keys of Avro
+	decoded    []byte             // of base64 and texts
+	media      string             // the last content type within an event
 
 	// Of the last message:
 	row     []byte
 	typed   bool     // it had a schema
+	inAvro  bool     // it was Avro
 	reasons []reason // of values that could not be converted
 }
 
@@ -89,20 +94,46 @@ const (
 	keptOut     = 1 << 20 // bytes of memory that is kept for the next messages
 )
 
-// New makes an opener for messages of a kind. label is the name of the label's column.
-func New(kind Kind, label string) *Opener { return &Opener{kind: kind, label: label} }
+// Options say what an opener needs beside the kind.
+type Options struct {
+	Label   string  // the name of the label's column
+	Schemas Schemas // of framed messages and keys; nil: they are refused
+	Bytes   int     // that a message of Avro may take as JSON; 0 means 64 MiB
+}
+
+// New makes an opener for messages of a kind.
+func New(kind Kind, opts Options) *Opener {
+	if opts.Bytes == 0 {
+		opts.Bytes = 64 << 20
+	}
+	return &Opener{kind: kind, opts: opts}
+}
 
 // Open reads the envelope of a record that has a value. contentType is the record's, or empty. The
-// error is an *Error. A row that needs no conversion aliases the record's value.
+// error is an *Error, or the *registry.AwayError of Options.Schemas. A row that needs no conversion
+// aliases the record's value.
 func (o *Opener) Open(r *kafka.Record, contentType string) (Message, error) {
-	o.row, o.typed, o.reasons = nil, false, o.reasons[:0]
+	o.row, o.typed, o.inAvro, o.reasons = nil, false, false, o.reasons[:0]
 	if cap(o.out) > keptOut {
 		o.out = nil
 	}
+	if cap(o.transcoded) > keptOut {
+		o.transcoded = nil
+	}
 	switch o.kind {
 	case Debezium:
-		return o.debezium(r.Value)
+		if id, rest, framed := registry.Unframe(r.Value); framed {
+			return o.debeziumFramed(id, rest)
+		}
+		var m opened
+		if reason := o.unwrap(r.Value, &m); reason != "" {
+			return o.fail("the message is no JSON of Debezium: %s", reason)
+		}
+		return o.debezium(&m)
 	case Connect:
+		if _, _, framed := registry.Unframe(r.Value); framed { // what frames it has no schema and payload
+			return Message{ContentType: contentType, Payload: r.Value}, nil
+		}
 		return o.connect(r.Value)
 	case CloudEvents:
 		return o.event(r, contentType)
@@ -304,11 +335,8 @@ func (o *Opener) unwrap(b []byte, to *opened) (reason string) {
 }
 
 // debezium opens a message of Debezium.
-func (o *Opener) debezium(b []byte) (Message, error) {
-	var m opened
-	if reason := o.unwrap(b, &m); reason != "" {
-		return o.fail("the message is no JSON of Debezium: %s", reason)
-	}
+func (o *Opener) debezium(m *opened) (Message, error) {
+	b := m.b
 	if !m.value.isObject(b) {
 		if m.value.isNull(b) {
 			return Message{Fate: Retire}, nil
@@ -319,7 +347,7 @@ func (o *Opener) debezium(b []byte) (Message, error) {
 		return o.fail("a field of the envelope is given twice")
 	}
 	if m.isChange() {
-		return o.change(&m)
+		return o.change(m)
 	}
 	switch {
 	case m.n == 1 && m.has[fieldTime].is():
@@ -441,7 +469,7 @@ func (o *Opener) put(out []byte, field *object, t *table, i int, lacks bool) []b
 	if lacks && (bytes.Equal(raw, unavailable) || bytes.Equal(raw, unavailable64)) {
 		name := field.text()
 		o.because(name, notLogged)
-		if name == o.label {
+		if name == o.opts.Label {
 			return append(out, "{}"...)
 		}
 		return append(out, "null"...)

@@ -41,6 +41,16 @@ func recorded(t testing.TB, name string, compact bool) *kafka.Record {
 	return r
 }
 
+// keyOf is the text of a key that can be read.
+func keyOf(t testing.TB, o *Opener, key []byte) string {
+	t.Helper()
+	text, err := o.Key(key)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(text)
+}
+
 func compacted(t testing.TB, b []byte) string {
 	t.Helper()
 	var to bytes.Buffer
@@ -87,7 +97,7 @@ func TestRecorded(t *testing.T) {
 		for _, compact := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s as %s, compact %v", c.name, c.kind, compact), func(t *testing.T) {
 				r := recorded(t, c.name, compact)
-				o := New(c.kind, "label")
+				o := New(c.kind, Options{Label: "label"})
 				for again := range 3 { // the schema is known the second time
 					m, err := o.Open(r, "")
 					if c.bad != "" {
@@ -113,7 +123,7 @@ func TestRecorded(t *testing.T) {
 							t.Errorf("time %d: got  %s of %s\nwant %s", again, got, m.ContentType, c.row)
 						}
 					}
-					if got := string(o.Key(r.Key)); got != c.key {
+					if got := keyOf(t, o, r.Key); got != c.key {
 						t.Errorf("time %d: the key is %q, want %q", again, got, c.key)
 					}
 				}
@@ -145,7 +155,7 @@ func TestReasons(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := New(Debezium, "label")
+		o := New(Debezium, Options{Label: "label"})
 		m, err := o.Open(recorded(t, c.name, true), "")
 		if err != nil {
 			t.Fatal(err)
@@ -163,7 +173,7 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	// A label is never missing.
-	o := New(Debezium, "a")
+	o := New(Debezium, Options{Label: "a"})
 	m, err := o.Open(recorded(t, "update_toast", true), "")
 	if err != nil || string(m.Payload) != `{"id":1,"label":"good","a":{},"b":2}` {
 		t.Errorf("got %s, %v", m.Payload, err)
@@ -171,7 +181,7 @@ func TestReasons(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	o := New(Debezium, "label")
+	o := New(Debezium, Options{Label: "label"})
 	for _, c := range [][2]string{
 		{`{"id":17}`, "17"},
 		{` { "id" : 17 } `, "17"},
@@ -194,17 +204,17 @@ func TestKeys(t *testing.T) {
 		{"", ""},
 	} {
 		for range 2 {
-			if got := string(o.Key([]byte(c[0]))); got != c[1] {
+			if got := keyOf(t, o, []byte(c[0])); got != c[1] {
 				t.Errorf("the key of %s is %s, want %s", c[0], got, c[1])
 			}
 		}
 	}
 	for _, none := range [][]byte{nil, []byte(`{"schema":null,"payload":null}`)} {
-		if got := o.Key(none); got != nil {
+		if got, err := o.Key(none); got != nil || err != nil {
 			t.Errorf("the key of %q is %q", none, got)
 		}
 	}
-	if got := string(New(CloudEvents, "").Key([]byte(`{"id":1}`))); got != `{"id":1}` {
+	if got := keyOf(t, New(CloudEvents, Options{}), []byte(`{"id":1}`)); got != `{"id":1}` {
 		t.Errorf("a key of an event is %s", got)
 	}
 }
@@ -328,7 +338,7 @@ func TestRefused(t *testing.T) {
 		{CloudEvents, `{"specversion":"1.0","data_base64":"?"}`, "base64"},
 		{CloudEvents, `{"specversion":"1.0","datacontenttype":"text/csv","data":{}}`, "no text"},
 	} {
-		_, err := New(c.kind, "label").Open(&kafka.Record{Value: []byte(c.value)}, "")
+		_, err := New(c.kind, Options{Label: "label"}).Open(&kafka.Record{Value: []byte(c.value)}, "")
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %.60s: got %v, want %q", c.kind, c.value, err, c.want)
 		}
@@ -336,7 +346,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestBinaryEvents(t *testing.T) {
-	o := New(CloudEvents, "label")
+	o := New(CloudEvents, Options{Label: "label"})
 	ce := kafka.Header{Key: "ce_specversion", Value: []byte("1.0")}
 	for _, c := range []struct {
 		headers []kafka.Header
@@ -403,7 +413,7 @@ func TestDetect(t *testing.T) {
 // A row that needs nothing is not copied, and nothing is allocated for it.
 func TestCostsNothing(t *testing.T) {
 	for _, name := range []string{"read_plain", "create"} {
-		o, r := New(Debezium, "label"), recorded(t, name, true)
+		o, r := New(Debezium, Options{Label: "label"}), recorded(t, name, true)
 		open := func() {
 			if _, err := o.Open(r, ""); err != nil {
 				t.Fatal(err)
@@ -427,7 +437,7 @@ func BenchmarkOpen(b *testing.B) {
 			kind = Debezium
 		}
 		b.Run(name, func(b *testing.B) {
-			o, r := New(kind, "label"), recorded(b, name, true)
+			o, r := New(kind, Options{Label: "label"}), recorded(b, name, true)
 			b.SetBytes(int64(len(r.Value)))
 			began := time.Now()
 			for b.Loop() {

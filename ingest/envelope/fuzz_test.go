@@ -3,11 +3,14 @@ package envelope
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"streamd/ingest/kafka"
+	"streamd/ingest/registry"
+	"streamd/ingest/registry/registrytest"
 	"streamd/ingest/wire"
 )
 
@@ -34,7 +37,7 @@ func FuzzOpen(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, kind uint8, key, value []byte, contentType string) {
 		k := Kind(kind % uint8(CloudEvents+1))
-		used, fresh := New(k, "label"), New(k, "label")
+		used, fresh := New(k, Options{Label: "label"}), New(k, Options{Label: "label"})
 		r := &kafka.Record{Key: key, Value: value}
 		keyBefore, before := bytes.Clone(key), bytes.Clone(value)
 		used.Open(&kafka.Record{Value: []byte(`{"schema":{"type":"struct","fields":[{"field":"a","type":"bytes"}]},"payload":{"a":"AQ=="}}`)}, "")
@@ -49,8 +52,10 @@ func FuzzOpen(f *testing.F) {
 		if m.Fate != again.Fate || m.ContentType != again.ContentType || !bytes.Equal(m.Payload, again.Payload) {
 			t.Fatalf("%s: %+v, and then %+v", k, m, again)
 		}
-		if a, b := bytes.Clone(fresh.Key(key)), used.Key(key); !bytes.Equal(a, b) || (a == nil) != (b == nil) {
-			t.Fatalf("%s: the key %q, and then %q", k, a, b)
+		text, err2 := fresh.Key(key)
+		text = bytes.Clone(text)
+		if again, errAgain := used.Key(key); !bytes.Equal(text, again) || (text == nil) != (again == nil) || (err2 == nil) != (errAgain == nil) {
+			t.Fatalf("%s: the key %q, %v, and then %q, %v", k, text, err2, again, errAgain)
 		}
 		if !bytes.Equal(key, keyBefore) || !bytes.Equal(value, before) {
 			t.Fatal("the record has changed")
@@ -107,4 +112,38 @@ func plainFate(value []byte) (fate Fate, ok bool) {
 		return Retire, true
 	}
 	return Row, true
+}
+
+// FuzzFramed opens messages and keys of strangers in Avro, whatever their schema is. An opener says
+// the same of one when it has seen it before, and a row is JSON.
+func FuzzFramed(f *testing.F) {
+	for _, name := range []string{"create", "update", "delete", "read_plain", "update_toast", "truncate", "heartbeat", "unwrapped_deleted"} {
+		all := schemaMap{}
+		framed := inAvro(f, all, recorded(f, name, true).Value)
+		id, payload, _ := registry.Unframe(framed)
+		f.Add(all[id].Text, payload)
+	}
+	f.Add(`{"type":"record","name":"L","fields":[{"name":"next","type":["null","L"]},{"name":"m","type":{"type":"map","values":"L"}}]}`, []byte{2, 0, 2, 2, 'k', 0, 0, 0})
+	f.Add(`["null",{"type":"array","items":{"type":"fixed","name":"F","size":0}}]`, []byte{2, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
+	f.Add(`{"type":"bytes","connect.name":"org.apache.kafka.connect.data.Decimal","connect.parameters":{"scale":"-9"},"logicalType":"decimal","scale":-9}`, []byte{4, 4, 0xd2})
+	f.Fuzz(func(t *testing.T, text string, payload []byte) {
+		all := schemaMap{}
+		all.put(1, text)
+		o := New(Debezium, Options{Label: "label", Schemas: all, Bytes: 1 << 16})
+		framed := registrytest.Frame(1, payload)
+		m, err := o.Open(&kafka.Record{Value: framed}, "")
+		if err == nil && m.Fate == Row && (!json.Valid(m.Payload) || len(m.Payload) > 1<<18) {
+			t.Fatalf("the row is %.1000s", m.Payload)
+		}
+		m.Payload = bytes.Clone(m.Payload)
+		key, errKey := o.Key(framed)
+		key = bytes.Clone(key)
+		again, errAgain := o.Open(&kafka.Record{Value: framed}, "")
+		if fmt.Sprint(err) != fmt.Sprint(errAgain) || m.Fate != again.Fate || !bytes.Equal(m.Payload, again.Payload) {
+			t.Fatalf("%+v, %v, and then %+v, %v", m, err, again, errAgain)
+		}
+		if keyAgain, errAgain := o.Key(framed); !bytes.Equal(key, keyAgain) || fmt.Sprint(errKey) != fmt.Sprint(errAgain) {
+			t.Fatalf("the key %q, %v, and then %q, %v", key, errKey, keyAgain, errAgain)
+		}
+	})
 }

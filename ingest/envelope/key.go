@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"streamd/ingest/registry"
 )
 
 // maxKey bounds the bytes of a key that is read. A longer one stands for itself.
@@ -14,11 +16,19 @@ const maxKey = 64 << 10
 func (k Kind) Keys() bool { return k == Debezium || k == Connect }
 
 // Key is the text that stands for a record's key. It is nil if the record has no key, and valid
-// until the next call.
-func (o *Opener) Key(key []byte) []byte {
+// until the next call. The error is a *KeyError, or the *registry.AwayError of Options.Schemas.
+func (o *Opener) Key(key []byte) ([]byte, error) {
 	if len(key) == 0 || len(key) > maxKey || !o.kind.Keys() {
-		return key
+		return key, nil
 	}
+	if id, rest, framed := registry.Unframe(key); framed {
+		return o.framedKey(id, key, rest)
+	}
+	return o.textKey(key), nil
+}
+
+// textKey is Key for a key in JSON, or of another text.
+func (o *Opener) textKey(key []byte) []byte {
 	i := skipSpace(key, 0)
 	if i < len(key) && key[i] != '{' {
 		// A key of its own, as the converter of JSON or of texts writes it.
@@ -28,25 +38,32 @@ func (o *Opener) Key(key []byte) []byte {
 		return key
 	}
 	var m opened
-	if o.unwrap(key, &m) != "" || m.twice {
+	if o.unwrap(key, &m) != "" {
 		return key
 	}
-	if !m.value.isObject(key) {
-		raw := m.value.of(key)
-		if string(raw) == "null" {
-			return nil
-		}
-		if c := m.schema.value; c != nil {
-			if converted, why := c.do(o.key[:0], raw, c); why == "" {
-				o.key, raw = converted, converted
-			}
-		}
-		return textOrRaw(raw)
+	return o.openedKey(&m, key)
+}
+
+// openedKey is the text of a key whose schema has been taken off. written is all of it.
+func (o *Opener) openedKey(m *opened, written []byte) []byte {
+	switch {
+	case m.twice:
+		return written
+	case m.value.isObject(m.b) && m.n == 0:
+		return written
+	case m.value.isObject(m.b):
+		return o.columns(m)
 	}
-	if m.n == 0 {
-		return key
+	raw := m.value.of(m.b)
+	if string(raw) == "null" {
+		return nil
 	}
-	return o.columns(&m)
+	if c := m.schema.value; c != nil {
+		if converted, why := c.do(o.key[:0], raw, c); why == "" {
+			o.key, raw = converted, converted
+		}
+	}
+	return textOrRaw(raw)
 }
 
 // columns is the key of one or several columns.

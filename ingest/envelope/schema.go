@@ -139,11 +139,25 @@ func (s *schemas) read(text []byte) (*known, string) {
 			return k, ""
 		}
 	}
+	k, reason := newKnown(bytes.Clone(text))
+	if reason != "" {
+		return nil, reason
+	}
+	if len(s.list) < keptSchemas {
+		s.list = append(s.list, nil)
+	}
+	copy(s.list[1:], s.list)
+	s.list[0] = k
+	return k, ""
+}
+
+// newKnown reads the text of a schema.
+func newKnown(text []byte) (*known, string) {
 	var root *schema
 	if err := json.Unmarshal(text, &root); err != nil {
 		return nil, "the schema is none of Kafka Connect's: " + err.Error()
 	}
-	k := &known{text: bytes.Clone(text), row: tableOf(root)}
+	k := &known{text: text, row: tableOf(root)}
 	if root != nil {
 		k.value = conversionOf(root)
 		for i := range root.Fields {
@@ -152,10 +166,5 @@ func (s *schemas) read(text []byte) (*known, string) {
 			}
 		}
 	}
-	if len(s.list) < keptSchemas {
-		s.list = append(s.list, nil)
-	}
-	copy(s.list[1:], s.list)
-	s.list[0] = k
 	return k, ""
 }

@@ -11,18 +11,10 @@ import (
 
 // avroReader reads Avro's binary encoding.
 //
-// # Bounds
-//
-// A schema's text has been bounded, and its columns are. Counts and lengths are compared with the
-// bytes that are left. Values that take no byte, such as nulls and empty records, could still be
-// more than anybody can count: a reader takes twice as many steps as a payload has bytes, and a
-// million more. Recursive values nest up to maxAvroDepth deep.
+// A schema's text has been bounded, and its columns are.
 type avroReader struct {
 	recordReader
-	in    []byte
-	at    int
-	cut   bool // the data has ended within a value, or a count or length is not possible
-	steps int  // that are left
+	avroCursor
 
 	ids   avroPlans[uint32] // by schema id
 	heads avroPlans[string] // by the schema in a file's head
@@ -31,11 +23,6 @@ type avroReader struct {
 	lengths []int // of the lists of a row
 	unpack  avroUnpacker
 }
-
-const (
-	maxAvroDepth = 500
-	moreSteps    = 1 << 20
-)
 
 // avroPlans are the plans that are kept, by what tells their schemas.
 type avroPlans[K comparable] struct {
@@ -145,11 +132,6 @@ func (a *avroReader) finishRecords(p *avroPlan) *Error {
 		return err.(*Error)
 	}
 	return nil
-}
-
-// start starts to read.
-func (a *avroReader) start(b []byte) {
-	a.in, a.at, a.cut, a.steps = b, 0, false, 2*len(b)+moreSteps
 }
 
 // records reads n records, or an array of records, which are all of b.
@@ -365,7 +347,7 @@ func (a *avroReader) octets(t *avroType, p *place, b []byte) string {
 	case t.means == meansDecimal:
 		return a.setDecimal(p, b, t.scale)
 	case t.means == meansUUID:
-		a.scratch = fmt.Appendf(a.scratch[:0], "%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+		a.scratch = appendUUID(a.scratch[:0], b)
 		return a.setText(p, a.scratch)
 	}
 	return a.setText(p, b)
@@ -429,109 +411,4 @@ func (a *avroReader) array(s *avroStep) *Error {
 		return a.ended()
 	}
 	return nil
-}
-
-// blockCount is the number of elements of the next block of an array or a map; 0: it has ended.
-func (a *avroReader) blockCount() int64 {
-	n := a.long()
-	if n < 0 {
-		a.long() // the bytes of the block, for those who pass over it
-		n = -n
-	}
-	if n < 0 {
-		a.cut = true
-	}
-	if a.cut {
-		return 0
-	}
-	return n
-}
-
-// skip passes over a value.
-func (a *avroReader) skip(t *avroType, depth int) {
-	if a.steps--; a.steps < 0 || depth > maxAvroDepth {
-		a.steps, a.cut = -1, true
-	}
-	if a.cut {
-		return
-	}
-	switch t.kind {
-	case avroBoolean:
-		a.take(1)
-	case avroInt, avroEnum:
-		a.long()
-	case avroFloat:
-		a.take(4)
-	case avroDouble:
-		a.take(8)
-	case avroBytes, avroString:
-		a.bytes()
-	case avroFixed:
-		a.take(t.size)
-	case avroArray, avroMap:
-		a.skipItems(t, depth)
-	case avroUnion:
-		if i := a.long(); i >= 0 && i < int64(len(t.branches)) {
-			a.skip(t.branches[i], depth+1)
-		} else {
-			a.cut = true
-		}
-	case avroRecord:
-		for i := range t.fields {
-			a.skip(t.fields[i].typ, depth+1)
-		}
-	}
-}
-
-// skipItems passes over an array or a map and counts its elements.
-func (a *avroReader) skipItems(t *avroType, depth int) (count int64) {
-	for n := a.blockCount(); n > 0; n = a.blockCount() {
-		count += n
-		for ; n > 0 && !a.cut; n-- {
-			if t.kind == avroMap {
-				a.bytes()
-			}
-			a.skip(t.items, depth+1)
-		}
-	}
-	return count
-}
-
-// long reads an int or a long.
-func (a *avroReader) long() int64 {
-	if a.at < len(a.in) && a.in[a.at] < 0x80 {
-		u := a.in[a.at]
-		a.at++
-		return int64(u>>1) ^ -int64(u&1)
-	}
-	u, n := binary.Uvarint(a.in[a.at:])
-	if n <= 0 {
-		a.cut = true
-		return 0
-	}
-	a.at += n
-	return int64(u>>1) ^ -int64(u&1)
-}
-
-// take is the next n bytes, or nil.
-func (a *avroReader) take(n int) []byte {
-	if n > len(a.in)-a.at || n < 0 {
-		a.cut = true
-		return nil
-	}
-	b := a.in[a.at : a.at+n]
-	a.at += n
-	return b
-}
-
-// bytes reads bytes or a string.
-func (a *avroReader) bytes() []byte {
-	n := a.long()
-	if n < 0 || n > int64(len(a.in)-a.at) {
-		a.cut = true
-		return nil
-	}
-	b := a.in[a.at : a.at+int(n)]
-	a.at += int(n)
-	return b
 }

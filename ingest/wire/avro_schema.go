@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/twmb/avro"
@@ -76,16 +78,15 @@ const maxAvroTypes = 1 << 16
 // readAvroSchema reads a schema and those that it refers to.
 func readAvroSchema(s *registry.Schema) (*avroSchema, error) {
 	var all avro.SchemaCache
-	lax := avro.WithLaxNames(nil)
 	t := avroTypes{named: map[string]*avroType{}}
 	for _, reference := range s.References {
-		of, err := all.Parse(reference.Text, lax)
+		of, err := parseAvro(&all, reference.Text)
 		if err != nil {
 			return nil, fmt.Errorf("the schema %q that it refers to: %w", reference.Name, err)
 		}
 		t.typeOf(of.Root(), "")
 	}
-	main, err := all.Parse(s.Text, lax)
+	main, err := parseAvro(&all, s.Text)
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +100,62 @@ func readAvroSchema(s *registry.Schema) (*avroSchema, error) {
 		out.fingerprint[i] = byte(n >> (8 * i))
 	}
 	return out, nil
+}
+
+// parseAvro reads the text of a schema. The parser refuses decimals that Avro does not know. Kafka
+// Connect's converter writes them nevertheless: with a negative scale, for a NUMBER(5,-2) of
+// Oracle, and with a scale beyond its precision, which is 64 where Connect knows of none.
+func parseAvro(all *avro.SchemaCache, text string) (*avro.Schema, error) {
+	lax := avro.WithLaxNames(nil)
+	s, err := all.Parse(text, lax)
+	if err == nil {
+		return s, nil
+	}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var root any
+	if d.Decode(&root) != nil || !disarmDecimals(root) {
+		return nil, err
+	}
+	again, errMarshal := json.Marshal(root)
+	if errMarshal != nil {
+		return nil, err
+	}
+	return all.Parse(string(again), lax)
+}
+
+// disarmDecimals takes the logical type off Connect's decimals, whose scale is in another place,
+// too. It is false if there are none.
+func disarmDecimals(v any) (some bool) {
+	switch v := v.(type) {
+	case []any:
+		for _, x := range v {
+			some = disarmDecimals(x) || some
+		}
+	case map[string]any:
+		if v["logicalType"] == "decimal" && v["connect.name"] == connectDecimal {
+			delete(v, "logicalType")
+			some = true
+		}
+		for _, x := range v {
+			some = disarmDecimals(x) || some
+		}
+	}
+	return some
+}
+
+// connectDecimal is Connect's name of decimals.
+const connectDecimal = "org.apache.kafka.connect.data.Decimal"
+
+// connectScale is the scale of a decimal of Connect, which is bytes for Avro.
+func connectScale(n *avro.SchemaNode) (scale int, ok bool) {
+	if name, _ := n.Props["connect.name"].(string); name != connectDecimal {
+		return 0, false
+	}
+	parameters, _ := n.Props["connect.parameters"].(map[string]any)
+	text, _ := parameters["scale"].(string)
+	scale, err := strconv.Atoi(text)
+	return scale, err == nil && scale >= -maxAvroScale && scale <= maxAvroScale
 }
 
 // CheckWritten says why a schema cannot be Options.Written.
@@ -225,6 +282,10 @@ func (t *avroType) setMeaning(n *avro.SchemaNode) {
 		t.means, t.perSecond = said.means, said.perSecond
 	case n.LogicalType == "decimal" && (t.kind == avroBytes || t.kind == avroFixed):
 		t.means, t.scale = meansDecimal, n.Scale
+	case n.LogicalType == "" && t.kind == avroBytes:
+		if scale, ok := connectScale(n); ok {
+			t.means, t.scale = meansDecimal, scale
+		}
 	case n.LogicalType == "uuid" && t.kind == avroFixed && t.size == 16:
 		t.means = meansUUID
 	case n.LogicalType == "duration" && t.kind == avroFixed:

@@ -59,8 +59,11 @@ func (r *recordReader) settleColumns(p *recordPlan, lengths []int) *Error {
 	for i := range p.columns {
 		c := &p.columns[i]
 		if c.name == r.opts.Refused && c.name != "" {
-			return r.fail(-1, c.name, "the row says whether it was deleted, and a deleted one would be learned from: have the connector drop those "+
-				"(delete.tombstone.handling.mode=tombstone); format.ignore: %s reads all rows as they are", c.name)
+			heed := "have the connector drop those (delete.tombstone.handling.mode=tombstone)"
+			if r.format == Avro {
+				heed = "set format.envelope: debezium"
+			}
+			return r.fail(-1, c.name, "the row says whether it was deleted, and a deleted one would be learned from: %s; format.ignore: %s reads all rows as they are", heed, c.name)
 		}
 		switch {
 		case c.name == r.opts.Label && label >= 0, c.name == r.opts.Weight && weight >= 0:
@@ -175,7 +178,10 @@ func (r *recordReader) settleLabel(p *recordPlan, label, weight int) *Error {
 	}
 	if label < 0 {
 		if hasName(names, "op") && hasName(names, "source.connector") {
-			return r.fail(-1, "", "the payload is a change of Debezium in %v, which is read in JSON alone: have the connector write JSON "+
+			if r.format == Avro {
+				return r.fail(-1, "", "the payload is a change of Debezium: set format.envelope: debezium and blocks.unit: key")
+			}
+			return r.fail(-1, "", "the payload is a change of Debezium in %v, and changes are read in Avro and JSON: have the connector write one of these "+
 				"(format.envelope: debezium), or unwrap its changes (ExtractNewRecordState with delete.tombstone.handling.mode=tombstone)", r.format)
 		}
 		return r.fail(-1, r.opts.Label, "the schema has no such field for the label: name it (format.label)%s", likeHint(r.opts.Label, names))

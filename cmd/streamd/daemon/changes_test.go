@@ -3,17 +3,30 @@ package daemon
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"streamd/cmd/streamd/httpapi"
+	"streamd/ingest/registry/registrytest"
 	"streamd/retire/receipt"
 )
 
 // Blocks that came as changes of a table are read from the log again as they were: with another
 // seed the sample needs all their rows, and the live set is then that of a daemon that has had the
-// seed from the beginning.
+// seed from the beginning. In Avro the registry is away at first, and with it the schema of the
+// keys of tombstones: nothing is lost.
 func TestChangesAreReadAgain(t *testing.T) {
+	for _, avro := range []bool{false, true} {
+		t.Run(map[bool]string{false: "JSON", true: "Avro"}[avro], func(t *testing.T) { changesAreReadAgain(t, avro) })
+	}
+}
+
+func changesAreReadAgain(t *testing.T, avro bool) {
+	double := &registrytest.Registry{}
+	server := httptest.NewServer(double)
+	defer server.Close()
 	var messages []message
 	say := func(id int, op string, x float64) {
 		images := fmt.Sprintf(`"before":null,"after":{"id":%d,"label":"%d","x":%v}`, id, id%2, x)
@@ -33,12 +46,34 @@ func TestChangesAreReadAgain(t *testing.T) {
 		say(id+10, "d", 0)
 		messages = append(messages, message{key: fmt.Appendf(nil, `{"id":%d}`, id+10)})
 	}
+	if avro {
+		converter := &registrytest.Converter{First: 1, Put: func(id uint32, schema string) { double.Put(id, "AVRO", schema) }}
+		for i := range messages {
+			for _, part := range []*[]byte{&messages[i].key, &messages[i].value} {
+				if b, err := converter.Convert(*part); err == nil {
+					*part = b
+				} else if *part != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		messages = append([]message{{key: messages[0].key}}, messages...) // a key's schema comes first
+		double.Away.Store(true)
+	}
 	name, folder := topic(t, 1), t.TempDir()
 	produce(t, name, messages...)
 	flags := func(seed string) map[string]string {
-		return withReceipts(folder, map[string]string{"format.envelope": "debezium", "format.ignore": "id", "sample.seed": seed, "dead_letters.policy": "stop"})
+		all := map[string]string{"format.envelope": "debezium", "format.ignore": "id", "sample.seed": seed, "dead_letters.policy": "stop"}
+		if avro {
+			all["format.registry.url"] = server.URL
+		}
+		return withReceipts(folder, all)
 	}
 	d := start(t, name, filepath.Join(folder, "a.db"), flags("1"))
+	if avro {
+		d.until("it waits for the registry", func() bool { return d.find(httpapi.ProblemRegistry) != nil })
+		double.Away.Store(false)
+	}
 	d.waitForOffsets(int64(len(messages)))
 	d.stop()
 	side := func(file string) (s receipt.Side) {

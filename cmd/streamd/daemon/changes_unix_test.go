@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/user"
@@ -19,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"streamd/ingest/registry/registrytest"
 	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
@@ -232,21 +234,54 @@ func (d *database) deletion(row map[string]string) []message {
 	}
 }
 
+// copyKey copies the key of receipts from a folder to another one.
+func copyKey(t *testing.T, from, to string) {
+	t.Helper()
+	for _, name := range []string{"receipts.key", "receipts.key.pub"} {
+		if b, err := os.ReadFile(filepath.Join(from, name)); err == nil {
+			if err := os.WriteFile(filepath.Join(to, name), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // A DELETE in a database makes the model forget. A real PostgreSQL has random changes of a table,
 // which come from its write-ahead log as Debezium writes them. The daemon's live set, with the keys
 // of its blocks, is that of a daemon that has only the rows of the table in the end, and each row
-// that was deleted has a receipt.
+// that was deleted has a receipt. Another daemon reads the same changes in Avro, keys and all, and
+// has the same live set.
 func TestTableOfPostgres(t *testing.T) {
 	d := startPostgres(t)
 	d.ask(`CREATE TABLE customers (id int PRIMARY KEY, churned text NOT NULL, balance numeric(30,2), seen timestamp, score double precision, note text);
 		ALTER TABLE customers ALTER note SET STORAGE EXTERNAL;
 		SELECT 1 FROM pg_create_logical_replication_slot('streamd', 'test_decoding');`)
 	changes, folder := topic(t, 1), t.TempDir()
-	flags := withReceipts(folder, map[string]string{
+	settings := map[string]string{
 		"format.envelope": "debezium", "format.truncate": "retire", "format.label": "churned", "format.ignore": "id,note", "dead_letters.policy": "stop",
-	})
+	}
+	flags := withReceipts(folder, settings)
 	file := filepath.Join(folder, "streamd.db")
 	i := start(t, changes, file, flags)
+
+	double := &registrytest.Registry{}
+	server := httptest.NewServer(double)
+	defer server.Close()
+	converter := &registrytest.Converter{First: 1, Put: func(id uint32, schema string) { double.Put(id, "AVRO", schema) }}
+	inAvro := func(text []byte) []byte {
+		if text == nil {
+			return nil
+		}
+		b, err := converter.Convert(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	framed, third := topic(t, 1), t.TempDir()
+	copyKey(t, folder, third)
+	settings["format.registry.url"] = server.URL
+	avro := start(t, framed, filepath.Join(third, "streamd.db"), withReceipts(third, settings))
 	r := rand.New(rand.NewPCG(37, 1))
 	var records, deletions, toasted int64
 	for round := range 6 {
@@ -293,12 +328,17 @@ func TestTableOfPostgres(t *testing.T) {
 			}
 		}
 		produce(t, changes, messages...)
+		for k := range messages {
+			messages[k].key, messages[k].value = inAvro(messages[k].key), inAvro(messages[k].value)
+		}
+		produce(t, framed, messages...)
 		records += int64(len(messages))
 		if round == 4 {
 			i.stop()
 			i = start(t, changes, file, flags)
 		}
 		i.waitForOffsets(records)
+		avro.waitForOffsets(records)
 	}
 	if toasted == 0 || deletions < 30 {
 		t.Fatalf("%d values were not logged, and %d rows deleted: the test has no use", toasted, deletions)
@@ -306,13 +346,7 @@ func TestTableOfPostgres(t *testing.T) {
 
 	// The table as it is, on a topic of its rows.
 	plain, second := topic(t, 1), t.TempDir()
-	for _, name := range []string{"receipts.key", "receipts.key.pub"} {
-		if b, err := os.ReadFile(filepath.Join(folder, name)); err == nil {
-			if err := os.WriteFile(filepath.Join(second, name), b, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	copyKey(t, folder, second)
 	var rows []message
 	for _, line := range d.ask(`SELECT id, json_build_object('churned', churned, 'balance', balance, 'seen', seen, 'score', score) FROM customers ORDER BY id;`) {
 		id, row, _ := strings.Cut(line, "|")
@@ -330,6 +364,13 @@ func TestTableOfPostgres(t *testing.T) {
 	if a, b := side(i), side(other); a != b || len(rows) == 0 {
 		t.Errorf("%d rows: the changes give the live set %x, %x, and the table %x, %x", len(rows), a.Digest, a.Root, b.Digest, b.Root)
 	}
+	if a, b := side(i), side(avro); a != b {
+		t.Errorf("the changes give the live set %x, %x in JSON, and %x, %x in Avro", a.Digest, a.Root, b.Digest, b.Root)
+	}
+	if status := avro.Status(); !addsUp(&status) || status.Records.Rejected > 0 {
+		t.Errorf("in Avro the records are %+v, the rows %+v", status.Records, status.Rows)
+	}
+	avro.stop()
 	if status := i.Status(); !addsUp(&status) || status.Records.Rejected > 0 {
 		t.Errorf("the records are %+v, the rows %+v", status.Records, status.Rows)
 	}

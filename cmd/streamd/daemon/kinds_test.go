@@ -34,6 +34,8 @@ func TestKindsOfMessages(t *testing.T) {
 	double.Put(3, "PROTOBUF", `syntax = "proto3"; message Value { string label = 1; double x = 2; }`)
 	double.Put(4, "AVRO", change)
 	double.Put(5, "AVRO", unwrapped)
+	double.Put(6, "PROTOBUF", `syntax = "proto3"; message Envelope { Value after = 1; Source source = 2; string op = 3; }
+		message Value { string label = 1; double x = 2; } message Source { string connector = 1; }`)
 	server := httptest.NewServer(double)
 	defer server.Close()
 	avsc := filepath.Join(t.TempDir(), "row.avsc")
@@ -90,7 +92,12 @@ func TestKindsOfMessages(t *testing.T) {
 		{"bare Protobuf", "application/x-protobuf", proto, nil, "format.schema_file", refused},
 		{"a structured event", "application/cloudevents+json", []byte(event), nil, "format.envelope: cloudevents", map[string]string{"format.envelope": "cloudevents"}},
 		{"a binary event of framed Avro", "application/avro", registrytest.Frame(2, bare), binary, "format.registry.url", map[string]string{"format.registry.url": server.URL, "format.envelope": "cloudevents"}},
-		{"Debezium in Avro", "", registrytest.Frame(4, encode(change, map[string]any{"before": nil, "after": one, "source": map[string]any{"connector": "postgresql"}, "op": "c"})), nil, "format.registry.url", refused},
+		{"Debezium in Avro", "", registrytest.Frame(4, encode(change, map[string]any{"before": nil, "after": one, "source": map[string]any{"connector": "postgresql"}, "op": "c"})), nil, "format.registry.url",
+			map[string]string{"format.registry.url": server.URL, "format.envelope": "debezium"}},
+		{"Debezium in Protobuf", "", registrytest.Frame(6, append([]byte{0}, proto...)), nil, "format.registry.url", refused},
+		{"unwrapped in Avro with __deleted, as changes", "", registrytest.Frame(5, encode(unwrapped, map[string]any{"label": "a", "x": 0.5, "__deleted": "false"})), nil, "format.registry.url",
+			map[string]string{"format.registry.url": server.URL, "format.envelope": "debezium"}},
+		{"framed Avro of Connect", "", registrytest.Frame(2, bare), nil, "format.registry.url", map[string]string{"format.registry.url": server.URL, "format.envelope": "connect"}},
 		{"unwrapped in Avro with __deleted", "", registrytest.Frame(5, encode(unwrapped, map[string]any{"label": "a", "x": 0.5, "__deleted": "false"})), nil, "format.registry.url",
 			map[string]string{"format.registry.url": server.URL, "format.ignore": "__deleted"}},
 	} {
@@ -136,9 +143,19 @@ func TestKindsOfMessages(t *testing.T) {
 		})
 	}
 
-	// What no setting learns from says so.
-	for flag, want := range map[string]string{"none": "Debezium in avro, which is read in JSON alone", "debezium": "JsonConverter"} {
-		cfg := load(t, map[string]string{"kafka.topic": "t", "blocks.unit": "key", "format.registry.url": server.URL, "format.envelope": flag})
+	// What is refused with a registry says which settings learn from it.
+	avroChange := registrytest.Frame(4, encode(change, map[string]any{"before": nil, "after": one, "source": map[string]any{"connector": "postgresql"}, "op": "c"}))
+	protoChange := registrytest.Frame(6, append([]byte{0}, "\x0a\x05\x0a\x03\x0a\x01a\x12\x04\x0a\x02pg\x1a\x01c"...))
+	for _, c := range []struct {
+		envelope string
+		value    []byte
+		want     string
+	}{
+		{"none", avroChange, "set format.envelope: debezium and blocks.unit: key"},
+		{"none", protoChange, "a change of Debezium in protobuf, and changes are read in Avro and JSON"},
+		{"debezium", protoChange, "AvroConverter"},
+	} {
+		cfg := load(t, map[string]string{"kafka.topic": "t", "blocks.unit": "key", "format.registry.url": server.URL, "format.envelope": c.envelope})
 		asked, err := Registry(cfg.Format.Registry, zerolog.Nop())
 		if err != nil {
 			t.Fatal(err)
@@ -147,9 +164,8 @@ func TestKindsOfMessages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		payload := encode(change, map[string]any{"before": nil, "after": one, "source": map[string]any{"connector": "postgresql"}, "op": "c"})
-		if _, err := d.Decode(&kafka.Record{Key: []byte("k"), Value: registrytest.Frame(4, payload), Time: time.UnixMilli(1)}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("format.envelope: %s: %v, want %s", flag, err, want)
+		if _, err := d.Decode(&kafka.Record{Key: []byte("k"), Value: c.value, Time: time.UnixMilli(1)}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("format.envelope: %s: %v, want %s", c.envelope, err, c.want)
 		}
 	}
 }

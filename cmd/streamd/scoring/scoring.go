@@ -120,7 +120,7 @@ func (z *Stage) Close() {
 }
 
 func (z *Stage) await(ctx context.Context, b *kafka.Batch) error {
-	return intake.Await(ctx, z.Decoding, b)
+	return intake.Await(ctx, z.Decoding, b, false)
 }
 
 // open makes the work of a partition.

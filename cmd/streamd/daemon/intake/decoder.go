@@ -35,7 +35,7 @@ func NewDecoder(cfg *config.Config, o wire.Options, features *[]string, numbers 
 }
 
 func newDecoder(cfg *config.Config, o wire.Options) Decoder {
-	d := Decoder{options: o, enveloping: newEnveloping(cfg), keyed: cfg.Blocks.Unit == config.UnitKey}
+	d := Decoder{options: o, enveloping: newEnveloping(cfg, o), keyed: cfg.Blocks.Unit == config.UnitKey}
 	if d.deletes {
 		d.options.Refused = deletedField
 	}
@@ -157,7 +157,10 @@ func (d *Decoder) BlockID(cfg *config.Config, partition int, r *kafka.Record) (s
 	case config.UnitMessage:
 		return positionOf(cfg, partition, r).String(), nil
 	case config.UnitKey:
-		key := d.keyOf(r)
+		key, err := d.keyOf(r)
+		if err != nil {
+			return "", err
+		}
 		if key == nil {
 			return "", unusablef(kindKey, "%s", noKey[d.kind == envelope.Debezium])
 		}

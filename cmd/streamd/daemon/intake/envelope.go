@@ -8,7 +8,6 @@ import (
 	"streamd/config"
 	"streamd/ingest/envelope"
 	"streamd/ingest/kafka"
-	"streamd/ingest/registry"
 	"streamd/ingest/summary"
 	"streamd/ingest/wire"
 )
@@ -21,13 +20,17 @@ type enveloping struct {
 }
 
 // newEnveloping is that of a configuration, which has been checked.
-func newEnveloping(cfg *config.Config) (e enveloping) {
-	e.kind, _ = envelope.ParseKind(string(cfg.Format.Envelope))
-	if e.kind != envelope.None {
-		e.opener = envelope.New(e.kind, cfg.Format.Label)
+func newEnveloping(cfg *config.Config, o wire.Options) (e enveloping) {
+	if e.kind = kindOfEnvelopes(cfg); e.kind != envelope.None {
+		e.opener = envelope.New(e.kind, envelope.Options{Label: cfg.Format.Label, Schemas: o.Schemas, Bytes: o.Limits.Bytes})
 	}
 	e.deletes = e.opener == nil && cfg.Blocks.Unit == config.UnitKey && !wire.Matches(cfg.Format.Ignore, deletedField)
 	return e
+}
+
+func kindOfEnvelopes(cfg *config.Config) envelope.Kind {
+	kind, _ := envelope.ParseKind(string(cfg.Format.Envelope))
+	return kind
 }
 
 const deletedField = "__deleted"
@@ -43,10 +46,6 @@ func (d *Decoder) open(r *kafka.Record, contentType string) (envelope.Message, e
 	case r.Value == nil:
 		m.Fate = envelope.Retire
 	case d.opener != nil && !summary.Is(contentType):
-		if _, _, framed := registry.Unframe(r.Value); framed && d.kind != envelope.CloudEvents {
-			return m, unusablef(kindFormat, "the message is framed for a schema registry, and the envelopes of format.envelope: %v are read in JSON without a frame: "+
-				"have the connector write that (value.converter=org.apache.kafka.connect.json.JsonConverter), or rows as they are, for which format.envelope is none", d.kind)
-		}
 		opened, err := d.opener.Open(r, contentType)
 		if err != nil {
 			return m, d.explained(r, err)
@@ -57,17 +56,23 @@ func (d *Decoder) open(r *kafka.Record, contentType string) (envelope.Message, e
 }
 
 // keyOf is the key that names a record's block, or nil. It is valid until the next call.
-func (d *Decoder) keyOf(r *kafka.Record) []byte {
+func (d *Decoder) keyOf(r *kafka.Record) ([]byte, error) {
 	if d.opener == nil {
-		return r.Key
+		return r.Key, nil
 	}
-	return d.opener.Key(r.Key)
+	key, err := d.opener.Key(r.Key)
+	if err != nil && !IsAway(err) {
+		err = &unusable{kindKey, err}
+	}
+	return key, err
 }
 
 // ShortKey is the key that stands for one as it is in the topic.
 func ShortKey(cfg *config.Config, key string) string {
-	if e := newEnveloping(cfg); e.opener != nil {
-		return string(e.opener.Key([]byte(key)))
+	if e := newEnveloping(cfg, wire.Options{}); e.opener != nil {
+		if short, err := e.opener.Key([]byte(key)); err == nil {
+			return string(short)
+		}
 	}
 	return key
 }
@@ -90,7 +95,15 @@ func (d *Decoder) heedsDeletions(m envelope.Message) error {
 
 // explained adds to the reason for which a record is refused what its envelope says.
 func (d *Decoder) explained(r *kafka.Record, err error) error {
-	if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Column != "" && d.opener != nil {
+	if IsAway(err) {
+		return err
+	}
+	bad := (*wire.Error)(nil)
+	errors.As(err, &bad)
+	if bad != nil && d.opener != nil && d.opener.InAvro() {
+		bad.Format, bad.Row, bad.Line = wire.Avro, -1, 0
+	}
+	if bad != nil && bad.Column != "" && d.opener != nil {
 		if why := d.opener.Reason(bad.Column); why != "" {
 			bad.Reason = why
 			return err

@@ -35,8 +35,12 @@ func (d *Decoder) Sums(ctx context.Context, cfg *config.Config, r *kafka.Record)
 	if err != nil {
 		return nil, err
 	}
+	key, err := d.keyOf(r)
+	if err != nil {
+		return nil, err
+	}
 	switch keyed := cfg.Blocks.Unit == config.UnitKey; {
-	case keyed && b.ID != retire.KeyID(string(d.keyOf(r))):
+	case keyed && b.ID != retire.KeyID(string(key)):
 		return nil, unusablef(kindKey, "the sums are of block %.100q, and the key of the record names another one", b.ID)
 	case !keyed && b.ID != b.Position.String():
 		return nil, unusablef(kindSums, "the sums are of block %.100q, and a position, %s, names blocks here (blocks.unit is %s)", b.ID, b.Position, cfg.Blocks.Unit)

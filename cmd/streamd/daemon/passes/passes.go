@@ -399,7 +399,7 @@ func (l *lane) take(ctx context.Context, b *kafka.Batch) error {
 	s, next := &shared{Batch: b}, b.Position.Next
 	s.users.Store(1)
 	defer s.done()
-	if intake.Await(ctx, l.Decoding, b) != nil {
+	if intake.Await(ctx, l.Decoding, b, intake.ReadsKeys(l.Config)) != nil {
 		return nil
 	}
 	if intake.Gathers(l.Config.Blocks) {

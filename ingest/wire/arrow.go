@@ -46,6 +46,8 @@ type arrowReader struct {
 	arena        arena
 	batchLabels  scalars
 	scratch      []byte    // the spelling of a value
+	tables       []table   // of the fields of the schema that is read
+	around       [][]byte  // validity of the structs around a field, the outermost first; nil: no nulls
 	entries      []float64 // codes of a dictionary's texts
 
 	// The block.
@@ -177,7 +179,7 @@ func (a *arrowReader) finish() error {
 	var weights []float64
 	for k := range p.fields {
 		field := &p.fields[k]
-		if field.role == roleLabel || field.role == roleIgnored {
+		if field.role == roleLabel || field.role <= roleIgnored {
 			continue
 		}
 		kind, size := field.stored()

@@ -21,6 +21,7 @@ type batchReader struct {
 	rows      int
 	bad       *Error // of the first bad row so far
 	gaps      []byte // validity of the field's values, where nulls were let pass
+	outer     []byte // validity of the structs around the field; nil: they have no nulls
 }
 
 func (a *arrowReader) newBatchReader(batch table) (r batchReader, err error) {
@@ -120,7 +121,10 @@ func (r *batchReader) badRow(row int, column, reason string) {
 // elements in a row.
 func (r *batchReader) noNulls(nulls int64, elements, per int, field *arrowField, takes bool) error {
 	valid, err := r.validity(nulls, elements)
-	if err != nil || nulls == 0 {
+	if per == 1 && elements == r.rows && err == nil {
+		valid, err = r.within(valid)
+	}
+	if err != nil || valid == nil {
 		return err
 	}
 	if takes {
@@ -134,7 +138,44 @@ func (r *batchReader) noNulls(nulls int64, elements, per int, field *arrowField,
 			return nil
 		}
 	}
+	if nulls == 0 {
+		return nil
+	}
 	return r.a.fail(-1, column, "nulls are announced but there are none")
+}
+
+// within is the validity of the rows of a field that has its own: what is in a struct that is null
+// is null, whatever the field says.
+func (r *batchReader) within(valid []byte) ([]byte, error) {
+	if r.outer == nil {
+		return valid, nil
+	}
+	if valid == nil {
+		return r.outer, nil
+	}
+	n := (r.rows + 7) / 8
+	both, err := r.a.allocate(n)
+	if err != nil {
+		return nil, err
+	}
+	for i := range both[:n] {
+		both[i] = valid[i] & r.outer[i]
+	}
+	return both, nil
+}
+
+// structure reads the array of a struct, whose fields come next.
+func (r *batchReader) structure(field *arrowField) error {
+	nulls, ok := r.node(r.rows)
+	if !ok {
+		return r.a.fail(-1, field.name, "an array's length or null count is malformed")
+	}
+	valid, err := r.validity(nulls, r.rows)
+	if err == nil {
+		valid, err = r.within(valid)
+	}
+	r.a.around = append(r.a.around, valid)
+	return err
 }
 
 func bit(b []byte, i int) bool { return b[i/8]>>(i%8)&1 != 0 }
@@ -159,8 +200,13 @@ func (a *arrowReader) batch(batch table) error {
 	for k := range a.plan.fields {
 		field := &a.plan.fields[k]
 		var values []byte
-		r.gaps = nil
+		r.gaps, r.outer = nil, nil
+		if a.around = a.around[:field.depth]; field.depth > 0 {
+			r.outer = a.around[field.depth-1]
+		}
 		switch field.role {
+		case roleStruct:
+			err = r.structure(field)
 		case roleLabel:
 			err = r.labels(field)
 		case roleIgnored:

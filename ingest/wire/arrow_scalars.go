@@ -156,7 +156,10 @@ func (r *batchReader) scalars(typ arrayType, rows int, column string) (s scalars
 	if !ok {
 		return s, r.a.fail(-1, column, "an array's length or null count is malformed")
 	}
-	if s.valid, err = r.validity(nulls, rows); err != nil {
+	if s.valid, err = r.validity(nulls, rows); err == nil && r.outer != nil {
+		s.valid, err = r.within(s.valid)
+	}
+	if err != nil {
 		return s, err
 	}
 	size := 0

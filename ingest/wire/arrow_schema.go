@@ -26,6 +26,7 @@ const (
 	typeDate            = 8
 	typeTimestamp       = 10
 	typeList            = 12
+	typeStruct          = 13
 	typeFixedSizeBinary = 15
 	typeFixedSizeList   = 16
 	typeDuration        = 18
@@ -112,8 +113,12 @@ type arrowField struct {
 	gaps      bool   // its values may be missing
 
 	role   int    // its column, or roleLabel, …
+	depth  int    // structs around it
 	arrays []byte // of an ignored field: the buffers of it and of its children, or viewBuffers
 }
+
+// roleStruct is the role of a struct whose fields have columns. They come behind it.
+const roleStruct = roleIgnored - 1
 
 // viewBuffers stands for the two buffers of an array of views and those that it counts.
 const viewBuffers = 0xff
@@ -175,19 +180,22 @@ func (a *arrowReader) schema(schema table) error {
 	if n > a.mostColumns() {
 		return a.fail(-1, "", "the schema has %d fields, the limit is %d", n, a.mostColumns())
 	}
-	p.fields, p.names, p.ignores, p.lists = p.fields[:0], nil, false, false
+	p.fields, p.names, p.ignores, p.lists, a.tables = p.fields[:0], nil, false, false, a.tables[:0]
+	for k := range n {
+		if err := a.flatten(f.element(start, k), "", 0); err != nil {
+			return err
+		}
+	}
 	apart := false // some features have fields of their own
-	for k := 0; k < n && a.want.list != nil && !apart; k++ {
-		_, apart = a.want.index[string(f.stringField(f.element(start, k), 0))]
+	for k := 0; k < len(p.fields) && a.want.list != nil && !apart; k++ {
+		_, apart = a.want.index[p.fields[k].name]
 	}
 	unnamed, features, known := false, 0, true
 	label, weight, arrays := -1, -1, a.mostColumns()
-	for k := range n {
-		field := a.field(f.element(start, k))
-		if f.bad {
-			return a.fail(-1, "", "the schema is malformed")
-		}
+	for k := range p.fields {
+		field := &p.fields[k]
 		switch {
+		case field.role == roleStruct:
 		case field.name == a.opts.Label && !a.unlabelled:
 			if label >= 0 {
 				return a.fail(-1, field.name, "the name is used twice")
@@ -207,12 +215,12 @@ func (a *arrowReader) schema(schema table) error {
 		case a.passesOver(field.name, field.typ.layout == layoutList, field.listed, apart):
 			field.role, p.ignores = roleIgnored, true
 			var err error
-			if field.arrays, err = a.arraysOf(f.element(start, k), nil, arrays, 0); err != nil {
+			if field.arrays, err = a.arraysOf(a.tables[k], nil, arrays, 0); err != nil {
 				return err
 			}
 			arrays -= len(field.arrays)
 		default:
-			if err := a.checkFeature(&field); err != nil {
+			if err := a.checkFeature(field); err != nil {
 				return err
 			}
 			features++
@@ -220,7 +228,6 @@ func (a *arrowReader) schema(schema table) error {
 			p.lists = p.lists || field.typ.layout == layoutList
 			known = known && (field.typ.layout != layoutList || field.length > 0)
 		}
-		p.fields = append(p.fields, field)
 	}
 	switch {
 	case f.bad:
@@ -246,6 +253,42 @@ func (a *arrowReader) schema(schema table) error {
 	return nil
 }
 
+// flatten appends a field to those of the plan, and the fields of a struct behind it, whose names
+// are behind the struct's: address.country. A struct that a pattern ignores is one field.
+func (a *arrowReader) flatten(t table, around string, depth int) error {
+	f, p := &a.meta, &a.plan
+	field := a.field(t)
+	if around != "" {
+		name := around + "." + field.name
+		field.name = name[:min(len(name), maxName+1)]
+	}
+	field.depth = depth
+	start, n := f.vectorField(t, 5, 4)
+	opens := f.u8(f.field(t, 2)) == typeStruct && !field.encoded && n > 0 && !a.isRole(field.name) && !Matches(a.opts.Ignore, field.name)
+	switch {
+	case f.bad:
+		return a.fail(-1, "", "the schema is malformed")
+	case len(p.fields) == a.mostColumns():
+		return a.fail(-1, "", "the schema has more than %d fields, the limit", a.mostColumns())
+	case opens && depth == maxRecordDepth:
+		return a.fail(-1, field.name, "there are structs more than %d deep within each other: ignore the outer ones", maxRecordDepth)
+	case opens:
+		field.role = roleStruct
+	}
+	p.fields, a.tables = append(p.fields, field), append(a.tables, t)
+	for k := 0; opens && k < n; k++ {
+		if err := a.flatten(f.element(start, k), field.name, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isRole is whether a column of the name is the label or the weight.
+func (b *builder) isRole(name string) bool {
+	return name == b.opts.Label || name == b.opts.Weight && name != ""
+}
+
 // fieldNames are the names of the schema's fields.
 func (p *arrowPlan) fieldNames() iter.Seq[string] {
 	return func(yield func(string) bool) {
@@ -266,7 +309,7 @@ func (f *arrowField) isUnnamed() bool {
 // rows whose labels are of no interest. A list has the features unless these have columns of their
 // own (apart), or it has names for its elements (listed).
 func (b *builder) passesOver(name string, isList bool, listed [][]byte, apart bool) bool {
-	if name == b.opts.Label || name == b.opts.Weight && name != "" {
+	if b.isRole(name) {
 		return b.unlabelled
 	}
 	if _, known := b.want.index[name]; known {

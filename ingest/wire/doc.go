@@ -21,8 +21,10 @@
 // Arrow: an IPC stream of one or several record batches with a label column and
 // columns of features. Columns are integers, floats, booleans, decimals, dates, time
 // stamps or texts (utf8, large_utf8, utf8_view), a dictionary of those, or lists of
-// integers or floats (list, large_list, fixed_size_list). Bodies may be compressed (LZ4
-// frame, Zstandard).
+// integers or floats (list, large_list, fixed_size_list). The fields of a struct are columns with
+// their names behind the struct's: address.country. In a struct that is null they are missing,
+// whatever they have there. Structs nest up to 32 deep. Bodies may be compressed (LZ4 frame,
+// Zstandard).
 //
 // JSON: one row, an array of rows, or one row per line, where a row is
 // {"label": 1, "features": [0.5, 2]} or {"label": "spam", "len": 3.5, "caps": 0}.
@@ -65,8 +67,8 @@
 //
 // Parquet is a format of files (Reader), not of messages: its footer says where the rows
 // are, so that it fits no stream, and its pages cost more than Arrow's columns to read. Its
-// types are read as Arrow's of the same name. Another format of files is idx, MNIST's: a file
-// of images and one of labels, in unsigned bytes.
+// types are read as Arrow's of the same name, and its groups as structs. Another format of
+// files is idx, MNIST's: a file of images and one of labels, in unsigned bytes.
 //
 // # Columns
 //
@@ -134,7 +136,7 @@
 //
 // Bytes without a type (binary, large_binary, binary_view, fixed_size_binary, and Parquet's without
 // a logical type) are texts, as old writers have them. Parquet knows durations by the Arrow schema
-// that its writers add. Arrow's other types, such as times of day and structs, are refused.
+// that its writers add. Arrow's other types, such as times of day and maps, are refused.
 //
 // An entry of a dictionary means the same as in a plain column. A text stands for the value that
 // it spells, whether the format knows texts (Arrow, JSON) or not (CSV, LIBSVM). So the number 1,

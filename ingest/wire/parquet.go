@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -105,18 +106,22 @@ func (p *parquetStream) open(in io.ReaderAt, size int64, b *builder) (err error)
 	var fields []arrow.Field
 	apart := false // some features have columns of their own
 	for _, leaf := range leaves {
-		_, known := b.want.index[leaf.Path[0]]
+		_, known := b.want.index[columnName(leaf)]
 		apart = apart || known
 	}
 	for i := range leaves {
-		name := leaves[i].Path[0]
-		if n := len(fields); n > 0 && fields[n-1].Name == name && len(leaves[i].Path) > 1 {
+		name := columnName(leaves[i])
+		ignored := b.ignoredGroup(leaves[i].Path[:leaves[i].Column])
+		if ignored != "" {
+			name = ignored
+		}
+		if n := len(fields); n > 0 && fields[n-1].Name == name && (len(leaves[i].Path) > leaves[i].Column || ignored != "") {
 			// Another leaf of a nested column.
 			fields[n-1].Type, p.columns[n-1] = arrow.StructOf(), noLeaf{}
 			continue
 		}
 		leaf, typ := newLeaf(p.file, i, durations)
-		if _, isList := typ.(*arrow.ListType); b.passesOver(name, isList, nil, apart) {
+		if _, isList := typ.(*arrow.ListType); ignored != "" || b.passesOver(name, isList, nil, apart) {
 			leaf, typ = noLeaf{}, arrow.StructOf()
 		}
 		fields = append(fields, arrow.Field{Name: name, Type: typ, Nullable: true})
@@ -129,6 +134,16 @@ func (p *parquetStream) open(in io.ReaderAt, size int64, b *builder) (err error)
 	p.schema = arrow.NewSchema(fields, nil)
 	p.writer = ipc.NewWriter(&p.out, ipc.WithSchema(p.schema))
 	return nil
+}
+
+// ignoredGroup is the name of the outermost group around a column that a pattern ignores, or "".
+func (b *builder) ignoredGroup(path []string) string {
+	for n := 1; n < len(path); n++ {
+		if name := strings.Join(path[:n], "."); !b.isRole(name) && Matches(b.opts.Ignore, name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // next writes another record batch, or the end of the stream.
@@ -175,7 +190,8 @@ func (p *parquetStream) next() error {
 // base64: a message of the stream format. Only Arrow knows durations; Parquet has their numbers.
 const arrowSchemaKey = "ARROW:schema"
 
-// durationsOf returns the units of the durations among the top-level columns, by name.
+// durationsOf returns the units of the durations among the columns, by name. Those in structs have
+// the names of their columns.
 func durationsOf(text string) map[string]arrow.TimeUnit {
 	message, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(message) < 8 {
@@ -191,17 +207,25 @@ func durationsOf(text string) map[string]arrow.TimeUnit {
 	if !ok || f.u8(f.field(f.root(), 1)) != headerSchema {
 		return nil
 	}
-	durations := map[string]arrow.TimeUnit{}
-	start, n := f.vectorField(header, 1, 4)
-	for k := range n {
-		field := f.element(start, k)
-		typ, _ := f.tableField(field, 3)
-		if f.u8(f.field(field, 2)) == typeDuration {
-			durations[string(f.stringField(field, 0))] = durationUnit(f, typ)
+	durations, left := map[string]arrow.TimeUnit{}, maxIgnored
+	var read func(t table, around string, depth int)
+	read = func(t table, around string, depth int) {
+		start, n := f.vectorField(t, map[bool]int{true: 1, false: 5}[depth == 0], 4)
+		for k := 0; k < n && !f.bad && left > 0; k++ {
+			left--
+			field := f.element(start, k)
+			name := around + string(f.stringField(field, 0))
+			typ, _ := f.tableField(field, 3)
+			switch id := f.u8(f.field(field, 2)); {
+			case id == typeDuration:
+				durations[name] = durationUnit(f, typ)
+			case id == typeStruct && depth < maxRecordDepth:
+				read(field, name+".", depth+1)
+			}
 		}
-		if f.bad {
-			return nil
-		}
+	}
+	if read(header, "", 0); f.bad {
+		return nil
 	}
 	return durations
 }

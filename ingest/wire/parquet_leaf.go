@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -136,12 +137,15 @@ func (l *typedLeaf[T]) take(rows int, to array.Builder, budget *int) error {
 	return nil
 }
 
+// columnName is the name of the column of a leaf: that of a field of a group is behind the group's.
+func columnName(l parquet.Leaf) string { return strings.Join(l.Path[:l.Column], ".") }
+
 // newLeaf makes the reader of leaf i of a file, and the type of its top-level column.
 func newLeaf(in *parquet.File, i int, durations map[string]arrow.TimeUnit) (leaf, arrow.DataType) {
 	column := in.Leaves[i]
 	at := levels{value: column.Definitions}
-	if len(column.Path) > 1 || column.Repetitions > 0 {
-		if column.Repetitions != 1 || len(column.Path) > 3 || len(column.Path) > 1 && !column.InList {
+	if within := len(column.Path) - column.Column; within > 0 || column.Repetitions > 0 {
+		if column.Repetitions != 1 || within > 2 || within > 0 && !column.InList {
 			return noLeaf{}, arrow.StructOf()
 		}
 		at.element = at.value
@@ -151,7 +155,7 @@ func newLeaf(in *parquet.File, i int, durations map[string]arrow.TimeUnit) (leaf
 		at.isList, at.list = true, at.element-1
 	}
 	l, typ := typedLeafOf(in, i, at)
-	if unit, ok := durations[column.Path[0]]; ok && !at.isList && typ.ID() == arrow.INT64 {
+	if unit, ok := durations[columnName(column)]; ok && !at.isList && typ.ID() == arrow.INT64 {
 		typ = &arrow.DurationType{Unit: unit}
 	}
 	if _, none := l.(noLeaf); !none && at.isList {

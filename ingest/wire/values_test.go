@@ -237,7 +237,6 @@ func TestArrowValuesRefused(t *testing.T) {
 		{"longer list", arrow.FixedSizeListOf(4097, arrow.PrimitiveTypes.Int8), `[[` + strings.Repeat("1,", 4096) + `1], [` + strings.Repeat("1,", 4096) + `1]]`, -1, "lists of up to 4096 numbers"},
 		{"list of texts", arrow.ListOf(text), `[["1"], ["2"]]`, -1, "type list of utf8 is not supported"},
 		{"list of lists", arrow.ListOf(arrow.ListOf(text)), `[[["1"]], [["2"]]]`, -1, "type list of list is not supported"},
-		{"struct", arrow.StructOf(arrow.Field{Name: "a", Type: text}), `[{"a": "1"}, {"a": "2"}]`, -1, "type struct is not supported"},
 		{"binary", arrow.BinaryTypes.Binary, `["MQ==", "AAAA"]`, 1, `"\x00\x00\x00" is not a number`},
 		{"fixed_size_binary", &arrow.FixedSizeBinaryType{ByteWidth: 3}, `["MS41", "AAAA"]`, 1, `"\x00\x00\x00" is not a number`},
 	} {

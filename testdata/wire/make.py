@@ -86,3 +86,29 @@ pl.DataFrame({"label": ["a", "b", "a", "c"], "u": U, "v": V}).write_ipc("polars.
 # Pages of the second version, all of them compressed.
 pages = pa.table({"label": ["a", "b"] * 100, "x": [i // 50 / 4 for i in range(200)]})
 pq.write_table(pages, "pages_v2.parquet", compression="snappy", data_page_version="2.0", use_dictionary=False, row_group_size=100)
+
+# Structs, with hidden values where a struct is null, as an Arrow stream, in Parquet, and flat.
+rows = range(200)
+geo = pa.StructArray.from_arrays(
+    [pa.array([i / 8 for i in rows], pa.float32()), pa.array([None if i % 7 == 3 else -i / 3 for i in rows])],
+    ["lat", "lon"], mask=pa.array([i % 5 == 1 for i in rows]))
+address = pa.StructArray.from_arrays(
+    [pa.array([["at", "ch", "de"][i % 3] for i in rows]).dictionary_encode(), geo,
+     pa.array([i * 1_000_003 for i in rows], pa.timestamp("ms")), pa.array([i - 50 for i in rows], pa.duration("ms")),
+     pa.array([i % 2 == 0 for i in rows]), pa.array([{"k": i} for i in rows], pa.map_(pa.string(), pa.int16()))],
+    ["country", "geo", "since", "open", "own", "tags"], mask=pa.array([i % 6 == 2 for i in rows]))
+vectors = pa.StructArray.from_arrays([pa.array([[i / 4, 1 - i] for i in rows], pa.list_(pa.float32()))], ["emb"])
+nested = pa.table({"meta": pa.StructArray.from_arrays([pa.array(["ab"[i * i % 3 % 2] for i in rows])], ["label"]),
+                   "address": address, "x": pa.array([float(i) for i in rows]), "v": vectors})
+with pa.ipc.new_stream("nested.arrow", nested.schema) as w:
+    w.write_table(nested, max_chunksize=77)
+pq.write_table(nested, "nested.parquet", row_group_size=150, data_page_size=300)
+with open("nested.ndjson", "w") as f:
+    for row in nested.to_pylist():
+        home = row["address"] or {}
+        where = home.get("geo") or {}
+        f.write(json.dumps({
+            "meta.label": row["meta"]["label"], "x": row["x"], "v.emb": row["v"]["emb"],
+            "address.country": home.get("country"), "address.geo.lat": where.get("lat"), "address.geo.lon": where.get("lon"),
+            "address.since": home["since"].isoformat() + "Z" if home else None,
+            "address.open": home["open"].total_seconds() if home else None, "address.own": home.get("own")}) + "\n")

@@ -57,7 +57,8 @@ type Leaf struct {
 	Definitions int16 // the most definition level
 	Repetitions int16 // the most repetition level
 	Optional    bool  // the leaf itself may be null
-	InList      bool  // its top-level field is a List
+	Column      int   // names of Path that are the column's: those of the groups around it, and its own
+	InList      bool  // the column is a List
 }
 
 // File is an open Parquet file.
@@ -221,7 +222,7 @@ func (f *File) readFooter(t *thrift) (err error) {
 		return errors.New("the footer is malformed")
 	}
 	s := schema{elements: elements, file: f}
-	if err := s.read(nil, nil, 0, 0, 0); err != nil {
+	if err := s.read(nil, nil, 0, 0, 0, 0); err != nil {
 		return err
 	}
 	if len(s.elements) > 0 {
@@ -403,9 +404,9 @@ type schema struct {
 	file     *File
 }
 
-// read reads an element and all below it. top is the top-level field above it; nil: it is the
-// root, or this is one.
-func (s *schema) read(path []string, top *element, definitions, repetitions int16, depth int) error {
+// read reads an element and all below it. column is the element above it that is the column: the
+// outermost one that is no plain group, such as a List. nil: there is none.
+func (s *schema) read(path []string, column *element, at int, definitions, repetitions int16, depth int) error {
 	if len(s.elements) == 0 || depth > deepest {
 		return errors.New("the schema is malformed, or nested too deeply")
 	}
@@ -413,8 +414,8 @@ func (s *schema) read(path []string, top *element, definitions, repetitions int1
 	s.elements = s.elements[1:]
 	if depth > 0 {
 		path = append(path[:len(path):len(path)], e.name)
-		if top == nil {
-			top = &e
+		if isColumn := e.typ >= 0 || e.repetition == repeated || e.logical.Kind != None; column == nil && isColumn {
+			column, at = &e, len(path)
 		}
 		if e.repetition != required {
 			definitions++
@@ -425,7 +426,7 @@ func (s *schema) read(path []string, top *element, definitions, repetitions int1
 	}
 	if e.typ < 0 || depth == 0 {
 		for range e.children {
-			if err := s.read(path, top, definitions, repetitions, depth+1); err != nil {
+			if err := s.read(path, column, at, definitions, repetitions, depth+1); err != nil {
 				return err
 			}
 		}
@@ -437,7 +438,7 @@ func (s *schema) read(path []string, top *element, definitions, repetitions int1
 	}
 	leaf := Leaf{
 		Path: path, Type: Type(e.typ), Length: e.length, Logical: e.logical, Definitions: definitions, Repetitions: repetitions,
-		Optional: e.repetition == optional, InList: top.logical.Kind == List,
+		Optional: e.repetition == optional, Column: at, InList: column.logical.Kind == List,
 	}
 	if leaf.Type == FixedLenByteArray && leaf.Length <= 0 {
 		return fmt.Errorf("column %q has values of %d bytes", path, leaf.Length)

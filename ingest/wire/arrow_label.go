@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -215,10 +216,21 @@ func (a *arrowReader) labelCode(l *scalars, i int, indices bool) (code int32, re
 	}
 	var x [1]float64
 	l.numbers(x[:], i)
+	if !indices && a.labels.rows && (l.typ.kind == gram.Int64 || l.typ.kind == gram.Uint64) && l.typ.layout != layoutHalf {
+		return a.labels.text(l.digits(a.scratch[:0], i))
+	}
 	if indices {
 		return a.entryCode(x[0])
 	}
 	return a.numberCode(x[0], l.typ.kind)
+}
+
+// digits appends those of element i, an integer of 64 bits.
+func (s *scalars) digits(dst []byte, i int) []byte {
+	if s.typ.kind == gram.Int64 {
+		return strconv.AppendInt(dst, arrow.GetData[int64](s.data)[i], 10)
+	}
+	return strconv.AppendUint(dst, arrow.GetData[uint64](s.data)[i], 10)
 }
 
 // spelledCode is the code of element i of labels that are no numbers.

@@ -204,7 +204,7 @@ func (a *arrowReader) schema(schema table) error {
 			if !field.takesLabels() && (field.typ.layout != layoutNull || field.encoded) {
 				return a.fail(-1, field.name, "labels of type %s are not supported", field.typ.name)
 			}
-		case field.name == a.opts.Weight && field.name != "" && !a.unlabelled:
+		case field.name == a.opts.Weight && a.weighted():
 			if weight >= 0 {
 				return a.fail(-1, field.name, "the name is used twice")
 			}
@@ -305,12 +305,15 @@ func (f *arrowField) isUnnamed() bool {
 	return f.typ.layout == layoutList && f.listed == nil && f.name == listFeatures
 }
 
-// passesOver is whether a column is not read: one that is ignored, and the label and the weight of
-// rows whose labels are of no interest. A list has the features unless these have columns of their
-// own (apart), or it has names for its elements (listed).
+// passesOver is whether a column is not read: one that is ignored, and of rows whose labels are of
+// no interest the label, and mostly the weight. A list has the features unless these have columns
+// of their own (apart), or it has names for its elements (listed).
 func (b *builder) passesOver(name string, isList bool, listed [][]byte, apart bool) bool {
-	if b.isRole(name) {
+	switch {
+	case name == b.opts.Label:
 		return b.unlabelled
+	case name == b.opts.Weight && name != "":
+		return !b.weighted()
 	}
 	if _, known := b.want.index[name]; known {
 		return false

@@ -19,7 +19,7 @@ type builder struct {
 	texts  bool // some column is read as texts: see textsAt
 
 	format     Format // of the payload
-	unlabelled bool   // labels and weights are ignored
+	unlabelled bool   // labels are ignored, and weights unless Options.WeighUnlabelled
 	short      bool   // of memory: Limits.Numbers was met
 	doubt      string // how the first doubtful payload was taken
 
@@ -63,14 +63,17 @@ func (b *builder) finish(names []string, weights []float64, held int) error {
 			b.block.Features, b.block.Columns = b.ordered.features(names, columns)
 		}
 	}
+	b.block.Weights = weights
 	if !b.unlabelled {
-		b.block.Classes, b.block.Codes, b.block.Weights = b.labels.classes, b.codes, weights
+		b.block.Classes, b.block.Codes = b.labels.classes, b.codes
 	}
 	return nil
 }
 
 // weighted is whether rows must have weights.
-func (b *builder) weighted() bool { return b.opts.Weight != "" && !b.unlabelled }
+func (b *builder) weighted() bool {
+	return b.opts.Weight != "" && (!b.unlabelled || b.opts.WeighUnlabelled)
+}
 
 // doubtf notes how a payload is taken that could mean something else. The first note stays.
 func (b *builder) doubtf(format string, args ...any) {

@@ -31,6 +31,11 @@ func Matches(patterns []string, name string) bool {
 	})
 }
 
+// PatternOf is the pattern that matches a name alone.
+func PatternOf(name string) string { return escapes.Replace(name) }
+
+var escapes = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
+
 // choice tells the columns that are learned from the others.
 type choice struct {
 	scattered bool // the features are some places of columns without names

@@ -271,7 +271,7 @@ func (c *csvReader) readRows(i int) error {
 				}
 			}
 			field, end, reason := csvField(b, i, separator, &c.scratch)
-			if !plain && reason == "" && role > roleIgnored {
+			if !plain && reason == "" && role > roleIgnored && !(role == roleLabel && c.labels.rows) {
 				field, reason = c.opts.Numbers.plain(trimPadding(field), &c.number)
 			}
 			switch {
@@ -284,10 +284,11 @@ func (c *csvReader) readRows(i int) error {
 				} else {
 					c.row[role], reason = textValue(field)
 				}
-			case c.unlabelled:
 			case role == roleLabel:
-				code, reason = c.labels.text(field)
-			case role == roleWeight:
+				if !c.unlabelled {
+					code, reason = c.labels.text(field)
+				}
+			case role == roleWeight && c.weighted():
 				if weight, reason = textValue(trimPadding(field)); reason == "" {
 					reason = badWeight(weight)
 				}

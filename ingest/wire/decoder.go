@@ -7,11 +7,12 @@ import (
 	"streamd/incremental/gram"
 )
 
-// Table is a block without labels and weights.
+// Table is a block without labels.
 type Table struct {
 	Features []string // names of the columns, as a block has them
 	Columns  []gram.Column
 	Rows     int
+	Weights  []float64 // only with Options.WeighUnlabelled; nil: all weigh 1
 }
 
 // Decoder makes blocks of payloads. See the package comment for who owns the
@@ -134,7 +135,8 @@ func (d *Decoder) Decode(contentType string, payload []byte) (*incremental.Block
 }
 
 // DecodeUnlabelled is Decode for rows whose labels are unknown or of no
-// interest: a label and a weight are ignored where there are any. CSV without a
+// interest: a label is ignored where there is one, and so is a weight unless
+// Options.WeighUnlabelled is set. CSV without a
 // header has a label if it has one column more than Options.Features; with
 // Features nil it has none.
 func (d *Decoder) DecodeUnlabelled(contentType string, payload []byte) (Table, error) {
@@ -142,7 +144,7 @@ func (d *Decoder) DecodeUnlabelled(contentType string, payload []byte) (Table, e
 	if err := d.decode(contentType, payload); err != nil {
 		return Table{}, err
 	}
-	return Table{Features: d.block.Features, Columns: d.block.Columns, Rows: d.block.Columns[0].Len()}, nil
+	return Table{Features: d.block.Features, Columns: d.block.Columns, Rows: d.block.Columns[0].Len(), Weights: d.block.Weights}, nil
 }
 
 func (d *Decoder) decode(contentType string, payload []byte) error {
@@ -209,6 +211,9 @@ func (d *Decoder) decodeAs(format Format, header HeaderMode, payload []byte) err
 	case Protobuf:
 		return plainly(d.proto.bare(payload))
 	default:
+		if d.labels.rows && !d.unlabelled {
+			return d.fail(-1, d.opts.Label, "a row of LIBSVM has no place for an id")
+		}
 		d.rows.endLines(false)
 		return d.rows.decodeLIBSVM()
 	}

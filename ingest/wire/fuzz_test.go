@@ -80,6 +80,7 @@ func fuzzDecode(f *testing.F, contentType string) {
 		{Limits: fuzzLimits, Features: []string{"u", "v"}, IgnoreUnknown: true, Missing: wire.Missing{Default: wire.MissingIndicator}},
 		{Limits: fuzzLimits, KeepUnlabelled: true, UnlabelledText: "-1"},
 		{Limits: fuzzLimits, Ignore: []string{"x*"}, Missing: wire.Missing{Default: wire.MissingMean}},
+		{Limits: fuzzLimits, LabelIsID: true, Weight: "weight", WeighUnlabelled: true},
 		{Limits: wire.Limits{Bytes: 2048, Rows: 1 << 16, Features: 256, Classes: 10}},
 	}
 	decoders := make([]*wire.Decoder, len(all))
@@ -102,6 +103,9 @@ func fuzzDecode(f *testing.F, contentType string) {
 				}
 			}
 			if table, err := d.DecodeUnlabelled(contentType, payload); err == nil {
+				if table.Weights != nil && len(table.Weights) != table.Rows || table.Weights != nil && !all[k].WeighUnlabelled {
+					t.Fatalf("%d weights for %d rows", len(table.Weights), table.Rows)
+				}
 				for _, c := range table.Columns {
 					if c.Len() != table.Rows || table.Rows == 0 {
 						t.Fatalf("%d rows, a column of %d", table.Rows, c.Len())

@@ -191,7 +191,7 @@ func (j *jsonReader) field(row *jsonRow) error {
 	}
 	var reason string
 	switch at := j.at; {
-	case j.unlabelled && (string(key) == j.opts.Label || j.opts.Weight != "" && string(key) == j.opts.Weight):
+	case j.unlabelled && (string(key) == j.opts.Label || j.opts.Weight != "" && string(key) == j.opts.Weight && !j.weighted()):
 		return j.pass()
 	case string(key) == j.opts.Label:
 		reason = twice(&row.labelled)
@@ -675,7 +675,7 @@ func (j *jsonReader) label() (code int32, reason string) {
 			return 0, reason
 		}
 		if written := rest[:len(rest)-len(j.text[j.at:])]; math.Abs(x) >= 1<<53 && sharesFloat(string(written), x) {
-			return -1, fmt.Sprintf("the label %s has more than 53 bits; send it as a string", written)
+			return j.labels.integer(written)
 		}
 		return j.labels.number(x)
 	}

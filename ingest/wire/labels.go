@@ -26,6 +26,7 @@ type labels struct {
 	keep bool   // rows without a label
 	end  string // of texts, which is no part of a label
 	none string // the class that stands for no label, or notANumber; empty: none does
+	rows bool   // they are ids of rows (Options.LabelIsID)
 
 	names []string  // id → class
 	ids   spellings // class → id
@@ -39,6 +40,9 @@ type labels struct {
 	scratch []byte
 }
 
+// keptIDs bounds the ids of rows that are kept from one block to the next. They do not come again.
+const keptIDs = 1024
+
 // notANumber is the class of the labels that are NaN, which is no class.
 const notANumber = "NaN"
 
@@ -48,6 +52,9 @@ func newLabels(opts *Options) *labels {
 		if l.none = notANumber; !isNaN(text) {
 			l.none, _ = classOfText(text)
 		}
+	}
+	if opts.LabelIsID {
+		l.rows, l.max, l.keep, l.end, l.none = true, opts.Limits.Rows, false, "", ""
 	}
 	for i := range l.small {
 		l.small[i] = -1
@@ -63,7 +70,7 @@ func (l *labels) forget() {
 
 // reset starts a block.
 func (l *labels) reset() {
-	if len(l.names) > 4*l.max { // classes of past blocks must not pile up
+	if len(l.names) > 4*l.max || l.rows && len(l.names) > keptIDs { // those of past blocks must not pile up
 		l.forget()
 	}
 	for _, id := range l.used {
@@ -73,6 +80,14 @@ func (l *labels) reset() {
 		l.small[at] = -1
 	}
 	l.seen, l.used, l.classes = l.seen[:0], l.used[:0], l.classes[:0]
+}
+
+// word is what a label is called in errors.
+func (l *labels) word() string {
+	if l.rows {
+		return "id"
+	}
+	return "label"
 }
 
 func (l *labels) code(id int32) (int32, string) {
@@ -120,6 +135,9 @@ func (l *labels) text(b []byte) (int32, string) {
 
 // classOf is the class of a label that is a text, or incremental.Unlabelled.
 func (l *labels) classOf(label string) (class, reason string) {
+	if l.rows {
+		return label, badID(label)
+	}
 	label = strings.TrimSuffix(label, l.end)
 	if label == "" {
 		return incremental.Unlabelled, l.refusal("the label is empty")
@@ -134,6 +152,22 @@ func (l *labels) classOf(label string) (class, reason string) {
 		return incremental.Unlabelled, l.refusal(labelIsNone)
 	}
 	return class, reason
+}
+
+// badID is the reason why a text is no id of a row, or "".
+func badID(id string) string {
+	if err := incremental.CheckLabel(id); err != nil {
+		return strings.Replace(err.Error(), "the label", "the id", 1)
+	}
+	return ""
+}
+
+// integer is for a label that is an integer of more than 53 bits.
+func (l *labels) integer(digits []byte) (int32, string) {
+	if !l.rows {
+		return -1, fmt.Sprintf("the label %s has more than 53 bits; send it as a string", digits)
+	}
+	return l.text(digits)
 }
 
 // absent is for a row without a label. why says how that shows.
@@ -153,8 +187,11 @@ const (
 
 // refusal is the reason why a row without a label is refused, or "".
 func (l *labels) refusal(why string) string {
-	if l.keep {
+	switch {
+	case l.keep:
 		return ""
+	case l.rows:
+		return strings.Replace(why, "the label", "the id", 1)
 	}
 	return why + ": send one, or keep rows without labels (unlabelled: keep)"
 }
@@ -189,7 +226,7 @@ func (l *labels) anyNumber(x float64) (int32, string) {
 	case math.IsNaN(x) && l.none == notANumber:
 		return l.absent(labelIsNone)
 	case math.IsNaN(x) || math.IsInf(x, 0):
-		return -1, fmt.Sprintf("the label is %v", x)
+		return -1, fmt.Sprintf("the %s is %v", l.word(), x)
 	}
 	l.scratch = incremental.AppendNumberLabel(l.scratch[:0], x)
 	if string(l.scratch) == l.none {

@@ -73,10 +73,16 @@ type Options struct {
 	KeepUnlabelled bool
 	UnlabelledText string
 
+	// LabelIsID has the label be the id of its row: a text is taken as it is, an integer has any
+	// number of digits, and a block may have as many ids as rows. A row without one is refused.
+	LabelIsID bool
+
 	// Weight is the name of the column or field with the rows' weights. Empty:
 	// there is none. CSV without a header and LIBSVM have no place for weights:
-	// the former is refused then, the latter read with all weights 1.
-	Weight string
+	// the former is refused then, the latter read with all weights 1. WeighUnlabelled has
+	// DecodeUnlabelled read weights, too.
+	Weight          string
+	WeighUnlabelled bool
 
 	// Features, when not nil, selects and orders the features by name. Data
 	// without names is taken by position if it has as many, in LIBSVM at most

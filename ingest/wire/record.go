@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"streamd/incremental"
 )
@@ -46,9 +47,9 @@ func (r *recordReader) endRow() *Error {
 		if reason != "" {
 			return r.fail(r.count, r.opts.Label, "%s", reason)
 		}
-		if r.textRows.weighted() && !r.weighted {
-			return r.fail(r.count, r.opts.Weight, "the weight is missing")
-		}
+	}
+	if r.textRows.weighted() && !r.weighted {
+		return r.fail(r.count, r.opts.Weight, "the weight is missing")
 	}
 	r.push(r.code, r.weight)
 	return nil
@@ -96,6 +97,10 @@ func (r *recordReader) setNumber(p *place, x float64, exact bool) (reason string
 // setInteger takes an integer.
 func (r *recordReader) setInteger(p *place, n int64) (reason string) {
 	const most = 1 << 53
+	if p.role == roleLabel && r.labels.rows {
+		r.scratch = strconv.AppendInt(r.scratch[:0], n, 10)
+		return r.setText(p, r.scratch)
+	}
 	return r.setNumber(p, float64(n), n > -most && n < most)
 }
 

@@ -159,15 +159,13 @@ func (r *recordReader) settleLabel(p *recordPlan, label, weight int) *Error {
 		}
 		c := &p.columns[of.column]
 		to := place{role: of.role, name: c.name}
-		if r.unlabelled {
+		ignored := r.unlabelled && (of.role == roleLabel || !r.textRows.weighted())
+		if ignored {
 			to.role = roleIgnored
 		} else if c.list || c.refusal != "" {
 			return r.fail(-1, c.name, "it is no single value, as a label and a weight are")
 		}
-		c.places, c.skip = []place{to}, r.unlabelled
-	}
-	if r.unlabelled {
-		return nil
+		c.places, c.skip = []place{to}, ignored
 	}
 	names := func(yield func(string) bool) {
 		for _, c := range p.columns {
@@ -176,7 +174,7 @@ func (r *recordReader) settleLabel(p *recordPlan, label, weight int) *Error {
 			}
 		}
 	}
-	if label < 0 {
+	if label < 0 && !r.unlabelled {
 		if hasName(names, "op") && hasName(names, "source.connector") {
 			if r.format == Avro {
 				return r.fail(-1, "", "the payload is a change of Debezium: set format.envelope: debezium and blocks.unit: key")
@@ -186,7 +184,7 @@ func (r *recordReader) settleLabel(p *recordPlan, label, weight int) *Error {
 		}
 		return r.fail(-1, r.opts.Label, "the schema has no such field for the label: name it (format.label)%s", likeHint(r.opts.Label, names))
 	}
-	if weight < 0 && r.opts.Weight != "" {
+	if weight < 0 && r.textRows.weighted() {
 		return r.fail(-1, r.opts.Weight, "the schema has no such field for the weight%s", likeHint(r.opts.Weight, names))
 	}
 	return nil

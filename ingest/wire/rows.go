@@ -89,10 +89,9 @@ func (t *textRows) push(code int32, weight float64) {
 		t.cols[j] = append(t.cols[j], x)
 	}
 	t.count++
-	if t.unlabelled {
-		return
+	if !t.unlabelled {
+		t.codes = append(t.codes, code)
 	}
-	t.codes = append(t.codes, code)
 	if t.weighted() {
 		t.weights = append(t.weights, weight)
 	}

@@ -419,7 +419,7 @@ func (l *loader) checkLabels() {
 		for _, key := range []struct {
 			name string
 			set  bool
-		}{{"labels.horizon", j.Horizon != 0}, {"labels.default", j.Default != NoDefault}, {"labels.late", j.Late != LateReplace}} {
+		}{{"labels.id", j.ID != ""}, {"labels.horizon", j.Horizon != 0}, {"labels.default", j.Default != NoDefault}, {"labels.late", j.Late != LateReplace}} {
 			if key.set && !l.bad["labels.topic"] {
 				l.fault(key.name, "is set without labels.topic")
 			}
@@ -442,9 +442,6 @@ func (l *loader) checkLabels() {
 	if len(c.Format.Features) == 0 && c.Format.Schema == nil && !l.bad["format.features"] && !l.bad["format.schema"] {
 		l.fault("labels.topic", "needs format.features or format.schema, since rows wait before a first block could say which features there are")
 	}
-	if c.Format.Weight != "" {
-		l.fault("format.weight", "does not go with labels.topic: rows that wait have no weights")
-	}
 	if c.Blocks.Unlabelled == UnlabelledKeep {
 		l.fault("blocks.unlabelled", "keep does not go with labels.topic: a row waits for its label, and then counts")
 	}
@@ -453,6 +450,7 @@ func (l *loader) checkLabels() {
 			l.fault("labels.default", "want none or a class: %v", err)
 		}
 	}
+	l.checkLabelID()
 	if j.Horizon == 0 && !l.bad["labels.horizon"] {
 		if j.Default != NoDefault {
 			l.fault("labels.default", "is set without labels.horizon, after which it would count")
@@ -460,6 +458,32 @@ func (l *loader) checkLabels() {
 		if j.Late != LateReplace {
 			l.fault("labels.late", "is set without labels.horizon, after which a label is late")
 		}
+	}
+}
+
+// checkLabelID checks the field of a row that is its id.
+func (l *loader) checkLabelID() {
+	c := l.config
+	id := c.Labels.ID
+	if id == "" {
+		return
+	}
+	isSource := c.Format.Schema != nil && slices.ContainsFunc(c.Format.Schema.Sources(), func(s wire.Source) bool { return s.Name == id })
+	switch {
+	case id == c.Format.Label:
+		l.fault("labels.id", "is format.label")
+	case id == c.Format.Weight:
+		l.fault("labels.id", "is format.weight")
+	case slices.Contains(c.Format.Features, id):
+		l.fault("labels.id", "is one of format.features: a row is not learned from by its id")
+	case isSource:
+		l.fault("labels.id", "is a column of format.schema: a row is not learned from by its id")
+	}
+	if c.Format.Envelope != EnvelopeNone {
+		l.fault("format.envelope", "does not go with labels.id: the deletions that it tells name a key")
+	}
+	if c.Retire.Topic != "" {
+		l.fault("retire.topic", "does not go with labels.id: it names blocks by the positions of their records, and a record has several")
 	}
 }
 

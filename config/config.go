@@ -253,6 +253,7 @@ type Kernel struct {
 // Labels says where labels come from that come later than their rows.
 type Labels struct {
 	Topic   string        `key:"topic" help:"Topic of labels that come later than their rows, under the same keys: see config/labels.md. Empty: rows have their labels."`
+	ID      string        `key:"id" help:"Field of a row that is its id, where keys are not. A record then has any number of rows. Empty: the key is the id."`
 	Horizon time.Duration `key:"horizon" default:"0s" min:"0s" help:"Event time that a row waits for its label. A label of a later time is late. 0: it waits as long as there is room."`
 	Default string        `key:"default" default:"none" help:"Class of a row without a label after labels.horizon, such as good. none: such a row does not count."`
 	Late    Late          `key:"late" default:"replace" choices:"replace|drop" help:"A label that is later than labels.horizon: replace what counts without it, or drop it."`

@@ -92,16 +92,16 @@ func (s *Summary) Totals() []ClassTotal {
 	return out
 }
 
-// OnlyRow is the row that a summary of one row of weight 1 is made of. One row is either summed as
-// it is, about the origin 0, or is itself the origin, so the sum of the two is exact. A −0 comes
-// back as 0, which has the same summary. ok is false for other summaries.
+// OnlyRow is the row that a summary of one row is made of. A value is itself the origin, or it is 0
+// or 1 and summed about the origin 0. Then the sum is 0 or the weight. So the row is exact, but a
+// −0 comes back as 0, which has the same summary. ok is false for summaries of more rows.
 func (s *Summary) OnlyRow() (row []float64, ok bool) {
-	if len(s.classes) != 1 || s.classes[0].rows != 1 || s.classes[0].weight != 1 {
+	if len(s.classes) != 1 || s.classes[0].rows != 1 {
 		return nil, false
 	}
 	row = make([]float64, len(s.origin))
 	for j, c := range s.origin {
-		row[j] = c + s.classes[0].s[j]
+		row[j] = c + s.classes[0].s[j]/s.classes[0].weight
 	}
 	return row, true
 }

@@ -10,7 +10,6 @@ import (
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
-	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/ingest/wire"
 )
@@ -98,9 +97,9 @@ func (r *remembering) Read(contentType string, row []byte) ([]float64, error) {
 		}
 	}
 	defer r.decoders.Put(d)
-	b, err := d.DecodeRow(&kafka.Record{
+	b, err := d.DecodeUnlabelled(&kafka.Record{
 		Value: row, Time: time.Now(), Headers: []kafka.Header{{Key: "content-type", Value: []byte(contentType)}},
-	}, incremental.Unlabelled)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +108,9 @@ func (r *remembering) Read(contentType string, row []byte) ([]float64, error) {
 	}
 	if bad := b.FirstBadRow(); bad != nil {
 		return nil, bad
+	}
+	if b.Weight(0) == 0 {
+		return nil, errors.New("its weight is 0, so it would never count")
 	}
 	values := make([]float64, len(b.Columns))
 	for j, c := range b.Columns {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -223,6 +224,10 @@ func Decoding(cfg *config.Config, m *memory.Budget, asked *registry.Client) (wir
 	if asked != nil {
 		schemas = asked
 	}
+	ignore := cfg.Format.Ignore
+	if cfg.Labels.ID != "" { // what makes blocks reads it, and all else passes over it
+		ignore = append(slices.Clone(ignore), wire.PatternOf(cfg.Labels.ID))
+	}
 	return wire.Options{
 		Schema: schema, Schemas: schemas, Written: written,
 		Format: format,
@@ -230,7 +235,7 @@ func Decoding(cfg *config.Config, m *memory.Budget, asked *registry.Client) (wir
 		KeepUnlabelled: cfg.Blocks.Unlabelled == config.UnlabelledKeep, UnlabelledText: cfg.Format.Unlabelled,
 		Weight:  cfg.Format.Weight,
 		Missing: model.MissingOf(cfg.Format),
-		Ignore:  cfg.Format.Ignore, IgnoreUnknown: cfg.Format.IgnoresUnknown(),
+		Ignore:  ignore, IgnoreUnknown: cfg.Format.IgnoresUnknown(),
 		Header: header, Comment: cfg.Format.CSVComment, Numbers: numbers,
 		Limits: wire.Limits{
 			Bytes: m.Message, Numbers: m.Largest, Rows: cfg.Limits.Rows, Features: cfg.Limits.Features, Classes: cfg.Limits.Classes,
@@ -277,6 +282,9 @@ func unit(cfg *config.Config) string {
 func joinedUnit(cfg *config.Config, unit string) string {
 	if cfg.Labels.Topic != "" {
 		unit += " with the labels of " + cfg.Labels.Topic
+	}
+	if cfg.Labels.ID != "" {
+		unit += " by the field " + cfg.Labels.ID
 	}
 	return unit
 }

@@ -109,7 +109,7 @@ func New(o Options) (d *Daemon, err error) {
 		Memory:         d.memory.Predict,
 	}
 	if d.remembering != nil {
-		api.Remember = d.remembering
+		api.Remember, api.IDField = d.remembering, cfg.Labels.ID
 	}
 	d.api = httpapi.New(api, d, d.metrics, o.Log)
 	if d.serving = o.serving; d.serving == nil {

@@ -196,7 +196,7 @@ func (s *Server) infer(w http.ResponseWriter, r *http.Request) error {
 		grow: func(n int) error { return memory.grow(r.Context(), int64(n)) },
 	}
 	if s.config.Remember != nil {
-		c.id = q.ID
+		c.id, c.idFields = q.ID, s.idFields(served)
 	}
 	rows, err := c.toRows()
 	if err != nil {

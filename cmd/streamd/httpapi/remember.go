@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -51,7 +52,7 @@ const (
 var (
 	idQuery = &parameter[string]{
 		name: "id", kind: anyText,
-		meaning: "The id of the row, under which its label comes later: the prediction is remembered (see `config/labels.md`). The body has one row. Rows may have a field or a column `id` or `inference_id` in place of this.",
+		meaning: "The id of the row, under which its label comes later: the prediction is remembered (see `config/labels.md`). The body has one row. Rows may have a field or a column `id`, `inference_id` or that of `labels.id` in place of this.",
 	}
 	inferenceQuery = &parameter[string]{
 		name: "inference_id", kind: anyText,
@@ -65,8 +66,15 @@ var rememberNotes = fmt.Sprintf("With an id the prediction is remembered: the ro
 	"A daemon does so where `predict.output` is the topic of rows; others answer 409. Such a row must be one that can be learned from. An id has up to %d bytes, a call up to %d of them. "+
 	"If the brokers do not take it within %d seconds, the answer is 503, and there is no prediction; ask again with the same id.", maxID, maxRememberedRows, rememberTimeout/time.Second)
 
-// idFields are the fields of a row that have its id.
-var idFields = []string{"id", "inference_id"}
+// idFields are the fields of a row that may have its id, unless they are features.
+func (s *Server) idFields(served *model.Served) (fields []string) {
+	for _, name := range []string{s.config.IDField, "id", "inference_id"} {
+		if name != "" && !slices.Contains(fields, name) && !isFeature(served, name) {
+			fields = append(fields, name)
+		}
+	}
+	return fields
+}
 
 // rememberedRow is a row with an id, before it is answered.
 type rememberedRow struct {
@@ -88,12 +96,11 @@ func (s *Server) rememberedRows(r *http.Request, format wire.Format, contentType
 		return nil, fail(CodeBadRequest, "id and inference_id are the same: give one of them")
 	case s.config.Remember == nil || !asked && asks(r, windowQuery):
 		return nil, nil
-	case format == wire.JSON && (bytes.Contains(content, []byte(`"id"`)) || bytes.Contains(content, []byte(`"inference_id"`))):
-		if rows, err = rowsWithIDs(content, served); err != nil {
+	case format == wire.JSON:
+		if rows, err = rowsWithIDs(content, s.idFields(served)); err != nil {
 			return nil, err
 		}
-	}
-	if format != wire.JSON && !asked {
+	default:
 		if rows, err = s.rowsWithIDColumn(format, contentType, content, served); err != nil {
 			return nil, err
 		}
@@ -129,8 +136,10 @@ func checkID(id string) error {
 
 // rowsWithIDs takes rows of JSON apart whose fields have ids. There are none if no row has one.
 // What cannot be taken apart is left to the decoder, which has an error for it.
-func rowsWithIDs(content []byte, served *model.Served) (rows []rememberedRow, err error) {
-	fields := slices.DeleteFunc(slices.Clone(idFields), func(name string) bool { return isFeature(served, name) })
+func rowsWithIDs(content []byte, fields []string) (rows []rememberedRow, err error) {
+	if !slices.ContainsFunc(fields, func(name string) bool { return bytes.Contains(content, strconv.AppendQuote(nil, name)) }) {
+		return nil, nil
+	}
 	ids := rowIDs{known: map[string]bool{}}
 	bad := eachObject(content, func(row map[string]json.RawMessage) bool {
 		id, rest, failed := takeID(row, fields)
@@ -218,7 +227,7 @@ func takeID(row map[string]json.RawMessage, fields []string) (id string, rest []
 			continue
 		}
 		if id != "" {
-			return "", nil, errors.New("it has both an id and an inference_id: give one of them")
+			return "", nil, fmt.Errorf("it has more than one of the fields %s: give one of them", strings.Join(fields, ", "))
 		}
 		if json.Unmarshal(value, &id) != nil {
 			if _, err := strconv.ParseInt(string(value), 10, 64); err != nil {

@@ -22,8 +22,8 @@ import (
 // rows, which has an error for it.
 func (s *Server) rowsWithIDColumn(format wire.Format, contentType string, content []byte, served *model.Served) ([]rememberedRow, error) {
 	var columns []string
-	for _, name := range idFields {
-		if !isFeature(served, name) && bytes.Contains(content, []byte(name)) { // rows without names would be taken by position
+	for _, name := range s.idFields(served) {
+		if bytes.Contains(content, []byte(name)) { // rows without names would be taken by position
 			columns = append(columns, name)
 		}
 	}
@@ -34,8 +34,8 @@ func (s *Server) rowsWithIDColumn(format wire.Format, contentType string, conten
 	switch {
 	case len(columns) == 0:
 		return nil, nil
-	case len(columns) == 2:
-		return nil, fail(CodeBadRequest, "the rows have both a column id and a column inference_id: give one of them")
+	case len(columns) > 1:
+		return nil, fail(CodeBadRequest, "the rows have the columns %s: give one of them", strings.Join(columns, " and "))
 	case format != wire.CSV && format != wire.Arrow:
 		return nil, fail(CodeBadRequest, "the rows have a column %s, and ids are read from rows of JSON, CSV and Arrow: send these, or one row with ?id=", columns[0])
 	case len(ids) > maxRememberedRows:
@@ -82,6 +82,7 @@ func (s *Server) readIDs(contentType string, content []byte, columns []string) (
 	options := s.config.Rows
 	options.Format, options.Schema, options.Features, options.Missing = 0, nil, nil, wire.Missing{}
 	options.AsTexts, options.KeepUnlabelled = true, true
+	options.Ignore = slices.DeleteFunc(slices.Clone(options.Ignore), func(pattern string) bool { return pattern == wire.PatternOf(s.config.IDField) })
 	options.Limits.Bytes, options.Limits.Rows = s.config.MaxBodyBytes, s.config.MaxBodyBytes
 	decoder, err := wire.NewDecoder(options)
 	if err != nil {

@@ -57,7 +57,7 @@ func remembering(t *testing.T, f *fake) (*Server, *kept) {
 		t.Fatal(err)
 	}
 	m := &kept{}
-	return New(Config{Access: guard, Name: "default", Remember: m}, f, NewMetrics(), zerolog.Nop()), m
+	return New(Config{Access: guard, Name: "default", Remember: m, IDField: "order", Rows: wire.Options{Ignore: []string{"order"}}}, f, NewMetrics(), zerolog.Nop()), m
 }
 
 // A prediction with an id is remembered before it is given: the row as it was sent, without the id,
@@ -74,6 +74,8 @@ func TestRemember(t *testing.T) {
 		{"/v1/predict", "application/x-ndjson", "{\"inference_id\":17,\"len\":2,\"caps\":0.5}\n{\"id\":\"b\",\"features\":[0,1]}\n", []string{"17", "b"}, []string{`{"caps":0.5,"len":2}`, `{"features":[0,1]}`}},
 		{"/v1/predict?form=rows", "text/csv", "caps,id,len\n0.5,a,2\n\"1\",\"b,c\",0\n", []string{"a", "b,c"}, []string{"caps,len\n0.5,2\n", "caps,len\n1,0\n"}},
 		{"/v1/predict?form=rows", "text/csv", "sep=;\ninference_id;len;caps\n7;2;0.5\n", []string{"7"}, []string{"len;caps\n2;0.5\n"}},
+		{"/v1/predict?form=rows", "application/json", `[{"order":17,"len":2.50,"caps":0.5},{"caps":1,"len":0,"id":"b"}]`, []string{"17", "b"}, []string{`{"caps":0.5,"len":2.50}`, `{"caps":1,"len":0}`}},
+		{"/v1/predict?form=rows", "text/csv", "caps,order,len\n0.5,a,2\n1,b,0\n", []string{"a", "b"}, []string{"caps,len\n0.5,2\n", "caps,len\n1,0\n"}},
 		{"/v1/predict", "application/json", `{"id":null,"len":2,"caps":0.5}`, nil, nil},
 		{"/v1/predict", "application/json", `{"label":"id","len":2,"caps":0.5}`, nil, nil},
 		{"/v1/predict", "text/csv", "2,0.5\n", nil, nil},
@@ -142,7 +144,9 @@ func TestNotRemembered(t *testing.T) {
 		{"", many, 413, "at most 1000"},
 		{"", `[{"id":"a","len":2,"caps":0.5},{"len":2,"caps":0.5}]`, 400, "row 1 has no id"},
 		{"", `[{"id":"a","len":2,"caps":0.5},{"id":"a","len":2,"caps":0.5}]`, 400, "row 1: the id"},
-		{"", `{"id":"a","inference_id":"b","len":2,"caps":0.5}`, 400, "both"},
+		{"", `{"id":"a","inference_id":"b","len":2,"caps":0.5}`, 400, "more than one of the fields order, id, inference_id"},
+		{"", `{"inference_id":"b","order":"a","len":2,"caps":0.5}`, 400, "more than one of the fields order, id, inference_id"},
+		{"?id=a", `{"order":"a","len":2,"caps":0.5}`, 400, "the query has one"},
 		{"", `{"id":1.5,"len":2,"caps":0.5}`, 400, "want a text or a whole number"},
 		{"", `{"id":{},"len":2,"caps":0.5}`, 400, "want a text or a whole number"},
 		{"", `[{"id":"a","len":2,"caps":0.5},`, 400, ""},
@@ -156,7 +160,7 @@ func TestNotRemembered(t *testing.T) {
 	for body, says := range map[string]string{
 		"len,caps,id\n2,0.5,a\n2,0.5,\n":                        "row 1 has no id",
 		"len,caps,id\n2,0.5,a\n2,0.5,a\n":                       "row 1: the id",
-		"len,caps,id,inference_id\n2,0.5,a,b\n":                 "both a column id and a column inference_id",
+		"len,caps,id,inference_id\n2,0.5,a,b\n":                 "the rows have the columns id and inference_id",
 		"len,caps,id\n2,0.5," + strings.Repeat("a", 513) + "\n": "the column id: it has 513 bytes",
 		"len,caps,id\nmany,0.5,a\n":                             "row 0 cannot be remembered",
 		"len,caps,id\n" + strings.Repeat("2,0.5,a\n", 1001):     "at most 1000",

@@ -58,6 +58,10 @@ type Config struct {
 
 	// Remember keeps predictions with an id until their labels come; nil: there are none such.
 	Remember Remembering
+
+	// IDField is a field of a row that is its id, beside id and inference_id (labels.id); empty:
+	// there is none.
+	IDField string
 }
 
 // Server answers the API's requests. It is an http.Handler; use either that or

@@ -62,13 +62,14 @@ type tensorRows struct {
 
 // tensorsToRows is the step from the tensors of a request to rows that predict reads.
 type tensorsToRows struct {
-	served *model.Served
-	id     string            // of the row, if there is one row; "": none
-	most   int               // rows
-	limit  int               // bytes of the rows
-	grow   func(n int) error // asks for memory beyond shortBody
-	raw    []byte            // elements behind the JSON
-	inputs []InferInput
+	served   *model.Served
+	id       string            // of the row, if there is one row; "": none
+	idFields []string          // that a row may have its id in
+	most     int               // rows
+	limit    int               // bytes of the rows
+	grow     func(n int) error // asks for memory beyond shortBody
+	raw      []byte            // elements behind the JSON
+	inputs   []InferInput
 }
 
 // datatype is the type of the elements of a tensor.
@@ -154,11 +155,11 @@ func (c *tensorsToRows) arrange(tensors []tensor, names map[string]bool, rows in
 		return nil, nil, false, fail(CodeBadRequest, "input %q has %d columns: a model with a schema of features takes one input for each: %s", tensors[0].name, tensors[0].width, shownNames(inputNames(c.served)))
 	}
 	named := ""
-	for _, field := range idFields {
-		if !isFeature(c.served, field) && !names[field] && named == "" {
-			named = field
-		} else if names[field] && !isFeature(c.served, field) {
+	for _, field := range c.idFields {
+		if names[field] {
 			c.id = "" // each row has its own
+		} else if named == "" {
+			named = field
 		}
 	}
 	switch {

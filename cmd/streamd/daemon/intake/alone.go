@@ -26,6 +26,18 @@ func isLabelAlone(err error) bool {
 	return is
 }
 
+// labelOptions reads a label and any columns beside it, also that of labels.id.
+func (d *Decoder) labelOptions() wire.Options {
+	o := d.options
+	o.Features, o.Schema, o.Missing, o.Weight = nil, nil, wire.Missing{}, ""
+	o.AsTexts, o.LabelAlone, o.IgnoreUnknown, o.KeepUnlabelled = true, true, true, true
+	if d.idField != "" {
+		id := wire.PatternOf(d.idField)
+		o.Ignore = slices.DeleteFunc(slices.Clone(o.Ignore), func(pattern string) bool { return pattern == id })
+	}
+	return o
+}
+
 // labelID and labelTime are the names of columns that a record of a label may have beside it.
 const (
 	labelID   = "id"
@@ -36,10 +48,7 @@ const (
 // the next call.
 func (d *Decoder) readLabel(m envelope.Message) (b *incremental.Block, err error) {
 	if d.labels == nil {
-		o := d.options
-		o.Features, o.Schema, o.Missing, o.Weight = nil, nil, wire.Missing{}, ""
-		o.AsTexts, o.LabelAlone, o.IgnoreUnknown, o.KeepUnlabelled = true, true, true, true
-		if d.labels, err = wire.NewDecoder(o); err != nil {
+		if d.labels, err = wire.NewDecoder(d.labelOptions()); err != nil {
 			return nil, err
 		}
 	}
@@ -68,7 +77,7 @@ func (d *Decoder) hasLabelAlone(m envelope.Message) bool {
 		}
 	}
 	return !slices.ContainsFunc(b.Features, func(name string) bool {
-		beside := name == labelID || name == labelTime || d.options.IgnoreUnknown
+		beside := name == labelID || name == labelTime || name == d.idField || d.options.IgnoreUnknown
 		return !beside || slices.Contains(known, name)
 	})
 }

@@ -195,7 +195,7 @@ func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (
 // isAdmitted reports whether the rows of a record may become live.
 func (in *Intake) isAdmitted(p *partition, t *task, z *result) bool {
 	switch {
-	case z.values != nil:
+	case z.joins != nil:
 		return false
 	case in.comesWhole(z):
 		return z.Summary == nil || in.Live.Admits(candidate(z)) == nil
@@ -224,8 +224,8 @@ func (in *Intake) isCurrent(z *result) bool {
 // ends.
 func (in *Intake) unsavedBy(p *partition, r *kafka.Record, z *result) int64 {
 	switch ends := p.open != nil && p.open.grown; {
-	case z.values != nil:
-		return in.rowBytes()
+	case z.joins != nil:
+		return int64(len(z.joins)) * in.rowBytes()
 	case in.comesWhole(z) && ends: // sums end an open run
 		return z.Bytes() + in.runBytes(p.open)
 	case in.comesWhole(z):
@@ -289,8 +289,8 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 	case z.fate == envelope.Truncate:
 		in.countApplied(&in.accounts.counts.Tombstones)
 		return in.truncate(t.partition, r)
-	case z.values != nil:
-		return in.applyRow(ctx, p, t.partition, r, &z)
+	case z.joins != nil:
+		return in.applyRows(ctx, p, t.partition, r, &z)
 	case z.Summary == nil:
 		return in.applyTombstone(r, z.id)
 	}

@@ -18,9 +18,11 @@ type Decoder struct {
 	features *[]string // the model's features that decoder is for; nil if they are not fixed
 	decoder  *wire.Decoder
 	summary  summary.Decoder
-	format   string        // the last content type
-	keyed    bool          // a key names a block
-	labels   *wire.Decoder // of a label and any columns beside it; made when it is needed
+	format   string           // the last content type
+	keyed    bool             // a key names a block
+	labels   *wire.Decoder    // of a label and any columns beside it; made when it is needed
+	idField  string           // with labels.id, the field of a row that is its id
+	ids      [2]*wire.Decoder // of the id of a label, in each of idFields; made when they are needed
 	enveloping
 }
 
@@ -35,7 +37,10 @@ func NewDecoder(cfg *config.Config, o wire.Options, features *[]string, numbers 
 }
 
 func newDecoder(cfg *config.Config, o wire.Options) Decoder {
-	d := Decoder{options: o, enveloping: newEnveloping(cfg, o), keyed: cfg.Blocks.Unit == config.UnitKey}
+	d := Decoder{
+		options: o, enveloping: newEnveloping(cfg, o), keyed: cfg.Blocks.Unit == config.UnitKey, idField: cfg.Labels.ID,
+	}
+	d.options.WeighUnlabelled = cfg.Labels.Topic != ""
 	if d.deletes {
 		d.options.Refused = deletedField
 	}
@@ -51,6 +56,10 @@ func (d *Decoder) prepare(features *[]string) (err error) {
 	if features != nil {
 		o.Features = *features
 	}
+	if d.idField != "" { // the id is read in the label's place, and a label in a row is passed over
+		o.Label, o.LabelIsID = d.idField, true
+		o.Ignore = append(slices.Clone(o.Ignore), wire.PatternOf(d.options.Label))
+	}
 	d.decoder, err = wire.NewDecoder(o)
 	d.features = features
 	return err
@@ -61,14 +70,20 @@ func (d *Decoder) Features() *[]string { return d.features }
 
 // Decode makes a block from a record. Its memory is valid until the next call.
 func (d *Decoder) Decode(r *kafka.Record) (*incremental.Block, error) {
-	m, err := d.open(r, d.contentType(r))
-	if err == nil && m.Fate != envelope.Row {
-		err = unusablef(kindNull, "the message has no row")
-	}
+	m, err := d.openRow(r)
 	if err != nil {
 		return nil, err
 	}
 	return d.decode(r, m)
+}
+
+// openRow takes the envelope off a record that has rows.
+func (d *Decoder) openRow(r *kafka.Record) (envelope.Message, error) {
+	m, err := d.open(r, d.contentType(r))
+	if err == nil && m.Fate != envelope.Row {
+		err = unusablef(kindNull, "the message has no row")
+	}
+	return m, err
 }
 
 // decode makes a block from the message of a record.

@@ -17,6 +17,7 @@ import (
 	"streamd/incremental/gram"
 	"streamd/ingest/envelope"
 	"streamd/ingest/kafka"
+	"streamd/ingest/wire"
 	"streamd/retire"
 	"streamd/snapshot"
 )
@@ -25,6 +26,10 @@ import (
 // own. Workers decode rows, and the loop joins them with their labels, by the rule of package
 // joining. Both topics are delivered in one order to the loop, and their positions are saved
 // together.
+//
+// With labels.id the id is a field of the row, and a record has any number of rows. Each is a block
+// of its own, and all of them have the record's position. They are applied together, so that the
+// saved position is never within a record.
 
 // joined is the progress in the topic of labels.
 type joined struct {
@@ -56,34 +61,120 @@ type labelRecord struct {
 	bad   error // why it cannot be used
 }
 
-// takeRow decodes a row whose label comes later. A label in it is passed over.
-func (w *worker) takeRow(r *kafka.Record, m envelope.Message, z *result) error {
-	rows, err := w.decodeUnlabelled(r, m)
+// joinedRow is a row of a record whose label comes later.
+type joinedRow struct {
+	id     string // of its block
+	values []float64
+	weight float64
+	given  *joining.Given // the remembered prediction that it is the row of; nil: none
+}
+
+// UnjoinedRows are the rows of a record whose labels come later. They are valid until the decoder's
+// next call.
+type UnjoinedRows struct {
+	wire.Table
+	IDs   []string // of the blocks, of each row
+	given *joining.Given
+	last  map[string]int // the last row of each id, made by Block
+}
+
+// unjoined decodes the rows of a record whose labels come later. Labels in them are passed over. A
+// remembered prediction has its id in the key in any case, since it was taken out of the row.
+func (d *Decoder) unjoined(cfg *config.Config, partition int, r *kafka.Record, m envelope.Message) (u UnjoinedRows, err error) {
+	given, bad := givenOf(r)
+	if d.idField != "" && given == nil && bad == nil {
+		b, err := d.decode(r, m)
+		if err != nil {
+			return u, err
+		}
+		u.Table = wire.Table{Features: b.Features, Columns: b.Columns, Rows: b.Rows(), Weights: b.Weights}
+		for _, code := range b.Codes {
+			u.IDs = append(u.IDs, retire.KeyID(b.Classes[code]))
+		}
+		return u, nil
+	}
+	id, err := d.BlockID(cfg, partition, r)
+	if err != nil {
+		return u, err
+	}
+	if u.Table, err = d.decodeUnlabelled(r, m); err != nil {
+		return u, err
+	}
+	u.IDs, u.given = []string{id}, given
+	switch {
+	case bad != nil:
+		return u, bad
+	case u.Rows == 1:
+		return u, nil
+	case given != nil:
+		return u, unusablef(kindFormat, "the record has %d rows, and a remembered prediction is one row", u.Rows)
+	}
+	return u, unusablef(kindFormat, "the record has %d rows, and with labels.topic a record is one row, whose label has its key; with labels.id it has any number, each with an id", u.Rows)
+}
+
+// weight is that of a row.
+func (u *UnjoinedRows) weight(row int) float64 {
+	if u.Weights == nil {
+		return 1
+	}
+	return u.Weights[row]
+}
+
+// Block is the block of the row of an id, which is the last one that has it, with a class. It is
+// nil if no row has the id.
+func (u *UnjoinedRows) Block(id, class string) *incremental.Block {
+	if u.last == nil {
+		u.last = make(map[string]int, len(u.IDs))
+		for row, id := range u.IDs {
+			u.last[id] = row
+		}
+	}
+	row, ok := u.last[id]
+	if !ok {
+		return nil
+	}
+	return rowOf(u.values(row), u.weight(row), class)
+}
+
+func (u *UnjoinedRows) values(row int) []float64 {
+	values := make([]float64, len(u.Columns))
+	for j, c := range u.Columns {
+		values[j] = c.At(row)
+	}
+	return values
+}
+
+// takeRows decodes rows whose labels come later.
+func (w *worker) takeRows(partition int, r *kafka.Record, m envelope.Message, z *result) error {
+	u, err := w.unjoined(w.Config, partition, r, m)
+	z.rows = u.Rows
 	if err != nil {
 		return err
 	}
-	z.rows = rows.Rows
-	if rows.Rows != 1 {
-		return unusablef(kindFormat, "the record has %d rows, and with labels.topic a record is one row, whose label has its key", rows.Rows)
+	if n := int64(u.Rows); n > 1 && n*w.rowBytes() > live.UnsavedMemory {
+		return unusablef(kindMemory, "the blocks of its %d rows take %d MiB, and those of a record take %d MiB at most: send fewer rows in one", n, n*w.rowBytes()>>20, live.UnsavedMemory>>20)
 	}
-	values := make([]float64, len(rows.Columns))
-	for j, c := range rows.Columns {
-		values[j] = c.At(0)
-	}
-	b := rowOf(values, incremental.Unlabelled)
+	b := incremental.Block{Classes: []string{incremental.Unlabelled}, Codes: make([]int32, u.Rows), Columns: u.Columns, Weights: u.Weights}
 	if bad := b.FirstBadRow(); bad != nil {
 		return bad
 	}
-	if z.given, err = givenOf(r); err != nil {
-		return err
+	joins := make([]joinedRow, u.Rows)
+	for i := range joins {
+		joins[i] = joinedRow{id: u.IDs[i], values: u.values(i), weight: u.weight(i), given: u.given}
+		if joins[i].weight == 0 {
+			return unusablef(kindRow, "row %d has weight 0, and no label makes it count: delete it, or leave it out", i)
+		}
 	}
-	z.values = values
+	z.joins = joins
 	return nil
 }
 
 // rowOf is the block of a row.
-func rowOf(values []float64, class string) *incremental.Block {
+func rowOf(values []float64, weight float64, class string) *incremental.Block {
 	b := &incremental.Block{Classes: []string{class}, Codes: []int32{0}, Columns: make([]gram.Column, len(values))}
+	if weight != 1 {
+		b.Weights = []float64{weight}
+	}
 	for j := range values {
 		b.Columns[j] = gram.ColumnOf(values[j : j+1])
 	}
@@ -91,42 +182,63 @@ func rowOf(values []float64, class string) *incremental.Block {
 }
 
 // rowBytes is about the size of the block of a row.
-func (in *Intake) rowBytes() int64 {
-	t := in.Live.Target()
+func (p *pool) rowBytes() int64 {
+	t := p.Live.Target()
 	if t.Features == nil {
 		return 0
 	}
 	return int64(t.Bytes(1, len(*t.Features), 1))
 }
 
-// applyRow applies a record that is a row.
-func (in *Intake) applyRow(ctx context.Context, p *partition, number int, r *kafka.Record, z *result) error {
+// applyRows applies a record that has rows. It counts as rejected if one of its rows cannot be
+// live, for the first reason, and the others count all the same.
+func (in *Intake) applyRows(ctx context.Context, p *partition, number int, r *kafka.Record, z *result) error {
 	at := in.countsAs(p, r)
 	in.noteAhead(number, r, at)
-	v := in.Labels.PutRow(z.id, joining.Row{
-		Partition: number, Offset: r.Offset, Time: at.UnixMilli(), Header: headerOf(in.Config.Retire.Header, r), Values: z.values, Given: z.given,
-	})
-	if !v.Live() {
+	of := joining.Row{Partition: number, Offset: r.Offset, Time: at.UnixMilli(), Header: headerOf(in.Config.Retire.Header, r)}
+	z.rows = 0
+	for i := range z.joins {
+		row := &z.joins[i]
+		of.Values, of.Weight, of.Given = row.values, row.weight, row.given
+		v, taken := in.Labels.PutRow(row.id, of)
+		if !taken {
+			continue
+		}
+		if !v.Live() {
+			if err := in.retireKeepingRow(row.id); err != nil {
+				return err
+			}
+			continue
+		}
+		bad, err := in.makeLive(ctx, row.id, v, row.values)
+		if err != nil {
+			return err
+		}
+		if bad == nil {
+			continue
+		}
+		if z.rows++; z.bad == nil {
+			z.bad = bad
+			if err := in.reject(number, r, row.id, bad); err != nil {
+				return err
+			}
+		}
+		if err := in.retireFormer(row.id); err != nil {
+			return err
+		}
+	}
+	if z.bad == nil {
 		in.countApplied(&in.accounts.counts.AppliedRecords)
-		return in.retireKeepingRow(z.id)
+	} else {
+		in.countRejected(&in.accounts.counts, number, r, *z)
 	}
-	bad, err := in.makeLive(ctx, z.id, v, z.values)
-	if err != nil || bad == nil {
-		in.countApplied(&in.accounts.counts.AppliedRecords)
-		return err
-	}
-	z.bad = bad
-	in.countRejected(&in.accounts.counts, number, r, *z)
-	if err := in.reject(number, r, z.id, bad); err != nil {
-		return err
-	}
-	return in.retireFormer(z.id)
+	return nil
 }
 
 // makeLive makes the block of a row live, in place of the one of its id. bad says why it cannot be
 // live; then nothing has changed. An error is final.
 func (in *Intake) makeLive(ctx context.Context, id string, v joining.Verdict, values []float64) (bad, err error) {
-	b, target := rowOf(values, v.Class), in.Live.Target()
+	b, target := rowOf(values, v.Row.Weight, v.Class), in.Live.Target()
 	k, bad := in.own.keeper.Keep(ctx, b, target)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -342,14 +454,19 @@ func (d *Decoder) label(cfg *config.Config, partition int, r *kafka.Record) (l l
 	if err == nil && m.Fate == envelope.Truncate {
 		err = unusablef(kindFormat, "%s, and the topic is one of labels: withdraw them by null values", truncated)
 	}
-	var bad error
-	if l.id, bad = d.BlockID(cfg, partition, r); err == nil {
-		err = bad
-	}
 	l.fate, l.time = m.Fate, r.Time
+	if d.idField == "" || l.fate == envelope.Retire {
+		var bad error
+		if l.id, bad = d.BlockID(cfg, partition, r); err == nil {
+			err = bad
+		}
+	}
 	if err == nil && l.fate == envelope.Row {
 		if err = check(r); err == nil {
 			err = d.readLabelInto(&l, m)
+		}
+		if err == nil && l.id == "" {
+			l.id, err = d.BlockID(cfg, partition, r)
 		}
 		if err != nil && !IsAway(err) {
 			err = d.explained(r, err)
@@ -366,17 +483,21 @@ func (d *Decoder) readLabelInto(l *labelRecord, m envelope.Message) error {
 		return err
 	}
 	if b.Rows() != 1 {
-		return unusablef(kindFormat, "the record has %d labels, and its key is the id of one", b.Rows())
+		return unusablef(kindFormat, "the record has %d labels: want one in each record", b.Rows())
 	}
 	if l.label.Class = b.Classes[b.Codes[0]]; l.label.Class == incremental.Unlabelled {
 		return unusablef(kindFormat, "the record has no label (format.label is %s): a null value withdraws one", d.options.Label)
 	}
+	var fields []string // of the id
 	for j, name := range b.Features {
-		if name != labelTime {
-			continue
-		}
 		code := b.Columns[j].At(0)
 		if math.IsNaN(code) {
+			continue
+		}
+		if d.idField != "" && (name == d.idField || name == labelID) {
+			fields = append(fields, name)
+		}
+		if name != labelTime {
 			continue
 		}
 		text := ""
@@ -386,6 +507,35 @@ func (d *Decoder) readLabelInto(l *labelRecord, m envelope.Message) error {
 		if l.time, err = parseTime(text); err != nil {
 			return err
 		}
+	}
+	return d.readIDInto(l, m, fields)
+}
+
+// readIDInto reads the id of a label from the fields that it has for one.
+func (d *Decoder) readIDInto(l *labelRecord, m envelope.Message, fields []string) error {
+	for _, name := range fields {
+		of := &d.ids[0]
+		if name == labelID {
+			of = &d.ids[1]
+		}
+		if *of == nil {
+			o := d.labelOptions()
+			o.Label, o.LabelIsID = name, true
+			made, err := wire.NewDecoder(o)
+			if err != nil {
+				return err
+			}
+			*of = made
+		}
+		b, err := (*of).Decode(m.ContentType, m.Payload)
+		if err != nil {
+			return err
+		}
+		id := retire.KeyID(b.Classes[b.Codes[0]])
+		if l.id != "" && l.id != id {
+			return unusablef(kindKey, "the fields %s and %s of the label are two ids", fields[0], name)
+		}
+		l.id = id
 	}
 	return nil
 }
@@ -470,10 +620,16 @@ func (in *Intake) applyLabel(ctx context.Context, p *labelPartition, number int,
 		in.Labels.Reject()
 		what := fmt.Sprintf("record %s/%d/%d", in.Config.Labels.Topic, number, r.Offset)
 		in.noteRefusal(what, 1, bad)
-		if err := in.own.refuse(number, kafka.Letter{Record: r}, what, "; the former label of its key, if there was one, does not count any more", bad); err != nil {
+		consequence := "; the former label of its key, if there was one, does not count any more"
+		if in.own.idField != "" {
+			consequence = "" // nobody knows which one it would have replaced
+		}
+		if err := in.own.refuse(number, kafka.Letter{Record: r}, what, consequence, bad); err != nil {
 			return err
 		}
-		err = in.dropLabel(ctx, l.id)
+		if in.own.idField == "" {
+			err = in.dropLabel(ctx, l.id)
+		}
 	case l.fate == envelope.Retire:
 		in.Labels.Withdraw()
 		err = in.dropLabel(ctx, l.id)
@@ -492,7 +648,10 @@ func (in *Intake) putLabel(ctx context.Context, id string, l joining.Label) (bad
 	if err != nil {
 		return nil, err
 	}
-	v := in.Labels.PutLabel(id, l)
+	v, taken := in.Labels.PutLabel(id, l)
+	if !taken {
+		return nil, nil
+	}
 	bad, err = in.follow(ctx, id, former, v, values)
 	if bad == nil {
 		return nil, err
@@ -633,7 +792,9 @@ func (in *Intake) TakeJoining(forgotten int) (j snapshot.Joining, undo func()) {
 // RulesOf are the rules of a configuration. room bounds what waits, in bytes.
 func RulesOf(cfg *config.Config, room int64) joining.Rules {
 	l := cfg.Labels
-	return joining.Rules{Horizon: l.Horizon.Milliseconds(), Default: l.DefaultClass(), DropLate: l.Late == config.LateDrop, Room: room}
+	return joining.Rules{
+		Horizon: l.Horizon.Milliseconds(), Default: l.DefaultClass(), DropLate: l.Late == config.LateDrop, Room: room, ByTime: l.ID != "",
+	}
 }
 
 // LabelOf returns what has the label of a block's row; nil: rows have their labels. It may be
@@ -664,12 +825,19 @@ func (in *Intake) IsLabelled(id string, k *live.Kept) bool {
 	return ok && slices.Equal(k.Summary.Classes(), []string{class})
 }
 
-// DecodeRow makes the block of a record that is a row, and of its label.
-func (d *Decoder) DecodeRow(r *kafka.Record, class string) (*incremental.Block, error) {
-	m, err := d.open(r, d.contentType(r))
-	if err == nil && m.Fate != envelope.Row {
-		err = unusablef(kindNull, "the message has no row")
+// Unjoined decodes the rows of a record again whose labels come later.
+func (d *Decoder) Unjoined(cfg *config.Config, partition int, r *kafka.Record) (u UnjoinedRows, err error) {
+	m, err := d.openRow(r)
+	if err != nil {
+		return u, err
 	}
+	return d.unjoined(cfg, partition, r, m)
+}
+
+// DecodeUnlabelled makes a block without labels of the rows of a record. Ids in them are passed
+// over.
+func (d *Decoder) DecodeUnlabelled(r *kafka.Record) (*incremental.Block, error) {
+	m, err := d.openRow(r)
 	if err != nil {
 		return nil, err
 	}
@@ -677,9 +845,5 @@ func (d *Decoder) DecodeRow(r *kafka.Record, class string) (*incremental.Block, 
 	if err != nil {
 		return nil, err
 	}
-	b := &incremental.Block{Columns: rows.Columns, Classes: []string{class}, Codes: make([]int32, rows.Rows)}
-	if d.features != nil {
-		b.Features = *d.features
-	}
-	return b, nil
+	return &incremental.Block{Columns: rows.Columns, Classes: []string{incremental.Unlabelled}, Codes: make([]int32, rows.Rows), Weights: rows.Weights}, nil
 }

@@ -160,6 +160,96 @@ func (s *joinSite) take(r *rand.Rand, labels bool, partition int, log []kafka.Re
 // joinWorld is the two topics, and what they come to.
 type joinWorld struct {
 	rows, labels [2][]kafka.Record
+	ids          bool // the id of a row is its field order, and records of any partition have any number of rows
+	weights      bool
+}
+
+// weight is the field of a weight, if rows have one.
+func (w *joinWorld) weight(r *rand.Rand) string {
+	if !w.weights {
+		return ""
+	}
+	return fmt.Sprintf(`,"w":%v`, []float64{1, 2, 0.25, 1.0 / 3}[r.IntN(4)])
+}
+
+// idField is a field with an id, which is a text or a number.
+func idField(r *rand.Rand, name, id string) string {
+	if r.IntN(2) == 0 {
+		return fmt.Sprintf(`%q:%q`, name, id)
+	}
+	return fmt.Sprintf(`%q:%s`, name, id)
+}
+
+// addAnywhere adds a record that belongs to an id by its fields, or records of several.
+func (w *joinWorld) addAnywhere(r *rand.Rand, k kafka.Record, all int) {
+	id := func() string { return strconv.Itoa(r.IntN(all)) }
+	row := func() string {
+		return fmt.Sprintf(`{%s,"a":%d,"b":%v,"c":%v%s}`, idField(r, "order", id()), r.IntN(3)-1, r.NormFloat64()*1e10, r.NormFloat64(), w.weight(r))
+	}
+	rows, labels := &w.rows[r.IntN(2)], &w.labels[r.IntN(2)]
+	if k.Key = nil; r.IntN(3) == 0 {
+		k.Key = []byte("customer " + id())
+	}
+	switch r.IntN(12) {
+	case 0:
+		k.Key = []byte(id())
+		*rows = append(*rows, k) // refused: a key names no row
+	case 1:
+		k.Value = []byte([]string{`{"order":"1","label":"a"}`, `{"a":1,"b":2,"c":3,"w":1}`, `[` + row() + `,{"order":"2","a":"no number","b":1,"c":2,"w":1}]`}[r.IntN(3)])
+		*rows = append(*rows, k) // refused, and changes nothing
+	case 2, 3, 4:
+		k.Value = []byte(row())
+		for range r.IntN(4) {
+			k.Value = append(append(k.Value, '\n'), row()...)
+		}
+		*rows = append(*rows, k)
+	case 5, 6: // a remembered prediction
+		k.Key, k.Headers = []byte(id()), answered([]string{"a", "b", "other"}[r.IntN(3)], fmt.Sprint("model", r.IntN(5)))
+		k.Value = fmt.Appendf(nil, `{"a":1,"b":%v,"c":-1%s}`, r.NormFloat64(), w.weight(r))
+		*rows = append(*rows, k)
+	case 7:
+		k.Value = []byte(`{"order":"1","label":null}`)
+		*labels = append(*labels, k) // refused, and changes nothing
+	case 8:
+		k.Value = []byte(`{"order":"1","id":"2","label":"a"}`)
+		*labels = append(*labels, k) // refused: two ids
+	default:
+		class, x := []string{"a", "b", "7"}[r.IntN(3)], id()
+		of := idField(r, []string{"id", "order"}[r.IntN(2)], x)
+		switch k.Value = fmt.Appendf(nil, `{%s,"label":%q}`, of, class); r.IntN(4) {
+		case 0:
+			k.Value = fmt.Appendf(nil, `{%s,"label":%q,"time":%q}`, of, class, k.Time.Add(time.Second).Format(time.RFC3339Nano))
+		case 1:
+			k.Key, k.Value = []byte(x), fmt.Appendf(nil, `{"label":%q}`, class)
+		case 2:
+			k.Value = fmt.Appendf(nil, `{"id":%q,"order":%q,"label":%q}`, x, x, class)
+		}
+		*labels = append(*labels, k)
+	}
+}
+
+// fieldsOf are the rows of a value, or the label.
+func fieldsOf(value []byte) (rows []map[string]any) {
+	d := json.NewDecoder(strings.NewReader(string(value)))
+	d.UseNumber()
+	for d.More() {
+		var row map[string]any
+		if d.Decode(&row) != nil {
+			return nil
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// joinedID is the id that a row or a label has in a field or by its key.
+func joinedID(k *kafka.Record, fields map[string]any) string {
+	for _, name := range []string{"order", "id"} {
+		if id, ok := fields[name]; ok {
+			return fmt.Sprint(id)
+		}
+	}
+	return string(k.Key)
 }
 
 // answered are the headers of a remembered prediction.
@@ -178,8 +268,13 @@ func hashOfID(id string) int {
 
 func newJoinWorld(r *rand.Rand, n int) (w joinWorld) {
 	at := 1_000_000
+	w.ids, w.weights = r.IntN(3) == 0, r.IntN(3) == 0
 	for range n {
 		at += r.IntN(60)
+		if w.ids {
+			w.addAnywhere(r, kafka.Record{Time: time.UnixMilli(int64(at - r.IntN(100))).UTC()}, 6+n/8)
+			continue
+		}
 		id := strconv.Itoa(r.IntN(6 + n/8))
 		row, label := &w.rows[hashOfID(id)%2], &w.labels[hashOfID(id)/7%2]
 		k := kafka.Record{Key: []byte(id), Time: time.UnixMilli(int64(at - r.IntN(100))).UTC()}
@@ -193,7 +288,7 @@ func newJoinWorld(r *rand.Rand, n int) (w joinWorld) {
 			k.Value = []byte(`{"a":"no number"}`)
 			*row = append(*row, k)
 		case 3, 4, 5, 6:
-			k.Value = fmt.Appendf(nil, `{"a":%v,"b":%v,"c":%d}`, r.NormFloat64(), r.NormFloat64()*1e10, r.IntN(3)-1)
+			k.Value = fmt.Appendf(nil, `{"a":%v,"b":%v,"c":%d%s}`, r.NormFloat64(), r.NormFloat64()*1e10, r.IntN(3)-1, w.weight(r))
 			if r.IntN(2) == 0 {
 				k.Headers = answered([]string{"a", "b", "other"}[r.IntN(3)], fmt.Sprint("model", r.IntN(5)))
 			}
@@ -227,8 +322,16 @@ func newJoinWorld(r *rand.Rand, n int) (w joinWorld) {
 func (w *joinWorld) counts(cfg *config.Config, rowsTo, labelsTo [2]int) (resolved map[string]kafka.Record, given joining.GivenRows, rows, labels int64) {
 	type timed struct {
 		kafka.Record
-		at    int64
-		class string
+		at        int64
+		class     string
+		partition int
+	}
+	// latest takes what counts of an id wherever it is: the one of the latest event time.
+	latest := func(of map[string]timed, id string, x timed) {
+		y, ok := of[id]
+		if !ok || x.at > y.at || x.at == y.at && (x.partition > y.partition || x.partition == y.partition && x.Offset >= y.Offset) {
+			of[id] = x
+		}
 	}
 	clock := int64(math.MinInt64)
 	row, label := map[string]timed{}, map[string]timed{}
@@ -237,10 +340,24 @@ func (w *joinWorld) counts(cfg *config.Config, rowsTo, labelsTo [2]int) (resolve
 		for _, k := range log[:rowsTo[number]] {
 			at, text := countsAs(cfg, &c, &k).UnixMilli(), string(k.Value)
 			switch {
+			case w.ids:
+				all := fieldsOf(k.Value)
+				if strings.Contains(text, "no number") || strings.Contains(text, "label") || k.Headers == nil && !strings.Contains(text, "order") {
+					all = nil
+				}
+				for _, fields := range all {
+					x := timed{k, at, "", number}
+					id := joinedID(&k, fields)
+					delete(fields, "order")
+					x.Key = []byte(id)
+					x.Value, _ = json.Marshal(fields)
+					latest(row, id, x)
+					rows++
+				}
 			case k.Value == nil || strings.Contains(text, "no number"):
 				delete(row, string(k.Key))
 			case !strings.Contains(text, "label"):
-				row[string(k.Key)] = timed{k, at, ""}
+				row[string(k.Key)] = timed{k, at, "", number}
 				rows++
 			}
 			if c.Add(k.Time); true {
@@ -259,12 +376,17 @@ func (w *joinWorld) counts(cfg *config.Config, rowsTo, labelsTo [2]int) (resolve
 			}
 			at := countsAs(cfg, &c, &k).UnixMilli()
 			switch {
+			case w.ids && (strings.Contains(text, "null") || strings.Contains(text, `{"order":"1","id":"2"`)):
+			case w.ids:
+				fields := fieldsOf(k.Value)[0]
+				latest(label, joinedID(&k, fields), timed{k, at, fields["label"].(string), number})
+				labels++
 			case k.Value == nil || strings.Contains(text, "null"):
 				delete(label, string(k.Key))
 			default:
 				for _, class := range []string{"a", "b", "7"} {
 					if strings.Contains(text, `"label":"`+class+`"`) {
-						label[string(k.Key)] = timed{k, at, class}
+						label[string(k.Key)] = timed{k, at, class, number}
 					}
 				}
 				labels++
@@ -320,8 +442,9 @@ func (w *joinWorld) counts(cfg *config.Config, rowsTo, labelsTo [2]int) (resolve
 // The live set of rows whose labels come on a topic of their own is that of a topic that has the
 // labels in its rows: the same digest, and the same root of the tree of receipts, whatever the
 // order in which the partitions of the two topics were read, whatever the restarts, and wherever
-// room lacked. The figures of the answers that were given are those of the two topics, too. The
-// books balance at any time.
+// room lacked. So it is where ids are fields of rows in any partition, and where rows have weights.
+// The figures of the answers that were given are those of the two topics, too. The books balance at
+// any time.
 func TestLabelsThatComeLater(t *testing.T) {
 	histories := 300
 	if testing.Short() {
@@ -329,6 +452,7 @@ func TestLabelsThatComeLater(t *testing.T) {
 	}
 	key := newReceiptKey(t)
 	live, defaulted, expired, right := 0, 0, int64(0), int64(0)
+	byField, weighted := 0, 0 // live blocks at the ends
 	for seed := range uint64(histories) {
 		r := rand.New(rand.NewPCG(seed, 21))
 		flags := map[string]string{
@@ -344,6 +468,12 @@ func TestLabelsThatComeLater(t *testing.T) {
 			flags["labels.horizon"] = fmt.Sprintf("%dms", horizon)
 		}
 		w := newJoinWorld(r, 10+r.IntN(240))
+		if w.ids {
+			flags["labels.id"] = "order"
+		}
+		if w.weights {
+			flags["format.weight"] = "w"
+		}
 		s := newJoinSite(t, flags)
 		var rowsTo, labelsTo [2]int
 		left := func() (n int) {
@@ -396,8 +526,14 @@ func TestLabelsThatComeLater(t *testing.T) {
 		check()
 
 		resolved, _, _, _ := w.counts(s.Config, rowsTo, labelsTo)
+		if w.ids {
+			byField += len(resolved)
+		}
+		if w.weights {
+			weighted += len(resolved)
+		}
 		delete(flags, "labels.topic")
-		for _, name := range []string{"labels.horizon", "labels.late", "labels.default"} {
+		for _, name := range []string{"labels.horizon", "labels.late", "labels.default", "labels.id"} {
 			delete(flags, name)
 		}
 		oracle := newJoinSite(t, flags)
@@ -420,8 +556,8 @@ func TestLabelsThatComeLater(t *testing.T) {
 		s.store.Close()
 		oracle.store.Close()
 	}
-	t.Logf("%d live blocks, %d of them of the default class; %d rows expired; %d right answers", live, defaulted, expired, right)
-	if live < 1000 || defaulted < 100 || expired < 100 || right < 1000 {
+	t.Logf("%d live blocks, %d of them of the default class; %d rows expired; %d right answers; %d by a field, %d with weights", live, defaulted, expired, right, byField, weighted)
+	if live < 1000 || defaulted < 100 || expired < 100 || right < 1000 || byField < 200 || weighted < 200 {
 		t.Error("this test shows little")
 	}
 }
@@ -561,4 +697,74 @@ func TestRetiredRowsStayAway(t *testing.T) {
 	if s.Live.Digest() != before || s.Labels.Report().Joined != 2 {
 		t.Error("a restart gives another state")
 	}
+}
+
+// Of a record with several rows those count that can. It is refused for the others, once. Null
+// values, rows without an id and records of too many blocks are refused whole, and change nothing.
+func TestRowsOfARecord(t *testing.T) {
+	s := newJoinSite(t, map[string]string{
+		"kafka.topic": "t", "labels.topic": "l", "labels.id": "order", "blocks.unit": "key", "format.features": "a,b,c", "dead_letters.policy": "skip", "limits.classes": "2",
+	})
+	r := rand.New(rand.NewPCG(1, 1))
+	var rows, labels []kafka.Record
+	for i, class := range []string{"a", "b", "third", "a", "fourth"} {
+		rec(&labels, "", fmt.Sprintf(`{"id":%d,"label":%q}`, i, class))
+	}
+	rec(&labels, "3", "") // withdrawn by its key
+	s.take(r, true, 1, labels, len(labels))
+	row := func(id int) string { return fmt.Sprintf(`{"order":%d,"a":%d,"b":2,"c":3}`, id, id) }
+	rec(&rows, "", "["+row(0)+","+row(1)+","+row(2)+","+row(3)+","+row(4)+"]")
+	s.take(r, false, 0, rows, len(rows))
+	check := func(blocks int, rejectedRecords, rejectedRows int64, reason string) {
+		t.Helper()
+		balances(t, s.Intake)
+		n := s.Report()
+		if s.Live.Blocks() != blocks || n.Records.Rejected != rejectedRecords || n.Rows.Rejected != rejectedRows || !strings.Contains(n.Latest.Reason, reason) {
+			t.Errorf("%d blocks, %+v %+v: %s, want %s", s.Live.Blocks(), n.Records, n.Rows, n.Latest.Reason, reason)
+		}
+		if b := s.Labels.Report(); b.Rows != b.Joined+b.Defaulted+b.Waiting+b.Expired+b.SupersededRows || b.Labels != b.Joined+b.Early+b.Unmatched+b.SupersededLabels {
+			t.Errorf("the books do not balance: %+v", b)
+		}
+	}
+	check(2, 1, 2, "classes")
+	if b := s.Labels.Report(); b.Waiting != 1 || b.SupersededRows != 2 {
+		t.Errorf("%+v", b)
+	}
+	digest := s.Live.Digest()
+	for _, c := range []struct{ key, value, reason string }{
+		{"0", "", "a key names no row"}, {"0", `{"a":1,"b":2,"c":3}`, "the id is missing"}, {"0", "[" + row(0) + `,{"order":"","a":1,"b":2,"c":3}]`, "the id is empty"},
+	} {
+		rec(&rows, c.key, c.value)
+		s.take(r, false, 0, rows, len(rows))
+		check(2, int64(len(rows)), 2, c.reason)
+	}
+	rec(&rows, "0", row(1)) // the key is of no interest
+	s.take(r, false, 0, rows, len(rows))
+	if check(2, int64(len(rows)-1), 2, ""); s.Live.Digest() != digest {
+		t.Error("a row that comes again gives another state")
+	}
+
+	var names []string
+	var fields strings.Builder
+	for i := range 300 {
+		names = append(names, fmt.Sprint("f", i))
+		fmt.Fprintf(&fields, `,"f%d":%d`, i, i)
+	}
+	s = newJoinSite(t, map[string]string{
+		"kafka.topic": "t", "labels.topic": "l", "labels.id": "order", "blocks.unit": "key", "format.features": strings.Join(names, ","), "dead_letters.policy": "skip",
+	})
+	most := int(live.UnsavedMemory / s.rowBytes())
+	rows = nil
+	for _, n := range []int{most, most + 1} {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf(`{"order":%d%s}`, i, fields.String()))
+		}
+		rec(&rows, "", strings.Join(all, "\n"))
+	}
+	s.take(r, false, 0, rows, len(rows))
+	if n := s.Report(); s.Labels.Len() != most || n.Records.Rejected != 1 || !strings.Contains(n.Latest.Reason, "send fewer rows in one") {
+		t.Errorf("%d ids of %d, %+v: %s", s.Labels.Len(), most, n.Records, n.Latest.Reason)
+	}
+	balances(t, s.Intake)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"streamd/cmd/streamd/daemon/joining"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/config"
 	"streamd/incremental"
@@ -33,8 +32,7 @@ type result struct {
 	rows      int            // that the decoder gave
 	live.Kept                // without a summary the record makes no block
 	sums      *summary.Block // that it came as; nil: as rows
-	values    []float64      // of a row whose label comes later; nil: there is none
-	given     *joining.Given // the remembered prediction that this row is of; nil: none
+	joins     []joinedRow    // the rows, whose labels come later; nil: there are none
 	has       int64          // rows of the same sums that the live set has had since before they grew
 	itemKey   receipt.Hash   // of the block's receipts; zero: the live set has it, or computes it
 	fixed     *[]string      // the model's features that it was made for; nil if they were not fixed
@@ -112,7 +110,7 @@ func (w *worker) process(ctx context.Context, t *task, r *kafka.Record) result {
 	}
 	if z.bad == nil {
 		if w.Labels != nil {
-			z.bad = w.takeRow(r, m, &z)
+			z.bad = w.takeRows(t.partition, r, m, &z)
 		} else if summary.Is(m.ContentType) {
 			z.bad = w.carry(ctx, r, &z)
 		} else if z.bad = w.summarise(ctx, t, r, m, &z); z.bad != nil {
@@ -141,6 +139,12 @@ func (w *worker) message(partition int, r *kafka.Record) (m envelope.Message, id
 	case err == nil && m.Fate == envelope.Truncate:
 		if w.Config.Format.Truncate == config.TruncateReject {
 			err = unusablef(kindFormat, "%s, and format.truncate is reject: the blocks of its rows stay until they are retired", truncated)
+		}
+		return m, "", err
+	}
+	if w.idField != "" { // the ids are in the rows
+		if err == nil && m.Fate == envelope.Retire {
+			err = unusablef(kindNull, "the value is null, and with labels.id a key names no row: retire the row by its id, with streamd retire or DELETE /v1/blocks")
 		}
 		return m, "", err
 	}

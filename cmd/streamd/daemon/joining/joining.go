@@ -12,8 +12,13 @@
 //
 // # The rule
 //
-// The table has the latest row and the latest label of each id. Both have an event time. What the
-// block of an id is depends on these two, on the horizon and on the clock, whichever came first:
+// The table has the latest row and the latest label of each id. Mostly all records of an id are in
+// one partition of each topic, and the latest is the last one there. Where ids are fields of
+// records that any partition may have (Rules.ByTime), it is the one of the latest event time, and
+// of equal ones that of the higher partition and offset. Within a record the last row counts.
+//
+// Both have an event time. What the block of an id is depends on these two, on the horizon and on
+// the clock, whichever came first:
 //
 //	joined      there are both, and the label counts: a live block of the label's class
 //	defaulted   no label counts, the horizon has passed, and there is a default: a live block of it
@@ -31,7 +36,7 @@
 // # What is kept
 //
 // A row that waits is kept with its values. A row that is live is not: the summary of its block is
-// that of one row of weight 1, from which the row comes back exactly
+// that of one row, from which the row comes back exactly
 // (incremental.Summary.OnlyRow). So the rows of live blocks stay where they are, are forgotten with
 // their blocks, and no place has a second copy. A corrected label reads the row from there.
 //
@@ -56,6 +61,7 @@
 package joining
 
 import (
+	"cmp"
 	"sync"
 
 	"github.com/tidwall/btree"
@@ -68,6 +74,7 @@ type Rules struct {
 	Horizon  int64  // ms of event time that a row waits; 0: as long as there is room
 	Default  string // class of a row without a label after the horizon; empty: none
 	DropLate bool   // a label that is later than the horizon does not count
+	ByTime   bool   // the latest row and label of an id are so by event time: see the package comment
 	Room     int64  // bytes of what waits
 }
 
@@ -78,6 +85,7 @@ type Row struct {
 	Time      int64 // event time by which it counts, ms since 1970
 	Header    retire.HeaderHash
 	Values    []float64 // nil while its block is live, or withdrawn
+	Weight    float64   // > 0
 	Given     *Given    // the remembered prediction that it is the row of; nil: it is none
 }
 
@@ -227,11 +235,35 @@ func (t *Table) item(id string) *item {
 	return it
 }
 
-// PutRow takes the latest row of an id, with its values.
-func (t *Table) PutRow(id string, r Row) Verdict {
+// place is the event time and the position of a row or a label.
+type place struct {
+	time      int64
+	partition int
+	offset    int64
+}
+
+func (r *Row) place() place   { return place{r.Time, r.Partition, r.Offset} }
+func (l *Label) place() place { return place{l.Time, l.Partition, l.Offset} }
+
+// isBefore is the order in which rows and labels of an id replace each other by event time. Two of
+// one record have one place.
+func (p place) isBefore(q place) bool {
+	return cmp.Or(cmp.Compare(p.time, q.time), cmp.Compare(p.partition, q.partition), cmp.Compare(p.offset, q.offset)) < 0
+}
+
+// PutRow takes a row of an id, with its values. taken is false where the id has a later one: then
+// nothing but the books has changed.
+func (t *Table) PutRow(id string, r Row) (v Verdict, taken bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	it := t.item(id)
+	if t.rules.ByTime && it.hasRow && r.place().isBefore(it.row.place()) {
+		t.books.Rows++
+		t.books.Pending++
+		t.books.SupersededRows++
+		t.moved = true
+		return Verdict{}, false
+	}
 	t.leave(it)
 	if it.hasRow {
 		t.supersede(it)
@@ -240,7 +272,7 @@ func (t *Table) PutRow(id string, r Row) Verdict {
 	it.row, it.hasRow, it.counted = r, true, false
 	t.books.Rows++
 	t.books.Pending++
-	return t.settle(it)
+	return t.settle(it), true
 }
 
 // knownClasses bounds the texts of classes that are kept once for all labels.
@@ -279,25 +311,31 @@ func (t *Table) DropRow(id string) (waited bool) {
 	return waited
 }
 
-// PutLabel takes the latest label of an id.
-func (t *Table) PutLabel(id string, l Label) Verdict {
+// PutLabel takes a label of an id. taken is false where the id has a later one: then nothing but
+// the books has changed.
+func (t *Table) PutLabel(id string, l Label) (v Verdict, taken bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	it := t.item(id)
-	t.leave(it)
 	if it.hasLabel {
 		t.books.SupersededLabels++
 		if it.label.Class == l.Class {
 			t.books.Duplicates++
 		}
 	}
+	if t.rules.ByTime && it.hasLabel && l.place().isBefore(it.label.place()) {
+		t.books.Labels++
+		t.moved = true
+		return Verdict{}, false
+	}
+	t.leave(it)
 	l.Class = t.known(l.Class)
 	it.label, it.hasLabel, it.overdue = l, true, false
 	t.books.Labels++
 	if it.hasRow && t.isLate(it) {
 		t.books.Late++
 	}
-	return t.settle(it)
+	return t.settle(it), true
 }
 
 // DropLabel forgets the label of an id: it was withdrawn, or cannot be used.

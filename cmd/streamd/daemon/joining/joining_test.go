@@ -27,7 +27,7 @@ func history(r *rand.Rand, n int) (rows, labels []event) {
 		id, at := strconv.Itoa(r.IntN(8)), int64(r.IntN(1000))
 		switch r.IntN(9) {
 		case 0, 1, 2, 3:
-			rows = append(rows, event{id: id, clock: at, row: &Row{Offset: int64(i), Time: at, Values: []float64{float64(i), 1}}})
+			rows = append(rows, event{id: id, clock: at, row: &Row{Offset: int64(i), Time: at, Values: []float64{float64(i), 1}, Weight: float64(1 + i%3)}})
 		case 4:
 			rows = append(rows, event{id: id, clock: at, row: &Row{}, undoes: true})
 		case 5:
@@ -55,7 +55,7 @@ func apply(t *Table, e event) {
 		t.PutRow(e.id, row)
 	default:
 		l := *e.label
-		if v := t.PutLabel(e.id, l); v.State == Waiting || v.State == Expired {
+		if v, taken := t.PutLabel(e.id, l); taken && (v.State == Waiting || v.State == Expired) {
 			t.GiveValues(e.id, []float64{float64(v.Row.Offset), 1})
 		}
 	}
@@ -76,10 +76,10 @@ func what(t *Table) string {
 		it := t.items[id]
 		fmt.Fprintf(&b, "%s %d %s %v %v", id, it.state, t.classOf(it), it.hasRow, it.hasLabel)
 		if it.hasRow {
-			fmt.Fprintf(&b, " row %d values %v", it.row.Offset, it.row.Values)
+			fmt.Fprintf(&b, " row %d/%d values %v of weight %v", it.row.Partition, it.row.Offset, it.row.Values, it.row.Weight)
 		}
 		if it.hasLabel {
-			fmt.Fprintf(&b, " label %d", it.label.Offset)
+			fmt.Fprintf(&b, " label %d/%d", it.label.Partition, it.label.Offset)
 		}
 		fmt.Fprintln(&b)
 	}
@@ -200,13 +200,108 @@ func TestAnyOrder(t *testing.T) {
 	}
 }
 
+// anywhere puts rows and labels into any of three partitions, without deletions.
+func anywhere(r *rand.Rand, all []event) []event {
+	all = slices.DeleteFunc(all, func(e event) bool { return e.undoes })
+	for i := range all {
+		if in := r.IntN(3); all[i].row != nil {
+			all[i].row.Partition = in
+		} else {
+			all[i].label.Partition = in
+		}
+		if r.IntN(3) == 0 && i > 0 && all[i].row != nil { // of one event time with another one
+			all[i].row.Time = all[i-1].row.Time
+		}
+	}
+	return all
+}
+
+// latest is the last row or label of each id by event time, partition and offset.
+func latest(all []event) map[string]place {
+	last := map[string]place{}
+	for _, e := range all {
+		var p place
+		if e.row != nil {
+			p = e.row.place()
+		} else {
+			p = e.label.place()
+		}
+		q, ok := last[e.id]
+		if !ok || p.time > q.time || p.time == q.time && (p.partition > q.partition || p.partition == q.partition && p.offset > q.offset) {
+			last[e.id] = p
+		}
+	}
+	return last
+}
+
+// Where ids are fields of records in any partition, a table has the latest row and label of each by
+// event time, in whatever order all of them are read.
+func TestAnyPartition(t *testing.T) {
+	live, superseded := 0, int64(0)
+	for seed := range uint64(1000) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		rules := Rules{Room: math.MaxInt64, ByTime: true, Horizon: int64(r.IntN(400)), DropLate: r.IntN(2) == 0}
+		if r.IntN(2) == 0 {
+			rules.Default = "b"
+		}
+		rows, labels := history(r, 5+r.IntN(50))
+		rows, labels = anywhere(r, rows), anywhere(r, labels)
+		all := slices.Concat(rows, labels)
+		want := ""
+		for try := range 3 {
+			x, file := New(rules), map[string][]byte{}
+			r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+			var nRows, nLabels int64
+			for _, e := range all {
+				if apply(x, e); e.row != nil {
+					nRows++
+				} else {
+					nLabels++
+				}
+				if r.IntN(3) == 0 {
+					pass(x)
+				}
+				if r.IntN(6) == 0 {
+					x = again(t, x, file)
+				}
+				balances(t, x, nRows, nLabels)
+			}
+			pass(x)
+			balances(t, x, nRows, nLabels)
+			superseded += x.Report().SupersededRows + x.Report().SupersededLabels
+			for id, p := range latest(rows) {
+				if it := x.items[id]; it == nil || it.row.place() != p {
+					t.Fatalf("seed %d: the row of %s is %+v, not %+v", seed, id, it, p)
+				}
+			}
+			for id, p := range latest(labels) {
+				it := x.items[id]
+				if it == nil || it.label.place() != p {
+					t.Fatalf("seed %d: the label of %s is %+v, not %+v", seed, id, it, p)
+				}
+				if it.state.Live() {
+					live++
+				}
+			}
+			if got := what(x); try == 0 {
+				want = got
+			} else if got != want {
+				t.Fatalf("seed %d, %+v: the table has\n%s\nand in another order\n%s", seed, rules, want, got)
+			}
+		}
+	}
+	if live < 3000 || superseded < 10_000 {
+		t.Errorf("%d live ids, %d superseded rows and labels: this test shows little", live, superseded)
+	}
+}
+
 // The oldest that waits is let go where there is no room, and counted. Expired rows go first where
 // nothing can come of them.
 func TestRoom(t *testing.T) {
 	one := int64(Overhead + 2 + 2*8)
 	x := New(Rules{Room: 3 * one})
 	for i := range 5 {
-		x.PutRow(strconv.Itoa(i), Row{Time: int64(100 - i), Values: []float64{1, 2}})
+		x.PutRow(strconv.Itoa(i), Row{Weight: 1, Time: int64(100 - i), Values: []float64{1, 2}})
 		x.Fit(lowest)
 	}
 	if r := x.Report(); r.Waiting != 3 || r.LetGo != 2 || r.Expired != 2 || r.Bytes > 3*one {
@@ -223,7 +318,7 @@ func TestRoom(t *testing.T) {
 	}
 
 	x = New(Rules{Room: math.MaxInt64, Horizon: 10, DropLate: true})
-	x.PutRow("a", Row{Time: 5, Values: []float64{1}})
+	x.PutRow("a", Row{Weight: 1, Time: 5, Values: []float64{1}})
 	x.PutLabel("early", Label{Class: "a", Time: 0})
 	x.Advance(16)
 	pass(x)
@@ -244,8 +339,8 @@ func TestRoom(t *testing.T) {
 // Rules that have changed are applied to what was saved under others.
 func TestOtherRules(t *testing.T) {
 	x, file := New(Rules{Room: math.MaxInt64}), map[string][]byte{}
-	x.PutRow("a", Row{Time: 5, Values: []float64{1, 2}})
-	x.PutRow("b", Row{Time: 50, Values: []float64{1, 2}})
+	x.PutRow("a", Row{Weight: 1, Time: 5, Values: []float64{1, 2}})
+	x.PutRow("b", Row{Weight: 1, Time: 50, Values: []float64{1, 2}})
 	x.Advance(40)
 	again(t, x, file)
 	y := New(Rules{Room: math.MaxInt64, Horizon: 10, Default: "no"})
@@ -299,7 +394,7 @@ func TestOverhead(t *testing.T) {
 	before := heap()
 	x := New(Rules{Room: math.MaxInt64, Horizon: 1 << 40})
 	for i := range n {
-		x.PutRow(fmt.Sprintf("key:%016d", i), Row{Time: int64(i), Values: make([]float64, features)})
+		x.PutRow(fmt.Sprintf("key:%016d", i), Row{Weight: 1, Time: int64(i), Values: make([]float64, features)})
 	}
 	x.TakeUnsaved(nil)
 	took := int64(heap()-before) / n
@@ -314,10 +409,10 @@ func TestOverhead(t *testing.T) {
 // Any bytes are an item that is written as the same bytes, or an error.
 func FuzzItem(f *testing.F) {
 	for _, it := range []*item{
-		{hasRow: true, state: Waiting, row: Row{Partition: 3, Offset: 7, Time: -5, Values: []float64{1, math.Pi}}},
-		{hasRow: true, hasLabel: true, counted: true, state: Joined, label: Label{Class: "spam", Time: 9, Partition: 2, Offset: 1}},
+		{hasRow: true, state: Waiting, row: Row{Partition: 3, Offset: 7, Time: -5, Weight: 1, Values: []float64{1, math.Pi}}},
+		{hasRow: true, hasLabel: true, counted: true, state: Joined, row: Row{Weight: 0.25}, label: Label{Class: "spam", Time: 9, Partition: 2, Offset: 1}},
 		{hasLabel: true, overdue: true, label: Label{Class: "a"}},
-		{hasRow: true, state: Waiting, row: Row{Values: []float64{1, 2}, Given: &Given{Label: "spam", Model: "0123"}}},
+		{hasRow: true, state: Waiting, row: Row{Weight: 1, Values: []float64{1, 2}, Given: &Given{Label: "spam", Model: "0123"}}},
 	} {
 		f.Add(appendItem(nil, it))
 	}

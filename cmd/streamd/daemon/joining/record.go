@@ -35,16 +35,21 @@ const (
 	flagOverdue
 	flagValues
 	flagGiven
+	flagWeight
 	allFlags = 1<<iota - 1
 )
+
+// isWeighted reports whether an item has a row whose weight is not 1.
+func (it *item) isWeighted() bool { return it.hasRow && it.row.Weight != 1 }
 
 // appendItem appends the value of an item.
 //
 //	1 byte    state
 //	1 byte    flags, a sum. 1: there is a row. 2: there is a label. 4: the row has been live.
 //	          8: the horizon of a label without a row has passed. 16: the row has values.
-//	          32: the row is that of a remembered prediction
-//	row       partition (4 bytes), offset (8), event time (8), hash of the header (16)
+//	          32: the row is that of a remembered prediction. 64: its weight is not 1
+//	row       partition (4 bytes), offset (8), event time (8), hash of the header (16), and with 64
+//	          the weight (8)
 //	label     partition (4 bytes), offset (8), event time (8), length of the class (2), class
 //	given     label and model of the prediction, each behind its length (2)
 //	values    8 bytes each, up to the end
@@ -53,7 +58,7 @@ func appendItem(b []byte, it *item) []byte {
 	for _, f := range []struct {
 		is   bool
 		flag byte
-	}{{it.hasRow, flagRow}, {it.hasLabel, flagLabel}, {it.counted, flagCounted}, {it.overdue, flagOverdue}, {it.row.Values != nil, flagValues}, {it.row.Given != nil, flagGiven}} {
+	}{{it.hasRow, flagRow}, {it.hasLabel, flagLabel}, {it.counted, flagCounted}, {it.overdue, flagOverdue}, {it.row.Values != nil, flagValues}, {it.row.Given != nil, flagGiven}, {it.isWeighted(), flagWeight}} {
 		if f.is {
 			flags |= f.flag
 		}
@@ -66,6 +71,9 @@ func appendItem(b []byte, it *item) []byte {
 		b = le.AppendUint64(b, uint64(r.Offset))
 		b = le.AppendUint64(b, uint64(r.Time))
 		b = append(b, r.Header[:]...)
+		if it.isWeighted() {
+			b = le.AppendUint64(b, math.Float64bits(r.Weight))
+		}
 	}
 	if it.hasLabel {
 		l := &it.label
@@ -108,6 +116,9 @@ func decodeItem(id string, b []byte, features int) (*item, error) {
 		r := &it.row
 		r.Partition, r.Offset, r.Time = int(number(4)), int64(number(8)), int64(number(8))
 		copy(r.Header[:], d.Take(len(retire.HeaderHash{})))
+		if r.Weight = 1; flags&flagWeight != 0 {
+			r.Weight = math.Float64frombits(number(8))
+		}
 	}
 	if it.hasLabel {
 		l := &it.label
@@ -131,7 +142,8 @@ func decodeItem(id string, b []byte, features int) (*item, error) {
 		it.row.Partition > math.MaxInt32 || it.label.Partition > math.MaxInt32,
 		!it.hasRow && (!it.hasLabel || it.state != Early || it.counted || it.row.Values != nil || it.row.Given != nil),
 		it.row.Given != nil && it.row.Given.Check() != nil,
-		it.hasRow && (it.state == Early || it.overdue),
+		it.hasRow && (it.state == Early || it.overdue || !(it.row.Weight > 0) || math.IsInf(it.row.Weight, 1)),
+		(flags&flagWeight != 0) != it.isWeighted(),
 		it.state.Live() && (!it.counted || it.row.Values != nil),
 		it.state == Joined && !it.hasLabel,
 		it.hasLabel && it.label.Class == "":

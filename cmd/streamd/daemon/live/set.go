@@ -518,7 +518,7 @@ func (l *Set) hasLeft(id string) {
 	}
 }
 
-// OnlyRow is the row of a live block of one row of weight 1. It is nil if there is none.
+// OnlyRow is the row of a live block of one row. It is nil if there is none.
 func (l *Set) OnlyRow(id string) ([]float64, error) {
 	if _, ok := l.ledger.Get(id); !ok {
 		return nil, nil

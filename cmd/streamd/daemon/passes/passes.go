@@ -453,8 +453,8 @@ func (l *lane) next() {
 // single processes records of which each is a block.
 func (l *lane) single(ctx context.Context, s *shared) {
 	type item struct {
-		record *kafka.Record
-		entry  retire.Entry
+		record  *kafka.Record
+		entries []retire.Entry // one, or with labels.id one for each of its rows
 	}
 	for i := 0; i < len(s.Records); {
 		var items []item
@@ -464,16 +464,23 @@ func (l *lane) single(ctx context.Context, s *shared) {
 			if len(l.entries) == 0 || l.entries[0].Position.Offset != record.Offset {
 				continue
 			}
-			items = append(items, item{record, l.entries[0]})
+			it := item{record: record}
+			for ; len(l.entries) > 0 && l.entries[0].Position.Offset == record.Offset; l.next() {
+				it.entries = append(it.entries, l.entries[0])
+			}
+			items = append(items, it)
 			bytes += len(record.Value)
-			l.next()
 		}
 		if len(items) > 0 && !l.submit(ctx, s, func(w *Worker) {
 			for _, each := range items {
 				if l.ctx.Err() != nil {
 					return
 				}
-				l.block(w, each.record, each.entry)
+				if l.Label != nil {
+					l.joined(w, each.record, each.entries)
+				} else {
+					l.block(w, each.record, each.entries[0])
+				}
 			}
 		}) {
 			return
@@ -488,43 +495,60 @@ func (p *pass) block(w *Worker, record *kafka.Record, e retire.Entry) {
 		err = fmt.Errorf("the record at its offset makes block %s", id)
 	}
 	if err == nil {
-		err = p.decoded(w, record, e.ID, func(w *Worker, b *incremental.Block) error { return p.show(w, e, b) })
+		err = decoded(p.Log, w, func(w *Worker) (*incremental.Block, error) { return w.Decode(record) }, func(w *Worker, b *incremental.Block) error {
+			return p.show(w, e, b)
+		})
 	}
-	if intake.IsAway(err) { // the block is not at fault
+	p.unseen(err, e)
+}
+
+// unseen notes that blocks were not shown, if there is an error.
+func (p *pass) unseen(err error, entries ...retire.Entry) {
+	if intake.IsAway(err) { // the blocks are not at fault
 		p.fail(err)
 	} else if err != nil {
-		p.unreadable(e, err)
+		for _, e := range entries {
+			p.unreadable(e, err)
+		}
 	}
 }
 
-// decoded calls do with the block of a record. A block too large for the workers is decoded
-// while no other such block is.
-func (a *Log) decoded(w *Worker, record *kafka.Record, id string, do func(*Worker, *incremental.Block) error) error {
-	b, err := a.decode(w, record, id)
+// joined makes the blocks of a record whose rows have their labels from another topic.
+func (p *pass) joined(w *Worker, record *kafka.Record, entries []retire.Entry) {
+	decode := func(w *Worker) (intake.UnjoinedRows, error) {
+		return w.Unjoined(p.Config, entries[0].Position.Partition, record)
+	}
+	p.unseen(decoded(p.Log, w, decode, func(w *Worker, rows intake.UnjoinedRows) error {
+		for _, e := range entries {
+			if class, ok := p.Label(e.ID); !ok {
+				p.unseen(ErrOthers, e)
+			} else if b := rows.Block(e.ID, class); b == nil {
+				p.unseen(errors.New("the record at its offset has no row of its id"), e)
+			} else {
+				b.Features = *w.Features()
+				p.unseen(p.show(w, e, b), e)
+			}
+		}
+		return nil
+	}), entries...)
+}
+
+// decoded calls do with what a record is decoded as. One too large for the workers is decoded while
+// no other such record is.
+func decoded[T any](a *Log, w *Worker, decode func(*Worker) (T, error), do func(*Worker, T) error) error {
+	b, err := decode(w)
 	if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Memory {
 		a.large.Lock()
 		defer a.large.Unlock()
 		if w, err = a.worker(w.Features(), 0); err != nil {
 			return err
 		}
-		b, err = a.decode(w, record, id)
+		b, err = decode(w)
 	}
 	if err != nil {
 		return err
 	}
 	return do(w, b)
-}
-
-// decode makes a block of a record, with the label that has come later if labels do.
-func (a *Log) decode(w *Worker, record *kafka.Record, id string) (*incremental.Block, error) {
-	if a.Label == nil {
-		return w.Decode(record)
-	}
-	class, ok := a.Label(id)
-	if !ok {
-		return nil, ErrOthers
-	}
-	return w.DecodeRow(record, class)
 }
 
 // part is the rows of consecutive records of a gathered block.
@@ -590,7 +614,8 @@ func (p *pass) gatheredBytes(e retire.Entry) int64 {
 // decode decodes the usable records and keeps their rows.
 func (t *part) decode(p *pass, w *Worker, records []kafka.Record) {
 	for i := range records {
-		err := p.decoded(w, &records[i], "", func(_ *Worker, b *incremental.Block) error {
+		decode := func(w *Worker) (*incremental.Block, error) { return w.Decode(&records[i]) }
+		err := decoded(p.Log, w, decode, func(_ *Worker, b *incremental.Block) error {
 			if b.FirstBadRow() == nil {
 				t.rows.AppendBlock(intake.Weighing(b))
 				t.ends = append(t.ends, t.rows.Len())

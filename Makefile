@@ -5,7 +5,7 @@
 # the modules of Python and npm that .ci/run installs. Without them they are skipped, or fail where
 # STREAMD_REQUIRE_PROGRAMS=1.
 
-.PHONY: all test wheel python full histories stages engines studies mutants paired vet staticcheck govulncheck race unraced purego arm64 fuzz bench integration kafka-suite published generate-check
+.PHONY: all test wheel python full histories stages engines studies mutants paired vet staticcheck govulncheck race race-daemon race-others unraced purego arm64 fuzz bench integration kafka-suite published generate-check
 
 all: vet test
 
@@ -115,28 +115,38 @@ govulncheck:
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./cmd/streamd
 
 # The packages with goroutines run under the race detector, which makes what computes five to ten
-# times as slow. It skips scripts, laws, bases and pages that mostly compute, with goroutines that
-# other tests have, too; documents; a script whose command has to stop within a second; damaged
-# files that one goroutine reads; and tests of a process's memory, which the detector multiplies.
-# unraced runs these, and all other packages: together they are all tests.
+# times as slow. It skips tests that mostly compute (COMPUTING), or kill processes again and again,
+# with goroutines that other tests have, too; scripts and pages that add no goroutines; documents; a
+# script whose command has to stop within a second; damaged files that one goroutine reads; and tests
+# of a process's memory, which the detector multiplies. unraced runs these, and all other packages:
+# together they are all tests. Many wait, so there are more processes than two.
 RACED = ./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon/... ./cmd/streamd/dataset \
 	./cmd/streamd/fit ./cmd/streamd/httpapi ./cmd/streamd/pipeline ./cmd/streamd/scoring ./cmd/streamd/summarise \
 	./incremental/parallel ./ingest/... ./snapshot ./retire
-empty :=
-UNRACED := $(subst $(empty) ,|,$(strip \
-	TestScripts/(auto|bench|check|columns|completion|csv|defaults|fit|fold|kernel|knowledge|labels|law|plot|predict|receipts|refine|replay$$|reproduce|rules|schema|snapshot|tune|usage) \
-	TestBench TestReproduceThroughKafka TestExamples TestDocuments TestDockerfile TestTheCompilerFusesNothing TestProductsAreRounded FuzzPlotModel \
-	TestDaemonAndFitTakeTheSame TestStudiesOfHistories TestStudiesThroughKafka TestServedModelIsThatOfItsBlocks TestStudyIsAFunctionOfTheLiveSet \
+COMPUTING = TestLaw$$ TestStudiesOfHistories TestServedModelIsThatOfItsBlocks TestStudyIsAFunctionOfTheLiveSet \
 	TestEpochIsAFunctionOfTheLiveSet TestPlanesOfUnlabelledRows TestCheckerboardOnTheStream TestGammaOfTheStream TestPruning$$ \
-	TestNothingIsLeftOfTheForgotten TestForgottenRowsLeaveTheBasis TestLiveSetBesideLists \
+	TestNothingIsLeftOfTheForgotten TestForgottenRowsLeaveTheBasis BelowTheLimit
+UNRACED = $(COMPUTING) \
+	TestScripts/(access|auto|baseline|bench|check|columns|completion|csv|defaults|epoch|export|fit|fold|kernel|keys|knowledge|labels|later) \
+	TestScripts/(law|letters|plot|predict|progressive|readme|receipts|refine|replay$$|replayed_sums|replayed_texts|reproduce|rules|schema|snapshot|tune|usage) \
+	TestBench TestReproduceThroughKafka TestExamples TestDocuments TestDockerfile TestTheCompilerFusesNothing TestProductsAreRounded FuzzPlotModel \
+	TestDaemonAndFitTakeTheSame TestStudiesThroughKafka TestKillTwentyTimes TestLiveSetBesideLists TestReportOfRules TestAnyOrder TestAnySeed \
 	TestLabelsThatComeLater TestGatheredBlocksAreAFunctionOfTheLog TestChangesAreATable \
 	InBrowser TestPageIsAccessible TestPageWithoutScripts TestQueriesAreKnown TestAlertRules \
-	TestBombs TestFlippedBits TestPagesOfOtherSaves TestStagesCrash TestCarelessStages BelowTheLimit))
+	TestBombs TestFlippedBits TestPagesOfOtherSaves TestStagesCrash TestCarelessStages
+empty :=
+any = '$(subst $(empty) ,|,$(strip $1))'
+SHARDS = testdata/shards.sh
 race:
-	go test -v -race -timeout $(TIMEOUT) -skip '$(UNRACED)' $(RACED)
+	go build -race ./...
+	$(MAKE) --no-print-directory -j2 -O race-daemon race-others
+race-daemon:
+	$(SHARDS) 3 ./cmd/streamd/daemon -race -timeout $(TIMEOUT) -skip $(call any,$(UNRACED))
+race-others:
+	go test -v -race -timeout $(TIMEOUT) -skip $(call any,$(UNRACED)) $$(go list $(RACED) | grep -v /daemon$$)
 unraced:
-	go test -v -timeout $(TIMEOUT) $$(go list ./... | grep -vxF "$$(go list $(RACED))")
-	go test -v -timeout $(TIMEOUT) -run '$(UNRACED)' $(RACED)
+	go test -v -p 3 -timeout $(TIMEOUT) $$(go list ./... | grep -vxF "$$(go list $(RACED))")
+	go test -v -p 3 -timeout $(TIMEOUT) -run $(call any,$(UNRACED)) $(RACED)
 
 # Without assembly, and on an emulated processor: the same bits. What has assembly runs all its
 # tests there, and of other packages those run that compare bits with those of any processor;
@@ -165,16 +175,17 @@ fuzz:
 bench:
 	go test -run '^$$' -bench . ./...
 
-# The Kafka suite, the daemon's tests, those of stages, the control topic and figure 2.7 against a real Apache
-# Kafka. kafka-suite is the first of these alone, for the versions that need no more.
+# The Kafka suite, the daemon's tests without those that mostly compute, those of stages, the control
+# topic and figure 2.7 against a real Apache Kafka. kafka-suite is the first of these alone, for the
+# versions that need no more.
 KAFKA_DIR ?= .kafka
 BROKER = testdata/kafka/kafka.sh run $(KAFKA_DIR) -- env STREAMD_REQUIRE_BROKER=1
 integration: kafka-suite
-	$(BROKER) sh -c 'go test -count=1 -timeout $(TIMEOUT) ./cmd/streamd/daemon && \
+	$(BROKER) sh -c '$(SHARDS) 4 ./cmd/streamd/daemon -timeout $(TIMEOUT) -skip $(subst ','\'',$(call any,$(COMPUTING))) && \
 		go test -count=1 -timeout $(TIMEOUT) -p 1 -run "TestStages|TestAnswer" ./cmd/streamd/summarise ./cmd/streamd/scoring && \
 		go test -count=1 -timeout $(TIMEOUT) -run ThroughKafka ./cmd/streamd'
 kafka-suite:
-	$(BROKER) go test -count=1 -p 1 -timeout $(TIMEOUT) ./ingest/kafka/...
+	$(BROKER) $(SHARDS) 3 ./ingest/kafka/kafkatest -timeout $(TIMEOUT) -run ApacheKafka
 
 # The papers' tables beside ours, on data sets that are not part of the project: those that take
 # less than a minute. LONG are the others, which make full has.

@@ -172,6 +172,8 @@ func (s *suite) addPartitions(t *testing.T, name string, count int32) {
 	if err != nil {
 		t.Fatalf("add partitions to %s: %v", name, err)
 	}
+	// A broker may list the topic without them for a moment still.
+	eventually(t, "the partitions of topic "+name, func() bool { return len(s.metadata(t, name).Topics[0].Partitions) == int(count) })
 }
 
 // deleteRecords moves the log start of a partition.

@@ -114,15 +114,16 @@ staticcheck:
 govulncheck:
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./cmd/streamd
 
-# The packages with goroutines run under the race detector, which makes what computes five to ten
+# The packages that start goroutines run under the race detector, which makes what computes five to ten
 # times as slow. It skips tests that mostly compute (COMPUTING), or kill processes again and again,
 # with goroutines that other tests have, too; scripts and pages that add no goroutines; documents; a
 # script whose command has to stop within a second; damaged files that one goroutine reads; and tests
 # of a process's memory, which the detector multiplies. unraced runs these, and all other packages:
 # together they are all tests. Many wait, so there are more processes than two.
-RACED = ./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon/... ./cmd/streamd/dataset \
-	./cmd/streamd/fit ./cmd/streamd/httpapi ./cmd/streamd/pipeline ./cmd/streamd/scoring ./cmd/streamd/summarise \
-	./incremental/parallel ./ingest/... ./snapshot ./retire
+RACED = ./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon ./cmd/streamd/daemon/control ./cmd/streamd/daemon/intake \
+	./cmd/streamd/daemon/passes ./cmd/streamd/daemon/witness ./cmd/streamd/httpapi ./cmd/streamd/pipeline ./cmd/streamd/scoring \
+	./cmd/streamd/stage/... ./cmd/streamd/summarise ./incremental/parallel ./ingest/kafka/... ./ingest/ndc \
+	./ingest/registry/... ./snapshot
 COMPUTING = TestLaw$$ TestStudiesOfHistories TestServedModelIsThatOfItsBlocks TestStudyIsAFunctionOfTheLiveSet \
 	TestEpochIsAFunctionOfTheLiveSet TestPlanesOfUnlabelledRows TestCheckerboardOnTheStream TestGammaOfTheStream TestPruning$$ \
 	TestNothingIsLeftOfTheForgotten TestForgottenRowsLeaveTheBasis BelowTheLimit
@@ -130,20 +131,22 @@ UNRACED = $(COMPUTING) \
 	TestScripts/(access|auto|baseline|bench|check|columns|completion|csv|defaults|epoch|export|fit|fold|kernel|keys|knowledge|labels|later) \
 	TestScripts/(law|letters|plot|predict|progressive|readme|receipts|refine|replay$$|replayed_sums|replayed_texts|reproduce|rules|schema|snapshot|tune|usage) \
 	TestBench TestReproduceThroughKafka TestExamples TestDocuments TestDockerfile TestTheCompilerFusesNothing TestProductsAreRounded FuzzPlotModel \
-	TestDaemonAndFitTakeTheSame TestStudiesThroughKafka TestKillTwentyTimes TestLiveSetBesideLists TestReportOfRules TestAnyOrder TestAnySeed \
+	TestDaemonAndFitTakeTheSame TestStudiesThroughKafka TestKillTwentyTimes TestKillInRebuilds TestKill$$ TestAnyOrder TestAnySeed \
+	TestFileOfIDs TestIndependentVerifier TestThePastIsThatOfADaemonThatKeepsAll TestQualityBySize \
 	TestLabelsThatComeLater TestGatheredBlocksAreAFunctionOfTheLog TestChangesAreATable \
 	InBrowser TestPageIsAccessible TestPageWithoutScripts TestQueriesAreKnown TestAlertRules \
 	TestBombs TestFlippedBits TestPagesOfOtherSaves TestStagesCrash TestCarelessStages
 empty :=
 any = '$(subst $(empty) ,|,$(strip $1))'
 SHARDS = testdata/shards.sh
+race: export CGO_ENABLED = 1
 race:
-	go build -race ./...
+	go build -race $(RACED)
 	$(MAKE) --no-print-directory -j2 -O race-daemon race-others
 race-daemon:
 	$(SHARDS) 3 ./cmd/streamd/daemon -race -timeout $(TIMEOUT) -skip $(call any,$(UNRACED))
 race-others:
-	go test -v -race -timeout $(TIMEOUT) -skip $(call any,$(UNRACED)) $$(go list $(RACED) | grep -v /daemon$$)
+	go test -v -race -p 3 -timeout $(TIMEOUT) -skip $(call any,$(UNRACED)) $$(go list $(RACED) | grep -v /daemon$$)
 unraced:
 	go test -v -p 3 -timeout $(TIMEOUT) $$(go list ./... | grep -vxF "$$(go list $(RACED))")
 	go test -v -p 3 -timeout $(TIMEOUT) -run $(call any,$(UNRACED)) $(RACED)
@@ -182,7 +185,7 @@ KAFKA_DIR ?= .kafka
 BROKER = testdata/kafka/kafka.sh run $(KAFKA_DIR) -- env STREAMD_REQUIRE_BROKER=1
 integration: kafka-suite
 	$(BROKER) sh -c '$(SHARDS) 4 ./cmd/streamd/daemon -timeout $(TIMEOUT) -skip $(subst ','\'',$(call any,$(COMPUTING))) && \
-		go test -count=1 -timeout $(TIMEOUT) -p 1 -run "TestStages|TestAnswer" ./cmd/streamd/summarise ./cmd/streamd/scoring && \
+		go test -count=1 -timeout $(TIMEOUT) -p 1 -parallel 4 -run "TestStages|TestAnswer" ./cmd/streamd/summarise ./cmd/streamd/scoring && \
 		go test -count=1 -timeout $(TIMEOUT) -run ThroughKafka ./cmd/streamd'
 kafka-suite:
 	$(BROKER) $(SHARDS) 3 ./ingest/kafka/kafkatest -timeout $(TIMEOUT) -run ApacheKafka

@@ -6,10 +6,12 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // event is a record of one of the topics.
@@ -382,28 +384,91 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// An id takes at most the memory that it is priced at.
-func TestOverhead(t *testing.T) {
-	const n, features = 100_000, 10
-	heap := func() uint64 {
+// waitingRows is STREAMD_WAITING, or a number that takes a second.
+func waitingRows(t *testing.T) int {
+	text := os.Getenv("STREAMD_WAITING")
+	if text == "" {
+		return 50_000
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1000 {
+		t.Fatalf("STREAMD_WAITING is %q: want a number of rows from 1000 on", text)
+	}
+	return n
+}
+
+// STREAMD_WAITING rows wait, in any order of their event times, within the memory that they are
+// priced at. Of more rows the oldest are let go and counted. All others are there with their
+// values, also when the labels come.
+func TestWaitingRows(t *testing.T) {
+	const features = 10
+	n := waitingRows(t)
+	all := n + n/5
+	id := func(i int) string { return fmt.Sprintf("key=%016d", i) }
+	// The event times are a permutation: the step is a prime that does not divide all.
+	step := 611_953
+	for all%step == 0 {
+		step = 1_000_003
+	}
+	at := func(i int) int64 { return int64(i * step % all) }
+	heap := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
+		return int64(m.HeapAlloc)
 	}
-	before := heap()
-	x := New(Rules{Room: math.MaxInt64, Horizon: 1 << 40})
-	for i := range n {
-		x.PutRow(fmt.Sprintf("key:%016d", i), Row{Weight: 1, Time: int64(i), Values: make([]float64, features)})
+	before, began := heap(), time.Now()
+	price := int64(Overhead + 2*len(id(0)) + 8*features)
+	x := New(Rules{Room: price * int64(n), Horizon: 1 << 40})
+	save := func(i int) {
+		if i%10_000 == 0 {
+			x.TakeUnsaved(nil)
+		}
+	}
+	for i := range all {
+		values := make([]float64, features)
+		values[0], values[features-1] = float64(i), -float64(i)
+		x.PutRow(id(i), Row{Offset: int64(i), Time: at(i), Values: values, Weight: 1})
+		x.Fit(lowest)
+		save(i)
 	}
 	x.TakeUnsaved(nil)
-	took := int64(heap()-before) / n
-	if priced := x.Bytes() / n; took > priced {
-		t.Errorf("a row takes %d bytes, and is priced at %d", took, priced)
-	} else {
-		t.Logf("a row takes %d bytes, and is priced at %d", took, priced)
+	took := time.Since(began)
+	bytes := (heap() - before) / int64(n)
+	t.Logf("%d rows wait: %d bytes for each, priced at %d; %.2f µs for each of %d", n, bytes, price, float64(took.Microseconds())/float64(all), all)
+	if bytes > price || x.Bytes() != price*int64(n) {
+		t.Errorf("a row takes %d bytes, and is priced at %d: %d in all", bytes, price, x.Bytes())
 	}
-	runtime.KeepAlive(x)
+	if r := x.Report(); r.Waiting != int64(n) || r.LetGo != int64(all-n) || r.Expired != int64(all-n) || x.Len() != n {
+		t.Errorf("%+v", r)
+	}
+	began = time.Now()
+	for i := range all {
+		v, ok := x.Get(id(i))
+		switch kept := at(i) >= int64(all-n); {
+		case ok != kept:
+			t.Fatalf("of %d rows, %d wait: the row of the event time %d is there: %t", all, n, at(i), ok)
+		case kept && (v.State != Waiting || len(v.Row.Values) != features || v.Row.Values[0] != float64(i) || v.Row.Values[features-1] != -float64(i)):
+			t.Fatalf("row %d is %+v", i, v)
+		}
+		if ok { // those of other rows would take their room
+			x.PutLabel(id(i), Label{Class: "a", Time: at(i)})
+			x.Fit(lowest)
+			save(i)
+		}
+	}
+	for i := range all {
+		if at(i) < int64(all-n) {
+			x.PutLabel(id(i), Label{Class: "a", Time: at(i)})
+			x.Fit(lowest)
+			save(i)
+		}
+	}
+	t.Logf("%.2f µs for each of %d labels", float64(time.Since(began).Microseconds())/float64(all), all)
+	balances(t, x, int64(all), int64(all))
+	if r := x.Report(); r.Joined != int64(n) || r.Early != int64(all-n) || r.LetGo != int64(all-n) || r.Unmatched != 0 {
+		t.Errorf("%+v", r)
+	}
 }
 
 // Any bytes are an item that is written as the same bytes, or an error.

@@ -81,14 +81,15 @@ func (t *table) history(h *model.History) {
 		}
 		return new(100 * *x)
 	}
-	t.row("time", "rows/s", "right %", "balanced %", "lag", "memory")
+	t.row("time", "rows/s", "right %", "balanced %", "largest %", "last %", "lag", "memory")
 	for i, at := range h.Times {
 		memory := h.Memory[i]
 		if memory != nil {
 			memory = new(*memory >> 20)
 		}
 		t.row(time.Unix(at, 0).Local().Format(time.DateTime), figure("%.0f", h.RowsPerSecond[i]),
-			figure("%.1f", percent(h.Correctness[i])), figure("%.1f", percent(h.BalancedCorrectness[i])), figure("%d", h.Lag[i]), figure("%d MiB", memory))
+			figure("%.1f", percent(h.Correctness[i])), figure("%.1f", percent(h.BalancedCorrectness[i])),
+			figure("%.1f", percent(h.LargestClass[i])), figure("%.1f", percent(h.LastLabel[i])), figure("%d", h.Lag[i]), figure("%d MiB", memory))
 	}
 }
 

@@ -25,6 +25,8 @@ const Alpha = 0.999
 type Evaluation struct {
 	classes        []string
 	rows, right    int64
+	repeats        int64   // rows with the label of the row before
+	seen           []int64 // rows of each class
 	before, latest part    // of the window
 	fading         part    // in units of unit
 	unit           float64 // weight of the latest row
@@ -64,7 +66,13 @@ func (e *Evaluation) SetClasses(classes []string) {
 		}
 		p.matrix = matrix
 	}
-	e.classes = slices.Clone(classes)
+	seen := make([]int64, len(classes))
+	for i, to := range at {
+		if to >= 0 {
+			seen[to] = e.seen[i]
+		}
+	}
+	e.classes, e.seen = slices.Clone(classes), seen
 	e.unit = max(e.unit, 1)
 }
 
@@ -88,6 +96,12 @@ func (e *Evaluation) add(class, answer int32, loss float64, repeats bool) {
 	e.rows++
 	if class == answer {
 		e.right++
+	}
+	if repeats {
+		e.repeats++
+	}
+	if class >= 0 {
+		e.seen[class]++
 	}
 	if e.unit /= Alpha; e.unit > mostUnit {
 		e.fading.matrix.Scale(1/e.unit, 1./mostUnit)
@@ -122,6 +136,16 @@ func (e *Evaluation) Turn() {
 
 // Totals returns the number of all rows and of those that were classified right.
 func (e *Evaluation) Totals() (rows, right int64) { return e.rows, e.right }
+
+// Seen returns the number of rows of each class, since the classifier has it, and of all rows with
+// the label of the row before.
+func (e *Evaluation) Seen() (byClass map[string]int64, repeats int64) {
+	byClass = make(map[string]int64, len(e.classes))
+	for i, class := range e.classes {
+		byClass[class] = e.seen[i]
+	}
+	return byClass, e.repeats
+}
 
 // Figures are those of the window or of fading.
 type Figures struct {

@@ -73,11 +73,24 @@ func TestAgreesWithCounting(t *testing.T) {
 		}
 		check(t, "window", k, e.Window(), rows[all/half*half-half:], 1)
 		check(t, "fading", k, e.Fading(), rows, Alpha)
-		var right int64
+		var right, repeats int64
+		seen := map[string]int64{}
+		for _, class := range classes {
+			seen[class] = 0
+		}
 		for _, x := range rows {
 			if x.class == x.answer {
 				right++
 			}
+			if x.repeats {
+				repeats++
+			}
+			if x.class >= 0 {
+				seen[classes[x.class]]++
+			}
+		}
+		if of, n := e.Seen(); n != repeats || !reflect.DeepEqual(of, seen) {
+			t.Errorf("%v and %d repeats, not %v and %d", of, n, seen, repeats)
 		}
 		if n, ok := e.Totals(); n != all || ok != right {
 			t.Errorf("%d of %d rows are right, not %d of %d", ok, n, right, all)
@@ -104,6 +117,9 @@ func TestClassesChange(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	e.SetClasses([]string{"c", "b"})
+	if of, _ := e.Seen(); !reflect.DeepEqual(of, map[string]int64{"c": 1, "b": 0}) {
+		t.Errorf("%v", of)
+	}
 	f := e.Window()
 	if got, want := f.Matrix.Rows(2), [][]float64{{1, 0}, {0, 0}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)

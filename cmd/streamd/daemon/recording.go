@@ -70,7 +70,7 @@ func (r *recorder) sample(now time.Time, of httpapi.Service) {
 	s, p := of.Status(), of.Prequential()
 	sample := history.Sample{
 		Rows: s.Rows.Read, Judged: p.Rows, Right: p.Right,
-		Balanced: math.NaN(), Lag: s.Lag(), Memory: memoryInUse(),
+		Repeats: p.Repeats, Classes: p.Classes, Balanced: math.NaN(), Lag: s.Lag(), Memory: memoryInUse(),
 	}
 	if p.Window != nil {
 		sample.Balanced = p.Window.BalancedCorrectness

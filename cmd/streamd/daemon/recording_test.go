@@ -45,7 +45,7 @@ func TestHistoryOutlivesARestart(t *testing.T) {
 	for _, c := range []struct {
 		record []byte
 		kept   bool
-	}{{saved.History, true}, {append([]byte{2}, saved.History[1:]...), false}, {nil, false}} {
+	}{{saved.History, true}, {append([]byte{1}, saved.History[1:]...), false}, {nil, false}} {
 		log.Reset()
 		r := newRecorder(zerolog.New(&log), nil, 1, c.record)
 		if kept := bytes.Equal(r.rings.AppendBinary(nil), saved.History); kept != c.kept || (log.Len() > 0) != (c.record != nil && !c.kept) {

@@ -234,12 +234,13 @@ func burst(span model.Span) *model.History {
 	for i := range int64(360) {
 		at := now - (359-i)*seconds
 		rate, lag, memory := 0.0, int64(0), int64(80<<20)
-		var correctness, balanced *float64
+		var correctness, balanced, largest, last *float64
 		if hour := now - 3600; at <= hour && hour < at+seconds {
-			rate, correctness, balanced = 3e6/float64(seconds), new(0.9375), new(0.875)
+			rate, correctness, balanced, largest, last = 3e6/float64(seconds), new(0.9375), new(0.875), new(0.625), new(0.5)
 		}
 		h.Times = append(h.Times, at)
 		h.RowsPerSecond, h.Correctness, h.BalancedCorrectness = append(h.RowsPerSecond, &rate), append(h.Correctness, correctness), append(h.BalancedCorrectness, balanced)
+		h.LargestClass, h.LastLabel = append(h.LargestClass, largest), append(h.LastLabel, last)
 		h.Lag, h.Memory = append(h.Lag, &lag), append(h.Memory, &memory)
 	}
 	return h
@@ -253,17 +254,18 @@ func (f *fake) History(span model.Span) *model.History {
 	h := &model.History{Span: span, Seconds: 5, MemoryLimit: 256 << 20}
 	if f.empty {
 		h.Times, h.RowsPerSecond, h.Correctness, h.BalancedCorrectness = []int64{}, []*float64{}, []*float64{}, []*float64{}
-		h.Lag, h.Memory = []*int64{}, []*int64{}
+		h.Lag, h.Memory, h.LargestClass, h.LastLabel = []*int64{}, []*int64{}, []*float64{}, []*float64{}
 		return h
 	}
 	for i := range int64(360) {
-		var rate, correctness, balanced *float64
+		var rate, correctness, balanced, largest, last *float64
 		var lag, memory *int64
 		if i < 100 || i > 120 {
 			x := float64(i)
 			rate, memory = new(2e6*math.Abs(math.Sin(x/40))), new(int64(64<<20+i<<18))
 			if i > 30 {
 				correctness, balanced = new(0.95-0.1*math.Exp(-x/50)+0.01*math.Sin(x)), new(0.85)
+				largest, last = new(0.625), new(0.5+0.1*math.Sin(x/60))
 			}
 			if i < 300 {
 				lag = new(1_000_000 - 3000*i)
@@ -271,6 +273,7 @@ func (f *fake) History(span model.Span) *model.History {
 		}
 		h.Times = append(h.Times, testTime.Unix()/5*5+5*i)
 		h.RowsPerSecond, h.Correctness, h.BalancedCorrectness = append(h.RowsPerSecond, rate), append(h.Correctness, correctness), append(h.BalancedCorrectness, balanced)
+		h.LargestClass, h.LastLabel = append(h.LargestClass, largest), append(h.LastLabel, last)
 		h.Lag, h.Memory = append(h.Lag, lag), append(h.Memory, memory)
 	}
 	return h

@@ -74,7 +74,7 @@ func newGlanceView(v *pageView, stream *model.Prequential, history func(model.Sp
 	if w := stream.Window; w != nil {
 		baselines = baselinesOf(&w.Answers, w.LastLabel)
 	}
-	g.Courses = slices.DeleteFunc(newCourses(h, baselines), func(c courseView) bool { return c.ID == "balanced" })
+	g.Courses = slices.DeleteFunc(newCourses(h), func(c courseView) bool { return c.ID == "balanced" })
 	if g.Courses[0].Picture != "" {
 		g.Baselines = baselines
 	}
@@ -361,8 +361,8 @@ type courseView struct {
 // latestIntervals are those whose figures are of now. The last one may have just begun.
 const latestIntervals = 3
 
-// newCourses draws the figures of a history, the first one with lines of baselines.
-func newCourses(h *model.History, baselines []baselineView) []courseView {
+// newCourses draws the figures of a history, the first one with its baselines.
+func newCourses(h *model.History) []courseView {
 	each := interval(h.Seconds)
 	rows := courseView{ID: "rows", Title: "Rows read a second", Of: "mean of each " + each}
 	correct := courseView{ID: "correctness", Title: "Right about new rows", Of: "of the rows judged in each " + each}
@@ -384,9 +384,7 @@ func newCourses(h *model.History, baselines []baselineView) []courseView {
 		if slices.ContainsFunc(values, func(x float64) bool { return x == x }) {
 			course := plot.Course{Times: h.Times, Series: [][]float64{values}, Low: low, Mark: mark}
 			if c == &correct {
-				for _, b := range baselines {
-					course.Levels = append(course.Levels, b.Share/100)
-				}
+				course.Levels = [][]float64{floats(h.LargestClass), floats(h.LastLabel)}
 			}
 			c.Picture = course.Draw()
 		}
@@ -451,7 +449,7 @@ func newPastView(history func(model.Span) *model.History, stream *model.Prequent
 	} else {
 		h = history(span)
 	}
-	v := &pastView{Span: h.Span, Over: spanNames[h.Span], Courses: newCourses(h, nil), Events: latest(events, maxPast)}
+	v := &pastView{Span: h.Span, Over: spanNames[h.Span], Courses: newCourses(h), Events: latest(events, maxPast)}
 	for _, s := range []model.Span{model.SpanMinutes, model.SpanHours, model.SpanDays} {
 		v.Spans = append(v.Spans, linkView{spanNames[s], "/?view=past&span=" + string(s), s == h.Span})
 	}

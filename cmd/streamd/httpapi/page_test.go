@@ -1071,8 +1071,12 @@ func TestFiguresOfThePastNameTheirRows(t *testing.T) {
 			if figure == nil || !strings.Contains(figure[1], "<small>"+of+"</small>") || strings.Count(figure[1], `class="curve`) > 1 {
 				t.Errorf("%s, %s: %v", span, id, figure)
 			}
-			if line := regexp.MustCompile(`(?m)^  ` + id + `: \{ series: \[(.*)\],? `).FindSubmatch(script); line == nil || bytes.Count(line[1], []byte("(h) =>")) != 1 {
+			most := map[bool]int{true: 3, false: 1}[id == "correctness"] // with its baselines
+			if line := regexp.MustCompile(`(?s)\n  ` + id + `: \{(.*?)\n(?:  [a-z]|\})`).FindSubmatch(script); line == nil || bytes.Count(line[1], []byte("(h) =>")) != most {
 				t.Errorf("%s has the series %s", id, line)
+			}
+			if n := strings.Count(figure[1], `class="level l`); (n > 0) != (id == "correctness" && strings.Contains(figure[1], `class="dot`)) {
+				t.Errorf("%s, %s has %d lines of baselines: %s", span, id, n, figure[1])
 			}
 		}
 	}

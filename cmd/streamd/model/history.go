@@ -22,6 +22,8 @@ type History struct {
 	RowsPerSecond       []*float64 `json:"rows_per_second"`      // rows read a second
 	Correctness         []*float64 `json:"correctness"`          // share classified right of the rows judged in the interval
 	BalancedCorrectness []*float64 `json:"balanced_correctness"` // mean of the classes' shares among the latest judged rows, those of `window` in /v1/prequential, at the end of an interval in which rows were judged
+	LargestClass        []*float64 `json:"largest_class"`        // baseline: share of the largest class among the rows judged in the interval
+	LastLabel           []*float64 `json:"last_label"`           // baseline: share of them with the label of the row before
 	Lag                 []*int64   `json:"lag"`                  // records not yet processed, the most seen
 	Memory              []*int64   `json:"memory"`               // bytes that the Go runtime holds, the most seen: what memory_limit bounds, without pages of files
 }

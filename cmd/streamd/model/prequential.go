@@ -18,6 +18,10 @@ import (
 type Prequential struct {
 	Rows  int64 `json:"rows"`  // rows judged since the start of the daemon
 	Right int64 `json:"right"` // of these, the rows that were classified right
+
+	Repeats int64            `json:"-"` // of these, the rows with the label of the row before
+	Classes map[string]int64 `json:"-"` // of these, the rows of each class that the model has
+
 	// Figures of the latest judged rows: 10,000 or more of the last minute or more, or all so
 	// far. Null before the first.
 	Window *Stretch `json:"window"`

@@ -19,7 +19,7 @@ const CourseWidth, CourseHeight = 400, 150
 type Course struct {
 	Times  []int64     // seconds since 1970 UTC, ascending
 	Series [][]float64 // series i has the class "ci"
-	Levels []float64   // lines across, of the classes "level l0", "level l1", …; NaN: there is none
+	Levels [][]float64 // baselines over time: number i has the class "level li"
 	Low    float64     // end of the axis at the bottom; NaN: a little below the least value
 	Mark   func(y float64) string
 }
@@ -36,28 +36,30 @@ func (c *Course) Draw() template.HTML {
 	for i, series := range c.Series {
 		style := strconv.Itoa(i % MostCurves)
 		var dots XYs
-		for from := 0; from < len(series); {
-			to := from
-			var run XYs
-			for ; to < len(series) && !math.IsNaN(series[to]); to++ {
-				run = append(run, XY{X: float64(c.Times[to]), Y: series[to]})
-				see(series[to])
+		for _, run := range c.runs(series) {
+			for _, at := range run {
+				see(at.Y)
 			}
 			if len(run) == 1 {
 				dots = append(dots, run[0])
-			} else if len(run) > 1 {
+			} else {
 				p.Add(overlay{line(run, class("curve c"+style), 1.6)})
 			}
-			from = max(to, from+1)
 		}
 		if len(dots) > 0 {
 			p.Add(overlay{scatter(dots, class("dot d"+style), 2.5, draw.CircleGlyph{})})
 		}
 	}
 	for i, level := range c.Levels {
-		if !math.IsNaN(level) {
-			see(level)
-			p.Add(overlay{line(XYs{{X: p.X.Min, Y: level}, {X: p.X.Max, Y: level}}, class("level l"+strconv.Itoa(i)), 1)})
+		for _, run := range c.runs(level) {
+			for _, at := range run {
+				see(at.Y)
+			}
+			if len(run) == 1 { // a short line, since a dot would be taken for a value
+				half := (p.X.Max - p.X.Min) / 100
+				run = XYs{{X: max(p.X.Min, run[0].X-half), Y: run[0].Y}, {X: min(p.X.Max, run[0].X+half), Y: run[0].Y}}
+			}
+			p.Add(overlay{line(run, class("level l"+strconv.Itoa(i)), 1)})
 		}
 	}
 	if !(low <= high) {
@@ -84,6 +86,22 @@ func (c *Course) Draw() template.HTML {
 		return some
 	})
 	return contents(p, CourseWidth, CourseHeight, vg.Length(4))
+}
+
+// runs are the values of a series that lie side by side.
+func (c *Course) runs(series []float64) (all []XYs) {
+	for from := 0; from < len(series); {
+		to := from
+		var run XYs
+		for ; to < len(series) && !math.IsNaN(series[to]); to++ {
+			run = append(run, XY{X: float64(c.Times[to]), Y: series[to]})
+		}
+		if len(run) > 0 {
+			all = append(all, run)
+		}
+		from = max(to, from+1)
+	}
+	return all
 }
 
 // clocks marks round times in UTC, six at most. A mark at the end of an axis would have no room

@@ -16,9 +16,9 @@ func TestCourse(t *testing.T) {
 		return page(t, CourseWidth, CourseHeight, c.Draw())
 	}
 	times := []int64{3600, 3660, 3720, 3780, 3840, 3900}
-	course := draw(Course{Times: times, Series: [][]float64{{1, 2, gap, 5, gap, gap}, {gap, gap, gap, gap, 3, 3}}, Levels: []float64{4}, Low: 0})
+	course := draw(Course{Times: times, Series: [][]float64{{1, 2, gap, 5, gap, gap}, {gap, gap, gap, gap, 3, 3}}, Levels: [][]float64{{4, 4, gap, 4, gap, gap}}, Low: 0})
 	lines, others, level := course.classed("curve c0"), course.classed("curve c1"), course.classed("level l0")
-	if len(lines) != 1 || len(lines[0].points) != 2 || len(others) != 1 || len(level) != 1 || len(course.circles) != 1 {
+	if len(lines) != 1 || len(lines[0].points) != 2 || len(others) != 1 || len(level) != 2 || len(level[1].points) != 2 || len(course.circles) != 1 {
 		t.Fatalf("%d and %d lines, %d levels, %d dots", len(lines), len(others), len(level), len(course.circles))
 	}
 	dot, at := course.circles[0], level[0].points[0]

@@ -13,15 +13,15 @@
 // numbers are little endian.
 //
 //	offset      size
-//	0              4  version: 1
-//	4      3 × 20168  rings of minutes, hours and days
+//	0              4  version: 2
+//	4      3 × 25928  rings of minutes, hours and days
 //
 // A ring:
 //
 //	offset size
 //	     0    8  number of the last interval: seconds since 1970 UTC, divided by the
 //	             length of an interval
-//	     8   56  interval 0 of the ring, and 359 more
+//	     8   72  interval 0 of the ring, and 359 more
 //
 // Interval n is at place n mod 360:
 //
@@ -30,15 +30,18 @@
 //	     8    8  rows read
 //	    16    8  rows judged
 //	    24    8  judged rows that were classified right
-//	    32    8  balanced correctness, float64; NaN: not known
-//	    40    8  largest lag in records; −1: not known
-//	    48    8  most memory in bytes
+//	    32    8  judged rows of the largest class among them
+//	    40    8  judged rows with the label of the row before
+//	    48    8  balanced correctness, float64; NaN: not known
+//	    56    8  largest lag in records; −1: not known
+//	    64    8  most memory in bytes
 package history
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -46,9 +49,9 @@ import (
 )
 
 const (
-	version   = 1
+	version   = 2
 	intervals = 360 // of a ring
-	fields    = 7   // of an interval
+	fields    = 9   // of an interval
 	ringBytes = 8 + intervals*fields*8
 
 	// Size is the length of a saved record in bytes.
@@ -66,9 +69,12 @@ var spans = [...]struct {
 type Sample struct {
 	Rows          int64   // total of rows read
 	Judged, Right int64   // totals of rows judged, and of those classified right
+	Repeats       int64   // total of judged rows with the label of the row before
 	Balanced      float64 // balanced correctness; NaN: not known
-	Lag           int64   // records; −1: not known
-	Memory        int64   // bytes
+
+	Classes map[string]int64 // totals of judged rows, of each class that the model has
+	Lag     int64            // records; −1: not known
+	Memory  int64            // bytes
 }
 
 // Rings are the rings of all spans. The zero value has no samples.
@@ -81,12 +87,18 @@ type Rings struct {
 type ring struct {
 	last   int64 // number of the last interval
 	points [intervals]point
+
+	// Judged rows of the last interval by class. Those before a restart are apart, since nobody
+	// knows their classes any more: they count as rows of the class that is the largest now.
+	classes map[string]int64
+	before  int64
 }
 
 // point is an interval.
 type point struct {
 	covered             time.Duration
 	rows, judged, right int64
+	largest, repeats    int64 // judged rows that the baselines have right
 	balanced            float64
 	lag, memory         int64
 }
@@ -102,6 +114,7 @@ func (h *Rings) Add(now time.Time, s Sample) {
 	if s.Balanced-s.Balanced != 0 {
 		add.balanced = math.NaN()
 	}
+	classes := map[string]int64{}
 	if !h.lastAt.IsZero() {
 		add.covered = max(0, now.Sub(h.lastAt)).Truncate(time.Millisecond) // as it is saved
 		if s.Rows >= h.last.Rows {
@@ -109,6 +122,10 @@ func (h *Rings) Add(now time.Time, s Sample) {
 		}
 		if s.Judged >= h.last.Judged && s.Right >= h.last.Right {
 			add.judged, add.right = s.Judged-h.last.Judged, s.Right-h.last.Right
+			add.repeats = min(max(0, s.Repeats-h.last.Repeats), add.judged)
+		}
+		for class, n := range s.Classes {
+			classes[class] = max(0, n-h.last.Classes[class])
 		}
 	}
 	h.last, h.lastAt = s, now
@@ -116,20 +133,30 @@ func (h *Rings) Add(now time.Time, s Sample) {
 		return
 	}
 	for i := range h.rings {
-		h.rings[i].add(max(0, now.Unix())/spans[i].seconds, add)
+		h.rings[i].add(max(0, now.Unix())/spans[i].seconds, add, classes)
 	}
 }
 
-// add adds to interval n, which becomes the last interval.
-func (r *ring) add(n int64, add point) {
+// add adds to interval n, which becomes the last interval. classes are the judged rows by class, of
+// all classes that the model has: those of others are forgotten.
+func (r *ring) add(n int64, add point, classes map[string]int64) {
 	if n != r.last { // intervals between them are void
 		end := max(n, r.last)
 		for i := max(0, min(n, r.last)+1, end-intervals+1); i <= end; i++ {
 			*r.at(i) = point{}
 		}
-		r.last = n
+		r.last, r.classes = n, nil
 	}
 	p := r.at(n)
+	if r.classes == nil {
+		r.classes, r.before = map[string]int64{}, p.largest
+	}
+	maps.DeleteFunc(r.classes, func(class string, _ int64) bool { _, is := classes[class]; return !is })
+	largest := int64(0)
+	for class, more := range classes {
+		r.classes[class] += more
+		largest = max(largest, r.classes[class])
+	}
 	if p.covered == 0 {
 		p.lag = -1
 	}
@@ -137,6 +164,8 @@ func (r *ring) add(n int64, add point) {
 	p.rows += add.rows
 	p.judged += add.judged
 	p.right += add.right
+	p.repeats += add.repeats
+	p.largest = min(r.before+largest, p.judged)
 	p.balanced = add.balanced
 	p.lag, p.memory = max(p.lag, add.lag), max(p.memory, add.memory)
 }
@@ -158,7 +187,7 @@ func (h *Rings) History(span model.Span, now time.Time) *model.History {
 func (r *ring) history(span model.Span, seconds, now int64) *model.History {
 	m := &model.History{
 		Span: span, Seconds: seconds,
-		Times: []int64{}, RowsPerSecond: []*float64{}, Correctness: []*float64{}, BalancedCorrectness: []*float64{}, Lag: []*int64{}, Memory: []*int64{},
+		Times: []int64{}, RowsPerSecond: []*float64{}, Correctness: []*float64{}, BalancedCorrectness: []*float64{}, LargestClass: []*float64{}, LastLabel: []*float64{}, Lag: []*int64{}, Memory: []*int64{},
 	}
 	end := max(now, r.last)
 	for n := max(0, end-intervals+1); n <= end; n++ {
@@ -169,12 +198,13 @@ func (r *ring) history(span model.Span, seconds, now int64) *model.History {
 		if p.covered == 0 && len(m.Times) == 0 {
 			continue // before the first
 		}
-		var rate, correctness, balanced *float64
+		var rate, correctness, largest, repeats, balanced *float64
 		var lag, memory *int64
 		if p.covered > 0 {
 			rate, memory = new(float64(p.rows)/p.covered.Seconds()), new(p.memory)
 			if p.judged > 0 {
 				correctness = new(float64(p.right) / float64(p.judged))
+				largest, repeats = new(float64(p.largest)/float64(p.judged)), new(float64(p.repeats)/float64(p.judged))
 				if !math.IsNaN(p.balanced) {
 					balanced = new(p.balanced)
 				}
@@ -186,7 +216,7 @@ func (r *ring) history(span model.Span, seconds, now int64) *model.History {
 		m.Times = append(m.Times, n*seconds)
 		m.RowsPerSecond = append(m.RowsPerSecond, rate)
 		m.Correctness = append(m.Correctness, correctness)
-		m.BalancedCorrectness = append(m.BalancedCorrectness, balanced)
+		m.BalancedCorrectness, m.LargestClass, m.LastLabel = append(m.BalancedCorrectness, balanced), append(m.LargestClass, largest), append(m.LastLabel, repeats)
 		m.Lag, m.Memory = append(m.Lag, lag), append(m.Memory, memory)
 	}
 	return m
@@ -200,7 +230,7 @@ func (h *Rings) AppendBinary(b []byte) []byte {
 		b = binary.LittleEndian.AppendUint64(b, uint64(r.last))
 		for _, p := range r.points {
 			for _, x := range [fields]int64{
-				p.covered.Milliseconds(), p.rows, p.judged, p.right, int64(math.Float64bits(p.balanced)), p.lag, p.memory,
+				p.covered.Milliseconds(), p.rows, p.judged, p.right, p.largest, p.repeats, int64(math.Float64bits(p.balanced)), p.lag, p.memory,
 			} {
 				b = binary.LittleEndian.AppendUint64(b, uint64(x))
 			}
@@ -234,9 +264,9 @@ func Decode(b []byte) (*Rings, error) {
 			return nil, fmt.Errorf("history: %s end with interval %d", spans[i].span, r.last)
 		}
 		for j := range r.points {
-			p := point{time.Duration(next()), next(), next(), next(), math.Float64frombits(uint64(next())), next(), next()}
+			p := point{time.Duration(next()), next(), next(), next(), next(), next(), math.Float64frombits(uint64(next())), next(), next()}
 			if p.covered < 0 || p.covered > math.MaxInt64/time.Millisecond || p.rows < 0 || p.judged < 0 || p.right < 0 || p.right > p.judged ||
-				p.lag < -1 || p.memory < 0 || math.IsInf(p.balanced, 0) {
+				p.largest < 0 || p.largest > p.judged || p.repeats < 0 || p.repeats > p.judged || p.lag < -1 || p.memory < 0 || math.IsInf(p.balanced, 0) {
 				return nil, fmt.Errorf("history: interval %d of %s has impossible numbers", j, spans[i].span)
 			}
 			p.covered *= time.Millisecond

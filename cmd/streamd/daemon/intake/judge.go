@@ -304,6 +304,7 @@ func (p *record) answer(classes []string, every int) (a model.Prequential) {
 	window, fading := p.all.Window(), p.all.Fading()
 	rule := p.rule
 	a.Rows, a.Right = p.all.Totals()
+	a.Classes, a.Repeats = p.all.Seen()
 	rows, records := p.behind[0].rows+p.behind[1].rows, p.behind[0].records+p.behind[1].records
 	a.Progressive = p.progressive(every, classes)
 	if sums := p.sums; sums != (model.Sums{}) {

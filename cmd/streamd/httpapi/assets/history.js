@@ -16,10 +16,13 @@ const share = {
 };
 
 // The figures by the names of their elements: each series has a label, a color of the style
-// sheet and the values of an answer. The series of a figure are of the same rows, which its caption
+// sheet, the values of an answer, and the dashes of a baseline. The series of a figure are of the same rows, which its caption
 // names.
 const figures = {
-  correctness: { series: [["right", "--plus", (h) => h.correctness]], ...share },
+  correctness: {
+    series: [["right", "--plus", (h) => h.correctness], ["largest class", "--soft", (h) => h.largest_class, [6, 3]], ["last label", "--soft", (h) => h.last_label, [1, 3]]],
+    ...share,
+  },
   balanced: { series: [["balanced", "--plus", (h) => h.balanced_correctness]], ...share },
   rows: { series: [["rows/s", "--plus", (h) => h.rows_per_second]], value: grouped, tick: (x) => compact.format(x) },
   lag: { series: [["records", "--plus", (h) => h.lag]], value: grouped, tick: (x) => compact.format(x) },
@@ -61,8 +64,8 @@ function options(figure, width) {
     ],
     series: [
       { label: "at", value: (u, t, of, i) => `${clock(course.times[i ?? latest()], 86400)} ${clock(course.times[i ?? latest()], 1)}` },
-      ...figure.series.map(([label, name, values]) => ({
-        label, stroke: color(name), width: 1.6, points: { size: 5, fill: color(name), filter: alone },
+      ...figure.series.map(([label, name, values, dash]) => ({
+        label, stroke: color(name), width: dash ? 1 : 1.6, dash, points: { size: 5, fill: color(name), filter: alone },
         value: (u, x, of, i) => { const y = values(course)[i ?? latest()]; return y === null ? "–" : figure.value(y); },
       })),
     ],

@@ -146,7 +146,7 @@ func TestRecord(t *testing.T) {
 		first := random.Int64N(judged + 1)
 		s = Sample{
 			Rows: s.Rows + random.Int64N(1e6), Judged: s.Judged + judged, Right: s.Right + random.Int64N(judged+1), Repeats: s.Repeats + random.Int64N(judged+1),
-			Classes: map[string]int64{"a": s.Classes["a"] + first, "b": s.Classes["b"] + judged - first},
+			Classes:  map[string]int64{"a": s.Classes["a"] + first, "b": s.Classes["b"] + judged - first},
 			Balanced: random.Float64(), Lag: random.Int64N(9) - 1, Memory: random.Int64N(1e9),
 		}
 		h.Add(now, s)

@@ -119,7 +119,8 @@ govulncheck:
 # with goroutines that other tests have, too; scripts and pages that add no goroutines; documents; a
 # script whose command has to stop within a second; damaged files that one goroutine reads; and tests
 # of a process's memory, which the detector multiplies. unraced runs these, and all other packages:
-# together they are all tests. Many wait, so there are more processes than two.
+# with the histories, which are those of TestLaw, they are all tests. Many wait, so there are more
+# processes than two.
 RACED = ./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon ./cmd/streamd/daemon/control ./cmd/streamd/daemon/intake \
 	./cmd/streamd/daemon/passes ./cmd/streamd/daemon/witness ./cmd/streamd/httpapi ./cmd/streamd/pipeline ./cmd/streamd/scoring \
 	./cmd/streamd/stage/... ./cmd/streamd/summarise ./incremental/parallel ./ingest/kafka/... ./ingest/ndc \
@@ -149,7 +150,7 @@ race-others:
 	go test -v -race -p 3 -timeout $(TIMEOUT) -skip $(call any,$(UNRACED)) $$(go list $(RACED) | grep -v /daemon$$)
 unraced:
 	go test -v -p 3 -timeout $(TIMEOUT) $$(go list ./... | grep -vxF "$$(go list $(RACED))")
-	go test -v -p 3 -timeout $(TIMEOUT) -run $(call any,$(UNRACED)) $(RACED)
+	go test -v -p 3 -timeout $(TIMEOUT) -run $(call any,$(UNRACED)) -skip '^TestLaw$$' $(RACED)
 
 # Without assembly, and on an emulated processor: the same bits. What has assembly runs all its
 # tests there, and of other packages those run that compare bits with those of any processor;

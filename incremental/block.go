@@ -57,7 +57,13 @@ func (b *Block) Window() exact.Window {
 	weight.cover(b.Weights)
 	var x span
 	var buffer [256]float64
-	for _, c := range b.Columns {
+	columns := b.Columns
+	for b.Rows() == 1 && len(columns) > 0 { // one number of many columns at a time, not of each
+		n := firstRow(buffer[:], columns)
+		x.cover(buffer[:n])
+		columns = columns[n:]
+	}
+	for _, c := range columns {
 		if values, ok := gram.Values[float64](c); ok {
 			x.cover(values)
 			continue
@@ -190,6 +196,9 @@ const (
 func (b *Block) FirstBadRow() *RowError {
 	m := b.Rows()
 	var first *RowError
+	if m == 1 && b.Weights == nil && b.isInRange() {
+		return nil
+	}
 	for i, v := range b.Weights {
 		if !(v == 0 || minWeight <= v && v <= maxWeight) {
 			first, m = &RowError{Row: i, Reason: fmt.Sprintf("the weight is %v, neither 0 nor between 1e-12 and 1e12", v)}, i
@@ -209,6 +218,28 @@ func (b *Block) FirstBadRow() *RowError {
 		first = &RowError{Row: m, Feature: b.featureName(j), Reason: reason}
 	}
 	return first
+}
+
+// isInRange reports whether all numbers of a block of one row are in range.
+func (b *Block) isInRange() bool {
+	var buffer [256]float64
+	for columns := b.Columns; len(columns) > 0; {
+		n := firstRow(buffer[:], columns)
+		if indexOutside(buffer[:n]) < n {
+			return false
+		}
+		columns = columns[n:]
+	}
+	return true
+}
+
+// firstRow copies the first numbers of columns, as many as dst has room for, and returns how many.
+func firstRow(dst []float64, columns []gram.Column) int {
+	n := min(len(dst), len(columns))
+	for j, c := range columns[:n] {
+		dst[j] = c.At(0)
+	}
+	return n
 }
 
 // firstOutside returns the index and the value of the first of m elements that is out

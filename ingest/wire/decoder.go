@@ -5,6 +5,7 @@ import (
 
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/ingest/registry"
 )
 
 // Table is a block without labels.
@@ -25,6 +26,8 @@ type Decoder struct {
 	arrow arrowReader
 	avro  avroReader
 	proto protoReader
+
+	schema *registry.Schema // of the last framed payload; nil: there was none
 }
 
 // NewDecoder checks the options and makes a decoder.

@@ -27,18 +27,25 @@ func (d *Decoder) framed(contentType string, payload []byte) error {
 		return d.fail(-1, "", "the payload is framed for a schema registry (schema id %d): say where that is (format.registry.url), "+
 			"or produce it without the registry's serializer", id)
 	}
-	s, err := d.opts.Schemas.Get(id)
-	if bad := (*registry.BadIDError)(nil); errors.As(err, &bad) {
-		return d.fail(-1, "", "the payload is framed with %v", bad)
-	}
-	if err != nil {
-		return err
+	s := d.schema // mostly that of the last payload: an id stands for one schema for ever
+	if s == nil || s.ID != id {
+		var err error
+		if s, err = d.opts.Schemas.Get(id); err != nil {
+			if bad := (*registry.BadIDError)(nil); errors.As(err, &bad) {
+				return d.fail(-1, "", "the payload is framed with %v", bad)
+			}
+			return err
+		}
+		d.schema = s
 	}
 	format := formatOfKind[s.Kind]
-	if declared, _, known := FormatOf(contentType); contentType != "" && !known {
-		return d.unsupported(contentType)
-	} else if known && declared != format {
-		return d.fail(-1, "", "content type %s is not that of schema id %d, which is one of %v", quoted([]byte(contentType)), id, s.Kind)
+	if contentType != "" {
+		switch declared, _, known := FormatOf(contentType); {
+		case !known:
+			return d.unsupported(contentType)
+		case declared != format:
+			return d.fail(-1, "", "content type %s is not that of schema id %d, which is one of %v", quoted([]byte(contentType)), id, s.Kind)
+		}
 	}
 	if len(rest) == 0 {
 		return d.fail(-1, "", "there is nothing behind the frame of the payload")
@@ -64,9 +71,12 @@ func plainly(err *Error) error {
 // isRaw reports whether a payload is Avro without a frame, though it may begin as a frame does: a
 // null or a zero begins so, too.
 func (d *Decoder) isRaw(contentType string) bool {
-	format, _, _ := FormatOf(contentType)
-	if contentType == "" {
-		format = d.opts.Format
+	if d.opts.Schemas != nil || d.opts.Written == nil {
+		return false
 	}
-	return format == Avro && d.opts.Schemas == nil && d.opts.Written != nil
+	format := d.opts.Format
+	if contentType != "" {
+		format, _, _ = FormatOf(contentType)
+	}
+	return format == Avro
 }

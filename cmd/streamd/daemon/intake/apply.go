@@ -121,7 +121,7 @@ func (in *Intake) applyTasks(ctx context.Context, p *partition, y *Delivery) (wa
 		for i := range t.results { // also of records that were left out
 			in.inHand.Add(-t.results[i].inHand)
 		}
-		in.giveBack(t)
+		in.end(t)
 	}
 	return false, err
 }
@@ -160,20 +160,21 @@ func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (
 		z.inHand = t.results[i].inHand
 		t.results[i] = z
 	}
-	z := t.results[i]
-	if wants = in.unsavedBy(p, r, &z); wants > 0 && !in.HasRoom(wants) {
+	z := &t.results[i]
+	if wants = in.unsavedBy(p, r, z); wants > 0 && !in.HasRoom(wants) {
 		in.grantRoom()
 		return wants, nil
 	}
-	if in.Live.Departing() > 0 && z.bad == nil && !in.isAdmitted(p, t, &z) {
+	if in.Live.Departing() > 0 && z.bad == nil && !in.isAdmitted(p, t, z) {
 		return max(wants, 1), nil // there may be room for it without the blocks that depart
 	}
 	if in.Live.Emptied() {
 		return max(wants, 1), nil // behind a TRUNCATE, the features may be others
 	}
-	t.results[i] = result{}
+	defer func() { *z = result{} }() // and what it holds
 	if z.inHand > 0 {
 		in.inHand.Add(-z.inHand)
+		z.inHand = 0
 	}
 	if z.fatal == nil && z.bad != nil {
 		z.fatal = in.reject(t.partition, r, z.id, z.bad)
@@ -257,9 +258,9 @@ func headerOf(name string, r *kafka.Record) retire.HeaderHash {
 }
 
 // applyRecord changes the live set by record i of a task. An error is final.
-func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int, z result) error {
+func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int, z *result) error {
 	r := &t.records[i]
-	if !in.comesWhole(&z) {
+	if !in.comesWhole(z) {
 		in.accounts.read.add(tally{1, int64(z.rows)})
 		return in.gather(ctx, p, t, i, z)
 	}
@@ -268,7 +269,7 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 			return err
 		}
 	}
-	e, repeats, err := in.entryOf(p, t.partition, r, &z)
+	e, repeats, err := in.entryOf(p, t.partition, r, z)
 	if err != nil {
 		return err
 	}
@@ -290,11 +291,11 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 		in.countApplied(&in.accounts.counts.Tombstones)
 		return in.truncate(t.partition, r)
 	case z.joins != nil:
-		return in.applyRows(ctx, p, t.partition, r, &z)
+		return in.applyRows(ctx, p, t.partition, r, z)
 	case z.Summary == nil:
 		return in.applyTombstone(r, z.id)
 	}
-	if z.bad = in.Live.Admits(candidate(&z)); z.bad != nil {
+	if z.bad = in.Live.Admits(candidate(z)); z.bad != nil {
 		in.countRejected(&in.accounts.counts, t.partition, r, z)
 		if err := in.reject(t.partition, r, z.id, z.bad); err != nil || z.sums != nil && in.Config.Blocks.Unit != config.UnitKey {
 			return err // a position's rows are the same ones, so the sums that were there stay
@@ -315,13 +316,13 @@ func (in *Intake) applyRecord(ctx context.Context, p *partition, t *task, i int,
 		o.Added, o.Replaced = false, false // it has only grown
 	}
 	in.countApplied(&in.accounts.counts.AppliedRecords)
-	in.countSummarised(e, o, &z)
+	in.countSummarised(e, o, z)
 	in.countAdded(e, o)
 	former := ""
 	if in.Config.Blocks.Unit == config.UnitKey {
 		former = o.Label
 	}
-	p.follow(&z, former)
+	p.follow(z, former)
 	in.record.add(z.judged)
 	in.judgeInOrder(t.partition, z.block, former)
 	return nil
@@ -436,7 +437,7 @@ func (in *Intake) countAdded(e retire.Entry, o live.Outcome) {
 const listedFeatures = 20
 
 // fixFeatures sets the model's features to those of the first usable block.
-func (in *Intake) fixFeatures(z result) {
+func (in *Intake) fixFeatures(z *result) {
 	if in.Live.Target().Features == nil {
 		in.Live.Fix(z.features)
 		others := "records with others are refused"

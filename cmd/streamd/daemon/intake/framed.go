@@ -65,6 +65,9 @@ func Await(ctx context.Context, decoding wire.Options, b *kafka.Batch, keys bool
 
 // IsAway reports whether a record cannot be decoded now because a registry does not answer.
 func IsAway(err error) bool {
+	if err == nil { // and nothing is allocated
+		return false
+	}
 	var away *registry.AwayError
 	return errors.As(err, &away)
 }

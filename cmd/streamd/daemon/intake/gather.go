@@ -97,7 +97,7 @@ func bucketOf(b config.Blocks, offset int64, at time.Time) int64 {
 // gather adds the rows of a record to the open run of its partition. If the record
 // belongs to another run, it first closes the open one. The partition is still at the
 // position before the record.
-func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z result) error {
+func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z *result) error {
 	r := &t.records[i]
 	n := z.j - z.i
 	usable := z.bad == nil && n > 0
@@ -120,7 +120,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 	if p.open != nil {
 		have, window = &p.open.rows, p.open.window
 	}
-	if z.bad = in.admitsRows(have, window, t.rows, &z); z.bad != nil {
+	if z.bad = in.admitsRows(have, window, t.rows, z); z.bad != nil {
 		in.countUnused(p, t.partition, r, z)
 		return in.reject(t.partition, r, z.id, z.bad)
 	}
@@ -164,7 +164,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z re
 	o.counts.Rows += int64(n)
 	o.counts.ZeroWeightRows += int64(z.rows - n)
 	o.weightless += int64(z.rows - n)
-	p.follow(&z, "")
+	p.follow(z, "")
 	if r.Offset >= p.applied.next { // otherwise the block has the rows already, if the policy has admitted it
 		o.grown = true
 		if last := len(o.judged) - 1; last >= 0 && o.judged[last].by == z.judged.by {
@@ -186,7 +186,7 @@ func endsBefore(cfg *config.Config, o *run, bucket int64, n int, usable bool) bo
 // countUnused counts a record that adds nothing to the open run, because it is rejected
 // or its rows all have weight 0. It counts with the run, if there is one, since it will
 // be read again with the run.
-func (in *Intake) countUnused(p *partition, number int, r *kafka.Record, z result) {
+func (in *Intake) countUnused(p *partition, number int, r *kafka.Record, z *result) {
 	c := &in.accounts.counts
 	if p.open != nil {
 		c = &p.open.counts

@@ -130,10 +130,11 @@ type Intake struct {
 // pool is the state that the workers share. They use only the target of the live set.
 type pool struct {
 	Settings
-	tasks  chan *task
-	spare  sync.Pool    // empty *Rows, whose memory is used for the next tasks
-	inHand atomic.Int64 // bytes of results that have not been applied, beyond those of their payloads
-	room   atomic.Int64 // the limit of inHand, set by the loop
+	tasks   chan *task
+	spare   sync.Pool    // empty *Rows, whose memory is used for the next tasks
+	results sync.Pool    // empty *[]result, for the next tasks
+	inHand  atomic.Int64 // bytes of results that have not been applied, beyond those of their payloads
+	room    atomic.Int64 // the limit of inHand, set by the loop
 
 	rowsOnly bool      // the model needs the rows of each block
 	doubted  sync.Once // for the line in the log

@@ -230,7 +230,7 @@ func (in *Intake) applyRows(ctx context.Context, p *partition, number int, r *ka
 	if z.bad == nil {
 		in.countApplied(&in.accounts.counts.AppliedRecords)
 	} else {
-		in.countRejected(&in.accounts.counts, number, r, *z)
+		in.countRejected(&in.accounts.counts, number, r, z)
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func (in *Intake) countRefused(c *snapshot.Counts, partition int, r *kafka.Refus
 	in.noteRefusal(record, r.Records, &unusable{kindBatch, r.Reason})
 }
 
-func (in *Intake) countRejected(c *snapshot.Counts, partition int, r *kafka.Record, z result) {
+func (in *Intake) countRejected(c *snapshot.Counts, partition int, r *kafka.Record, z *result) {
 	c.RejectedRecords++
 	c.RejectedRows += int64(z.rows)
 	if z.rows == 0 {

@@ -102,6 +102,13 @@ func Weighing(b *incremental.Block) *incremental.Block {
 func (r *Rows) AppendBlock(b *incremental.Block) {
 	r.widen(len(b.Columns))
 	r.appendWeights(b.Weights, b.Rows())
+	if b.Rows() == 1 { // as in most topics: a column of one number is no loop
+		for j, c := range b.Columns {
+			r.columns[j] = append(r.columns[j], c.At(0))
+		}
+		r.codes = append(r.codes, r.codeOf(b.Classes[b.Codes[0]]))
+		return
+	}
 	for j, c := range b.Columns {
 		had := len(r.columns[j])
 		r.columns[j] = slices.Grow(r.columns[j], b.Rows())[:had+b.Rows()]
@@ -120,8 +127,14 @@ func (r *Rows) AppendRange(from *Rows, i, j int) {
 		weights = from.weights[i:j]
 	}
 	r.appendWeights(weights, j-i)
-	for f, c := range from.columns {
-		r.columns[f] = append(r.columns[f], c[i:j]...)
+	if i+1 == j {
+		for f, c := range from.columns {
+			r.columns[f] = append(r.columns[f], c[i])
+		}
+	} else {
+		for f, c := range from.columns {
+			r.columns[f] = append(r.columns[f], c[i:j]...)
+		}
 	}
 	for _, c := range from.codes[i:j] {
 		r.codes = append(r.codes, r.codeOf(from.classes[c]))

@@ -76,7 +76,7 @@ func (in *Intake) Work(ctx context.Context) {
 // do makes the results of a task, or of its first records.
 func (w *worker) do(ctx context.Context, t *task) {
 	if w.Live.Target().Features != nil {
-		t.results = make([]result, 0, len(t.records))
+		t.results = w.resultsFor(len(t.records))
 		for i := range t.records {
 			z := w.process(ctx, t, &t.records[i])
 			if z.fixed == nil || z.left {
@@ -92,6 +92,25 @@ func (w *worker) do(ctx context.Context, t *task) {
 		}
 	}
 	t.letters, w.letters = w.letters, nil
+}
+
+// end keeps the memory of a task that has been applied for other tasks.
+func (p *pool) end(t *task) {
+	p.giveBack(t)
+	if results := t.results; results != nil {
+		clear(results) // they hold blocks
+		results = results[:0]
+		p.results.Put(&results)
+		t.results = nil
+	}
+}
+
+// resultsFor has room for n results.
+func (p *pool) resultsFor(n int) []result {
+	if spare, _ := p.results.Get().(*[]result); spare != nil && cap(*spare) >= n {
+		return (*spare)[:0]
+	}
+	return make([]result, 0, n)
 }
 
 // process decodes and summarises one record. A record that cannot be used gets no dead
@@ -163,10 +182,10 @@ func (w *worker) message(partition int, r *kafka.Record) (m envelope.Message, id
 
 func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, m envelope.Message, z *result) error {
 	b, err := w.decode(r, m)
-	if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Memory && w.admits == nil {
-		return errNoRoom
-	}
 	if err != nil {
+		if bad := (*wire.Error)(nil); errors.As(err, &bad) && bad.Memory && w.admits == nil {
+			return errNoRoom
+		}
 		return err
 	}
 	w.tellDoubt(t.partition, r)

@@ -120,7 +120,7 @@ func g(x float64) float64 { return x }
 		t.Fatal(err)
 	}
 	p := checked{fset: fset, files: []*ast.File{file}}
-	p.check(t, "p", importer.ForCompiler(fset, "source", nil))
+	p.check(t, "p", compiled(t, fset, "math"))
 	var want []string
 	for i, line := range strings.Split(source, "\n") {
 		if strings.Contains(line, "// found") {
@@ -146,15 +146,8 @@ type checked struct {
 // packagesOf reads the rounded packages as they are for this processor.
 func packagesOf(t *testing.T) (all []*checked) {
 	t.Helper()
-	exports := map[string]string{}
-	for _, pair := range goList(t, append([]string{"-deps", "-export", "-f", "{{.ImportPath}}={{.Export}}"}, rounded...)...) {
-		name, file, _ := strings.Cut(pair, "=")
-		exports[name] = file
-	}
 	fset := token.NewFileSet()
-	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
-		return os.Open(exports[path])
-	})
+	imports := compiled(t, fset, rounded...)
 	for _, name := range rounded {
 		p := &checked{fset: fset}
 		lines := goList(t, "-f", "{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}} {{end}}", name)
@@ -172,6 +165,17 @@ func packagesOf(t *testing.T) (all []*checked) {
 		all = append(all, p)
 	}
 	return all
+}
+
+// compiled imports packages, and those that they import, as the compiler wrote them.
+func compiled(t *testing.T, fset *token.FileSet, packages ...string) types.Importer {
+	t.Helper()
+	exports := map[string]string{}
+	for _, pair := range goList(t, append([]string{"-deps", "-export", "-f", "{{.ImportPath}}={{.Export}}"}, packages...)...) {
+		name, file, _ := strings.Cut(pair, "=")
+		exports[name] = file
+	}
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 }
 
 func (p *checked) check(t *testing.T, name string, imports types.Importer) {

@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"streamd": program, "curl": curl})
 }
 
-// program is streamd. In a script, which has a folder WORK, it may be slow to end after a signal: the
-// machine is busy, and TestCommandsEndAfterASignal has the limit.
+// program is streamd. In a script, which has a folder WORK, it may be slow to end after a signal:
+// the machine is busy, and TestCommandsEndAfterASignal has the limit.
 func program() {
 	if os.Getenv("WORK") != "" {
 		interrupted = time.Minute

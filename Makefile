@@ -145,7 +145,7 @@ race:
 	go build -race $(RACED)
 	$(MAKE) --no-print-directory -j2 -O race-daemon race-others
 race-daemon:
-	$(SHARDS) 3 ./cmd/streamd/daemon -race -timeout $(TIMEOUT) -skip $(call any,$(UNRACED))
+	$(SHARDS) 3 ./cmd/streamd/daemon -v -race -timeout $(TIMEOUT) -skip $(call any,$(UNRACED))
 race-others:
 	go test -v -race -p 3 -timeout $(TIMEOUT) -skip $(call any,$(UNRACED)) $$(go list $(RACED) | grep -v /daemon$$)
 unraced:

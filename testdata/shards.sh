@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # The tests of one package in several processes at once, each with a share of them: tests of brokers
 # mostly wait, and those of one process run one after the other.
-# usage: shards.sh PROCESSES PACKAGE [-race] [-run REGEXP] [-skip REGEXP] [-timeout TIME]
+# usage: shards.sh PROCESSES PACKAGE [-v] [-race] [-run REGEXP] [-skip REGEXP] [-timeout TIME]
 set -euo pipefail
 processes=$1 package=$2
 shift 2
-build=() flags=(-test.v -test.paniconexit0) run=.
+build=() flags=(-test.paniconexit0) run=.
 while [ $# -gt 0 ]; do
 	case $1 in
 	-race) build+=("$1") && shift && continue ;;
+	-v) flags+=(-test.v) && shift && continue ;;
 	-run) run=$2 ;;
 	-skip | -timeout) flags+=("-test${1/-/.}" "$2") ;;
 	*) echo "shards.sh: unknown flag $1" >&2 && exit 2 ;;
@@ -29,8 +30,8 @@ share() {
 		printf 'ok\t%s\t%ds\n' "$package" "$((SECONDS - began))" >>"$work/said.$1" ||
 		{ printf 'FAIL\t%s\t%ds\n' "$package" "$((SECONDS - began))" >>"$work/said.$1" && return 1; }
 }
-for ((i = 0; i < processes; i++)); do share "$i" & done
-failed=0
-for job in $(jobs -p); do wait "$job" || failed=1; done
+shares=() failed=0
+for ((i = 0; i < processes; i++)); do share "$i" & shares+=($!); done
+for job in "${shares[@]}"; do wait "$job" || failed=1; done
 cat "$work"/said.*
 exit "$failed"

@@ -23,12 +23,12 @@ cd "$(go list -f '{{.Dir}}' "$package")"
 "$work/tests" -test.list "$run" | grep -E '^(Test|Fuzz|Example)' >"$work/names"
 
 share() {
-	local names began=$SECONDS
+	local names began=$SECONDS verdict=ok
 	names=$(awk -v n="$processes" -v i="$1" 'NR % n == i' "$work/names" | paste -sd '|')
 	[ -n "$names" ] || return 0
-	"$work/tests" "${flags[@]}" -test.run "^($names)\$" >"$work/said.$1" 2>&1 &&
-		printf 'ok\t%s\t%ds\n' "$package" "$((SECONDS - began))" >>"$work/said.$1" ||
-		{ printf 'FAIL\t%s\t%ds\n' "$package" "$((SECONDS - began))" >>"$work/said.$1" && return 1; }
+	"$work/tests" "${flags[@]}" -test.run "^($names)\$" >"$work/said.$1" 2>&1 || verdict=FAIL
+	printf '%s\t%s\t%ds\n' "$verdict" "$package" "$((SECONDS - began))" >>"$work/said.$1"
+	[ "$verdict" = ok ]
 }
 shares=() failed=0
 for ((i = 0; i < processes; i++)); do share "$i" & shares+=($!); done

@@ -319,7 +319,16 @@ func elements[T Number](c Column) []T {
 func pack[T Number](dst []float64, c Column, from, to int, origin float64) {
 	v := elements[T](c)
 	if c.stride == 1 {
-		for r, x := range v[from:to] {
+		v = v[from:to]
+		dst = dst[:len(v)]
+		for len(v) >= 4 && len(dst) >= 4 { // one a round is slower where a line of the cache ends in it
+			dst[0] = float64(v[0]) - origin
+			dst[1] = float64(v[1]) - origin
+			dst[2] = float64(v[2]) - origin
+			dst[3] = float64(v[3]) - origin
+			v, dst = v[4:], dst[4:]
+		}
+		for r, x := range v {
 			dst[r] = float64(x) - origin
 		}
 		return

@@ -141,6 +141,18 @@ func again(t *testing.T, x *Table, file map[string][]byte) *Table {
 	return y
 }
 
+// disturb lets horizons pass now and then, and now and then restores the table from its file.
+func disturb(t *testing.T, r *rand.Rand, x *Table, file map[string][]byte) *Table {
+	t.Helper()
+	if r.IntN(3) == 0 {
+		pass(x)
+	}
+	if r.IntN(6) == 0 {
+		x = again(t, x, file)
+	}
+	return x
+}
+
 // What a table has depends on the two logs, and not on the order in which they are read, on
 // restarts or on when horizons pass.
 func TestAnyOrder(t *testing.T) {
@@ -173,12 +185,7 @@ func TestAnyOrder(t *testing.T) {
 				if e.label != nil {
 					nLabels++
 				}
-				if r.IntN(3) == 0 {
-					pass(x)
-				}
-				if r.IntN(6) == 0 {
-					x = again(t, x, file)
-				}
+				x = disturb(t, r, x, file)
 				balances(t, x, nRows, nLabels)
 			}
 			pass(x)
@@ -260,12 +267,7 @@ func TestAnyPartition(t *testing.T) {
 				} else {
 					nLabels++
 				}
-				if r.IntN(3) == 0 {
-					pass(x)
-				}
-				if r.IntN(6) == 0 {
-					x = again(t, x, file)
-				}
+				x = disturb(t, r, x, file)
 				balances(t, x, nRows, nLabels)
 			}
 			pass(x)

@@ -584,6 +584,7 @@ func (in *Intake) applyLabels(ctx context.Context, y *Delivery) (waits bool, err
 		if f.Last < p.at.Next {
 			continue
 		}
+		in.accounts.labels += f.Records
 		for range f.Records {
 			in.Labels.Reject()
 		}
@@ -614,6 +615,10 @@ func (in *Intake) applyLabel(ctx context.Context, p *labelPartition, number int,
 		if bad, err = in.putLabel(ctx, l.id, label); err != nil {
 			return err
 		}
+	}
+	in.accounts.labels++
+	if bad == nil && l.fate != envelope.Pass {
+		in.accounts.refusals.end()
 	}
 	switch {
 	case bad != nil:

@@ -3,6 +3,7 @@ package intake
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -612,6 +613,62 @@ func TestUnusableLabels(t *testing.T) {
 			t.Errorf("%s: the books do not balance: %+v", value, b)
 		}
 	}
+}
+
+// What is said of the latest records is of both topics: each refused label counts among the records
+// that were read, and a label that is used or withdrawn ends a row of refusals.
+func TestLatestRecordsOfTwoTopics(t *testing.T) {
+	s := newJoinSite(t, map[string]string{
+		"kafka.topic": "t", "labels.topic": "l", "blocks.unit": "key", "format.features": "a,b,c", "dead_letters.policy": "skip",
+	})
+	r := rand.New(rand.NewPCG(1, 1))
+	var rows, labels []kafka.Record
+	take := func() {
+		t.Helper()
+		s.take(r, false, 0, rows, len(rows))
+		s.take(r, true, 0, labels, len(labels))
+	}
+	check := func(what string, read, refused, inARow int64, good bool) {
+		t.Helper()
+		if n := s.Report().Latest; n.Read != read || n.Refused != refused || n.InARow != inARow || n.Good != good {
+			t.Errorf("%s: %d of %d were refused, %d in a row, one applied: %t; want %d of %d, %d, %t", what, n.Refused, n.Read, n.InARow, n.Good, refused, read, inARow, good)
+		}
+	}
+	for range 12 {
+		rec(&labels, "x", `{"label":null}`)
+	}
+	take()
+	check("refused labels", 12, 12, 12, false)
+	s.Tell(time.UnixMilli(1)) // the latest records begin here
+	s.Tell(time.UnixMilli(1).Add(recentTime))
+	s.Tell(time.UnixMilli(1).Add(2 * recentTime))
+	rec(&labels, "y", `{"label":"a"}`)
+	take()
+	check("a label", 1, 0, 0, true)
+	rec(&labels, "y", `nonsense`)
+	rec(&labels, "x", "")
+	take()
+	check("a label withdrawn", 3, 1, 0, true)
+	rec(&rows, "x", `{"a":"no number"}`)
+	rec(&labels, "x", `nonsense`)
+	take()
+	check("one refused of each topic", 5, 3, 2, true)
+	rec(&rows, "x", `{"a":1,"b":2,"c":3}`)
+	take()
+	check("a row", 6, 3, 0, true)
+
+	// A stretch of the topic of labels that cannot be read.
+	b := kafka.NewBatch(0, nil, kafka.Saved{Next: 100})
+	b.Refused = []kafka.Refused{{First: int64(len(labels)), Last: 99, Records: 30, Reason: errors.New("bad checksum")}}
+	if err := s.DeliverLabels(s.Context(), s.labels, b); err != nil {
+		t.Fatal(err)
+	}
+	y := <-s.order
+	if err := s.Apply(s.Context(), y); err != nil {
+		t.Fatal(err)
+	}
+	s.Release(y)
+	check("a stretch", 36, 33, 30, true)
 }
 
 // A record whose header is no prediction is refused, and the answer of one that is comes with the

@@ -21,10 +21,14 @@ import (
 // when it is read, so that it can be held against the sum of the fates.
 type accounts struct {
 	counts   snapshot.Counts
-	read     tally
-	tooOld   int // successive blocks that the policy has retired on arrival
+	read     tally // of the topic of rows
+	labels   int64 // records of the topic of labels, since the start
+	tooOld   int   // successive blocks that the policy has retired on arrival
 	refusals refusals
 }
+
+// records is the number of records of both topics. What is said of the latest records is of both.
+func (a *accounts) records() int64 { return a.read.records + a.labels }
 
 // tally is a number of records, and of the rows of those that were decoded.
 type tally struct{ records, rows int64 }
@@ -56,7 +60,7 @@ type Report struct {
 func (in *Intake) Report() Report {
 	a := &in.accounts
 	r := Report{
-		Counts: a.counts, TooOld: a.tooOld, Refused: a.refusals.list(), Latest: a.refusals.refusing(a.read.records),
+		Counts: a.counts, TooOld: a.tooOld, Refused: a.refusals.list(), Latest: a.refusals.refusing(a.records()),
 		Applied: make(map[int]int64, len(in.partitions)),
 	}
 	var pending tally
@@ -95,14 +99,14 @@ func (in *Intake) CountGivenBack() { in.accounts.counts.BlocksAdded++ }
 // Tell logs how many more records were rejected, if it is time.
 func (in *Intake) Tell(now time.Time) {
 	a := &in.accounts
-	a.refusals.remember(now, a.read.records)
+	a.refusals.remember(now, a.records())
 	a.refusals.tell(in.Log, in.Config.DeadLetters, now)
 }
 
 // countApplied counts a record that was not rejected, by the count of its fate.
 func (in *Intake) countApplied(fate *int64) {
 	*fate++
-	in.accounts.refusals.row.Good, in.accounts.refusals.row.InARow = true, 0
+	in.accounts.refusals.end()
 }
 
 // countRefused counts a range of records that could not be read.
@@ -170,6 +174,9 @@ type refusals struct {
 	row    Refusing // without Read and Refused
 	before []moment // the counts of the last recentTime, the oldest first
 }
+
+// end ends a row of refused records, because a record was applied.
+func (r *refusals) end() { r.row.Good, r.row.InARow = true, 0 }
 
 // moment is the records read and refused up to a time.
 type moment struct {

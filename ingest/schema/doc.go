@@ -14,6 +14,7 @@
 //	age:       {kind: number, missing: mean}
 //	income:    {kind: number, log1p: true, clip: [0, 1e6], missing: 0}
 //	member:    bool
+//	town:      {kind: category, values: {most: 20}, missing: own}
 //	country:   {kind: category, from: address.country, values: [at, ch], other: true, missing: own}
 //	age band:  {kind: buckets, from: age, bounds: [25, 65], names: [young, middle, old]}
 //	sent:      {kind: time, parts: [hour, weekday, month], zone: Europe/Vienna}
@@ -43,6 +44,15 @@
 // A category's values, and the texts of true and false, are names like those of classes: the number
 // 1, the text "1.0" and the field 1 of CSV are one value. A value that is none of them is of
 // NAME=(other) with other: true, and else refused.
+//
+// # Learned lists
+//
+// A category with values: {most: K} has a list that is still to learn: the K most frequent values,
+// by an exact count of the rows of positive weight (ValueCounts). Of two values with as many rows,
+// the one that sorts first, by its bytes, is taken. So the list depends on the set of rows alone.
+// Values that cannot be declared stay with the others: (other) itself, names that are too long, and
+// one of two names that look alike. The learned schema has the list in place of K, in the order of
+// the names, and other: true. Until then all values of the category are of NAME=(other).
 //
 // # Formulas
 //

@@ -297,7 +297,9 @@ func (c *profile) bounds() (bounds []float64) {
 	return slices.Compact(bounds)
 }
 
-func percent(part, of int) string { return fmt.Sprintf("%.3g %%", 100*float64(part)/float64(of)) }
+func percent(part, of int) string { return inPercent(float64(part) / float64(of)) }
+
+func inPercent(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }
 
 // shown is the start of a value in a comment.
 func shown(text string) string { return strings.Trim(quoted(text), "\"") }

@@ -57,6 +57,7 @@ type Feature struct {
 	Log1p   bool      `json:"log1p,omitempty"`
 	Clip    []float64 `json:"clip,omitempty"` // least and most
 	Values  []string  `json:"values,omitempty"`
+	Most    int       `json:"-"` // values to learn, in JSON values: {most: K}; 0: they are declared
 	Other   bool      `json:"other,omitempty"`
 	True    []string  `json:"true,omitempty"`
 	False   []string  `json:"false,omitempty"`
@@ -245,6 +246,8 @@ func (s *Schema) featureOf(column string) *made {
 
 func otherOf(name string) string { return name + "=(other)" }
 
+func missingOf(name string) string { return name + "=(missing)" }
+
 // read reads one entry.
 func read(entry any) (f Feature, err error) {
 	if kind, ok := entry.(string); ok {
@@ -271,6 +274,9 @@ func read(entry any) (f Feature, err error) {
 		if !slices.Contains(allowed, key) {
 			return f, fmt.Errorf("there is no %s of a feature of kind %s: it has %s", key, kind, strings.Join(allowed, ", "))
 		}
+	}
+	if err := f.readMost(fields); err != nil {
+		return f, err
 	}
 	for _, key := range []string{"values", "true", "false", "names"} {
 		if err := namesIn(fields, key); err != nil {
@@ -376,8 +382,8 @@ func asNumber(v any) (x float64, ok bool) {
 func (f *Feature) check() error {
 	switch f.Kind {
 	case Category:
-		if len(f.Values) == 0 {
-			return errors.New("values: want a list of one value or more")
+		if len(f.Values) == 0 && f.Most == 0 {
+			return errors.New("values: want a list of one value or more, or {most: 20}")
 		}
 		if f.Missing == Other && !f.Other {
 			return errors.New("missing: other goes with other: true")
@@ -590,7 +596,7 @@ func (m *made) prepare() {
 		}
 	}
 	if m.Missing == Own {
-		m.columns = append(m.columns, m.name+"=(missing)")
+		m.columns = append(m.columns, missingOf(m.name))
 	}
 }
 

@@ -103,6 +103,13 @@ func TestBadSchemas(t *testing.T) {
 		"x: {kind: number, clip: [3, 1]}":                        "clip: want two numbers",
 		"x: {kind: number, clip: [-2, 1], log1p: true}":          "log1p takes numbers above -1",
 		"x: {kind: category, values: [NA]}":                      `"NA" stands for a missing value`,
+		"x: {kind: category, values: {most: 0}}":                 "want a list, or {most: K}",
+		"x: {kind: category, values: {most: 2.5}}":               "want a list, or {most: K}",
+		"x: {kind: category, values: {most: '2'}}":               "want a list, or {most: K}",
+		"x: {kind: category, values: {most: 5000}}":              "1 to 4096",
+		"x: {kind: category, values: {most: 2, least: 1}}":       "want a list, or {most: K}",
+		"x: {kind: category, values: {most: 2}, other: false}":   "other: false does not go with",
+		"x: {kind: bool, values: {most: 2}}":                     "there is no values of a feature of kind bool",
 		"x: ignore":                                              "no features",
 		"x: [1]":                                                 "want the name of a kind",
 		"x: {kind: buckets, bounds: [1, 1]}":                     "ascending",
@@ -320,6 +327,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("features: {x: number}", `{"label":1,"x":2}`)
 	f.Add("{c: {kind: category, values: [1, a], other: true}, d: {kind: interaction, of: [c, e]}, e: bool}", `[{"label":1,"c":"a","e":1}]`)
 	f.Add("{h: {kind: hash, bits: 2, words: true, from: a.b}, t: time, l: {kind: list, length: 2}}", `{"label":1,"a":{"b":"x y"},"t":"2024-01-01","l":[1,2]}`)
+	f.Add("{c: {kind: category, values: {most: 2}, missing: own}}", `{"label":1,"c":"x"}`)
 	f.Add("{b: {kind: buckets, from: x, bounds: [1, 2], missing: own}}", `{"label":1,"x":null}`)
 	f.Fuzz(func(t *testing.T, text, payload string) {
 		s, err := Parse([]byte(text))

@@ -24,6 +24,8 @@ streamd replay ndc --rows 1000000000 --topic ndc --wait-group ndc`,
 streamd replay file rows.parquet --topic orders --label class --ignore id,*_at --block-rows 1000`,
 	"schema infer": `streamd schema infer people.csv --label income
 streamd schema infer --topic people`,
+	"schema learn": `streamd schema learn people.csv --label income --schema schema.yaml
+streamd schema learn people.parquet --schema schema.yaml --json`,
 	"schema columns": `streamd schema columns schema.yaml
 streamd schema columns schema.yaml --json`,
 	"fit": `streamd fit rows.csv --label class

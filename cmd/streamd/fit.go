@@ -10,6 +10,7 @@ import (
 
 	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/fit"
+	"streamd/cmd/streamd/listing"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
@@ -139,6 +140,9 @@ func (c *fitCmd) Validate() error {
 	if err := c.checkProgressive(); err != nil {
 		return err
 	}
+	if learns := c.Schema.of.Learns(); len(learns) > 0 && (c.Progressive || c.Sums != "") {
+		return fmt.Errorf("--schema: goes with --progressive and --sums only where all lists are declared; %w", learnFirst(learns))
+	}
 	if want.Model.Refine != config.RefineNone && (c.LOO || c.EpsilonSV != nil) {
 		return errors.New("--refine: does not go with --loo and --epsilon-sv, which are of solved planes")
 	}
@@ -202,6 +206,16 @@ func (c *fitCmd) Run(ctx context.Context, s *surroundings) error {
 	}
 	if err := c.unlabelledFlags.choose(&options); err != nil {
 		return err
+	}
+	if len(c.Schema.of.Learns()) > 0 {
+		learned, lists, err := s.learnedBy(ctx, c.File, options, c.Schema.of)
+		if err != nil {
+			return err
+		}
+		for _, l := range lists {
+			fmt.Fprintf(s.stderr, "streamd: category %s is learned: %s\n", listing.OneLine(l.Feature), &l)
+		}
+		c.Schema.of, options.Schema = learned, learned
 	}
 	data, err := dataset.Open(c.File, options, s.watchRows)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/listing"
+	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/ingest/schema"
 	"streamd/ingest/wire"
@@ -20,6 +21,7 @@ import (
 // schemaCmd is about schemas of features.
 type schemaCmd struct {
 	Infer   schemaInferCmd   `cmd:"" help:"Propose a schema of the features, by the rows of a file or of a topic, with the reason of each line."`
+	Learn   schemaLearnCmd   `cmd:"" help:"Learn the lists of a schema, values: {most: K}: the K most frequent values of all rows of a file. The schema is written with its lists, and behind each of them what it covers."`
 	Columns schemaColumnsCmd `cmd:"" help:"Check a schema, and list the columns that it makes."`
 }
 
@@ -151,6 +153,73 @@ func (c *schemaInferCmd) ofTopic(ctx context.Context, s *surroundings) (p schema
 	return p, nil
 }
 
+type schemaLearnCmd struct {
+	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow or Parquet, also compressed by gzip or Zstandard."`
+	columnFlags
+	Schema string `required:"" placeholder:"FILE" help:"Schema of the features, in YAML, with categories to learn."`
+	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}."`
+	jsonFlag
+}
+
+// learnedReport is the report of learned lists.
+type learnedReport struct {
+	Schema  *schema.Schema   `json:"schema"`
+	Digest  string           `json:"schema_digest"`
+	Learned []schema.Learned `json:"learned"`
+}
+
+func (c *schemaLearnCmd) Run(ctx context.Context, s *surroundings) error {
+	var to schemaFile
+	if err := to.UnmarshalText([]byte(c.Schema)); err != nil {
+		return usagef("--schema: %w", err)
+	}
+	if len(to.of.Learns()) == 0 {
+		return usagef("--schema %s: it has no list to learn, such as {kind: category, values: {most: 20}}", c.Schema)
+	}
+	options := c.options(c.Format)
+	options.IgnoreUnknown, options.KeepUnlabelled = true, true
+	of, lists, err := s.learnedBy(ctx, c.File, options, to.of)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(s.stdout, &learnedReport{of, of.Digest(), lists})
+	}
+	text, err := of.Text(lists)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(s.stdout, text)
+	return err
+}
+
+// learnedBy is a schema with lists in place of those to learn, by all rows of a file.
+func (s *surroundings) learnedBy(ctx context.Context, path string, options wire.Options, of *schema.Schema) (*schema.Schema, []schema.Learned, error) {
+	counts := of.NewValueCounts()
+	options.Schema = counts.Schema()
+	data, err := dataset.Open(path, options, s.watchRows)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = dataset.Each(ctx, data, "counting values", func(_ int, b *incremental.Block, _ int64) (struct{}, error) {
+		counts.Add(b)
+		return struct{}{}, nil
+	}, func(struct{}) error { return nil })
+	if err != nil {
+		return nil, nil, err
+	}
+	learned, lists, err := counts.Learned()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return learned, lists, nil
+}
+
+// learnFirst says what makes a declared schema of one with lists to learn.
+func learnFirst(learns []string) error {
+	return fmt.Errorf("the values of category %q are still to learn, and other rows would give another list: streamd schema learn FILE --schema SCHEMA writes the schema with its list, and so has the model of streamd fit --json", learns[0])
+}
+
 type schemaColumnsCmd struct {
 	File string `arg:"" help:"Schema in YAML, as streamd schema infer writes it; - is standard input."`
 	jsonFlag
@@ -185,6 +254,9 @@ func (c *schemaColumnsCmd) Run(_ context.Context, s *surroundings) error {
 	}
 	if c.JSON {
 		return printJSON(s.stdout, &r)
+	}
+	if learns := of.Learns(); len(learns) > 0 {
+		fmt.Fprintf(s.stderr, "streamd: warning: %s\n", listing.OneLine(learnFirst(learns).Error()))
 	}
 	for _, name := range r.Columns {
 		if _, err := fmt.Fprintln(s.stdout, listing.OneLine(name)); err != nil {

@@ -58,6 +58,9 @@ func (c *summariseCmd) Validate() error {
 	case len(c.Files) == 0 && (c.Out != "" || c.BlockRows != nil || c.Source != "" || !c.Time.IsZero() || c.FileFormat != "auto" || c.JSON):
 		return errors.New("--out, --block-rows, --source, --time, --file-format and --json are for files, and none is given")
 	}
+	if learns := c.Schema.of.Learns(); len(learns) > 0 {
+		return fmt.Errorf("--schema: %w", learnFirst(learns))
+	}
 	_, err := c.treatment()
 	return err
 }
@@ -105,6 +108,8 @@ func (c *summariseCmd) check(cfg *config.Config) error {
 	switch {
 	case len(cfg.Format.Features) == 0 && cfg.Format.Schema == nil:
 		return usagef("format.features is empty: a stage keeps nothing, so it cannot have the features of the first block; name them in the order of the model")
+	case len(cfg.Format.Schema.Learns()) > 0:
+		return usagef("format.schema: %w", learnFirst(cfg.Format.Schema.Learns()))
 	case cfg.Kernel.Function != config.KernelNone:
 		return usagef("kernel.function is %s: a model with a kernel needs the rows of each block, so it cannot learn from sums", cfg.Kernel.Function)
 	case cfg.Labels.Topic != "":

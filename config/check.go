@@ -307,8 +307,8 @@ func (l *loader) checkFormat() {
 		if most := l.config.Limits.Features; len(s.Columns()) > most && !l.bad["limits.features"] {
 			l.fault("format.schema", "it makes %d features, but limits.features is %d", len(s.Columns()), most)
 		}
-		if learns := s.Learns(); len(learns) > 0 {
-			l.fault("format.schema", "the values of category %s are still to learn: streamd schema learn FILE --schema SCHEMA writes the schema with its list, and so has the model of streamd fit --json", document.Quoted(learns[0]))
+		if learns := s.Learns(); len(learns) > 0 && l.config.Labels.Topic != "" {
+			l.fault("format.schema", "with labels.topic the features cannot change, and the values of category %s are still to learn: streamd schema learn FILE --schema SCHEMA writes the schema with its list, and so has the model of streamd fit --json", document.Quoted(learns[0]))
 		}
 		for _, source := range s.Sources() {
 			if source.Name == f.Label || source.Name == f.Weight {

@@ -25,7 +25,7 @@ streamd replay file rows.parquet --topic orders --label class --ignore id,*_at -
 	"schema infer": `streamd schema infer people.csv --label income
 streamd schema infer --topic people`,
 	"schema learn": `streamd schema learn people.csv --label income --schema schema.yaml
-streamd schema learn people.parquet --schema schema.yaml --json`,
+streamd schema learn --url http://127.0.0.1:8080`,
 	"schema columns": `streamd schema columns schema.yaml
 streamd schema columns schema.yaml --json`,
 	"fit": `streamd fit rows.csv --label class

@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/dataset"
+	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/listing"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
@@ -21,7 +25,7 @@ import (
 // schemaCmd is about schemas of features.
 type schemaCmd struct {
 	Infer   schemaInferCmd   `cmd:"" help:"Propose a schema of the features, by the rows of a file or of a topic, with the reason of each line."`
-	Learn   schemaLearnCmd   `cmd:"" help:"Learn the lists of a schema, values: {most: K}: the K most frequent values of all rows of a file. The schema is written with its lists, and behind each of them what it covers."`
+	Learn   schemaLearnCmd   `cmd:"" help:"Learn the lists of a schema, values: {most: K}: the K most frequent values of all rows of a file, or of the live rows of a daemon. The schema is written with its lists, and behind each of them what it covers."`
 	Columns schemaColumnsCmd `cmd:"" help:"Check a schema, and list the columns that it makes."`
 }
 
@@ -154,11 +158,21 @@ func (c *schemaInferCmd) ofTopic(ctx context.Context, s *surroundings) (p schema
 }
 
 type schemaLearnCmd struct {
-	File string `arg:"" help:"CSV, LIBSVM, JSON, Arrow or Parquet, also compressed by gzip or Zstandard."`
+	File string `arg:"" optional:"" help:"CSV, LIBSVM, JSON, Arrow or Parquet, also compressed by gzip or Zstandard. Without one the daemon learns the lists of its format.schema, and goes to them: its live blocks are read again, and the former model is served meanwhile."`
 	columnFlags
-	Schema string `required:"" placeholder:"FILE" help:"Schema of the features, in YAML, with categories to learn."`
+	NoWait bool   `help:"Of a daemon: do not wait until its model is in the new features."`
+	Schema string `placeholder:"FILE" help:"Schema of the features of the file, in YAML, with categories to learn."`
 	Format string `enum:"auto,arrow,json,csv,libsvm" default:"auto" help:"Format of a file whose name does not end in one: ${enum}."`
+	daemonFlags
 	jsonFlag
+}
+
+// Validate is called by kong.
+func (c *schemaLearnCmd) Validate() error {
+	if (c.File == "") != (c.Schema == "") {
+		return errors.New("--schema goes with a file; without both the daemon learns the lists of its own schema")
+	}
+	return nil
 }
 
 // learnedReport is the report of learned lists.
@@ -169,6 +183,9 @@ type learnedReport struct {
 }
 
 func (c *schemaLearnCmd) Run(ctx context.Context, s *surroundings) error {
+	if c.File == "" {
+		return c.ofDaemon(ctx, s)
+	}
 	var to schemaFile
 	if err := to.UnmarshalText([]byte(c.Schema)); err != nil {
 		return usagef("--schema: %w", err)
@@ -185,26 +202,74 @@ func (c *schemaLearnCmd) Run(ctx context.Context, s *surroundings) error {
 	if c.JSON {
 		return printJSON(s.stdout, &learnedReport{of, of.Digest(), lists})
 	}
+	return printLearned(s.stdout, of, lists)
+}
+
+// ofDaemon has the daemon learn.
+func (c *schemaLearnCmd) ofDaemon(ctx context.Context, s *surroundings) error {
+	daemon, err := c.client(s)
+	if err != nil {
+		return err
+	}
+	var a httpapi.LearnedLists
+	body, err := daemon.call(ctx, http.MethodPost, "/v1/features/learn", adminTimeout, &a)
+	if err != nil {
+		return err
+	}
+	if a.Changes && !c.NoWait {
+		if err := c.wait(ctx, s, daemon, a.Schema); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return printAnswer(s.stdout, body)
+	}
+	return printLearned(s.stdout, a.Schema, a.Lists)
+}
+
+// wait waits until the daemon serves a model in the features of a schema.
+func (c *schemaLearnCmd) wait(ctx context.Context, s *surroundings, daemon *client, of *schema.Schema) error {
+	defer s.report("learn", func() string { return "the features change: live blocks are read again" })()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pollInterval):
+		}
+		var m httpapi.ModelAnswer
+		if _, err := daemon.call(ctx, http.MethodGet, "/v1/model", answerTimeout, &m); err != nil {
+			return fmt.Errorf("the lists are learned, and the features change: %w", err)
+		}
+		if m.Schema.String() == of.String() {
+			return nil
+		}
+	}
+}
+
+func printLearned(w io.Writer, of *schema.Schema, lists []schema.Learned) error {
 	text, err := of.Text(lists)
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(s.stdout, text)
+	_, err = io.WriteString(w, text)
 	return err
 }
 
 // learnedBy is a schema with lists in place of those to learn, by all rows of a file.
 func (s *surroundings) learnedBy(ctx context.Context, path string, options wire.Options, of *schema.Schema) (*schema.Schema, []schema.Learned, error) {
-	counts := of.NewValueCounts()
+	const mostBytes = 1 << 30 // of the different values
+	counts := of.NewValueCounts(of, mostBytes)
 	options.Schema = counts.Schema()
 	data, err := dataset.Open(path, options, s.watchRows)
 	if err != nil {
 		return nil, nil, err
 	}
-	err = dataset.Each(ctx, data, "counting values", func(_ int, b *incremental.Block, _ int64) (struct{}, error) {
-		counts.Add(b)
-		return struct{}{}, nil
-	}, func(struct{}) error { return nil })
+	err = dataset.Each(ctx, data, "counting values", func(_ int, b *incremental.Block, _ int64) (schema.BlockCounts, error) {
+		return counts.Of(b), nil
+	}, func(of schema.BlockCounts) error {
+		counts.Add(of)
+		return nil
+	})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -207,7 +207,7 @@ func (c *profile) proposed() (what, why string) {
 	}
 	why = fmt.Sprintf("%d values", distinct)
 	if rest > 0 {
-		why = fmt.Sprintf("the %d most frequent of %d values; the others are in %s of the rows", most, distinct, percent(rest, withValue))
+		why = fmt.Sprintf("the %d most frequent of %d values; the others are in %s of the rows; values: {most: %d} learns them from more rows", most, distinct, percent(rest, withValue), most)
 	}
 	if text, rows := c.noNumber(); 5*rows < withValue {
 		why += fmt.Sprintf("; a number, if it were not for %.40q, and texts in %d of %d rows", text, rows, withValue)

@@ -18,11 +18,8 @@ import (
 	"streamd/ingest/wire"
 )
 
-// Bounds of what is counted of one feature.
-const (
-	mostDistinct  = 1 << 20  // values
-	mostTextBytes = 64 << 20 // of the values
-)
+// valueBytes is about the memory of a value that is counted, beside its text.
+const valueBytes = 128
 
 // Learns lists the categories whose values are learned (values: {most: K}), by name. It is nil for
 // no schema and where all values are declared.
@@ -39,23 +36,62 @@ func (s *Schema) Learns() (features []string) {
 	return features
 }
 
+// Known is the schema with the lists that another one, such as a former one, has for its categories
+// to learn, however many values they have. It is s itself where there are none.
+func (s *Schema) Known(of *Schema) *Schema {
+	lists := map[string][]string{}
+	for i := range s.made {
+		m := &s.made[i]
+		if m.Most == 0 || of == nil {
+			continue
+		}
+		for j := range of.made {
+			if f := &of.made[j]; f.name == m.name && f.Kind == Category && f.Most == 0 && f.From == m.From {
+				lists[m.name] = f.Values
+			}
+		}
+	}
+	if len(lists) == 0 {
+		return s
+	}
+	if known, err := s.withLists(lists); err == nil {
+		return known
+	}
+	return s // a value cannot be declared beside other settings
+}
+
+// Most is the number of values to learn for a category; 0: its values are declared, or there is no
+// such category.
+func (s *Schema) Most(category string) int {
+	for i := range s.made {
+		if s.made[i].name == category {
+			return s.made[i].Most
+		}
+	}
+	return 0
+}
+
 // ValueCounts counts the values of the categories whose values are learned, exactly: by rows of
 // positive weight. Its methods may be called by several goroutines at once.
 type ValueCounts struct {
-	schema  *Schema
-	columns []string // those of the schema, and a column of codes for each feature
+	learns  *Schema
+	makes   *Schema
+	columns []string // those of makes, and a column of codes for each feature
+	bytes   int64    // bound of the values
 
 	mu       sync.Mutex
+	held     int64 // bytes of the values
 	features []valueCount
 }
 
 // valueCount has the counts of one feature.
 type valueCount struct {
-	at    int // in schema.made
+	of     *made // in learns
+	source int   // its column, among the sources of makes
+
 	ids   map[string]int
 	names []string // by id
 	rows  []int64  // by id
-	bytes int      // of the names
 }
 
 // Learned is the list of values that was learned for a category.
@@ -74,15 +110,32 @@ type ValueRows struct {
 	Rows  int64  `json:"rows"`  // rows that have it
 }
 
-// NewValueCounts returns counts of no rows. The schema must have categories to learn.
-func (s *Schema) NewValueCounts() *ValueCounts {
-	c := &ValueCounts{schema: s, columns: slices.Clone(s.columns)}
+// BlockCounts are the rows of one block by the codes of their values.
+type BlockCounts [][]codeRows // of each category
+
+type codeRows struct{ code, rows int32 }
+
+// Bytes is about the memory of the counts.
+func (c BlockCounts) Bytes() (n int64) {
+	for _, all := range c {
+		n += 24 + 8*int64(len(all))
+	}
+	return n
+}
+
+// NewValueCounts returns counts of no rows. The schema must have categories to learn. makes is the
+// schema that makes the features of the counted blocks: s, or s.Known of another one. A block is
+// refused with which the different values of all blocks would take more than so many bytes.
+func (s *Schema) NewValueCounts(makes *Schema, bytes int64) *ValueCounts {
+	c := &ValueCounts{learns: s, makes: makes, columns: slices.Clone(makes.columns), bytes: bytes}
 	for i := range s.made {
-		if s.made[i].Most == 0 {
+		m := &s.made[i]
+		if m.Most == 0 {
 			continue
 		}
-		c.features = append(c.features, valueCount{at: i, ids: map[string]int{}})
-		name := "value of " + s.made[i].name
+		source := slices.IndexFunc(makes.sources, func(of wire.Source) bool { return of.Name == m.sourceNames()[0] })
+		c.features = append(c.features, valueCount{of: m, source: source, ids: map[string]int{}})
+		name := "value of " + m.name
 		for slices.Contains(c.columns, name) {
 			name += "'"
 		}
@@ -91,21 +144,42 @@ func (s *Schema) NewValueCounts() *ValueCounts {
 	return c
 }
 
-// Schema makes the blocks that Add takes: the features, as the schema makes them before anything is
-// learned, and behind them a column of codes for each category to learn.
-func (c *ValueCounts) Schema() wire.Schema { return counted{c.schema, c} }
+// Schema makes the blocks that are counted: the features, and behind them a column of codes for
+// each category to learn.
+func (c *ValueCounts) Schema() wire.Schema { return counted{c.makes, c} }
 
-// Add counts the rows of a block that was made by Schema.
-func (c *ValueCounts) Add(b *incremental.Block) {
+// Of counts the rows of a block that was made by Schema, and adds them to nothing.
+func (c *ValueCounts) Of(b *incremental.Block) BlockCounts {
 	n := len(c.columns) - len(c.features)
+	out := make(BlockCounts, len(c.features))
+	var codes []int32
+	for k := range out {
+		column := b.Columns[n+k]
+		codes = codes[:0]
+		for i := range b.Rows() {
+			if code := column.At(i); code == code && b.Weight(i) > 0 {
+				codes = append(codes, int32(code))
+			}
+		}
+		slices.Sort(codes)
+		out[k] = make([]codeRows, 0, len(slices.Compact(slices.Clone(codes))))
+		for i, code := range codes {
+			if i == 0 || codes[i-1] != code {
+				out[k] = append(out[k], codeRows{code: code})
+			}
+			out[k][len(out[k])-1].rows++
+		}
+	}
+	return out
+}
+
+// Add adds the rows of a block.
+func (c *ValueCounts) Add(of BlockCounts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k := range c.features {
-		f, column := &c.features[k], b.Columns[n+k]
-		for i := range b.Rows() {
-			if code := column.At(i); code == code && b.Weight(i) > 0 {
-				f.rows[int(code)]++
-			}
+		for _, x := range of[k] {
+			c.features[k].rows[x.code] += int64(x.rows)
 		}
 	}
 }
@@ -118,7 +192,7 @@ func (c *ValueCounts) code(k int, value string) (code int, ok bool) {
 	if code, ok = f.ids[value]; ok {
 		return code, true
 	}
-	if f.bytes += len(value); len(f.names) == mostDistinct || f.bytes > mostTextBytes {
+	if c.held += int64(len(value)) + valueBytes; c.held > c.bytes || len(f.names) == math.MaxInt32 {
 		return 0, false
 	}
 	code = len(f.names)
@@ -137,7 +211,7 @@ func (c *ValueCounts) Learned() (*Schema, []Learned, error) {
 	lists := map[string][]string{}
 	all := make([]Learned, 0, len(c.features))
 	for k := range c.features {
-		l := c.features[k].learned(&c.schema.made[c.features[k].at])
+		l := c.features[k].learned()
 		if len(l.Values) == 0 {
 			return nil, nil, fmt.Errorf("feature %q: no row has a value to learn", l.Feature)
 		}
@@ -147,12 +221,13 @@ func (c *ValueCounts) Learned() (*Schema, []Learned, error) {
 		all = append(all, l)
 	}
 	slices.SortFunc(all, func(a, b Learned) int { return cmp.Compare(a.Feature, b.Feature) })
-	s, err := c.schema.withLists(lists)
+	s, err := c.learns.withLists(lists)
 	return s, all, err
 }
 
 // learned is the list of a feature.
-func (f *valueCount) learned(of *made) Learned {
+func (f *valueCount) learned() Learned {
+	of := f.of
 	l := Learned{Feature: of.name, Most: of.Most}
 	var counted []ValueRows
 	for id, rows := range f.rows {
@@ -246,12 +321,12 @@ func (k *countedMaker) Make(m int, in []gram.Column, names [][]string, renewed b
 	k.wide.reset(m * len(k.features))
 	k.out = append(k.out[:0], made...)
 	for j := range k.features {
-		source := k.schema.made[k.features[j].at].sources[0]
+		source := k.features[j].source
 		for _, name := range names[source][len(k.codes[j]):] {
 			code, ok := k.code(j, nameOf(name))
 			if !ok {
-				return nil, &wire.Unmade{Row: -1, Source: k.schema.sources[source].Name, Reason: fmt.Sprintf(
-					"it has more than %d different values, or their texts more than %d bytes: too many to learn a list of them", mostDistinct, mostTextBytes)}
+				return nil, &wire.Unmade{Row: -1, Source: k.makes.sources[source].Name, Reason: fmt.Sprintf(
+					"its different values take more than %d bytes of memory: too many to learn a list of them", k.bytes)}
 			}
 			k.codes[j] = append(k.codes[j], code)
 		}

@@ -100,7 +100,8 @@ const (
 	mostLength = 4096
 )
 
-// Schema is a checked one. It is immutable and implements wire.Schema.
+// Schema is the features that are made of rows, by name. It is immutable, and implements
+// wire.Schema.
 type Schema struct {
 	sources []wire.Source
 	columns []string

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,10 +77,17 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 				add(httpapi.Problem{Kind: httpapi.ProblemBaseline, Subject: "held-out", Text: "held-out rows are classified no better than by a baseline: " + worse})
 			}
 		}
+		var told []string
+		if served.Rows > 0 && d.refeaturing == nil {
+			for _, p := range d.lists.conditions() {
+				told = append(told, p.Subject)
+				add(p)
+			}
+		}
 		for _, u := range served.Undeclared {
-			if u.Lacks(served.Rows) {
+			if u.Lacks(served.Rows) && !slices.Contains(told, u.Feature) && !(d.refeaturing != nil && d.lists.learns(u.Feature)) {
 				add(httpapi.Problem{
-					Kind: httpapi.ProblemValues, Subject: u.Feature,
+					Kind: httpapi.ProblemValues, Subject: u.Feature, Action: d.lists.action(u.Feature),
 					Text: fmt.Sprintf("%.1f %% of the live rows have values of category %q that the schema does not declare", 100*u.Share, u.Feature),
 				})
 			}

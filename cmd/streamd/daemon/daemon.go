@@ -29,6 +29,7 @@
 //	rebuilding.go  the way from one basis to the next; basis.go chooses one
 //	sharing.go     the control topic has one basis for all replicas
 //	refeaturing.go the way from one set of features to the next
+//	lists.go       lists of values are learned, on request
 //	reread.go      the loop takes blocks that were read again
 //	watching.go    drift of the stream is found, and events are told
 //	recording.go   samples of the status go into the history of the page
@@ -170,6 +171,7 @@ const sampledLines = 10
 // Daemon is a running streamd. Make it with New and call Run once.
 type Daemon struct {
 	*core
+	options  Options // of a successor
 	version  string
 	started  time.Time
 	sampled  zerolog.Logger // log, limited to a few lines a second, for events that every record may cause
@@ -193,6 +195,7 @@ type Daemon struct {
 	filling     *filling
 	rebuilding  *rebuilding
 	refeaturing *refeaturing // nil: the features stay
+	lists       lists
 	watching    *watching
 	archiving   archiving
 	predicting  *predicting  // nil: no topic of rows is answered

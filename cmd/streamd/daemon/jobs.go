@@ -52,6 +52,7 @@ const (
 	taskRebuild   task = "rebuild"   // the live blocks in another basis
 	taskFill      task = "fill"      // rows that the sample lacks
 	taskFeatures  task = "features"  // the live blocks in other features
+	taskLists     task = "lists"     // values are counted, on request
 	taskWithdraw  task = "withdraw"  // blocks that the control topic gives back
 	taskWindow    task = "window"    // models of the past, on request
 	taskLabels    task = "labels"    // rows to label, on request

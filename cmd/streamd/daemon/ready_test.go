@@ -39,7 +39,7 @@ func TestNotReady(t *testing.T) {
 		"more partitions": {{lags: []int64{0}}, {}, {lags: []int64{0, -1, 5000}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &core{cfg: &config.Config{HTTP: config.HTTP{ReadyLag: 100}}, stopping: make(chan struct{})}
+			c := &core{cfg: &config.Config{HTTP: config.HTTP{ReadyLag: 100}}, stopping: make(chan struct{}), jobs: new(jobs)}
 			d := &Daemon{core: c, publisher: &publisher{core: c}}
 			for i, at := range states {
 				served := &model.Served{Model: &incremental.Model{}}

@@ -41,7 +41,6 @@ import (
 // Every method except complete belongs to the loop.
 type refeaturing struct {
 	*core
-	options Options // of the successor
 	was, to []string
 	next    *live.Set
 	file    *snapshot.Store
@@ -73,14 +72,13 @@ const (
 // errOtherFeatures stops a daemon whose successor has other features.
 var errOtherFeatures = errors.New("the features change")
 
-// savedSchema is the schema by which the features of a snapshot were made. It is nil if columns
-// were features as they are, or nothing was learned.
-func savedSchema(saved *snapshot.Contents) (*schema.Schema, error) {
+// savedSettings are those by which the features of a snapshot were made. They are zero if nothing
+// was learned.
+func savedSettings(saved *snapshot.Contents) (s learning.Settings, err error) {
 	if saved.Learning == nil {
-		return nil, nil
+		return s, nil
 	}
-	settings, err := learning.Read(saved.Learning)
-	return settings.Format.Schema, err
+	return learning.Read(saved.Learning)
 }
 
 // formerFeatures names the features of a snapshot whose live blocks must be read again, because
@@ -135,8 +133,8 @@ func newRefeaturing(d *Daemon, o Options, was []string) (r *refeaturing, err err
 	if cfg.Format.Schema == nil {
 		cfg.Format.Features = to
 	}
-	r = &refeaturing{core: d.core, options: o, was: was, to: to, path: changePath(o.Config.Snapshot.File), again: o.notUntil, unread: map[string]live.Unread{}}
-	r.learned = d.learner.With(o.Config).Saved()
+	r = &refeaturing{core: d.core, was: was, to: to, path: changePath(o.Config.Snapshot.File), again: o.notUntil, unread: map[string]live.Unread{}}
+	r.learned = d.learner.With(o.Config).Saved(learning.Lists{Most: d.lists.saved.Most})
 	key, err := SnapshotKey(cfg.Snapshot, d.log)
 	if err != nil {
 		return nil, err

@@ -165,6 +165,13 @@ func replayTopic(ctx context.Context, o Options, open func(*Daemon) (topicReader
 	if s := unit(o.Config); saved.Topic != o.Config.Kafka.Topic || saved.Unit != s {
 		return nil, fmt.Errorf("the snapshot is of topic %s with a block per %s, the configuration has %s and %s", saved.Topic, saved.Unit, o.Config.Kafka.Topic, s)
 	}
+	settings, err := savedSettings(saved)
+	if err != nil {
+		return nil, err
+	}
+	if of := o.Config.Format.Schema; len(of.Learns()) > 0 { // o.Config is a copy
+		o.Config.Format.Schema = of.Known(settings.Format.Schema)
+	}
 	d, err := newDaemon(o)
 	if err != nil {
 		return nil, err

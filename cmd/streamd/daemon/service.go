@@ -194,7 +194,7 @@ func (d *Daemon) Status() httpapi.Status {
 func (d *Daemon) notReady(s *httpapi.Status) (reasons []string) {
 	select {
 	case <-d.stopping:
-		if d.refeaturing.ends() {
+		if d.changing.Load() {
 			return nil // it answers until its successor does
 		}
 		return []string{"stopping"}

@@ -142,7 +142,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	p := w.publisher
 	y := &studying{core: c, publisher: p, ended: now}
 	d = &Daemon{
-		core: c, version: o.Version, started: now,
+		core: c, options: o, version: o.Version, started: now,
 		sampled: o.Log.Sample(&zerolog.BurstSampler{Burst: sampledLines, Period: time.Second}),
 		saver:   w, publisher: p, studying: y, filling: &filling{core: c},
 		withdrawing: newWithdrawing(c, w, y),
@@ -188,10 +188,14 @@ func (d *Daemon) restore(o Options) (err error) {
 		}
 	}()
 	d.store = store
-	former, err := savedSchema(saved)
+	settings, err := savedSettings(saved)
 	if err != nil {
 		return err
 	}
+	if err := d.useLists(&o, settings); err != nil {
+		return err
+	}
+	former := settings.Format.Schema
 	was := formerFeatures(saved, former, d.cfg.Format)
 	if was != nil && d.cfg.Labels.Topic != "" {
 		return errors.New("the features are others than those of the snapshot, and with labels.topic they cannot change: set format.features or format.schema back, or begin anew with another snapshot.file")
@@ -246,7 +250,10 @@ func (d *Daemon) restore(o Options) (err error) {
 	d.rebuilding.shared.retract = d.cfg.Kernel.Function == config.KernelNone && len(saved.Spaces) > 1
 	d.intake.CountRetired(retired)
 	d.saver.info.MadeAt = saved.SavedAt
-	d.saver.learning = d.learner.Saved()
+	if was == nil { // they are in use
+		d.lists.saved.Wanted = nil
+	}
+	d.saver.learning = d.learner.Saved(d.lists.saved)
 	d.saver.unsettled = len(saved.Entries) > 0 && !bytes.Equal(saved.Learning, d.saver.learning)
 	if d.saver.missed = saved.Missed; saved.Missed > 0 {
 		d.log.Warn().Str("file", path).Int64("missed", saved.Missed).Time("last", saved.LastRetired).Msg("the snapshot lacks retirements")
@@ -443,12 +450,13 @@ func (d *Daemon) close() error {
 // succeed completes the change of features and opens the successor. If the change cannot be
 // completed, the successor is a daemon like d, which tries again.
 func (d *Daemon) succeed(ctx, applying context.Context) (*Daemon, error) {
-	r := d.refeaturing
-	o := r.options
+	o := d.options
 	o.serving, o.events, o.problems, o.notUntil = d.serving, d.watching.events, d.problems, time.Time{}
-	if err := r.complete(applying); err != nil {
-		d.log.Error().Err(err).Msg("the features could not be changed; it will be tried again")
-		o.notUntil = time.Now().Add(afterFailure)
+	if r := d.refeaturing; r != nil { // else lists were learned, and the successor begins the change
+		if err := r.complete(applying); err != nil {
+			d.log.Error().Err(err).Msg("the features could not be changed; it will be tried again")
+			o.notUntil = time.Now().Add(afterFailure)
+		}
 	}
 	if err := d.close(); err != nil || ctx.Err() != nil {
 		return nil, err

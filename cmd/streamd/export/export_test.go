@@ -262,8 +262,9 @@ func TestONNXOfAKernelIsShort(t *testing.T) {
 // What other runtimes do not compute is named.
 func TestWhatCannotBeExported(t *testing.T) {
 	for text, want := range map[string]string{
-		"title: {kind: hash, bits: 2}": `feature "title" is a hash`,
-		"sent: time":                   `feature "sent" is a time`,
+		"title: {kind: hash, bits: 2}":           `feature "title" is a hash`,
+		"sent: time":                             `feature "sent" is a time`,
+		"c: {kind: category, values: {most: 9}}": `the values of category "c" are still to learn`,
 	} {
 		_, err := New(withSchema(t, text, []string{"a", "b"}), "")
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -63,6 +63,9 @@ func (p *Program) made(s *schema.Schema) (*node, error) {
 		p.columns = append(p.columns, Column{Name: source.Name, Text: source.Text})
 		p.lacking = append(p.lacking, source.Gaps)
 	}
+	if learns := s.Learns(); len(learns) > 0 {
+		return nil, fmt.Errorf("the values of category %q are still to learn: POST /v1/features/learn makes the list of the live rows", learns[0])
+	}
 	known := map[string]*node{}
 	numbers := func(at ...int) *node { // one node for features of the same columns
 		key := fmt.Sprint(at)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"streamd/ingest/schema"
 	"streamd/ingest/wire"
 	"streamd/kernels/reduce"
 	"streamd/retire"
@@ -218,6 +219,28 @@ func (s *Server) reduce(w http.ResponseWriter, r *http.Request) error {
 	}
 	return answerJSONWith(w, http.StatusAccepted, answer)
 }
+
+// LearnedLists are lists of values that were learned from the live rows.
+type LearnedLists struct {
+	Lists   []schema.Learned `json:"lists"`            // lists by category, with what they cover
+	Blocks  int              `json:"blocks"`           // live blocks that were counted
+	Rows    int64            `json:"rows"`             // rows of these
+	Changes bool             `json:"changes"`          // whether the lists are others than before: then live blocks are read again, and the former features are served until all have been
+	Schema  *schema.Schema   `json:"schema,omitempty"` // the schema of features with the lists
+}
+
+// learnLists learns lists of values, and answers when they are saved.
+func (s *Server) learnLists(w http.ResponseWriter, r *http.Request) error {
+	extend(w, countPatience)
+	answer, err := s.service.LearnLists(r.Context())
+	if err != nil {
+		return err
+	}
+	return answerJSON(w, answer)
+}
+
+// countPatience bounds how long the caller waits for a pass over the live blocks.
+const countPatience = time.Hour
 
 // abandon ends a reduction or a rebuild that is under way.
 func (s *Server) abandon(w http.ResponseWriter, r *http.Request) error {

@@ -206,6 +206,11 @@ func (r *recorder) Reduce(ctx context.Context) error {
 	return r.fake.Reduce(ctx)
 }
 
+func (r *recorder) LearnLists(ctx context.Context) (*LearnedLists, error) {
+	r.roles = append(r.roles, config.RoleAdmin)
+	return r.fake.LearnLists(ctx)
+}
+
 func (r *recorder) Abandon(ctx context.Context) error {
 	r.roles = append(r.roles, config.RoleAdmin)
 	return r.fake.Abandon(ctx)

@@ -26,6 +26,7 @@
 //	GET    /v1/snapshot        a copy of the snapshot; ?receipts=false leaves out their log (admin)
 //	POST   /v1/snapshot        save the state now; ?compact=true also compacts the file (admin) [SnapshotInfo]
 //	POST   /v1/refine          refine the planes now (admin)       [RefineAnswer]
+//	POST   /v1/features/learn  learn the lists of values of categories (admin) [LearnedLists]
 //	GET    /v1/openapi.json    this API as an OpenAPI 3.1 document
 //	GET    /v2                 the server in the Open Inference Protocol [ServerMetadata]
 //	GET    /v2/health/live     200 while the process answers     [ServerHealth]

@@ -29,6 +29,7 @@ import (
 	"streamd/incremental/newton"
 	"streamd/incremental/prequential"
 	"streamd/incremental/tuning"
+	"streamd/ingest/schema"
 	"streamd/kernels/reduce"
 	"streamd/retire"
 )
@@ -280,6 +281,17 @@ func (f *fake) History(span model.Span) *model.History {
 }
 
 func (f *fake) Reduce(context.Context) error { return f.err }
+
+func (f *fake) LearnLists(context.Context) (*LearnedLists, error) {
+	of, err := schema.Parse([]byte("town: {kind: category, values: [graz], other: true}"))
+	if err != nil {
+		return nil, err
+	}
+	return &LearnedLists{
+		Lists:  []schema.Learned{{Feature: "town", Most: 1, Values: []schema.ValueRows{{Value: "graz", Rows: 3}}, Distinct: 2, Rows: 4, Share: 0.75}},
+		Blocks: 2, Rows: 5, Changes: true, Schema: of,
+	}, f.err
+}
 
 func (f *fake) Prune(_ context.Context, how reduce.Pruning, points int) error {
 	f.pruned = fmt.Sprintf("%s %d", how, points)

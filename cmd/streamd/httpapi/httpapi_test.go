@@ -162,6 +162,9 @@ func TestEndpoints(t *testing.T) {
 		{method: "GET", target: "/v1/epoch", status: 200, want: `{"epoch":0,"in_use":null,"stale":false,"reducing":null,"rebuild":null,"problem":"rows are few"}`},
 		{method: "POST", target: "/v1/reduce", headers: []string{admin}, status: 202, want: `{"epoch":0,"in_use":null,"stale":false,"reducing":null,"rebuild":null,"problem":"rows are few"}`},
 		{method: "POST", target: "/v1/reduce", status: 401, code: CodeUnauthorized},
+		{method: "POST", target: "/v1/features/learn", headers: []string{admin}, status: 200,
+			want: `{"lists":[{"feature":"town","most":1,"values":[{"value":"graz","rows":3}],"distinct":2,"rows":4,"share":0.75}],"blocks":2,"rows":5,"changes":true,"schema":{"town":{"kind":"category","values":["graz"],"other":true}}}`},
+		{method: "POST", target: "/v1/features/learn", status: 401, code: CodeUnauthorized},
 		{method: "DELETE", target: "/v1/reduce", headers: []string{admin}, status: 200, want: `{"epoch":0,"in_use":null,"stale":false,"reducing":null,"rebuild":null,"problem":"rows are few"}`},
 		{method: "DELETE", target: "/v1/reduce", status: 401, code: CodeUnauthorized},
 		{method: "GET", target: "/v1/label-requests?count=2", status: 200,
@@ -320,7 +323,7 @@ func TestServiceErrors(t *testing.T) {
 		f.err = test.err
 		var log bytes.Buffer
 		s := New(Config{Access: newServer(newFake()).config.Access}, f, NewMetrics(), zerolog.New(&log))
-		for _, call := range []string{"GET /v1/blocks", "DELETE /v1/blocks/x", "POST /v1/snapshot", "POST /v1/refine", "GET /v1/label-requests", "GET /v1/epoch", "POST /v1/reduce", "DELETE /v1/reduce"} {
+		for _, call := range []string{"GET /v1/blocks", "DELETE /v1/blocks/x", "POST /v1/snapshot", "POST /v1/refine", "GET /v1/label-requests", "GET /v1/epoch", "POST /v1/reduce", "POST /v1/features/learn", "DELETE /v1/reduce"} {
 			log.Reset()
 			method, target, _ := strings.Cut(call, " ")
 			w := do(s, method, target, "")

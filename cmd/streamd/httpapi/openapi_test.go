@@ -33,6 +33,7 @@ import (
 	"streamd/incremental"
 	"streamd/incremental/calibration"
 	"streamd/incremental/gram"
+	"streamd/ingest/schema"
 	"streamd/ingest/wire"
 	"streamd/kernels/basis"
 	"streamd/kernels/reduce"
@@ -63,6 +64,8 @@ func newGenerator(t *testing.T) *generator {
 		case of == reflect.TypeFor[InferData]():
 			// Generators make a list of anything of this, and nothing useful of a choice.
 			return &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Description: "A number, a text, a boolean, null, or a list of these."}}
+		case of == reflect.TypeFor[schema.Schema](): // it writes its features by name
+			return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Type: "object", AdditionalProperties: jsonschema.TrueSchema}}
 		case of != reflect.TypeFor[time.Time]() && of.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
 			return &jsonschema.Schema{Type: "string"}
 		case of.PkgPath() != "":
@@ -78,7 +81,7 @@ func newGenerator(t *testing.T) *generator {
 		return nil
 	}
 	g.reflector.Namer = func(of reflect.Type) string { return componentName(of.Name()) }
-	for _, folder := range []string{".", "../model", "../predictions", "../../../retire"} {
+	for _, folder := range []string{".", "../model", "../predictions", "../../../retire", "../../../ingest/schema"} {
 		if err := g.reflector.AddGoComments("streamd/cmd/streamd/httpapi", folder, jsonschema.WithFullComment()); err != nil {
 			t.Fatal(err)
 		}
@@ -641,6 +644,11 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{method: "POST", target: "/v1/reduce", daemon: busy, status: 409},
 		{method: "POST", target: "/v1/reduce", daemon: unavailable, status: 503},
 		{method: "DELETE", target: "/v1/reduce", daemon: epochs, status: 200},
+		{method: "POST", target: "/v1/features/learn", status: 200},
+		{method: "POST", target: "/v1/features/learn?now=1", status: 400},
+		{method: "POST", target: "/v1/features/learn", headers: []string{stranger}, status: 403},
+		{method: "POST", target: "/v1/features/learn", daemon: busy, status: 409},
+		{method: "POST", target: "/v1/features/learn", daemon: unavailable, status: 503},
 		{method: "DELETE", target: "/v1/reduce?now", status: 400},
 		{method: "DELETE", target: "/v1/reduce", headers: []string{stranger}, status: 403},
 		{method: "DELETE", target: "/v1/reduce", daemon: unavailable, status: 503},

@@ -109,7 +109,7 @@ var problemKinds = []problemKind{
 	// a witness does not cosign
 	{ProblemWitness, LevelWarning, "see that the witness runs, can be reached and knows the key of this log; it is asked again by itself"},
 	// values of categories that the schema does not declare
-	{ProblemValues, LevelWarning, "add them to format.schema; streamd schema infer on new rows says which are frequent"},
+	{ProblemValues, LevelWarning, "add them to format.schema; streamd schema infer on new rows says which are frequent, and with values: {most: K} POST /v1/features/learn learns them from the live rows"},
 	// other settings classify held-out blocks better
 	{ProblemSettings, LevelHint, "set them if that is worth a restart"},
 }

@@ -330,6 +330,15 @@ var routes = []route{
 		codes: []Code{CodeConflict, CodeNoModel, CodeUnavailable},
 	},
 	{
+		name: "learnLists", tag: tagModel,
+		method: "POST", path: "/v1/features/learn", handle: (*Server).learnLists, role: config.RoleAdmin,
+		summary: "Learn the lists of values of categories now",
+		notes: "The rows of the live blocks are read from the log again, and the values of each category of `format.schema` with `values: {most: K}` are counted exactly. The K most frequent ones are its list; of two with as many rows the one that sorts first is taken. " +
+			"The lists depend on the live rows alone: they are the same in every replica that has the same blocks. Blocks that leave meanwhile do not count. The answer comes when the lists are saved. Then the features change, as after a change of the configuration: live blocks are read again, and the former model is served until all have been.",
+		replies: []reply{{200, "The lists.", LearnedLists{}, ""}},
+		codes:   []Code{CodeConflict, CodeUnavailable},
+	},
+	{
 		name: "getServerMetadata", tag: tagProtocol,
 		method: "GET", path: "/v2", handle: (*Server).serverMetadata, role: config.RolePredict,
 		summary: "The server in the protocol",

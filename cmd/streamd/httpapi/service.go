@@ -101,6 +101,12 @@ type Service interface {
 	// ErrBusy: that is under way already. ErrOff, ErrUnavailable.
 	Reduce(ctx context.Context) error
 
+	// LearnLists counts the values of the live rows, and returns the lists of the categories that
+	// learn them once they are saved. Then live blocks are read again in the features that the
+	// lists make. If ctx ends first, the counting goes on. ErrBusy: it is under way already, or a
+	// change of features is. ErrOff, ErrUnavailable.
+	LearnLists(ctx context.Context) (*LearnedLists, error)
+
 	// Prune begins to choose a part of the basis in use, of up to that many coordinates, and to
 	// take its sums from those in use. It reads no row. ErrBusy: a reduction is under way
 	// already. ErrUnfit: the basis has no such part. ErrOff, ErrUnavailable.

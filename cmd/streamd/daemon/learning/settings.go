@@ -12,6 +12,7 @@ import (
 
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/ingest/schema"
 	"streamd/kernels/rules"
 )
 
@@ -34,9 +35,17 @@ type Settings struct {
 	// The file model.knowledge, by which an auditor makes the planes again. Empty in a leaf, which
 	// has its digest.
 	RulesFile string `json:"rules_file,omitempty"`
+	// Lists are the learned lists of values, beside those that Format has. Empty in a leaf.
+	Lists Lists `json:"lists,omitzero"`
 	// GOARCH of the program that made the model. Elsewhere functions such as exp have other bits,
 	// of which refinement and curves are made. Empty in a leaf.
 	Processor string `json:"processor,omitempty"`
+}
+
+// Lists says which lists of values were learned (values: {most: K} of a category).
+type Lists struct {
+	Most   map[string]int `json:"most,omitempty"`   // the K that each was learned for, by category
+	Wanted *schema.Schema `json:"wanted,omitempty"` // with the lists, until the live blocks are in its features
 }
 
 // Settings are the settings of models in features.
@@ -53,8 +62,9 @@ func (l *Learner) Settings(features []string) Settings {
 }
 
 // Saved is the text for the snapshot.
-func (l *Learner) Saved() []byte {
+func (l *Learner) Saved(lists Lists) []byte {
 	s := l.Settings(nil)
+	s.Lists = lists
 	s.Processor = runtime.GOARCH
 	if l.Rules != nil {
 		s.RulesFile = string(l.Rules.Text())
@@ -64,7 +74,7 @@ func (l *Learner) Saved() []byte {
 
 // OfLeaf are the settings as a leaf has them, for the features of the live blocks.
 func (s Settings) OfLeaf(features []string) Settings {
-	s.Features, s.RulesFile, s.Processor = features, "", ""
+	s.Features, s.RulesFile, s.Processor, s.Lists = features, "", "", Lists{}
 	return s
 }
 

@@ -25,7 +25,7 @@ func saved(t testing.TB, flags map[string]string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l.Saved()
+	return l.Saved(Lists{})
 }
 
 // Settings that were saved read back, and the Learner that is made of them has the same ones.
@@ -59,9 +59,29 @@ func TestSettingsReadBack(t *testing.T) {
 		if err := os.Rename(known+".away", known); err != nil {
 			t.Fatal(err)
 		}
-		if again := l.Saved(); !bytes.Equal(again, text) {
+		if again := l.Saved(s.Lists); !bytes.Equal(again, text) {
 			t.Errorf("%v: settings\n%s\nread back as\n%s", flags, text, again)
 		}
+	}
+}
+
+// Learned lists are in the snapshot, and in no leaf: a model by a list is that by the declared one.
+func TestListsAreInNoLeaf(t *testing.T) {
+	plain, err := Read(saved(t, map[string]string{"kafka.topic": "t", "format.schema": "{c: {kind: category, values: [a]}}"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _, err := plain.Learner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := Lists{Most: map[string]int{"c": 3}, Wanted: plain.Format.Schema}
+	s, err := Read(l.Saved(lists))
+	if err != nil || s.Lists.Most["c"] != 3 || s.Lists.Wanted.String() != lists.Wanted.String() {
+		t.Errorf("%+v read back as %+v: %v", lists, s.Lists, err)
+	}
+	if leaf, want := s.OfLeaf(nil).Text(), plain.OfLeaf(nil).Text(); !bytes.Equal(leaf, want) {
+		t.Errorf("the leaf has\n%s\nwant\n%s", leaf, want)
 	}
 }
 

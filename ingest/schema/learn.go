@@ -18,6 +18,9 @@ import (
 	"streamd/ingest/wire"
 )
 
+// noValue is the code of a missing value. It is a number, since a row with another one is refused.
+const noValue = -1
+
 // valueBytes is about the memory of a value that is counted, beside its text.
 const valueBytes = 128
 
@@ -157,7 +160,7 @@ func (c *ValueCounts) Of(b *incremental.Block) BlockCounts {
 		column := b.Columns[n+k]
 		codes = codes[:0]
 		for i := range b.Rows() {
-			if code := column.At(i); code == code && b.Weight(i) > 0 {
+			if code := column.At(i); code != noValue && b.Weight(i) > 0 {
 				codes = append(codes, int32(code))
 			}
 		}
@@ -333,9 +336,11 @@ func (k *countedMaker) Make(m int, in []gram.Column, names [][]string, renewed b
 		codes := k.wide.take(m)
 		in[source].Copy(codes, 0)
 		for i, x := range codes {
-			if !math.IsNaN(x) {
-				codes[i] = float64(k.codes[j][int(x)])
+			if math.IsNaN(x) {
+				codes[i] = noValue
+				continue
 			}
+			codes[i] = float64(k.codes[j][int(x)])
 		}
 		k.out = append(k.out, gram.ColumnOf(codes))
 	}

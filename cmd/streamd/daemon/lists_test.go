@@ -222,19 +222,41 @@ func TestListsOfBlocksThatLeave(t *testing.T) {
 	}
 }
 
-// The replay of a topic has the lists of the snapshot that it is compared with.
-func TestReplayOfLearnedLists(t *testing.T) {
-	r := rand.New(rand.NewPCG(94, 1))
-	topic, file := topic(t, 2), filepath.Join(t.TempDir(), "streamd.db")
-	messages, _ := townRows(r, 20)
-	produce(t, topic, messages...)
-	flags := map[string]string{"format.schema": `{"town": {kind: category, values: {most: 3}, missing: own}, "size": number}`}
-	d := start(t, topic, file, flags)
-	d.waitForOffsets(20)
-	d.learnLists()
-	d.hasSchema(`"values":["t`)
-	d.stop()
-	if got, _, err := replay(t, topic, file, flags); err != nil || got.Side != got.Saved || got.Blocks != 20 {
-		t.Errorf("replayed %d blocks with digest %x, want %x: %v", got.Blocks, got.Side.Digest, got.Saved.Digest, err)
+// Whatever makes a block, the values of all live rows are counted, and the replay of a topic has the
+// lists of the snapshot that it is compared with.
+func TestListsOfAllUnits(t *testing.T) {
+	for name, unit := range map[string]map[string]string{
+		"messages": {},
+		"keys":     {"blocks.unit": "key"},
+		"gathered": {"blocks.unit": "offsets", "blocks.offsets": "3"},
+		"kernel":   {"kernel.function": "gaussian(gamma=0.5)", "kernel.basis": "8", "sample.rows": "300"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(94, 1))
+			topic, file := topic(t, 2), filepath.Join(t.TempDir(), "streamd.db")
+			messages, towns := townRows(r, 20)
+			if name == "keys" {
+				for i := range messages {
+					messages[i].key = fmt.Append(nil, "k", i%14) // the last ones replace the first ones
+				}
+				towns = towns[6:]
+			}
+			produce(t, topic, messages...)
+			flags := map[string]string{"format.schema": `{"town": {kind: category, values: {most: 3}, missing: own}, "size": number}`}
+			for k, v := range unit {
+				flags[k] = v
+			}
+			d := start(t, topic, file, flags)
+			d.waitForOffsets(20)
+			want, rows := mostFrequent(3, towns...)
+			if a := d.learnLists(); !slices.Equal(a.Lists[0].Values, want) || a.Lists[0].Rows != rows {
+				t.Errorf("learned %+v, want %v of %d rows", a, want, rows)
+			}
+			d.hasSchema(`"values":["t`)
+			d.stop()
+			if got, _, err := replay(t, topic, file, flags); err != nil || got.Side != got.Saved || got.Blocks == 0 {
+				t.Errorf("replayed %d blocks with digest %x, want %x: %v", got.Blocks, got.Side.Digest, got.Saved.Digest, err)
+			}
+		})
 	}
 }

@@ -222,8 +222,8 @@ func TestListsOfBlocksThatLeave(t *testing.T) {
 	}
 }
 
-// Whatever makes a block, the values of all live rows are counted, and the replay of a topic has the
-// lists of the snapshot that it is compared with.
+// Whatever makes a block, the values of all live rows are counted, and the replay of a topic has
+// the lists of the snapshot that it is compared with.
 func TestListsOfAllUnits(t *testing.T) {
 	for name, unit := range map[string]map[string]string{
 		"messages": {},

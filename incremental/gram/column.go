@@ -124,6 +124,9 @@ func IndicatorColumn(codes []uint16, code uint16) Column {
 	return Column{base: unsafe.Pointer(unsafe.SliceData(codes)), n: len(codes), stride: ^int(code), kind: Indicator}
 }
 
+// bytesOf is the address of the first Column.
+func bytesOf(columns []Column) *byte { return (*byte)(unsafe.Pointer(unsafe.SliceData(columns))) }
+
 // Codes returns the codes of an indicator and the one whose elements are 1, and ok false for
 // others.
 func (c Column) Codes() (codes []uint16, code uint16, ok bool) {

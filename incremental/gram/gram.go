@@ -98,6 +98,10 @@ type variant struct {
 	// deal, if any, is sumSorted for up to dealtClasses classes, and faster.
 	deal         func(k *Kernel, sums []Sums, columns []Column, codes []int32, weights []float64)
 	dealtClasses int
+	// scale, if any, writes groups·8 rows of count columns of a tile, each times its row's weight.
+	scale func(scaled, tile, weights *float64, count, groups int)
+	// products are kernels for AddProducts and AddDots, of float32 and of float64.
+	products [2]kindProducts
 	// perTerm is the number of products that accumulate makes in the time of one term of a one.
 	perTerm int
 }
@@ -272,16 +276,25 @@ func (k *Kernel) addTile(sum *Sums, n, rows int, weighted bool) {
 			total[r%lanes] += x
 		}
 		sum.Weight += fold(&total)
-		for j := range n {
-			d, u := k.tile[j*tileStride:][:len(v)], left[j*tileStride:][:len(v)]
-			for r, x := range d {
-				u[r] = float64(v[r] * x)
-			}
+		if k.variant.scale != nil {
+			k.variant.scale(&left[0], &k.tile[0], &v[0], n, padded/lanes)
+		} else {
+			scale(left, k.tile, v, n)
 		}
 	} else {
 		sum.Weight += float64(rows)
 	}
 	k.variant.accumulate(sum.S, sum.Cross, left, k.tile, n, padded)
+}
+
+// scale multiplies the rows of n columns of a tile by their weights.
+func scale(scaled, tile, weights []float64, n int) {
+	for j := range n {
+		d, u := tile[j*tileStride:][:len(weights)], scaled[j*tileStride:][:len(weights)]
+		for r, x := range d {
+			u[r] = float64(weights[r] * x)
+		}
+	}
 }
 
 // pad fills a last tile up with zeros to a multiple of lineRows, and returns its number

@@ -3,6 +3,7 @@ package gram
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"streamd/incremental/gram/guard"
@@ -29,6 +30,10 @@ func guarded[T Number](t *testing.T) {
 					v[i] = T(r.IntN(100))
 				}
 				columns[j] = ColumnOf(v)
+			}
+			for _, k := range kernels(t) {
+				k.variant.addProducts(make([]float64, m), columns, 0, nil, []float64{1, 2, 3, 4, 5, 6})
+				k.variant.addDots(make([]float64, n), columns, 0, nil, slices.Repeat([]float64{1}, m))
 			}
 			for _, classes := range []int{1, 2, 3, maxTestedClasses} {
 				codes := numbers[int32](r, m, func() float64 { return float64(r.IntN(classes)) })

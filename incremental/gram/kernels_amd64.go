@@ -576,6 +576,114 @@ func dealUint16x1AVX2(ring *byte, columns *byte, from int, rows int, plan *byte)
 //go:noescape
 func dealPairUint16x1AVX2(ring *byte, second *byte, columns *byte, from int, rows int, plan *byte)
 
+// products1Float32AVX512 adds to values the sum of 1 columns, each less its origin and times its
+// w: of groups·8 rows. x are the addresses of the columns' first rows.
+//
+//go:noescape
+func products1Float32AVX512(values *float64, x **byte, c *float64, w *float64, groups int)
+
+// products1Float32AVX2 adds to values the sum of 1 columns, each less its origin and times its
+// w: of groups·8 rows. x are the addresses of the columns' first rows.
+//
+//go:noescape
+func products1Float32AVX2(values *float64, x **byte, c *float64, w *float64, groups int)
+
+// dots1Float32AVX512 writes the lanes of the sums of 1 columns, each less its origin and times y,
+// over groups·8 rows from byte from on. columns are Columns.
+//
+//go:noescape
+func dots1Float32AVX512(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+
+// dots1Float32AVX2 writes the lanes of the sums of 1 columns, each less its origin and times y,
+// over groups·8 rows from byte from on. columns are Columns.
+//
+//go:noescape
+func dots1Float32AVX2(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+
+// products4Float32AVX512 adds to values the sum of 4 columns, each less its origin and times its
+// w: of groups·8 rows. x are the addresses of the columns' first rows.
+//
+//go:noescape
+func products4Float32AVX512(values *float64, x **byte, c *float64, w *float64, groups int)
+
+// products4Float32AVX2 adds to values the sum of 4 columns, each less its origin and times its
+// w: of groups·8 rows. x are the addresses of the columns' first rows.
+//
+//go:noescape
+func products4Float32AVX2(values *float64, x **byte, c *float64, w *float64, groups int)
+
+// dots4Float32AVX512 writes the lanes of the sums of 4 columns, each less its origin and times y,
+// over groups·8 rows from byte from on. columns are Columns.
+//
+//go:noescape
+func dots4Float32AVX512(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+
+// dots4Float32AVX2 writes the lanes of the sums of 4 columns, each less its origin and times y,
+// over groups·8 rows from byte from on. columns are Columns.
+//
+//go:noescape
+func dots4Float32AVX2(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+
+// products1Float64AVX512 adds to values the sum of 1 columns, each less its origin and times its
+// w: of groups·8 rows. x are the addresses of the columns' first rows.
+//
+//go:noescape
+func products1Float64AVX512(values *float64, x **byte, c *float64, w *float64, groups int)
+
+// products1Float64AVX2 adds to values the sum of 1 columns, each less its origin and times its
+// w: of groups·8 rows. x are the addresses of the columns' first rows.
+//
+//go:noescape
+func products1Float64AVX2(values *float64, x **byte, c *float64, w *float64, groups int)
+
+// dots1Float64AVX512 writes the lanes of the sums of 1 columns, each less its origin and times y,
+// over groups·8 rows from byte from on. columns are Columns.
+//
+//go:noescape
+func dots1Float64AVX512(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+
+// dots1Float64AVX2 writes the lanes of the sums of 1 columns, each less its origin and times y,
+// over groups·8 rows from byte from on. columns are Columns.
+//
+//go:noescape
+func dots1Float64AVX2(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+
+// products4Float64AVX512 adds to values the sum of 4 columns, each less its origin and times its
+// w: of groups·8 rows. x are the addresses of the columns' first rows.
+//
+//go:noescape
+func products4Float64AVX512(values *float64, x **byte, c *float64, w *float64, groups int)
+
+// products4Float64AVX2 adds to values the sum of 4 columns, each less its origin and times its
+// w: of groups·8 rows. x are the addresses of the columns' first rows.
+//
+//go:noescape
+func products4Float64AVX2(values *float64, x **byte, c *float64, w *float64, groups int)
+
+// dots4Float64AVX512 writes the lanes of the sums of 4 columns, each less its origin and times y,
+// over groups·8 rows from byte from on. columns are Columns.
+//
+//go:noescape
+func dots4Float64AVX512(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+
+// dots4Float64AVX2 writes the lanes of the sums of 4 columns, each less its origin and times y,
+// over groups·8 rows from byte from on. columns are Columns.
+//
+//go:noescape
+func dots4Float64AVX2(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+
+// scaleAVX512 writes groups·8 rows of count columns of a tile, each times its row's weight, to the
+// columns of scaled. count and groups are above 0.
+//
+//go:noescape
+func scaleAVX512(scaled *float64, tile *float64, weights *float64, count int, groups int)
+
+// scaleAVX2 writes groups·8 rows of count columns of a tile, each times its row's weight, to the
+// columns of scaled. count and groups are above 0.
+//
+//go:noescape
+func scaleAVX2(scaled *float64, tile *float64, weights *float64, count int, groups int)
+
 // packFloat32AVX512 writes groups·8 elements from byte from on of count columns,
 // each less its origin, to the columns of tile. count and groups are above 0.
 //

@@ -15703,6 +15703,803 @@ group:
 	VZEROUPPER
 	RET
 
+// func products1Float32AVX512(values *float64, x **byte, c *float64, w *float64, groups int)
+// Requires: AVX, AVX512F
+TEXT ·products1Float32AVX512(SB), NOSPLIT, $0-40
+	MOVQ         values+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         c+16(FP), DX
+	MOVQ         w+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         (CX), CX
+	VBROADCASTSD (DX), Z0
+	VBROADCASTSD (BX), Z1
+	XORQ         DX, DX
+
+rows:
+	VCVTPS2PD (CX)(DX*4), Z2
+	VSUBPD    Z0, Z2, Z2
+	VMULPD    Z1, Z2, Z2
+	VADDPD    (AX)(DX*8), Z2, Z2
+	VMOVUPD   Z2, (AX)(DX*8)
+	ADDQ      $0x00000008, DX
+	CMPQ      DX, SI
+	JLT       rows
+	VZEROUPPER
+	RET
+
+// func products1Float32AVX2(values *float64, x **byte, c *float64, w *float64, groups int)
+// Requires: AVX
+TEXT ·products1Float32AVX2(SB), NOSPLIT, $0-40
+	MOVQ         values+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         c+16(FP), DX
+	MOVQ         w+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         (CX), CX
+	VBROADCASTSD (DX), Y0
+	VBROADCASTSD (BX), Y1
+	XORQ         DX, DX
+
+rows:
+	VCVTPS2PD (CX)(DX*4), Y2
+	VSUBPD    Y0, Y2, Y2
+	VMULPD    Y1, Y2, Y2
+	VADDPD    (AX)(DX*8), Y2, Y2
+	VMOVUPD   Y2, (AX)(DX*8)
+	VCVTPS2PD 16(CX)(DX*4), Y2
+	VSUBPD    Y0, Y2, Y2
+	VMULPD    Y1, Y2, Y2
+	VADDPD    32(AX)(DX*8), Y2, Y2
+	VMOVUPD   Y2, 32(AX)(DX*8)
+	ADDQ      $0x00000008, DX
+	CMPQ      DX, SI
+	JLT       rows
+	VZEROUPPER
+	RET
+
+// func dots1Float32AVX512(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+// Requires: AVX, AVX512F
+TEXT ·dots1Float32AVX512(SB), NOSPLIT, $0-48
+	MOVQ         lanes+0(FP), AX
+	MOVQ         from+16(FP), CX
+	MOVQ         c+24(FP), DX
+	MOVQ         y+32(FP), BX
+	MOVQ         groups+40(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         columns+8(FP), DI
+	MOVQ         (DI), DI
+	ADDQ         CX, DI
+	VBROADCASTSD (DX), Z0
+	VXORPD       X1, X1, X1
+	XORQ         CX, CX
+
+rows:
+	VMOVUPD   (BX)(CX*8), Z2
+	VCVTPS2PD (DI)(CX*4), Z3
+	VSUBPD    Z0, Z3, Z3
+	VMULPD    Z2, Z3, Z3
+	VADDPD    Z3, Z1, Z1
+	ADDQ      $0x00000008, CX
+	CMPQ      CX, SI
+	JLT       rows
+	VMOVUPD   Z1, (AX)
+	VZEROUPPER
+	RET
+
+// func dots1Float32AVX2(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+// Requires: AVX
+TEXT ·dots1Float32AVX2(SB), NOSPLIT, $0-48
+	MOVQ         lanes+0(FP), AX
+	MOVQ         from+16(FP), CX
+	MOVQ         c+24(FP), DX
+	MOVQ         y+32(FP), BX
+	MOVQ         groups+40(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         columns+8(FP), DI
+	MOVQ         (DI), DI
+	ADDQ         CX, DI
+	VBROADCASTSD (DX), Y0
+	VXORPD       X1, X1, X1
+	VXORPD       X2, X2, X2
+	XORQ         CX, CX
+
+rows:
+	VMOVUPD   (BX)(CX*8), Y3
+	VCVTPS2PD (DI)(CX*4), Y4
+	VSUBPD    Y0, Y4, Y4
+	VMULPD    Y3, Y4, Y4
+	VADDPD    Y4, Y1, Y1
+	VMOVUPD   32(BX)(CX*8), Y3
+	VCVTPS2PD 16(DI)(CX*4), Y4
+	VSUBPD    Y0, Y4, Y4
+	VMULPD    Y3, Y4, Y4
+	VADDPD    Y4, Y2, Y2
+	ADDQ      $0x00000008, CX
+	CMPQ      CX, SI
+	JLT       rows
+	VMOVUPD   Y1, (AX)
+	VMOVUPD   Y2, 32(AX)
+	VZEROUPPER
+	RET
+
+// func products4Float32AVX512(values *float64, x **byte, c *float64, w *float64, groups int)
+// Requires: AVX, AVX512F
+TEXT ·products4Float32AVX512(SB), NOSPLIT, $0-40
+	MOVQ         values+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         c+16(FP), DX
+	MOVQ         w+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         (CX), DI
+	VBROADCASTSD (DX), Z0
+	VBROADCASTSD (BX), Z1
+	MOVQ         8(CX), R8
+	VBROADCASTSD 8(DX), Z2
+	VBROADCASTSD 8(BX), Z3
+	MOVQ         16(CX), R9
+	VBROADCASTSD 16(DX), Z4
+	VBROADCASTSD 16(BX), Z5
+	MOVQ         24(CX), CX
+	VBROADCASTSD 24(DX), Z6
+	VBROADCASTSD 24(BX), Z7
+	XORQ         DX, DX
+
+rows:
+	VCVTPS2PD (DI)(DX*4), Z8
+	VSUBPD    Z0, Z8, Z8
+	VMULPD    Z1, Z8, Z8
+	VCVTPS2PD (R8)(DX*4), Z9
+	VSUBPD    Z2, Z9, Z9
+	VMULPD    Z3, Z9, Z9
+	VCVTPS2PD (R9)(DX*4), Z10
+	VSUBPD    Z4, Z10, Z10
+	VMULPD    Z5, Z10, Z10
+	VCVTPS2PD (CX)(DX*4), Z11
+	VSUBPD    Z6, Z11, Z11
+	VMULPD    Z7, Z11, Z11
+	VADDPD    Z9, Z8, Z8
+	VADDPD    Z11, Z10, Z10
+	VADDPD    Z10, Z8, Z8
+	VADDPD    (AX)(DX*8), Z8, Z8
+	VMOVUPD   Z8, (AX)(DX*8)
+	ADDQ      $0x00000008, DX
+	CMPQ      DX, SI
+	JLT       rows
+	VZEROUPPER
+	RET
+
+// func products4Float32AVX2(values *float64, x **byte, c *float64, w *float64, groups int)
+// Requires: AVX
+TEXT ·products4Float32AVX2(SB), NOSPLIT, $0-40
+	MOVQ         values+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         c+16(FP), DX
+	MOVQ         w+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         (CX), DI
+	VBROADCASTSD (DX), Y0
+	VBROADCASTSD (BX), Y1
+	MOVQ         8(CX), R8
+	VBROADCASTSD 8(DX), Y2
+	VBROADCASTSD 8(BX), Y3
+	MOVQ         16(CX), R9
+	VBROADCASTSD 16(DX), Y4
+	VBROADCASTSD 16(BX), Y5
+	MOVQ         24(CX), CX
+	VBROADCASTSD 24(DX), Y6
+	VBROADCASTSD 24(BX), Y7
+	XORQ         DX, DX
+
+rows:
+	VCVTPS2PD (DI)(DX*4), Y8
+	VSUBPD    Y0, Y8, Y8
+	VMULPD    Y1, Y8, Y8
+	VCVTPS2PD (R8)(DX*4), Y9
+	VSUBPD    Y2, Y9, Y9
+	VMULPD    Y3, Y9, Y9
+	VCVTPS2PD (R9)(DX*4), Y10
+	VSUBPD    Y4, Y10, Y10
+	VMULPD    Y5, Y10, Y10
+	VCVTPS2PD (CX)(DX*4), Y11
+	VSUBPD    Y6, Y11, Y11
+	VMULPD    Y7, Y11, Y11
+	VADDPD    Y9, Y8, Y8
+	VADDPD    Y11, Y10, Y10
+	VADDPD    Y10, Y8, Y8
+	VADDPD    (AX)(DX*8), Y8, Y8
+	VMOVUPD   Y8, (AX)(DX*8)
+	VCVTPS2PD 16(DI)(DX*4), Y8
+	VSUBPD    Y0, Y8, Y8
+	VMULPD    Y1, Y8, Y8
+	VCVTPS2PD 16(R8)(DX*4), Y9
+	VSUBPD    Y2, Y9, Y9
+	VMULPD    Y3, Y9, Y9
+	VCVTPS2PD 16(R9)(DX*4), Y10
+	VSUBPD    Y4, Y10, Y10
+	VMULPD    Y5, Y10, Y10
+	VCVTPS2PD 16(CX)(DX*4), Y11
+	VSUBPD    Y6, Y11, Y11
+	VMULPD    Y7, Y11, Y11
+	VADDPD    Y9, Y8, Y8
+	VADDPD    Y11, Y10, Y10
+	VADDPD    Y10, Y8, Y8
+	VADDPD    32(AX)(DX*8), Y8, Y8
+	VMOVUPD   Y8, 32(AX)(DX*8)
+	ADDQ      $0x00000008, DX
+	CMPQ      DX, SI
+	JLT       rows
+	VZEROUPPER
+	RET
+
+// func dots4Float32AVX512(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+// Requires: AVX, AVX512F
+TEXT ·dots4Float32AVX512(SB), NOSPLIT, $0-48
+	MOVQ         lanes+0(FP), AX
+	MOVQ         from+16(FP), CX
+	MOVQ         c+24(FP), DX
+	MOVQ         y+32(FP), BX
+	MOVQ         groups+40(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         columns+8(FP), DI
+	MOVQ         (DI), R8
+	ADDQ         CX, R8
+	MOVQ         32(DI), R9
+	ADDQ         CX, R9
+	MOVQ         64(DI), R10
+	ADDQ         CX, R10
+	MOVQ         96(DI), DI
+	ADDQ         CX, DI
+	VBROADCASTSD (DX), Z0
+	VXORPD       X1, X1, X1
+	VBROADCASTSD 8(DX), Z2
+	VXORPD       X3, X3, X3
+	VBROADCASTSD 16(DX), Z4
+	VXORPD       X5, X5, X5
+	VBROADCASTSD 24(DX), Z6
+	VXORPD       X7, X7, X7
+	XORQ         CX, CX
+
+rows:
+	VMOVUPD   (BX)(CX*8), Z8
+	VCVTPS2PD (R8)(CX*4), Z9
+	VSUBPD    Z0, Z9, Z9
+	VMULPD    Z8, Z9, Z9
+	VADDPD    Z9, Z1, Z1
+	VCVTPS2PD (R9)(CX*4), Z9
+	VSUBPD    Z2, Z9, Z9
+	VMULPD    Z8, Z9, Z9
+	VADDPD    Z9, Z3, Z3
+	VCVTPS2PD (R10)(CX*4), Z9
+	VSUBPD    Z4, Z9, Z9
+	VMULPD    Z8, Z9, Z9
+	VADDPD    Z9, Z5, Z5
+	VCVTPS2PD (DI)(CX*4), Z9
+	VSUBPD    Z6, Z9, Z9
+	VMULPD    Z8, Z9, Z9
+	VADDPD    Z9, Z7, Z7
+	ADDQ      $0x00000008, CX
+	CMPQ      CX, SI
+	JLT       rows
+	VMOVUPD   Z1, (AX)
+	VMOVUPD   Z3, 64(AX)
+	VMOVUPD   Z5, 128(AX)
+	VMOVUPD   Z7, 192(AX)
+	VZEROUPPER
+	RET
+
+// func dots4Float32AVX2(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+// Requires: AVX
+TEXT ·dots4Float32AVX2(SB), NOSPLIT, $0-48
+	MOVQ         lanes+0(FP), AX
+	MOVQ         from+16(FP), CX
+	MOVQ         c+24(FP), DX
+	MOVQ         y+32(FP), BX
+	MOVQ         groups+40(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         columns+8(FP), DI
+	MOVQ         (DI), R8
+	ADDQ         CX, R8
+	MOVQ         32(DI), R9
+	ADDQ         CX, R9
+	MOVQ         64(DI), R10
+	ADDQ         CX, R10
+	MOVQ         96(DI), DI
+	ADDQ         CX, DI
+	VBROADCASTSD (DX), Y0
+	VXORPD       X1, X1, X1
+	VXORPD       X2, X2, X2
+	VBROADCASTSD 8(DX), Y3
+	VXORPD       X4, X4, X4
+	VXORPD       X5, X5, X5
+	VBROADCASTSD 16(DX), Y6
+	VXORPD       X7, X7, X7
+	VXORPD       X8, X8, X8
+	VBROADCASTSD 24(DX), Y9
+	VXORPD       X10, X10, X10
+	VXORPD       X11, X11, X11
+	XORQ         CX, CX
+
+rows:
+	VMOVUPD   (BX)(CX*8), Y12
+	VCVTPS2PD (R8)(CX*4), Y13
+	VSUBPD    Y0, Y13, Y13
+	VMULPD    Y12, Y13, Y13
+	VADDPD    Y13, Y1, Y1
+	VCVTPS2PD (R9)(CX*4), Y13
+	VSUBPD    Y3, Y13, Y13
+	VMULPD    Y12, Y13, Y13
+	VADDPD    Y13, Y4, Y4
+	VCVTPS2PD (R10)(CX*4), Y13
+	VSUBPD    Y6, Y13, Y13
+	VMULPD    Y12, Y13, Y13
+	VADDPD    Y13, Y7, Y7
+	VCVTPS2PD (DI)(CX*4), Y13
+	VSUBPD    Y9, Y13, Y13
+	VMULPD    Y12, Y13, Y13
+	VADDPD    Y13, Y10, Y10
+	VMOVUPD   32(BX)(CX*8), Y12
+	VCVTPS2PD 16(R8)(CX*4), Y13
+	VSUBPD    Y0, Y13, Y13
+	VMULPD    Y12, Y13, Y13
+	VADDPD    Y13, Y2, Y2
+	VCVTPS2PD 16(R9)(CX*4), Y13
+	VSUBPD    Y3, Y13, Y13
+	VMULPD    Y12, Y13, Y13
+	VADDPD    Y13, Y5, Y5
+	VCVTPS2PD 16(R10)(CX*4), Y13
+	VSUBPD    Y6, Y13, Y13
+	VMULPD    Y12, Y13, Y13
+	VADDPD    Y13, Y8, Y8
+	VCVTPS2PD 16(DI)(CX*4), Y13
+	VSUBPD    Y9, Y13, Y13
+	VMULPD    Y12, Y13, Y13
+	VADDPD    Y13, Y11, Y11
+	ADDQ      $0x00000008, CX
+	CMPQ      CX, SI
+	JLT       rows
+	VMOVUPD   Y1, (AX)
+	VMOVUPD   Y2, 32(AX)
+	VMOVUPD   Y4, 64(AX)
+	VMOVUPD   Y5, 96(AX)
+	VMOVUPD   Y7, 128(AX)
+	VMOVUPD   Y8, 160(AX)
+	VMOVUPD   Y10, 192(AX)
+	VMOVUPD   Y11, 224(AX)
+	VZEROUPPER
+	RET
+
+// func products1Float64AVX512(values *float64, x **byte, c *float64, w *float64, groups int)
+// Requires: AVX, AVX512F
+TEXT ·products1Float64AVX512(SB), NOSPLIT, $0-40
+	MOVQ         values+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         c+16(FP), DX
+	MOVQ         w+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         (CX), CX
+	VBROADCASTSD (DX), Z0
+	VBROADCASTSD (BX), Z1
+	XORQ         DX, DX
+
+rows:
+	VMOVUPD (CX)(DX*8), Z2
+	VSUBPD  Z0, Z2, Z2
+	VMULPD  Z1, Z2, Z2
+	VADDPD  (AX)(DX*8), Z2, Z2
+	VMOVUPD Z2, (AX)(DX*8)
+	ADDQ    $0x00000008, DX
+	CMPQ    DX, SI
+	JLT     rows
+	VZEROUPPER
+	RET
+
+// func products1Float64AVX2(values *float64, x **byte, c *float64, w *float64, groups int)
+// Requires: AVX
+TEXT ·products1Float64AVX2(SB), NOSPLIT, $0-40
+	MOVQ         values+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         c+16(FP), DX
+	MOVQ         w+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         (CX), CX
+	VBROADCASTSD (DX), Y0
+	VBROADCASTSD (BX), Y1
+	XORQ         DX, DX
+
+rows:
+	VMOVUPD (CX)(DX*8), Y2
+	VSUBPD  Y0, Y2, Y2
+	VMULPD  Y1, Y2, Y2
+	VADDPD  (AX)(DX*8), Y2, Y2
+	VMOVUPD Y2, (AX)(DX*8)
+	VMOVUPD 32(CX)(DX*8), Y2
+	VSUBPD  Y0, Y2, Y2
+	VMULPD  Y1, Y2, Y2
+	VADDPD  32(AX)(DX*8), Y2, Y2
+	VMOVUPD Y2, 32(AX)(DX*8)
+	ADDQ    $0x00000008, DX
+	CMPQ    DX, SI
+	JLT     rows
+	VZEROUPPER
+	RET
+
+// func dots1Float64AVX512(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+// Requires: AVX, AVX512F
+TEXT ·dots1Float64AVX512(SB), NOSPLIT, $0-48
+	MOVQ         lanes+0(FP), AX
+	MOVQ         from+16(FP), CX
+	MOVQ         c+24(FP), DX
+	MOVQ         y+32(FP), BX
+	MOVQ         groups+40(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         columns+8(FP), DI
+	MOVQ         (DI), DI
+	ADDQ         CX, DI
+	VBROADCASTSD (DX), Z0
+	VXORPD       X1, X1, X1
+	XORQ         CX, CX
+
+rows:
+	VMOVUPD (BX)(CX*8), Z2
+	VMOVUPD (DI)(CX*8), Z3
+	VSUBPD  Z0, Z3, Z3
+	VMULPD  Z2, Z3, Z3
+	VADDPD  Z3, Z1, Z1
+	ADDQ    $0x00000008, CX
+	CMPQ    CX, SI
+	JLT     rows
+	VMOVUPD Z1, (AX)
+	VZEROUPPER
+	RET
+
+// func dots1Float64AVX2(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+// Requires: AVX
+TEXT ·dots1Float64AVX2(SB), NOSPLIT, $0-48
+	MOVQ         lanes+0(FP), AX
+	MOVQ         from+16(FP), CX
+	MOVQ         c+24(FP), DX
+	MOVQ         y+32(FP), BX
+	MOVQ         groups+40(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         columns+8(FP), DI
+	MOVQ         (DI), DI
+	ADDQ         CX, DI
+	VBROADCASTSD (DX), Y0
+	VXORPD       X1, X1, X1
+	VXORPD       X2, X2, X2
+	XORQ         CX, CX
+
+rows:
+	VMOVUPD (BX)(CX*8), Y3
+	VMOVUPD (DI)(CX*8), Y4
+	VSUBPD  Y0, Y4, Y4
+	VMULPD  Y3, Y4, Y4
+	VADDPD  Y4, Y1, Y1
+	VMOVUPD 32(BX)(CX*8), Y3
+	VMOVUPD 32(DI)(CX*8), Y4
+	VSUBPD  Y0, Y4, Y4
+	VMULPD  Y3, Y4, Y4
+	VADDPD  Y4, Y2, Y2
+	ADDQ    $0x00000008, CX
+	CMPQ    CX, SI
+	JLT     rows
+	VMOVUPD Y1, (AX)
+	VMOVUPD Y2, 32(AX)
+	VZEROUPPER
+	RET
+
+// func products4Float64AVX512(values *float64, x **byte, c *float64, w *float64, groups int)
+// Requires: AVX, AVX512F
+TEXT ·products4Float64AVX512(SB), NOSPLIT, $0-40
+	MOVQ         values+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         c+16(FP), DX
+	MOVQ         w+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         (CX), DI
+	VBROADCASTSD (DX), Z0
+	VBROADCASTSD (BX), Z1
+	MOVQ         8(CX), R8
+	VBROADCASTSD 8(DX), Z2
+	VBROADCASTSD 8(BX), Z3
+	MOVQ         16(CX), R9
+	VBROADCASTSD 16(DX), Z4
+	VBROADCASTSD 16(BX), Z5
+	MOVQ         24(CX), CX
+	VBROADCASTSD 24(DX), Z6
+	VBROADCASTSD 24(BX), Z7
+	XORQ         DX, DX
+
+rows:
+	VMOVUPD (DI)(DX*8), Z8
+	VSUBPD  Z0, Z8, Z8
+	VMULPD  Z1, Z8, Z8
+	VMOVUPD (R8)(DX*8), Z9
+	VSUBPD  Z2, Z9, Z9
+	VMULPD  Z3, Z9, Z9
+	VMOVUPD (R9)(DX*8), Z10
+	VSUBPD  Z4, Z10, Z10
+	VMULPD  Z5, Z10, Z10
+	VMOVUPD (CX)(DX*8), Z11
+	VSUBPD  Z6, Z11, Z11
+	VMULPD  Z7, Z11, Z11
+	VADDPD  Z9, Z8, Z8
+	VADDPD  Z11, Z10, Z10
+	VADDPD  Z10, Z8, Z8
+	VADDPD  (AX)(DX*8), Z8, Z8
+	VMOVUPD Z8, (AX)(DX*8)
+	ADDQ    $0x00000008, DX
+	CMPQ    DX, SI
+	JLT     rows
+	VZEROUPPER
+	RET
+
+// func products4Float64AVX2(values *float64, x **byte, c *float64, w *float64, groups int)
+// Requires: AVX
+TEXT ·products4Float64AVX2(SB), NOSPLIT, $0-40
+	MOVQ         values+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         c+16(FP), DX
+	MOVQ         w+24(FP), BX
+	MOVQ         groups+32(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         (CX), DI
+	VBROADCASTSD (DX), Y0
+	VBROADCASTSD (BX), Y1
+	MOVQ         8(CX), R8
+	VBROADCASTSD 8(DX), Y2
+	VBROADCASTSD 8(BX), Y3
+	MOVQ         16(CX), R9
+	VBROADCASTSD 16(DX), Y4
+	VBROADCASTSD 16(BX), Y5
+	MOVQ         24(CX), CX
+	VBROADCASTSD 24(DX), Y6
+	VBROADCASTSD 24(BX), Y7
+	XORQ         DX, DX
+
+rows:
+	VMOVUPD (DI)(DX*8), Y8
+	VSUBPD  Y0, Y8, Y8
+	VMULPD  Y1, Y8, Y8
+	VMOVUPD (R8)(DX*8), Y9
+	VSUBPD  Y2, Y9, Y9
+	VMULPD  Y3, Y9, Y9
+	VMOVUPD (R9)(DX*8), Y10
+	VSUBPD  Y4, Y10, Y10
+	VMULPD  Y5, Y10, Y10
+	VMOVUPD (CX)(DX*8), Y11
+	VSUBPD  Y6, Y11, Y11
+	VMULPD  Y7, Y11, Y11
+	VADDPD  Y9, Y8, Y8
+	VADDPD  Y11, Y10, Y10
+	VADDPD  Y10, Y8, Y8
+	VADDPD  (AX)(DX*8), Y8, Y8
+	VMOVUPD Y8, (AX)(DX*8)
+	VMOVUPD 32(DI)(DX*8), Y8
+	VSUBPD  Y0, Y8, Y8
+	VMULPD  Y1, Y8, Y8
+	VMOVUPD 32(R8)(DX*8), Y9
+	VSUBPD  Y2, Y9, Y9
+	VMULPD  Y3, Y9, Y9
+	VMOVUPD 32(R9)(DX*8), Y10
+	VSUBPD  Y4, Y10, Y10
+	VMULPD  Y5, Y10, Y10
+	VMOVUPD 32(CX)(DX*8), Y11
+	VSUBPD  Y6, Y11, Y11
+	VMULPD  Y7, Y11, Y11
+	VADDPD  Y9, Y8, Y8
+	VADDPD  Y11, Y10, Y10
+	VADDPD  Y10, Y8, Y8
+	VADDPD  32(AX)(DX*8), Y8, Y8
+	VMOVUPD Y8, 32(AX)(DX*8)
+	ADDQ    $0x00000008, DX
+	CMPQ    DX, SI
+	JLT     rows
+	VZEROUPPER
+	RET
+
+// func dots4Float64AVX512(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+// Requires: AVX, AVX512F
+TEXT ·dots4Float64AVX512(SB), NOSPLIT, $0-48
+	MOVQ         lanes+0(FP), AX
+	MOVQ         from+16(FP), CX
+	MOVQ         c+24(FP), DX
+	MOVQ         y+32(FP), BX
+	MOVQ         groups+40(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         columns+8(FP), DI
+	MOVQ         (DI), R8
+	ADDQ         CX, R8
+	MOVQ         32(DI), R9
+	ADDQ         CX, R9
+	MOVQ         64(DI), R10
+	ADDQ         CX, R10
+	MOVQ         96(DI), DI
+	ADDQ         CX, DI
+	VBROADCASTSD (DX), Z0
+	VXORPD       X1, X1, X1
+	VBROADCASTSD 8(DX), Z2
+	VXORPD       X3, X3, X3
+	VBROADCASTSD 16(DX), Z4
+	VXORPD       X5, X5, X5
+	VBROADCASTSD 24(DX), Z6
+	VXORPD       X7, X7, X7
+	XORQ         CX, CX
+
+rows:
+	VMOVUPD (BX)(CX*8), Z8
+	VMOVUPD (R8)(CX*8), Z9
+	VSUBPD  Z0, Z9, Z9
+	VMULPD  Z8, Z9, Z9
+	VADDPD  Z9, Z1, Z1
+	VMOVUPD (R9)(CX*8), Z9
+	VSUBPD  Z2, Z9, Z9
+	VMULPD  Z8, Z9, Z9
+	VADDPD  Z9, Z3, Z3
+	VMOVUPD (R10)(CX*8), Z9
+	VSUBPD  Z4, Z9, Z9
+	VMULPD  Z8, Z9, Z9
+	VADDPD  Z9, Z5, Z5
+	VMOVUPD (DI)(CX*8), Z9
+	VSUBPD  Z6, Z9, Z9
+	VMULPD  Z8, Z9, Z9
+	VADDPD  Z9, Z7, Z7
+	ADDQ    $0x00000008, CX
+	CMPQ    CX, SI
+	JLT     rows
+	VMOVUPD Z1, (AX)
+	VMOVUPD Z3, 64(AX)
+	VMOVUPD Z5, 128(AX)
+	VMOVUPD Z7, 192(AX)
+	VZEROUPPER
+	RET
+
+// func dots4Float64AVX2(lanes *float64, columns *byte, from int, c *float64, y *float64, groups int)
+// Requires: AVX
+TEXT ·dots4Float64AVX2(SB), NOSPLIT, $0-48
+	MOVQ         lanes+0(FP), AX
+	MOVQ         from+16(FP), CX
+	MOVQ         c+24(FP), DX
+	MOVQ         y+32(FP), BX
+	MOVQ         groups+40(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         columns+8(FP), DI
+	MOVQ         (DI), R8
+	ADDQ         CX, R8
+	MOVQ         32(DI), R9
+	ADDQ         CX, R9
+	MOVQ         64(DI), R10
+	ADDQ         CX, R10
+	MOVQ         96(DI), DI
+	ADDQ         CX, DI
+	VBROADCASTSD (DX), Y0
+	VXORPD       X1, X1, X1
+	VXORPD       X2, X2, X2
+	VBROADCASTSD 8(DX), Y3
+	VXORPD       X4, X4, X4
+	VXORPD       X5, X5, X5
+	VBROADCASTSD 16(DX), Y6
+	VXORPD       X7, X7, X7
+	VXORPD       X8, X8, X8
+	VBROADCASTSD 24(DX), Y9
+	VXORPD       X10, X10, X10
+	VXORPD       X11, X11, X11
+	XORQ         CX, CX
+
+rows:
+	VMOVUPD (BX)(CX*8), Y12
+	VMOVUPD (R8)(CX*8), Y13
+	VSUBPD  Y0, Y13, Y13
+	VMULPD  Y12, Y13, Y13
+	VADDPD  Y13, Y1, Y1
+	VMOVUPD (R9)(CX*8), Y13
+	VSUBPD  Y3, Y13, Y13
+	VMULPD  Y12, Y13, Y13
+	VADDPD  Y13, Y4, Y4
+	VMOVUPD (R10)(CX*8), Y13
+	VSUBPD  Y6, Y13, Y13
+	VMULPD  Y12, Y13, Y13
+	VADDPD  Y13, Y7, Y7
+	VMOVUPD (DI)(CX*8), Y13
+	VSUBPD  Y9, Y13, Y13
+	VMULPD  Y12, Y13, Y13
+	VADDPD  Y13, Y10, Y10
+	VMOVUPD 32(BX)(CX*8), Y12
+	VMOVUPD 32(R8)(CX*8), Y13
+	VSUBPD  Y0, Y13, Y13
+	VMULPD  Y12, Y13, Y13
+	VADDPD  Y13, Y2, Y2
+	VMOVUPD 32(R9)(CX*8), Y13
+	VSUBPD  Y3, Y13, Y13
+	VMULPD  Y12, Y13, Y13
+	VADDPD  Y13, Y5, Y5
+	VMOVUPD 32(R10)(CX*8), Y13
+	VSUBPD  Y6, Y13, Y13
+	VMULPD  Y12, Y13, Y13
+	VADDPD  Y13, Y8, Y8
+	VMOVUPD 32(DI)(CX*8), Y13
+	VSUBPD  Y9, Y13, Y13
+	VMULPD  Y12, Y13, Y13
+	VADDPD  Y13, Y11, Y11
+	ADDQ    $0x00000008, CX
+	CMPQ    CX, SI
+	JLT     rows
+	VMOVUPD Y1, (AX)
+	VMOVUPD Y2, 32(AX)
+	VMOVUPD Y4, 64(AX)
+	VMOVUPD Y5, 96(AX)
+	VMOVUPD Y7, 128(AX)
+	VMOVUPD Y8, 160(AX)
+	VMOVUPD Y10, 192(AX)
+	VMOVUPD Y11, 224(AX)
+	VZEROUPPER
+	RET
+
+// func scaleAVX512(scaled *float64, tile *float64, weights *float64, count int, groups int)
+// Requires: AVX, AVX512F
+TEXT ·scaleAVX512(SB), NOSPLIT, $0-40
+	MOVQ scaled+0(FP), AX
+	MOVQ tile+8(FP), CX
+	MOVQ weights+16(FP), DX
+	MOVQ count+24(FP), BX
+	MOVQ groups+32(FP), SI
+	SHLQ $0x03, SI
+
+column:
+	XORQ DI, DI
+
+rows:
+	VMOVUPD (DX)(DI*8), Z0
+	VMULPD  (CX)(DI*8), Z0, Z0
+	VMOVUPD Z0, (AX)(DI*8)
+	ADDQ    $0x00000008, DI
+	CMPQ    DI, SI
+	JLT     rows
+	ADDQ    $0x00000840, CX
+	ADDQ    $0x00000840, AX
+	DECQ    BX
+	JNZ     column
+	VZEROUPPER
+	RET
+
+// func scaleAVX2(scaled *float64, tile *float64, weights *float64, count int, groups int)
+// Requires: AVX
+TEXT ·scaleAVX2(SB), NOSPLIT, $0-40
+	MOVQ scaled+0(FP), AX
+	MOVQ tile+8(FP), CX
+	MOVQ weights+16(FP), DX
+	MOVQ count+24(FP), BX
+	MOVQ groups+32(FP), SI
+	SHLQ $0x03, SI
+
+column:
+	XORQ DI, DI
+
+rows:
+	VMOVUPD (DX)(DI*8), Y0
+	VMULPD  (CX)(DI*8), Y0, Y0
+	VMOVUPD Y0, (AX)(DI*8)
+	VMOVUPD 32(DX)(DI*8), Y0
+	VMULPD  32(CX)(DI*8), Y0, Y0
+	VMOVUPD Y0, 32(AX)(DI*8)
+	ADDQ    $0x00000008, DI
+	CMPQ    DI, SI
+	JLT     rows
+	ADDQ    $0x00000840, CX
+	ADDQ    $0x00000840, AX
+	DECQ    BX
+	JNZ     column
+	VZEROUPPER
+	RET
+
 // func packFloat32AVX512(tile *float64, columns *byte, count int, from int, origin *float64, groups int)
 // Requires: AVX, AVX512F
 TEXT ·packFloat32AVX512(SB), NOSPLIT, $0-48

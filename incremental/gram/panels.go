@@ -2,8 +2,6 @@
 
 package gram
 
-import "unsafe"
-
 // Blocks of columns are of register size. For wide blocks, panels of right pass: the columns of
 // a block of left stay in the first-level cache while the columns of a panel stream by, and the
 // panel stays in the second-level cache for the next block. A panel of left fits the
@@ -75,5 +73,3 @@ func alike(columns []Column) int {
 	}
 	return len(columns)
 }
-
-func bytesOf(columns []Column) *byte { return (*byte)(unsafe.Pointer(unsafe.SliceData(columns))) }

@@ -3,6 +3,7 @@ package gram
 import (
 	"fmt"
 	"math"
+	"sync"
 	"unsafe"
 )
 
@@ -17,17 +18,22 @@ import (
 // The values are read and written once for every four columns, and should be few enough
 // to stay in the first-level cache.
 func AddProducts(values []float64, columns []Column, from int, c, w []float64) {
+	fastest.addProducts(values, columns, from, c, w)
+}
+
+func (v *variant) addProducts(values []float64, columns []Column, from int, c, w []float64) {
 	checkProducts(columns, c, len(w))
 	switch plain(columns) {
 	case Float32:
-		addProducts[float32](values, columns, from, c, w)
+		addProducts[float32](v, values, columns, from, c, w)
 		return
 	case Float64:
-		addProducts[float64](values, columns, from, c, w)
+		addProducts[float64](v, values, columns, from, c, w)
 		return
 	}
+	z := productScratches.Get().(*productScratch)
+	defer productScratches.Put(z)
 	var (
-		tile  [4][stretch]float64
 		some  [4]Column
 		o, u  [4]float64
 		count int
@@ -44,9 +50,9 @@ func AddProducts(values []float64, columns []Column, from int, c, w []float64) {
 			continue
 		}
 		for done := 0; done < len(values); done += stretch {
-			v := values[done:min(done+stretch, len(values))]
-			x := convert(&tile, some[:count], from+done, len(v))
-			addProducts[float64](v, x[:count], 0, o[:count], u[:count])
+			part := values[done:min(done+stretch, len(values))]
+			x := convert(&z.tile, some[:count], from+done, len(part))
+			addProducts[float64](v, part, x[:count], 0, o[:count], u[:count])
 		}
 		count = 0
 	}
@@ -55,10 +61,15 @@ func AddProducts(values []float64, columns []Column, from int, c, w []float64) {
 // AddDots adds Σ_i y_{i−from} (x_ij − c_j) to sums[j], for the rows i of columns from row
 // from on. A nil c is the origin 0.
 //
-// Rows are summed in order, in stretches of TileRows. A stretch's sum begins at zero and
-// adds y (x_ij − c_j), each operation rounded to float64, row after row; then it is added
-// to sums[j]. A stretch whose y are all 0 is skipped.
+// Rows are summed in stretches of TileRows, and those in lanes, as Sum does: row i of a stretch
+// adds y (x_ij − c_j), each operation rounded to float64, to lane i mod 8, and at the end the
+// lanes are added in Sum's order, and the result to sums[j]. A stretch whose y are all 0 is
+// skipped.
 func AddDots(sums []float64, columns []Column, from int, c, y []float64) {
+	fastest.addDots(sums, columns, from, c, y)
+}
+
+func (v *variant) addDots(sums []float64, columns []Column, from int, c, y []float64) {
 	checkProducts(columns, c, len(sums))
 	kind := plain(columns)
 	for len(y) > 0 {
@@ -66,19 +77,20 @@ func AddDots(sums []float64, columns []Column, from int, c, y []float64) {
 		switch {
 		case allZero(some):
 		case kind == Float32:
-			addDots[float32](sums, columns, from, c, some)
+			addDots[float32](v, sums, columns, from, c, some)
 		case kind == Float64:
-			addDots[float64](sums, columns, from, c, some)
+			addDots[float64](v, sums, columns, from, c, some)
 		default:
-			var tile [4][stretch]float64
+			z := productScratches.Get().(*productScratch)
 			for j := 0; j < len(columns); j += 4 {
 				end := min(j+4, len(columns))
-				x, o := convert(&tile, columns[j:end], from, len(some)), c
+				x, o := convert(&z.tile, columns[j:end], from, len(some)), c
 				if c != nil {
 					o = c[j:end]
 				}
-				addDots[float64](sums[j:end], x[:end-j], 0, o, some)
+				addDots[float64](v, sums[j:end], x[:end-j], 0, o, some)
 			}
+			productScratches.Put(z)
 		}
 		y, from = y[len(some):], from+len(some)
 	}
@@ -162,46 +174,88 @@ func convert(tile *[4][stretch]float64, columns []Column, from, rows int) (x [4]
 	return x
 }
 
-func addProducts[T float32 | float64](values []float64, columns []Column, from int, c, w []float64) {
+// A productsKernel adds to values groups·8 rows of columns, whose first rows are at x, each less
+// its c and times its w: one column, or four.
+type productsKernel = func(values *float64, x **byte, c, w *float64, groups int)
+
+// A dotsKernel writes the lanes of the products of y with groups·8 rows, from byte from on, of one
+// Column or four.
+type dotsKernel = func(lanes *float64, columns *byte, from int, c, y *float64, groups int)
+
+// kindProducts are the kernels for a kind of columns; nil: there are none.
+type kindProducts struct {
+	one, four         productsKernel
+	dotsOne, dotsFour dotsKernel
+}
+
+// productsOf returns the variant's kernels for T.
+func productsOf[T float32 | float64](v *variant) *kindProducts {
+	return &v.products[kindOf[T]()-Float32]
+}
+
+// A productScratch is the memory of a call. What a kernel is given would escape from the stack.
+type productScratch struct {
+	tile    [4][stretch]float64
+	columns [4]Column
+	first   [4]*byte
+	c, w    [4]float64
+	lanes   [4][lanes]float64
+}
+
+var productScratches = sync.Pool{New: func() any { return new(productScratch) }}
+
+func addProducts[T float32 | float64](v *variant, values []float64, columns []Column, from int, c, w []float64) {
+	z := productScratches.Get().(*productScratch)
 	var (
-		x    [4][]T
-		o, u [4]float64
-		n    int
+		x [4][]T
+		n int
 	)
+	z.c = [4]float64{}
+	kernels := productsOf[T](v)
 	for j, wj := range w {
 		if wj == 0 {
 			continue
 		}
-		x[n], u[n] = rowsOf[T](&columns[j], from, len(values)), wj
+		x[n], z.w[n] = rowsOf[T](&columns[j], from, len(values)), wj
 		if c != nil {
-			o[n] = c[j]
+			z.c[n] = c[j]
 		}
 		if n++; n < 4 {
 			continue
 		}
-		addFour(values, &x, &o, &u)
+		done := addWhole(z, kernels.four, values, x[:])
+		addFour(values[done:], &[4][]T{x[0][done:], x[1][done:], x[2][done:], x[3][done:]}, &z.c, &z.w)
 		n = 0
 	}
 	for j, x := range x[:n] {
-		x, c, w := x[:len(values)], o[j], u[j]
-		for i := range values {
+		z.c[0], z.w[0] = z.c[j], z.w[j]
+		done := addWhole(z, kernels.one, values, [][]T{x})
+		x, c, w := x[:len(values)], z.c[0], z.w[0]
+		for i := done; i < len(values); i++ {
 			values[i] += float64((float64(x[i]) - c) * w)
 		}
 	}
+	clear(z.first[:]) // keep no reference to the rows
+	productScratches.Put(z)
+}
+
+// addWhole adds the rows that a kernel takes, and returns their number.
+func addWhole[T float32 | float64](z *productScratch, kernel productsKernel, values []float64, x [][]T) int {
+	groups := len(values) / lanes
+	if kernel == nil || groups == 0 {
+		return 0
+	}
+	for j := range x {
+		z.first[j] = (*byte)(unsafe.Pointer(&x[j][0]))
+	}
+	kernel(&values[0], &z.first[0], &z.c[0], &z.w[0], groups)
+	return groups * lanes
 }
 
 func addFour[T float32 | float64](values []float64, x *[4][]T, c, w *[4]float64) {
 	x0, x1, x2, x3 := x[0][:len(values)], x[1][:len(values)], x[2][:len(values)], x[3][:len(values)]
 	c0, c1, c2, c3 := c[0], c[1], c[2], c[3]
 	w0, w1, w2, w3 := w[0], w[1], w[2], w[3]
-	if c0 == 0 && c1 == 0 && c2 == 0 && c3 == 0 { // the same numbers in less time
-		for i := range values {
-			t0, t1 := float64(float64(x0[i])*w0), float64(float64(x1[i])*w1)
-			t2, t3 := float64(float64(x2[i])*w2), float64(float64(x3[i])*w3)
-			values[i] += (t0 + t1) + (t2 + t3)
-		}
-		return
-	}
 	for i := range values {
 		t0, t1 := float64((float64(x0[i])-c0)*w0), float64((float64(x1[i])-c1)*w1)
 		t2, t3 := float64((float64(x2[i])-c2)*w2), float64((float64(x3[i])-c3)*w3)
@@ -209,40 +263,59 @@ func addFour[T float32 | float64](values []float64, x *[4][]T, c, w *[4]float64)
 	}
 }
 
-// addDots sums four columns at a time, which takes as long as one. The last column stands
-// in for missing ones.
-func addDots[T float32 | float64](sums []float64, columns []Column, from int, c, y []float64) {
+// addDots adds a stretch.
+func addDots[T float32 | float64](v *variant, sums []float64, columns []Column, from int, c, y []float64) {
+	z := productScratches.Get().(*productScratch)
+	kernels := productsOf[T](v)
+	groups := len(y) / lanes
+	z.c = [4]float64{}
 	for len(columns) > 0 {
-		last := min(len(columns), 4) - 1
-		x0 := rowsOf[T](&columns[0], from, len(y))
-		x1 := rowsOf[T](&columns[min(1, last)], from, len(y))
-		x2 := rowsOf[T](&columns[min(2, last)], from, len(y))
-		x3 := rowsOf[T](&columns[last], from, len(y))
-		var o [4]float64
+		n, kernel := 1, kernels.dotsOne
+		if len(columns) >= 4 {
+			n, kernel = 4, kernels.dotsFour
+		}
 		if c != nil {
-			c = c[copy(o[:], c[:last+1]):]
+			c = c[copy(z.c[:n], c):]
 		}
-		c0, c1, c2, c3 := o[0], o[1], o[2], o[3]
-		var s0, s1, s2, s3 float64
-		if c0 == 0 && c1 == 0 && c2 == 0 && c3 == 0 {
-			for i, t := range y {
-				s0 += float64(float64(x0[i]) * t)
-				s1 += float64(float64(x1[i]) * t)
-				s2 += float64(float64(x2[i]) * t)
-				s3 += float64(float64(x3[i]) * t)
-			}
+		var x [4][]T
+		for j := range columns[:n] {
+			x[j] = rowsOf[T](&columns[j], from, len(y))
+		}
+		done := 0
+		if kernel != nil && groups > 0 {
+			done = groups * lanes
+			copy(z.columns[:n], columns)
+			kernel(&z.lanes[0][0], bytesOf(z.columns[:]), from*int(unsafe.Sizeof(T(0))), &z.c[0], &y[0], groups)
 		} else {
-			for i, t := range y {
-				s0 += float64((float64(x0[i]) - c0) * t)
-				s1 += float64((float64(x1[i]) - c1) * t)
-				s2 += float64((float64(x2[i]) - c2) * t)
-				s3 += float64((float64(x3[i]) - c3) * t)
-			}
+			z.lanes = [4][lanes]float64{}
 		}
-		s := [4]float64{s0, s1, s2, s3}
-		for j := range last + 1 {
-			sums[j] += s[j]
+		for j, x := range x[:n] {
+			addLanes(&z.lanes[j], x[done:], z.c[j], y[done:])
+			sums[j] += fold(&z.lanes[j])
 		}
-		columns, sums = columns[last+1:], sums[last+1:]
+		columns, sums = columns[n:], sums[n:]
+	}
+	clear(z.columns[:]) // keep no reference to the rows
+	productScratches.Put(z)
+}
+
+// addLanes adds y (x − c) to lanes, from lane 0 on.
+func addLanes[T float32 | float64](l *[lanes]float64, x []T, c float64, y []float64) {
+	l0, l1, l2, l3, l4, l5, l6, l7 := l[0], l[1], l[2], l[3], l[4], l[5], l[6], l[7]
+	for len(y) >= lanes && len(x) >= lanes {
+		x8, y8 := (*[lanes]T)(x), (*[lanes]float64)(y)
+		l0 += float64((float64(x8[0]) - c) * y8[0])
+		l1 += float64((float64(x8[1]) - c) * y8[1])
+		l2 += float64((float64(x8[2]) - c) * y8[2])
+		l3 += float64((float64(x8[3]) - c) * y8[3])
+		l4 += float64((float64(x8[4]) - c) * y8[4])
+		l5 += float64((float64(x8[5]) - c) * y8[5])
+		l6 += float64((float64(x8[6]) - c) * y8[6])
+		l7 += float64((float64(x8[7]) - c) * y8[7])
+		x, y = x[lanes:], y[lanes:]
+	}
+	*l = [lanes]float64{l0, l1, l2, l3, l4, l5, l6, l7}
+	for i, t := range y {
+		l[i] += float64((float64(x[i]) - c) * t)
 	}
 }

@@ -35,12 +35,12 @@ func dotsBySpecification(sums []float64, columns []Column, from int, c, y []floa
 			continue
 		}
 		for j := range sums {
-			sum := 0.0
+			var sum [lanes]float64
 			for i, t := range some {
 				d := float64(columns[j].At(from+first+i) - c[j])
-				sum += float64(d * t)
+				sum[i%lanes] += float64(d * t)
 			}
-			sums[j] += sum
+			sums[j] += fold(&sum)
 		}
 	}
 }
@@ -89,9 +89,12 @@ func TestProductsAreTheSpecificationBitForBit(t *testing.T) {
 					if m > 0 {
 						cut = r.IntN(m) // rows do not depend on each other
 					}
-					AddProducts(values[:cut], columns, from, origin, w)
-					AddProducts(values[cut:], columns, from+cut, origin, w)
-					sameNumbers(t, "AddProducts "+about, values, want)
+					for _, k := range kernels(t) {
+						got := slices.Clone(values)
+						k.variant.addProducts(got[:cut], columns, from, origin, w)
+						k.variant.addProducts(got[cut:], columns, from+cut, origin, w)
+						sameNumbers(t, k.variant.name+" products "+about, got, want)
+					}
 
 					y, sums := someZero(r, m, zero), someZero(r, n, 0)
 					if m > 2*stretch {
@@ -100,9 +103,12 @@ func TestProductsAreTheSpecificationBitForBit(t *testing.T) {
 					want = slices.Clone(sums)
 					dotsBySpecification(want, columns, from, c, y)
 					cut = m / stretch / 2 * stretch // nor do stretches
-					AddDots(sums, columns, from, origin, y[:cut])
-					AddDots(sums, columns, from+cut, origin, y[cut:])
-					sameNumbers(t, "AddDots "+about, sums, want)
+					for _, k := range kernels(t) {
+						got := slices.Clone(sums)
+						k.variant.addDots(got, columns, from, origin, y[:cut])
+						k.variant.addDots(got, columns, from+cut, origin, y[cut:])
+						sameNumbers(t, k.variant.name+" dots "+about, got, want)
+					}
 				}
 			}
 		}

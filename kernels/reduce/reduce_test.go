@@ -440,8 +440,8 @@ func TestBitsOnEveryProcessor(t *testing.T) {
 		"stratified": "d93f322d2d062af9708ea5c0c776e38b6ef3de7fc51819c1fc9e6de201259bc3",
 		"kmeans":     "007d8cf510e0c777743f8583dc9132c59898f4f4e5c4b6a1c791ccc6936b6b5c",
 		"kmedian":    "f5ebdc4250ac8fafecdafc7097d22aa0804be25c70cdc753bf102d3f92b4f454",
-		"rs":         "2d29cf139bf02b3e72e2f62fd4f56937792956cefe0dddb2fda59d40a2cc06ff",
-		"skfd":       "facab53d12489f9f0f1defd2722606528919809a18a3a3591fac522fb4e7777b",
+		"rs":         "b4021ff1785ddc3717d36de253d09dfd5eb8014614384fe99b485820c41b5336",
+		"skfd":       "f7c9df4f724c21f61ac999de9b70eca9db49e078e1d7b7e3108c2226c5c3afbd",
 		"lda":        "5b80f29fe3ccedd9ef120a2bfead08b02dc0b1d55e94dfd3cbc401913db02703",
 		"cholesky":   "a2d0fd5b6e577fe4391fe3ab7c6cb283f2e249fb2c80919ea071306135674924",
 	}

@@ -77,6 +77,16 @@ func main() {
 		deals(dealAVX2, l)
 		deals(dealPairAVX2, l)
 	}
+	for _, k := range kinds[:2] { // of floats
+		for _, h := range []int{1, productsAtOnce} {
+			productsOf("AVX512", ZMM, k.name, k.size, k.load, h)
+			productsOf("AVX2", YMM, k.name, k.size, k.load, h)
+			dotsOf("AVX512", ZMM, k.name, k.size, k.load, h)
+			dotsOf("AVX2", YMM, k.name, k.size, k.load, h)
+		}
+	}
+	scale("AVX512", ZMM)
+	scale("AVX2", YMM)
 	for _, k := range kinds {
 		pack("AVX512", ZMM, k.name, k.size, k.load)
 		if k.avx2 == nil {

@@ -64,10 +64,10 @@
 //
 // The gradient of plane r is z_r + Σ C (p_r − y_r) z, and the Hessian has for planes r and s the
 // block Σ C p_r ([r = s] − p_s) z z', and I. A Hessian stays as long as steps contract: the
-// steps since correct it, by limited-memory BFGS (Nocedal 1980). A pass that sums it, too, costs
-// O(m·k²·n²), less where most rows are clear, and its Cholesky factor O((k·n)³). Other passes cost
-// O(m·k·n), and steps O((k·n)²). Where rows are not in memory each pass sums it. There are at most
-// 2,048 numbers k(n+1).
+// steps since correct it, by limited-memory BFGS (Nocedal 1980). It is summed again where a step
+// had to be shortened. A pass that sums it, too, costs O(m·k²·n²), less where most rows are clear,
+// and its Cholesky factor O((k·n)³). Other passes cost O(m·k·n), and steps O((k·n)²). Where rows
+// are not in memory each pass sums it. There are at most 2,048 numbers k(n+1).
 //
 // # Stopping rule
 //

@@ -393,7 +393,8 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	if f.refining == study.Never {
 		return m, nil, nil
 	}
-	var rows newton.Rows = &rereading{f, in, fold, o.Refine.Unlabelled()}
+	file := &rereading{f, in, fold, o.Refine.Unlabelled()}
+	var rows newton.Rows = file
 	var standFor map[string]float64
 	_, sums := o.Refine.(newton.Method) // what it finds depends on no order of the rows
 	some := sums && f.blocks == nil && f.rows.stands(f.sums.whole)
@@ -414,7 +415,13 @@ func (f *fit) planes(ctx context.Context, whole *incremental.State, in *basis.Co
 	case sums && f.blocks == nil && f.rows != nil && !o.Refine.Unlabelled(): // these are all rows
 		rows, _ = f.rows.without(fold).study(in, whole, nil).All()
 	}
-	result, err := y.Refine(ctx, rows, standFor)
+	if rows == newton.Rows(file) && sums {
+		rows, err = file.held(ctx, int(whole.Rows()), len(m.Features))
+	}
+	var result *newton.Result
+	if err == nil {
+		result, err = y.Refine(ctx, rows, standFor)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("refine on %s: %w", from, err)
 	}

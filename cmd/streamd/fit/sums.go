@@ -3,9 +3,11 @@ package fit
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"streamd/cmd/streamd/dataset"
 	"streamd/incremental"
+	"streamd/incremental/newton"
 	"streamd/incremental/sample"
 	"streamd/kernels/basis"
 )
@@ -144,4 +146,24 @@ func (r *rereading) Pass(ctx context.Context, visit func(*incremental.Block) err
 			return nothing, visit(z.enterAll(b, r.in))
 		},
 		func(struct{}) error { return nil })
+}
+
+// heldBytes is the most memory for rows that stay there, and are not read again for each step.
+const heldBytes = 64 << 20
+
+// held reads the rows once if they are few enough to stay in memory.
+func (r *rereading) held(ctx context.Context, rows, columns int) (newton.Rows, error) {
+	if rows > heldBytes/8/(columns+2) { // with code and weight
+		return r, nil
+	}
+	var mutex sync.Mutex
+	var blocks newton.Blocks
+	err := r.Pass(ctx, func(b *incremental.Block) error {
+		b = b.Clone()
+		mutex.Lock()
+		defer mutex.Unlock()
+		blocks = append(blocks, b)
+		return nil
+	})
+	return blocks, err
 }

@@ -19,9 +19,11 @@ const (
 	// MostLogistic is the most numbers of all planes together, k(n+1), for Logistic. The
 	// square of it is the size of the Hessian: 32 MiB.
 	MostLogistic = 2048
-	// negligible weights of the Hessian, relative to the row's cost, are left out. Most rows
-	// have such weights for most pairs of classes.
+	// negligible weights of the Hessian, relative to the row's cost, are left out: those of rows that
+	// are clear.
 	negligible = 0x1p-40
+	// least is the weight of such a row that stays beside others. It moves no step.
+	least = 0x1p-80
 	// contraction is the least by which a step has to lower the decrement that the Hessian stays. A
 	// pass that sums it takes as long as several others.
 	contraction = 1. / 3
@@ -307,21 +309,27 @@ func normalise(scores []float64, m, planes, own int) (loss, missed float64) {
 func (j *joint) weigh(c *chunk, z *scratch, r, other int) {
 	m := c.rows()
 	p, q := z.likely[r*m:][:m], z.likely[other*m:][:m]
-	some := false
+	left := 0
 	for i, t := range p {
 		h := q[i]
 		if r == other {
 			h = 1 - t
 		}
-		h *= t
-		if !(h >= negligible) {
-			z.weights[i] = 0
-			continue
+		if h *= t; !(h >= negligible) {
+			h = least
+			left++
 		}
-		z.weights[i], some = float64(h*z.cost[i]), true
+		z.weights[i] = float64(h * z.cost[i])
 	}
-	if !some {
+	switch {
+	case left == m:
 		return
+	case 4*left > m: // taking few rows out takes longer than their products
+		for i, h := range z.weights[:m] {
+			if h < negligible*z.cost[i] {
+				z.weights[i] = 0
+			}
+		}
 	}
 	clear(z.codes[:m])
 	z.kernel.Sum(z.sums[:1], c.columns, z.codes[:m], z.weights[:m], j.s.seen.mean)

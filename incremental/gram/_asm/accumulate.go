@@ -14,6 +14,10 @@ import (
 // 6×2 block sums the low lanes first and then the high lanes: twelve accumulators keep two
 // units of four cycles busy, and twelve multiply-adds need eight loads. Small blocks have
 // registers for both halves at once.
+//
+// Vectors of eight columns of one row, in outer products, would need no folding. But rows have to
+// be transposed, and wait as float64: on a Xeon with AVX-512 784 columns took 6 to 9 % less, 256
+// as long, and 32 and 100 took 59 and 21 % more.
 const (
 	avx512Block = 5
 	avx2Block   = 6

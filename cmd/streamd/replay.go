@@ -470,30 +470,30 @@ func (r *replay) advance() advance {
 	return a
 }
 
-// flushPatience is how long an interrupted replay waits for acknowledgements.
-const flushPatience = 10 * time.Second
-
 // finish flushes, also after an interruption, and reports.
 func (r *replay) finish(ctx context.Context, s *surroundings, err error, firstRow int64, asJSON bool) error {
-	interrupted := errors.Is(err, context.Canceled) && ctx.Err() != nil
-	if err != nil && !interrupted {
+	stopped := errors.Is(err, context.Canceled) && ctx.Err() != nil
+	if err != nil && !stopped {
 		return err
 	}
 	flushCtx, cancel := ctx, context.CancelFunc(func() {})
-	if interrupted {
-		flushCtx, cancel = context.WithTimeout(context.WithoutCancel(ctx), flushPatience)
+	if stopped { // the rest of the time is for the report
+		flushCtx, cancel = context.WithTimeout(context.WithoutCancel(ctx), interrupted*3/4)
 	}
 	defer cancel()
 	if err := r.producer.Flush(flushCtx); err != nil {
+		if stopped && flushCtx.Err() != nil {
+			return fmt.Errorf("stopped before row %d, and the brokers have not acknowledged all rows before it: some may be missing: %w", firstRow+r.rows.Load(), context.Canceled)
+		}
 		return fmt.Errorf("flush: %w", err)
 	}
 	rep := &r.report
 	rep.Rows, rep.Bytes = r.rows.Load(), r.bytes.Load()
 	rep.Seconds = time.Since(r.began).Seconds()
 	rep.RowsPerSecond = float64(rep.Rows) / rep.Seconds
-	rep.Interrupted, rep.NextRow = interrupted, firstRow+rep.Rows
+	rep.Interrupted, rep.NextRow = stopped, firstRow+rep.Rows
 	err = rep.print(s, asJSON)
-	if interrupted {
+	if stopped {
 		return fmt.Errorf("stopped before row %d: %w", rep.NextRow, context.Canceled)
 	}
 	return err

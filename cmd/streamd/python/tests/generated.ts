@@ -74,6 +74,7 @@ await expect(client.GET("/v1/epoch"));
 await expect(client.POST("/v1/reduce"));
 await expect(client.DELETE("/v1/reduce"));
 await expect(client.POST("/v1/refine", { params: { query: { wait: "1m" } } }));
+await refused(client.POST("/v1/features/learn"), 409, "conflict");
 
 const page = await expect(client.GET("/v1/blocks", { params: { query: { limit: 2 } } }));
 check(page.blocks.length === 2 && page.next !== undefined, "blocks");

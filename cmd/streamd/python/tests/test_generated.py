@@ -130,6 +130,7 @@ def test_python(kernel: Daemon, document: pathlib.Path, tmp_path: pathlib.Path, 
         call("reduce_basis", 202, m.EpochAnswer)
         call("abandon_reduction", 200, m.EpochAnswer)
         call("refine_model", 200, m.RefineAnswer)
+        call("learn_lists", 409, m.ErrorAnswer)  # the schema has none to learn
 
         page = call("list_blocks", 200, m.BlocksAnswer, limit=2)
         assert len(page.blocks) == 2 and page.next_

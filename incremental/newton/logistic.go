@@ -19,13 +19,13 @@ const (
 	// MostLogistic is the most numbers of all planes together, k(n+1), for Logistic. The
 	// square of it is the size of the Hessian: 32 MiB.
 	MostLogistic = 2048
-	// negligible weights of the Hessian, relative to the row's cost, are left out: those of rows that
-	// are clear.
+	// negligible weights of the Hessian, relative to the row's cost, are left out: those of rows
+	// that are clear.
 	negligible = 0x1p-40
 	// least is the weight of such a row that stays beside others. It moves no step.
 	least = 0x1p-80
-	// contraction is the least by which a step has to lower the decrement that the Hessian stays. A
-	// pass that sums it takes as long as several others.
+	// contraction is the least by which a step has to lower the decrement that the Hessian stays.
+	// A pass that sums it takes as long as several others.
 	contraction = 1. / 3
 	// remembered steps correct a Hessian.
 	remembered = 12

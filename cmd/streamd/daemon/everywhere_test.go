@@ -55,6 +55,9 @@ func TestRetireEverywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			gone := page[len(page)/2]
+			if status, _, _ := a.etag(fmt.Sprintf("/v1/model?wait=30s&includes=%s/0/%d", name, n-1), ""); status != http.StatusOK {
+				t.Fatalf("status %d", status)
+			}
 			before := a.Daemon.published()
 			s := retire.Selector{IDs: []string{gone.ID}}
 			if dry, err := a.Retire(t.Context(), s, httpapi.RetireOptions{DryRun: true}); err != nil || dry.Blocks != 1 || dry.Control != "" {

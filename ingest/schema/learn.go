@@ -156,6 +156,7 @@ func (c *ValueCounts) Of(b *incremental.Block) BlockCounts {
 	n := len(c.columns) - len(c.features)
 	out := make(BlockCounts, len(c.features))
 	var codes []int32
+	var all []codeRows
 	for k := range out {
 		column := b.Columns[n+k]
 		codes = codes[:0]
@@ -165,13 +166,14 @@ func (c *ValueCounts) Of(b *incremental.Block) BlockCounts {
 			}
 		}
 		slices.Sort(codes)
-		out[k] = make([]codeRows, 0, len(slices.Compact(slices.Clone(codes))))
+		all = all[:0]
 		for i, code := range codes {
 			if i == 0 || codes[i-1] != code {
-				out[k] = append(out[k], codeRows{code: code})
+				all = append(all, codeRows{code: code})
 			}
-			out[k][len(out[k])-1].rows++
+			all[len(all)-1].rows++
 		}
+		out[k] = slices.Clone(all)
 	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,9 +17,6 @@ import (
 
 	"go.etcd.io/bbolt"
 )
-
-// compactBytes is the size of one transaction of a compaction, which is held in memory.
-const compactBytes = 16 << 20
 
 // compacting is the name of the file that will replace a snapshot, while it is written.
 func compacting(path string) string {
@@ -39,8 +37,8 @@ func removeIfThere(path string) error {
 // to the file system and are out of reach.
 //
 // Saves wait until Compact has ended; reads continue. Compact needs disk space for the
-// live values, and memory of a few times compactBytes or of the largest value. When ctx
-// ends, the file stays as it was.
+// live values, and memory for some pages or the largest value. When ctx ends, the file stays as it
+// was.
 func (s *Store) Compact(ctx context.Context) (SaveInfo, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -93,31 +91,19 @@ func Copying(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".copy")
 }
 
-// Copy writes the last saved state to a new file, which has only the live values, and returns when
-// it is on the disk. With receipts false the copy has no log of receipts: one key signs one log, so
+// Copy writes the last saved state to a new file, which has only the live values. It may not be on
+// the disk yet. With receipts false the copy has no log of receipts: one key signs one log, so
 // another daemon begins its own. Saves go on meanwhile. Copy needs what Compact needs, beside the
 // memory of a read transaction: pages that saves free meanwhile are used again after it.
 func (s *Store) Copy(ctx context.Context, path string, receipts bool) error {
-	next, err := s.copyTo(ctx, path, func(from *bbolt.Tx, to *copier) (head, error) {
-		if s.key != nil {
-			to.summer = newSummer(s.key, valueSum{}) // the sum of the file may be of a later save
-		}
-		err := from.ForEach(func(name []byte, _ *bbolt.Bucket) error {
-			if !receipts && slices.ContainsFunc(logBuckets, func(of []byte) bool { return bytes.Equal(of, name) }) {
-				return nil
-			}
-			return to.copyBucket(from, name)
+	_, err := s.copyTo(ctx, path, func(from *bbolt.Tx, to *copier) (head, error) {
+		to.sumAnew(s.key) // the sum of the file may be of a later save
+		h, err := to.copyAll(from, func(name []byte) bool {
+			return receipts || !slices.ContainsFunc(logBuckets, func(of []byte) bool { return bytes.Equal(of, name) })
 		})
-		if err != nil {
-			return head{}, err
-		}
-		h, err := readHead(from)
 		h.uncompacted = time.Time{}
 		return h, err
 	})
-	if err == nil {
-		err = next.db.Close()
-	}
 	if err != nil {
 		os.Remove(path)
 		return fmt.Errorf("copy snapshot %s to %s: %w", s.path, path, err)
@@ -125,37 +111,35 @@ func (s *Store) Copy(ctx context.Context, path string, receipts bool) error {
 	return nil
 }
 
-// Receive makes a snapshot of a copy that Copy has made, and returns when it is on the
-// disk. With an error there is none. The errors are those of Open; with a nil key the copy
-// must be under none.
-func (k *Key) Receive(path string, copied io.Reader, s Settings) (c *Contents, err error) {
+// Receive makes a snapshot of a copy that Copy has made, and opens it when it is on the disk. With an
+// error of the copy there is none. The errors are those of Open; with a nil key the copy must be under
+// none.
+func (k *Key) Receive(path string, copied io.Reader, of Settings) (s *Store, c *Contents, err error) {
 	temporary := Copying(path)
 	err = writeFile(temporary, func(f *os.File) error {
 		_, err := io.Copy(f, copied)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(temporary)
+	if s, c, err = k.openAlone(temporary, false); err == nil {
+		if err = fits(temporary, c, of); err == nil {
+			err = os.Rename(temporary, path)
 		}
-	}()
-	store, c, err := k.open(temporary, true)
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}
 	if err != nil {
-		return nil, err
+		os.Remove(temporary)
+		return nil, nil, err
 	}
-	if err = fits(temporary, c, s); err == nil && k == nil && c.Keyed {
-		err = openError(temporary, ErrKeyNeeded)
+	s.path, s.target = path, path
+	if err := cmp.Or(syncFolder(filepath.Dir(path)), s.compareRetired(c, false)); err != nil {
+		return nil, nil, errors.Join(err, s.Close())
 	}
-	if err := errors.Join(err, store.Close()); err != nil {
-		return nil, err
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return nil, err
-	}
-	return c, syncFolder(filepath.Dir(path))
+	return s, c, nil
 }
 
 // logBuckets have the log of receipts.
@@ -163,30 +147,22 @@ var logBuckets = [][]byte{bucketReceipts, bucketLogHashes, bucketLog}
 
 // copyAdopted copies the blocks of one file and the rest of another.
 func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
-	if s.key != nil {
-		to.summer = newSummer(s.key, valueSum{})
-	}
-	if err := createBuckets(to.tx); err != nil {
-		return head{}, err
-	}
-	for _, name := range append([][]byte{bucketWithdrawn, bucketJoining}, logBuckets...) {
+	to.sumAnew(s.key)
+	for _, name := range append([][]byte{bucketOffsets, bucketWithdrawn, bucketJoining}, logBuckets...) {
 		if err := to.copyBucket(from, name); err != nil {
 			return head{}, err
 		}
 	}
-	if err := to.copyHistory(from, blocks.Bucket(bucketHistory)); err != nil {
+	for _, name := range buckets {
+		if bytes.Equal(name, bucketOffsets) {
+			continue
+		}
+		if err := to.copyBucket(blocks, name); err != nil {
+			return head{}, err
+		}
+	}
+	if err := to.copyHistory(from, blocks); err != nil {
 		return head{}, err
-	}
-	for _, p := range []place{{bucketMeta, keySettings}, {bucketOffsets, nil}} {
-		if err := p.each(from, func(key, value []byte) error { return to.put(p.bucket, key, value) }); err != nil {
-			return head{}, err
-		}
-	}
-	for _, name := range [][]byte{bucketBlocks, bucketParts, bucketSpaces, bucketBases, bucketSources, bucketStates, bucketSummaries} {
-		err := place{name, nil}.each(blocks, func(key, value []byte) error { return to.put(name, key, value) })
-		if err != nil {
-			return head{}, err
-		}
 	}
 	h, err := readHead(from)
 	if err != nil {
@@ -199,27 +175,28 @@ func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
 }
 
 // copyHistory copies the history, with what the blocks were made by.
-func (c *copier) copyHistory(from *bbolt.Tx, blocks *bbolt.Bucket) error {
-	learning := []byte(nil)
-	if blocks != nil {
-		learning = blocks.Get(keyLearning)
+func (c *copier) copyHistory(from, blocks *bbolt.Tx) error {
+	values := map[string][]byte{}
+	for _, key := range [][]byte{keyHistory, keyDetectors, keyLearning} {
+		of := from
+		if bytes.Equal(key, keyLearning) {
+			of = blocks
+		}
+		if b := of.Bucket(bucketHistory); b != nil && b.Get(key) != nil {
+			values[string(key)] = b.Get(key)
+		}
 	}
-	if from.Bucket(bucketHistory) == nil && learning == nil {
+	if len(values) == 0 && from.Bucket(bucketHistory) == nil {
 		return nil
 	}
-	if _, err := c.tx.CreateBucketIfNotExists(bucketHistory); err != nil {
-		return err
-	}
-	err := place{bucketHistory, nil}.each(from, func(key, value []byte) error {
-		if learning != nil && bytes.Equal(key, keyLearning) {
-			return nil
+	return c.bucket(bucketHistory, func(t *tree) error {
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			if err := c.put(t, bucketHistory, []byte(key), values[key]); err != nil {
+				return err
+			}
 		}
-		return c.put(bucketHistory, key, value)
+		return nil
 	})
-	if err == nil && learning != nil {
-		err = c.put(bucketHistory, keyLearning, learning)
-	}
-	return err
 }
 
 func (s *Store) compact(ctx context.Context) (info SaveInfo, err error) {
@@ -236,20 +213,26 @@ func (s *Store) compact(ctx context.Context) (info SaveInfo, err error) {
 	return SaveInfo{Bytes: file.Size(), FileBytes: file.Size()}, nil
 }
 
-// A filler copies the values of a file into an empty one, and returns the head of the new
-// file.
+// A filler copies the values of a file, but for the bucket of the head, into a new one, and returns
+// the head of that.
 type filler func(from *bbolt.Tx, to *copier) (head, error)
 
 // replace replaces the open file by a new one.
 func (s *Store) replace(ctx context.Context, f filler) error {
 	temporary := compacting(s.target)
-	next, err := s.copyTo(ctx, temporary, func(from *bbolt.Tx, to *copier) (head, error) {
+	sum, err := s.copyTo(ctx, temporary, func(from *bbolt.Tx, to *copier) (head, error) {
 		if err := s.findSum(from); err != nil {
 			return head{}, err
 		}
-		to.sum = s.sum
+		if s.key != nil {
+			to.summer = newSummer(s.key, s.sum)
+		}
 		return f(from, to)
 	})
+	var next *Store
+	if err == nil {
+		next, err = s.openCopy(temporary, sum)
+	}
 	if err == nil {
 		if err = os.Rename(temporary, s.target); err != nil {
 			next.Close()
@@ -276,123 +259,146 @@ func (s *Store) replace(ctx context.Context, f filler) error {
 	return err
 }
 
-// copyTo writes the live values to a new file, with the mode and the owner of the one
-// that it will replace. It returns when the new file is on the disk.
-func (s *Store) copyTo(ctx context.Context, temporary string, f filler) (next *Store, err error) {
+// copyTo writes live values to a new file, with the mode and the owner of the one that it will
+// replace or is a copy of. It returns the sum of its values.
+func (s *Store) copyTo(ctx context.Context, temporary string, f filler) (sum valueSum, err error) {
 	if err := removeIfThere(temporary); err != nil {
-		return nil, err
+		return sum, err
 	}
 	made, err := os.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, err
+		return sum, err
 	}
+	defer func() { err = cmp.Or(err, made.Close()) }()
 	info, err := os.Stat(s.target)
 	if err == nil {
 		err = keepOwner(made, info)
 	}
-	if err := cmp.Or(err, made.Close()); err != nil {
-		return nil, err
-	}
-	db, file, err := openBolt(temporary, false)
 	if err != nil {
-		return nil, err
+		return sum, err
 	}
-	defer func() {
-		if err != nil {
-			db.Close()
-		}
-	}()
-	db.NoSync = true
-	to := &copier{ctx: ctx, db: db}
-	var h head
 	err = s.view(func(from *bbolt.Tx) error {
-		defer to.rollback()
-		if err := to.begin(); err != nil {
+		to := &copier{ctx: ctx, builder: newBuilder(made, from.DB().Info().PageSize)}
+		h, err := f(from, to)
+		if err == nil {
+			err = to.putHead(from, &h)
+		}
+		if err != nil {
 			return err
 		}
-		if h, err = f(from, to); err != nil {
-			return err
+		if to.summer != nil {
+			sum = to.summer.sum
 		}
-		return to.tx.Commit()
+		return to.end()
 	})
-	if err != nil {
-		return nil, err
-	}
-	next = &Store{db: db, readers: new(sync.WaitGroup), data: file, path: temporary, key: s.key, sum: to.sum}
-	if to.summer != nil {
-		next.sum = to.summer.sum
-	}
-	if err := next.update(func(w *writer) error {
-		w.head = &h
-		return errors.Join(w.putFormat(), w.putHead())
-	}); err != nil {
-		return nil, err
-	}
-	// Copying in several transactions has left free pages that have held live values.
-	err = guard(func() error {
-		return readPages(file, db.Info().PageSize, func(at, length int64) error { return clearPart(file, at, length) })
-	})
-	if err != nil {
-		return nil, err
-	}
-	db.NoSync = false
-	return next, file.Sync()
+	return sum, err
 }
 
-// copier writes values to an empty file, in transactions of about compactBytes.
+// openCopy opens a file that copyTo has written, and returns when it is on the disk.
+func (s *Store) openCopy(path string, sum valueSum) (*Store, error) {
+	db, file, err := openBolt(path, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := file.Sync(); err != nil {
+		db.Close()
+		return nil, err
+	}
+	return &Store{db: db, readers: new(sync.WaitGroup), data: file, path: path, key: s.key, sum: sum}, nil
+}
+
+// copier copies values, unchanged with their frames, into a new file.
 type copier struct {
+	*builder
 	ctx    context.Context
-	db     *bbolt.DB
-	tx     *bbolt.Tx
-	room   int      // left in the transaction, in bytes
-	sum    valueSum // of the values of the old file
-	summer *summer  // nil: the new file has the sum of the old one
+	summer *summer // of the values of the new file; nil if it is not under a key
+	anew   bool    // the sum has only what was put
 }
 
-func (c *copier) begin() (err error) {
-	c.tx, err = c.db.Begin(true)
-	c.room = compactBytes
-	return err
-}
-
-// rollback ends the last transaction unless it was committed.
-func (c *copier) rollback() {
-	if c.tx != nil {
-		c.tx.Rollback()
+// sumAnew sums the values that are copied. Otherwise all are, and the sum is that of the old file.
+func (c *copier) sumAnew(key *Key) {
+	if c.anew = true; key != nil {
+		c.summer = newSummer(key, valueSum{})
 	}
 }
 
-// put copies a value unchanged, with its frame, into an existing bucket.
-func (c *copier) put(bucket, key, value []byte) error {
+func (c *copier) put(t *tree, bucket, key, value []byte) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
-	if c.room -= len(key) + len(value); c.room < 0 {
-		if err := c.tx.Commit(); err != nil {
-			return err
-		}
-		if err := c.begin(); err != nil {
-			return err
-		}
-	}
-	if c.summer != nil && !isMAC(bucket, key) {
+	if c.summer != nil && c.anew {
 		c.summer.sum.add(c.summer.mac(bucket, key, value))
 	}
-	b := c.tx.Bucket(bucket)
-	b.FillPercent = fillPercent
-	return b.Put(key, value)
+	return t.put(key, value)
 }
 
-// copyBucket copies a bucket, if there is one, into a file that lacks it.
+// copyBucket copies a bucket, if there is one.
 func (c *copier) copyBucket(from *bbolt.Tx, name []byte) error {
 	bucket := from.Bucket(name)
 	if bucket == nil {
 		return nil
 	}
-	if _, err := c.tx.CreateBucket(name); err != nil {
-		return err
+	return c.bucket(name, func(t *tree) error {
+		return bucket.ForEach(func(key, value []byte) error { return c.put(t, name, key, value) })
+	})
+}
+
+// copyAll copies all values of some buckets, and returns the head.
+func (c *copier) copyAll(from *bbolt.Tx, wanted func(name []byte) bool) (head, error) {
+	err := from.ForEach(func(name []byte, _ *bbolt.Bucket) error {
+		if bytes.Equal(name, bucketMeta) || !wanted(name) {
+			return nil
+		}
+		return c.copyBucket(from, name)
+	})
+	if err != nil {
+		return head{}, err
 	}
-	return bucket.ForEach(func(key, value []byte) error { return c.put(name, key, value) })
+	return readHead(from)
+}
+
+// putHead writes the bucket of the head, with the settings of a file.
+func (c *copier) putHead(from *bbolt.Tx, h *head) error {
+	values := append(slices.DeleteFunc(headValues(h), func(v keyed) bool { return v.value == nil }), keyed{keyFormat, appendFormat(frame(), version, program)})
+	for i := range values {
+		if err := seal(bucketMeta, values[i].key, values[i].value); err != nil {
+			return err
+		}
+	}
+	settings := from.Bucket(bucketMeta).Get(keySettings)
+	if settings == nil {
+		return &ChecksumError{string(bucketMeta), string(keySettings), "it is missing"}
+	}
+	values = append(values, keyed{keySettings, settings})
+	if c.summer != nil {
+		if !c.anew {
+			if err := from.Bucket(bucketMeta).ForEach(func(key, value []byte) error {
+				if !isMAC(bucketMeta, key) {
+					c.summer.sum.remove(c.summer.mac(bucketMeta, key, value))
+				}
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+		for _, v := range values {
+			c.summer.sum.add(c.summer.mac(bucketMeta, v.key, v.value))
+		}
+		mac, err := c.summer.fileMAC()
+		if err != nil {
+			return err
+		}
+		values = append(values, keyed{keyMAC, mac})
+	}
+	slices.SortFunc(values, func(x, y keyed) int { return bytes.Compare(x.key, y.key) })
+	return c.bucket(bucketMeta, func(t *tree) error {
+		for _, v := range values {
+			if err := t.put(v.key, v.value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // copyValues copies all values of a file. The head marks the new file as compacted.
@@ -404,20 +410,7 @@ func copyValues(from *bbolt.Tx, to *copier) (head, error) {
 
 // copyAll copies all values of a file, and its head.
 func copyAll(from *bbolt.Tx, to *copier) (head, error) {
-	err := from.ForEach(func(name []byte, _ *bbolt.Bucket) error { return to.copyBucket(from, name) })
-	if err != nil {
-		return head{}, err
-	}
-	return readHead(from)
-}
-
-// clearPart writes zeros over everything else.
-func clearPart(file *os.File, at, length int64) error {
-	return eachWritten(file, at, length, func(at int64, b []byte) error {
-		clear(b)
-		_, err := file.WriteAt(b, at)
-		return err
-	})
+	return to.copyAll(from, func([]byte) bool { return true })
 }
 
 // eachWritten calls f with the pieces of a part of a file that are not all zeros.

@@ -371,28 +371,6 @@ func TestFileGoes(t *testing.T) {
 	}
 }
 
-// Memory does not grow with the file.
-func TestCompactInParts(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "streamd.db")
-	s, _ := mustOpen(t, path)
-	features := 500
-	w := newWorld(rand.New(rand.NewPCG(36, 1)), features)
-	for i := range 12 { // 1 MB each
-		w.add(randomBlock(w.r, fmt.Sprintf("orders/0/%d", i), 2, features))
-	}
-	w.save(t, s)
-	if info, err := os.Stat(path); err != nil || info.Size() < compactBytes+compactBytes/4 {
-		t.Fatalf("a file of %d bytes is copied at once: %v", info.Size(), err)
-	}
-	w.compact(t, s)
-	s.Close()
-	if r, err := FindRemains(path); err != nil || r.Written != 0 {
-		t.Errorf("%+v, %v", r, err)
-	}
-	s, c := mustOpen(t, path)
-	w.compare(t, s, c)
-}
-
 // A file that adopts the blocks of another has their summaries, parts and spaces, and
 // nothing of its own blocks. Its offsets, counts and retirements stay. It can be saved
 // to.

@@ -126,6 +126,12 @@ func (s *summer) mac(bucket, key, value []byte) []byte {
 	return s.hmac.Sum(nil)
 }
 
+// fileMAC is the frame of the file's MAC.
+func (s *summer) fileMAC() ([]byte, error) {
+	value := append(frame(), s.key.fileMAC(s.sum)...)
+	return value, seal(bucketMeta, keyMAC, value)
+}
+
 // fileMAC is the MAC of a file whose values have this sum.
 func (k *Key) fileMAC(sum valueSum) []byte {
 	h := hmac.New(sha256.New, k.file[:])

@@ -653,8 +653,8 @@ func (w *writer) deleteValue(bucket, key []byte) error {
 
 // putMAC writes the file's MAC. It comes last.
 func (w *writer) putMAC() error {
-	value := append(frame(), w.summer.key.fileMAC(w.summer.sum)...)
-	if err := seal(bucketMeta, keyMAC, value); err != nil {
+	value, err := w.summer.fileMAC()
+	if err != nil {
 		return err
 	}
 	return w.tx.Bucket(bucketMeta).Put(keyMAC, value)
@@ -687,24 +687,39 @@ func (w *writer) putSettings(s Settings) error {
 	return w.putValue(bucketMeta, keySettings, appendSettings(frame(), s))
 }
 
+// putHead writes the head, and what goes with it.
 func (w *writer) putHead() error {
-	if err := w.putValue(bucketMeta, keyHead, appendHead(frame(), w.head)); err != nil {
-		return err
+	for _, v := range headValues(w.head) {
+		if v.value == nil {
+			if err := w.deleteValue(bucketMeta, v.key); err != nil {
+				return err
+			}
+		} else if err := w.putValue(bucketMeta, v.key, v.value); err != nil {
+			return err
+		}
 	}
-	withdrawn, archive, joining := w.head.withdrawn, w.head.archive, w.head.joining
-	return errors.Join(
-		w.putOrDelete(keyWithdrawn, appendTally(frame(), withdrawn), withdrawn != tally{}),
-		w.putOrDelete(keyArchive, appendTally(appendTally(frame(), archive.blocks), archive.summaries), archive != archiveTally{}),
-		w.putOrDelete(keyJoining, appendJoiningTally(frame(), joining), joining.record != nil),
-	)
+	return nil
 }
 
-// putOrDelete writes a value beside the head, or deletes it.
-func (w *writer) putOrDelete(key, value []byte, put bool) error {
-	if put {
-		return w.putValue(bucketMeta, key, value)
+// keyed is a value with its key.
+type keyed struct{ key, value []byte }
+
+// headValues are the frames of the head and of the tallies beside it, which are nil without anything
+// to count.
+func headValues(h *head) []keyed {
+	values := []keyed{
+		{keyHead, appendHead(frame(), h)}, {keyWithdrawn, nil}, {keyArchive, nil}, {keyJoining, nil},
 	}
-	return w.deleteValue(bucketMeta, key)
+	if h.withdrawn != (tally{}) {
+		values[1].value = appendTally(frame(), h.withdrawn)
+	}
+	if h.archive != (archiveTally{}) {
+		values[2].value = appendTally(appendTally(frame(), h.archive.blocks), h.archive.summaries)
+	}
+	if h.joining.record != nil {
+		values[3].value = appendJoiningTally(frame(), h.joining)
+	}
+	return values
 }
 
 func (w *writer) putOffset(o Offset) error {

@@ -317,6 +317,19 @@ func fits(path string, c *Contents, s Settings) error {
 }
 
 func (k *Key) open(path string, readOnly bool) (*Store, *Contents, error) {
+	s, contents, err := k.openAlone(path, readOnly)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.compareRetired(contents, readOnly); err != nil {
+		s.Close()
+		return nil, nil, openError(path, err)
+	}
+	return s, contents, nil
+}
+
+// openAlone opens a file without the one beside it.
+func (k *Key) openAlone(path string, readOnly bool) (*Store, *Contents, error) {
 	s, err := k.openFile(path, readOnly)
 	if err != nil {
 		return nil, nil, openError(path, err)
@@ -327,9 +340,6 @@ func (k *Key) open(path string, readOnly bool) (*Store, *Contents, error) {
 		return err
 	})
 	s.forget() // reading has touched pages of all summaries
-	if err == nil {
-		err = s.compareRetired(contents, readOnly)
-	}
 	if err != nil {
 		s.Close()
 		return nil, nil, openError(path, err)

@@ -6,11 +6,6 @@ import (
 	"io"
 	"net/http"
 	"sync/atomic"
-
-	"github.com/rs/zerolog"
-
-	"streamd/cmd/streamd/daemon"
-	"streamd/config"
 )
 
 // fromFlags name a daemon whose snapshot a new replica begins with.
@@ -22,47 +17,44 @@ type fromFlags struct {
 	FromKeyFile   string `placeholder:"FILE" help:"Its private key, for --from."`
 }
 
-// begin takes a copy of the other daemon's snapshot, if there is none here.
-func (f *fromFlags) begin(ctx context.Context, s *surroundings, cfg *config.Config, log zerolog.Logger) error {
+// copyOf returns what asks for a copy of the other daemon's snapshot, or nil.
+func (f *fromFlags) copyOf(ctx context.Context, s *surroundings) (func() (io.ReadCloser, error), error) {
 	if f.From == "" {
-		return nil
-	}
-	if has, err := daemon.HasSnapshot(cfg); err != nil {
-		return err
-	} else if has {
-		log.Info().Str("file", cfg.Snapshot.File).Msg("there is a snapshot, so --from is not asked for one")
-		return nil
+		return nil, nil
 	}
 	other := daemonFlags{URL: f.From, TokenFile: f.FromTokenFile, CAFile: f.FromCAFile, CertFile: f.FromCertFile, KeyFile: f.FromKeyFile, as: "from"}
 	from, err := other.client(s)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	answer, err := from.open(ctx, http.MethodGet, "/v1/snapshot?receipts=false", payload{})
-	if err != nil {
-		return fmt.Errorf("--from %s: %w", from.base, err)
-	}
-	defer answer.Body.Close()
-	read := &countingReader{Reader: answer.Body}
-	stop := s.watch("copying the snapshot of "+from.base, func() advance {
-		n := read.n.Load()
-		return advance{bytes: n, done: float64(n) / float64(max(answer.ContentLength, 1))}
-	})
-	defer stop()
-	if err := daemon.BeginWith(read, cfg, log); err != nil {
-		return fmt.Errorf("--from %s: %w", from.base, err)
-	}
-	return nil
+	return func() (io.ReadCloser, error) {
+		answer, err := from.open(ctx, http.MethodGet, "/v1/snapshot?receipts=false", payload{})
+		if err != nil {
+			return nil, fmt.Errorf("--from %s: %w", from.base, err)
+		}
+		read := &copying{ReadCloser: answer.Body}
+		read.stop = s.watch("copying the snapshot of "+from.base, func() advance {
+			n := read.n.Load()
+			return advance{bytes: n, done: float64(n) / float64(max(answer.ContentLength, 1))}
+		})
+		return read, nil
+	}, nil
 }
 
-// countingReader counts the bytes that are read.
-type countingReader struct {
-	io.Reader
-	n atomic.Int64
+// copying counts the bytes of a copy while it is read.
+type copying struct {
+	io.ReadCloser
+	n    atomic.Int64
+	stop func() // of the progress
 }
 
-func (r *countingReader) Read(b []byte) (int, error) {
-	n, err := r.Reader.Read(b)
-	r.n.Add(int64(n))
+func (c *copying) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.n.Add(int64(n))
 	return n, err
+}
+
+func (c *copying) Close() error {
+	c.stop()
+	return c.ReadCloser.Close()
 }

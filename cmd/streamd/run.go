@@ -53,12 +53,13 @@ func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 	for _, warning := range cfg.Warnings() {
 		log.Warn().Msg(warning)
 	}
-	if err := c.begin(ctx, s, cfg, log); err != nil {
+	other, err := c.copyOf(ctx, s)
+	if err != nil {
 		return fatal(log, err)
 	}
 	var d *daemon.Daemon
 	err = within(ctx, cfg.ShutdownTimeout, func() error {
-		made, err := daemon.New(daemon.Options{Config: cfg, Log: log, Version: thisBuild().String()})
+		made, err := daemon.New(daemon.Options{Config: cfg, Log: log, Version: thisBuild().String(), Copy: other})
 		d = made
 		return err
 	})

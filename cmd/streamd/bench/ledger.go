@@ -43,6 +43,8 @@ import (
 //     broker in this one. seconds is the time from the start of the process until it answers
 //     with a model, with the file in the system's cache. retire_seconds is the time of a
 //     DELETE over HTTP, with its save.
+//   - part=replica starts a second streamd run without a file, which begins with a copy of the
+//     first one's (--from). seconds is the time from its start until it answers with the same model.
 //   - part=request has such a daemon retire a range of as many offsets by one request. seconds
 //     is the time until streamd retire has the answer, with the save, and dry_run_seconds that
 //     of a dry run before. blocks_together is how many were still live.
@@ -56,7 +58,7 @@ import (
 // of a part on the file. With the prefix cpu_ they are processor time, where the system tells
 // it, so that other work on the machine counts little.
 type Ledger struct {
-	Part      []string `default:"add,retire,receipt,together,daemon,request,sums" enum:"add,retire,receipt,together,daemon,request,sums,tools" help:"Parts: ${enum}. The last one needs Python, and does not run by default."`
+	Part      []string `default:"add,retire,receipt,together,daemon,replica,request,sums" enum:"add,retire,receipt,together,daemon,replica,request,sums,tools" help:"Parts: ${enum}. The last one needs Python, and does not run by default."`
 	Blocks    int      `default:"1000000" help:"Live blocks."`
 	Features  int      `default:"10" help:"Features."`
 	BlockRows int      `default:"10" help:"Rows of a block."`
@@ -90,7 +92,7 @@ func (c Ledger) wants(parts ...string) bool {
 }
 
 func (c Ledger) onFile() bool {
-	return c.wants("add", "retire", "receipt", "together", "daemon", "request")
+	return c.wants("add", "retire", "receipt", "together", "daemon", "replica", "request")
 }
 
 // Measure implements Benchmark.
@@ -148,7 +150,7 @@ func (c Ledger) file(ctx context.Context, run *Run) (err error) {
 		for _, step := range []struct {
 			parts   []string
 			measure func(context.Context) error
-		}{{[]string{"daemon"}, f.daemon}, {[]string{"retire", "receipt", "together"}, f.retirements}, {[]string{"request"}, f.request}} {
+		}{{[]string{"daemon"}, f.daemon}, {[]string{"replica"}, f.replica}, {[]string{"retire", "receipt", "together"}, f.retirements}, {[]string{"request"}, f.request}} {
 			if !c.wants(step.parts...) {
 				continue
 			}

@@ -9,6 +9,8 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -16,11 +18,11 @@ import (
 	"streamd/cmd/streamd/httpapi"
 )
 
-// running calls do with a daemon that has a model of the file, and with the time from its start
+// running calls do with a daemon that has a model of all blocks, and with the time from its start
 // until then.
-func (f *ledgerFile) running(ctx context.Context, do func(ctx context.Context, d *process, start spent) error) (err error) {
+func (f *ledgerFile) running(ctx context.Context, settings map[string]string, do func(ctx context.Context, d *process, start spent) error) (err error) {
 	began := time.Now()
-	d, err := f.run.Program.start(f.dir, f.run.Log, f.settings())
+	d, err := f.run.Program.start(f.dir, f.run.Log, settings)
 	if err != nil {
 		return err
 	}
@@ -44,7 +46,7 @@ func (f *ledgerFile) running(ctx context.Context, do func(ctx context.Context, d
 
 // daemon measures the start of streamd run, and the retirement of single blocks.
 func (f *ledgerFile) daemon(ctx context.Context) error {
-	return f.running(ctx, func(ctx context.Context, d *process, start spent) error {
+	return f.running(ctx, f.settings(), func(ctx context.Context, d *process, start spent) error {
 		var blocks struct {
 			Blocks []struct {
 				ID string `json:"id"`
@@ -76,10 +78,49 @@ func (f *ledgerFile) daemon(ctx context.Context) error {
 	})
 }
 
+// replica measures a second streamd run without a file, which begins with a copy of the first one's.
+func (f *ledgerFile) replica(ctx context.Context) (err error) {
+	dir, err := os.MkdirTemp(f.dir, "replica-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	return f.running(ctx, f.settings(), func(ctx context.Context, d *process, _ spent) error {
+		settings := f.settings()
+		settings["snapshot.file"] = filepath.Join(dir, "streamd.db")
+		settings["kafka.client_id"] = "replica"
+		settings["from"] = d.base
+		delete(settings, "receipts.key_file") // the log of receipts stays with the first
+		return f.running(ctx, settings, func(ctx context.Context, replica *process, start spent) error {
+			var models [2]struct {
+				Blocks int    `json:"blocks"`
+				Digest string `json:"digest"`
+			}
+			for i, of := range []*process{d, replica} {
+				if _, err := of.ask(ctx, http.MethodGet, "/v1/model", &models[i]); err != nil {
+					return err
+				}
+			}
+			if models[0] != models[1] {
+				return fmt.Errorf("the replica's model is %v, and that of the daemon it began with %v", models[1], models[0])
+			}
+			copied, err := os.Stat(settings["snapshot.file"])
+			if err != nil {
+				return err
+			}
+			_, peak := residentBytes(replica.cmd.Process.Pid)
+			return f.report("replica", []spent{start}, func(r *Result) {
+				r.set("snapshot_bytes", float64(copied.Size()))
+				r.set("peak_rss_bytes", float64(peak))
+			})
+		})
+	})
+}
+
 // request measures a retirement of many blocks by streamd run. They are those of a range of
 // offsets, from the middle on, that are still live.
 func (f *ledgerFile) request(ctx context.Context) error {
-	return f.running(ctx, func(ctx context.Context, d *process, _ spent) error {
+	return f.running(ctx, f.settings(), func(ctx context.Context, d *process, _ spent) error {
 		first := f.Blocks / 2
 		if f.key != "" { // the others are gone
 			first += f.Together

@@ -136,6 +136,7 @@ package daemon
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -158,6 +159,9 @@ type Options struct {
 	Config  *config.Config
 	Log     zerolog.Logger
 	Version string
+	// Copy is asked for a copy of another daemon's snapshot, as GET /v1/snapshot answers it, if
+	// snapshot.file does not exist. Nil: the state begins empty.
+	Copy func() (io.ReadCloser, error)
 
 	events   *events.Log     // of the daemon that this one succeeds, or nil
 	problems *problems.Board // of the daemon that this one succeeds, or nil

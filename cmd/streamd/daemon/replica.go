@@ -3,38 +3,39 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 
-	"github.com/rs/zerolog"
-
-	"streamd/config"
 	"streamd/snapshot"
 )
 
-// HasSnapshot reports whether there is a snapshot for New to begin with.
-func HasSnapshot(cfg *config.Config) (bool, error) {
-	_, err := os.Stat(cfg.Snapshot.File)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// BeginWith makes the snapshot that New begins with from a copy, as GET /v1/snapshot answers it. It
-// checks that the copy is whole, and of this topic and unit of blocks. With an error there is no
-// snapshot, as before.
-func BeginWith(copied io.Reader, cfg *config.Config, log zerolog.Logger) error {
-	path := cfg.Snapshot.File
-	key, err := SnapshotKey(cfg.Snapshot, log)
+// openSnapshot opens the snapshot. Where there is none it is made of a copy (Options.Copy), which
+// has to be whole, and of this topic and unit of blocks; otherwise there is none, as before.
+func openSnapshot(o *Options) (*snapshot.Store, *snapshot.Contents, error) {
+	path, settings := o.Config.Snapshot.File, snapshot.Settings{Topic: o.Config.Kafka.Topic, Unit: unit(o.Config)}
+	key, err := SnapshotKey(o.Config.Snapshot, o.Log)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	contents, err := key.Receive(path, copied, snapshot.Settings{Topic: cfg.Kafka.Topic, Unit: unit(cfg)})
+	if o.Copy == nil {
+		return key.Open(path, settings)
+	}
+	if _, err := os.Stat(path); err == nil {
+		o.Log.Info().Str("file", path).Msg("there is a snapshot, so no copy of another one is asked for")
+		return key.Open(path, settings)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	copied, err := o.Copy()
 	if err != nil {
-		return fmt.Errorf("the copy cannot be used: %w", err)
+		return nil, nil, err
 	}
-	log.Info().Str("file", path).Int("blocks", len(contents.Entries)).Time("saved", contents.SavedAt).Msg("begins with a copy of another daemon's snapshot")
-	return nil
+	defer copied.Close()
+	store, contents, err := key.Receive(path, copied, settings)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the copy cannot be used: %w", err)
+	}
+	o.Log.Info().Str("file", path).Int("blocks", len(contents.Entries)).Time("saved", contents.SavedAt).
+		Msg("begins with a copy of another daemon's snapshot")
+	return store, contents, nil
 }

@@ -63,6 +63,15 @@ func TestBeginWith(t *testing.T) {
 	file := filepath.Join(other, "streamd.db")
 	all := withReceipts(other, maps.Clone(flags))
 	all["kafka.topic"], all["snapshot.file"] = name, file
+	begin := func(copied []byte, flags map[string]string) error {
+		d, err := New(Options{Config: load(t, flags), Log: zerolog.Nop(), Copy: func() (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(copied)), nil
+		}})
+		if err == nil {
+			err = d.close()
+		}
+		return err
+	}
 	for what, c := range map[string]struct {
 		copied []byte
 		change map[string]string
@@ -76,14 +85,14 @@ func TestBeginWith(t *testing.T) {
 	} {
 		changed := maps.Clone(all)
 		maps.Copy(changed, c.change)
-		if err := BeginWith(bytes.NewReader(c.copied), load(t, changed), zerolog.Nop()); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := begin(c.copied, changed); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if left, _ := filepath.Glob(filepath.Join(other, "*")); len(left) > 0 {
 			t.Fatalf("%s: there is %q", what, left)
 		}
 	}
-	if err := BeginWith(bytes.NewReader(copied), load(t, all), zerolog.Nop()); err != nil {
+	if err := begin(copied, all); err != nil {
 		t.Fatal(err)
 	}
 	b := start(t, name, file, withReceipts(other, maps.Clone(flags)))

@@ -28,7 +28,6 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/ingest/kafka"
-	"streamd/snapshot"
 )
 
 // New opens the snapshot, restores the state and begins to listen. Run must be called
@@ -174,11 +173,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 // restore opens the snapshot and restores its state.
 func (d *Daemon) restore(o Options) (err error) {
 	path := d.cfg.Snapshot.File
-	key, err := SnapshotKey(d.cfg.Snapshot, d.log)
-	if err != nil {
-		return err
-	}
-	store, saved, err := key.Open(path, snapshot.Settings{Topic: d.cfg.Kafka.Topic, Unit: unit(d.cfg)})
+	store, saved, err := openSnapshot(&o)
 	if err != nil {
 		return err
 	}

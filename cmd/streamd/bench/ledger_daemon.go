@@ -78,7 +78,8 @@ func (f *ledgerFile) daemon(ctx context.Context) error {
 	})
 }
 
-// replica measures a second streamd run without a file, which begins with a copy of the first one's.
+// replica measures a second streamd run without a file, which begins with a copy of that of the
+// first.
 func (f *ledgerFile) replica(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp(f.dir, "replica-")
 	if err != nil {

@@ -111,9 +111,9 @@ func (s *Store) Copy(ctx context.Context, path string, receipts bool) error {
 	return nil
 }
 
-// Receive makes a snapshot of a copy that Copy has made, and opens it when it is on the disk. With an
-// error of the copy there is none. The errors are those of Open; with a nil key the copy must be under
-// none.
+// Receive makes a snapshot of a copy that Copy has made, and opens it when it is on the disk. With
+// an error of the copy there is none. The errors are those of Open; with a nil key the copy must be
+// under none.
 func (k *Key) Receive(path string, copied io.Reader, of Settings) (s *Store, c *Contents, err error) {
 	temporary := Copying(path)
 	err = writeFile(temporary, func(f *os.File) error {

@@ -704,8 +704,8 @@ func (w *writer) putHead() error {
 // keyed is a value with its key.
 type keyed struct{ key, value []byte }
 
-// headValues are the frames of the head and of the tallies beside it, which are nil where they count
-// nothing.
+// headValues are the frames of the head and of the tallies beside it. Those that count nothing are
+// nil.
 func headValues(h *head) []keyed {
 	values := []keyed{
 		{keyHead, appendHead(frame(), h)}, {keyWithdrawn, nil}, {keyArchive, nil}, {keyJoining, nil},

@@ -43,8 +43,8 @@ import (
 //     broker in this one. seconds is the time from the start of the process until it answers
 //     with a model, with the file in the system's cache. retire_seconds is the time of a
 //     DELETE over HTTP, with its save.
-//   - part=replica starts a second streamd run without a file, which begins with a copy of the
-//     first one's (--from). seconds is the time from its start until it answers with the same model.
+//   - part=replica starts a second streamd run without a file, which begins with a copy of that of
+//     the first (--from). seconds is the time from its start until it answers with the same model.
 //   - part=request has such a daemon retire a range of as many offsets by one request. seconds
 //     is the time until streamd retire has the answer, with the save, and dry_run_seconds that
 //     of a dry run before. blocks_together is how many were still live.

@@ -68,10 +68,11 @@ const (
 	Log                      // topic of the records
 	Copies                   // copies of the snapshot file, and blocks of the disk that it had before
 	Archive                  // summaries of blocks that the retention policy let go
+	Lists                    // lists of values that were learned
 	places
 )
 
-var placeNames = [places]string{"state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive"}
+var placeNames = [places]string{"state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive", "lists"}
 
 // String is the name.
 func (p Place) String() string { return placeNames[p] }
@@ -204,7 +205,7 @@ func ListHash(items []Item) Hash {
 //	  32  before: digest, root; after: digest, root: each 32
 //	  32  hash of the items, settings, request: each 32
 //	  32  public key of the function of the items' keys, only of kind begun
-//	  10  scope, a byte for each place
+//	  11  scope, a byte for each place
 //	      principal, build, topic: each its length and the bytes
 //	      number of offsets; of each partition and offset
 //

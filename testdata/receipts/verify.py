@@ -170,7 +170,7 @@ def check_inclusion(leaf, index, size, path, root):
 
 # --- the leaf
 KINDS = " retired deleted expired replaced lost withdrawn restored purged returned excluded begun".split(" ")
-PLACES = ["state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive"]
+PLACES = ["state", "folds", "sample", "spaces", "pages", "dead_letters", "models", "log", "copies", "archive", "lists"]
 STATUS = ["none", "done", "pending", "not_ours", "kept", "partial"]
 TIMES = ["earliest_ms", "latest_ms", "durable_ms", "log_until_ms"]  # unknown: year 1
 HASHES = ["digest_before", "root_before", "digest_after", "root_after", "items", "settings", "request"]

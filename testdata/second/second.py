@@ -380,7 +380,7 @@ def tree_root(items):
 
 
 KINDS = "retired deleted expired replaced lost withdrawn restored purged returned excluded begun".split()
-PLACES = "state folds sample spaces pages dead_letters models log copies archive".split()
+PLACES = "state folds sample spaces pages dead_letters models log copies archive lists".split()
 STATUSES = "none done pending not_ours kept partial".split()
 
 

@@ -261,10 +261,13 @@ func (l *lists) action(category string) string {
 	return ""
 }
 
-// remains says which of the lists may name values of rows that have left.
-func (l *lists) remains() []string {
-	if l.configured == nil || len(l.saved.Most) == 0 {
-		return nil
+// learned names the categories whose lists were learned. Such a list may name values that no live
+// row has.
+func (l *lists) learned() (names []string) {
+	for _, category := range l.configured.Learns() {
+		if l.saved.Most[category] > 0 {
+			names = append(names, category)
+		}
 	}
-	return []string{fmt.Sprintf("names of values in the learned lists of %q, until they are learned again (POST /v1/features/learn)", l.configured.Learns())}
+	return names
 }

@@ -119,6 +119,18 @@ var places = [...]struct {
 		},
 	},
 	{
+		receipt.Lists, "learned lists of values (`values: {most: K}`), which may name values that only these rows had", "when they are learned again (`POST /v1/features/learn`)",
+		func(r *receipts, _ *leaving) receipt.Status {
+			if len(r.lists.learned()) == 0 {
+				return receipt.None
+			}
+			return receipt.Kept
+		},
+		func(r *receipts, _ *leaving) string {
+			return fmt.Sprintf("names of values in the learned lists of %q, until they are learned again (POST /v1/features/learn)", r.lists.learned())
+		},
+	},
+	{
 		receipt.Copies, "copies of the snapshot file, and blocks of the disk that it had before", "not ours", notOurs,
 		func(*receipts, *leaving) string {
 			return "copies and backups of the snapshot file, and blocks of the disk that it had before"

@@ -41,6 +41,7 @@ type receipts struct {
 	*core
 	witnesses *witness.Witnesses
 	retention *retention
+	lists     *lists
 	events    *events.Log
 	version   string
 

@@ -26,10 +26,12 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/control"
+	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
+	"streamd/ingest/schema"
 	"streamd/ingest/wire"
 	"streamd/retire"
 	"streamd/retire/receipt"
@@ -947,7 +949,7 @@ func TestReceiptsOfReturnedBlocks(t *testing.T) {
 // state.
 func TestScopeOfTheArchive(t *testing.T) {
 	for _, archive := range []bool{false, true} {
-		r := receipts{core: &core{cfg: &config.Config{Retire: config.Retire{Archive: archive}}}}
+		r := receipts{core: &core{cfg: &config.Config{Retire: config.Retire{Archive: archive}}}, lists: &lists{}}
 		for kind := receipt.Retired; kind < receipt.Kinds; kind++ {
 			want := receipt.None
 			switch {
@@ -993,7 +995,7 @@ func TestScopeOfPagesAndBases(t *testing.T) {
 		{time.Hour, gaussian, receipt.Restored, receipt.None, receipt.None},
 		{time.Hour, gaussian, receipt.Returned, receipt.None, receipt.None},
 	} {
-		r := receipts{core: &core{cfg: &config.Config{Snapshot: config.Snapshot{Scrub: c.scrub}, Spec: config.Spec{Kernel: c.kernel}}}}
+		r := receipts{core: &core{cfg: &config.Config{Snapshot: config.Snapshot{Scrub: c.scrub}, Spec: config.Spec{Kernel: c.kernel}}}, lists: &lists{}}
 		want := c.spaces
 		if want != receipt.None {
 			want = receipt.Done
@@ -1225,6 +1227,47 @@ func TestKeysOfEarlierBlocks(t *testing.T) {
 	}
 }
 
+// someLists are lists of two categories, of which one was declared. Those of most were learned.
+func someLists(t *testing.T, most map[string]int) *lists {
+	t.Helper()
+	configured, err := schema.Parse([]byte(`{"town": {"kind": "category", "values": {"most": 3}}, "street": {"kind": "category", "values": {"most": 4}}, "plan": {"kind": "category", "values": ["a", "b"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &lists{configured: configured, saved: learning.Lists{Most: most}}
+}
+
+// A learned list may name values of rows that have left, so whatever leaves a live set or the
+// archive stays there until a request. There is no such place before a list is learned.
+func TestScopeOfLists(t *testing.T) {
+	for _, c := range []struct {
+		most map[string]int
+		want receipt.Status
+		says string
+	}{
+		{nil, receipt.None, ""},
+		{map[string]int{"plan": 2}, receipt.None, ""}, // it is declared now
+		{map[string]int{"town": 2, "plan": 2}, receipt.Kept, `["town"]`},
+		{map[string]int{"town": 2, "street": 4}, receipt.Kept, `["street" "town"]`},
+	} {
+		c0 := &core{cfg: &config.Config{}}
+		r := receipts{core: c0, retention: &retention{core: c0}, lists: someLists(t, c.most)}
+		for kind := receipt.Retired; kind < receipt.Kinds; kind++ {
+			want := c.want
+			if kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Excluded || kind == receipt.Begun {
+				want = receipt.None
+			}
+			l := &leaving{kind: kind}
+			if got := r.scope(l)[receipt.Lists]; got != want {
+				t.Errorf("%v, %v: status %d, want %d", c.most, kind, got, want)
+			}
+			if text := fmt.Sprint(r.remains(l)); strings.Contains(text, "names of values in the learned lists of "+c.says) != (want == receipt.Kept) {
+				t.Errorf("%v, %v: the answer has %s", c.most, kind, text)
+			}
+		}
+	}
+}
+
 // The documentation has the places that the receipts have, and answers name those that the rows may
 // still be in.
 func TestPlacesAreDocumented(t *testing.T) {
@@ -1247,7 +1290,7 @@ func TestPlacesAreDocumented(t *testing.T) {
 		t.Errorf("config/receipts.md has another table than\n%s", table.String())
 	}
 	c := &core{cfg: &config.Config{}}
-	r := receipts{core: c, retention: &retention{core: c}}
+	r := receipts{core: c, retention: &retention{core: c}, lists: someLists(t, map[string]int{"town": 3})}
 	r.cfg.Retire.Archive, r.cfg.Model.Folds, r.cfg.Sample.Rows, r.cfg.Kernel.Function = true, 10, 100, "linear"
 	r.cfg.DeadLetters = config.DeadLetters{Policy: config.DeadLettersQueue, Topic: "letters"}
 	for kind := receipt.Retired; kind < receipt.Kinds; kind++ {

@@ -290,7 +290,6 @@ func (d *Daemon) describeRetired(r *httpapi.Retirement, how receipt.Kind) {
 		r.LogUntil = &until
 	}
 	r.RetiredAt, r.Remains = &now, d.receipts.remains(&leaving{how, r.InBasis, r.Latest})
-	r.Remains = append(r.Remains, d.lists.remains()...)
 	if d.refeaturing != nil {
 		r.Remains = append(r.Remains, fmt.Sprintf("free pages of %s, until the change of features is complete", d.refeaturing.path))
 	}

@@ -150,7 +150,7 @@ func newDaemon(o Options) (d *Daemon, err error) {
 	}
 	d.retention = &retention{core: c}
 	d.receipts = w.receipts
-	d.receipts.retention = d.retention
+	d.receipts.retention, d.receipts.lists = d.retention, &d.lists
 	d.receipts.version = o.Version
 	d.watching = w.watching
 	d.watching.publisher, d.watching.events, d.watching.partitions = p, o.events, d.partitions

@@ -5,7 +5,7 @@
 # the modules of Python and npm that .ci/run installs. Without them they are skipped, or fail where
 # STREAMD_REQUIRE_PROGRAMS=1.
 
-.PHONY: all test wheel python full histories stages engines studies mutants paired vet staticcheck govulncheck race race-daemon race-others unraced purego arm64 fuzz bench integration kafka-suite published generate-check
+.PHONY: all test wheel python full histories stages labels engines studies mutants paired vet staticcheck govulncheck race race-daemon race-others unraced purego arm64 fuzz bench integration kafka-suite published generate-check
 
 all: vet test
 
@@ -13,7 +13,7 @@ all: vet test
 full: vet staticcheck generate-check
 	$(MAKE) race unraced
 	$(MAKE) histories HISTORIES=10000
-	$(MAKE) stages engines
+	$(MAKE) stages labels engines
 	$(MAKE) mutants
 	$(MAKE) purego
 	$(MAKE) arm64 ARM64=ALL
@@ -66,6 +66,13 @@ STAGES_TEST = go test -count=1 -parallel 6 -timeout 24h -run '^TestStagesCrash$$
 stages:
 	STREAMD_HISTORY=$(HISTORY) STREAMD_STAGE_HISTORIES=$(STAGES) $(STAGES_TEST)
 	$(BROKER) env STREAMD_HISTORY=$(HISTORY) STREAMD_STAGE_HISTORIES=$(KAFKA_STAGES) $(STAGES_TEST)
+
+# Random histories of rows, labels and predictions in an Apache Kafka, with daemons that are killed.
+# They mostly wait, too.
+LABELS ?= 1000
+labels:
+	$(BROKER) env STREAMD_HISTORY=$(HISTORY) STREAMD_HISTORIES=$(LABELS) go test -count=1 -parallel 6 -timeout 24h \
+		-run '^TestKillWhile(LabelsCome|PredictionsAreRemembered)$$' ./cmd/streamd/daemon
 
 # Tasks of Spark and blocks of Ray through the Python package. pip builds pyspark, of 460 MB, in some
 # minutes.

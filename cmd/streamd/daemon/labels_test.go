@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,9 +21,31 @@ import (
 // A daemon that is killed at any time while rows and labels come has the state of the rows with
 // their labels, and has counted each row and each label once: the positions in both topics, the
 // rows that wait and the blocks are saved together.
-func TestKillWhileLabelsCome(t *testing.T) {
+func TestKillWhileLabelsCome(t *testing.T) { labelHistories(t, killWhileLabelsCome) }
+
+// labelHistories runs histories of rows and labels: STREAMD_HISTORIES, of which the first has the
+// seed STREAMD_HISTORY, or one with the time as its seed. Which system call a kill meets is chance.
+func labelHistories(t *testing.T, run func(t *testing.T, seed uint64)) {
+	first, histories := someHistories(t, 1)
+	if os.Getenv("STREAMD_HISTORY") == "" {
+		first = uint64(time.Now().UnixNano())
+	}
+	if histories == 1 {
+		run(t, first)
+		return
+	}
+	var passed atomic.Uint64
+	for i := range histories {
+		t.Run(fmt.Sprint(first+i), func(t *testing.T) {
+			t.Parallel()
+			run(t, first+i)
+			t.Logf("%d of %d histories have ended", passed.Add(1), histories)
+		})
+	}
+}
+
+func killWhileLabelsCome(t *testing.T, seed uint64) {
 	const ids, rounds = 120, 8
-	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 1))
 	rows, labels := topic(t, 3), topic(t, 2)
 	file := filepath.Join(t.TempDir(), "streamd.db")

@@ -65,8 +65,11 @@ func readTopic(t *testing.T, topic string) (all []kafka.Record) {
 // and rows are deleted. Each answer that a client has is in the topic of rows. The live set, and
 // the figures of the answers that were given, are those that the two topics give without a daemon.
 func TestKillWhilePredictionsAreRemembered(t *testing.T) {
+	labelHistories(t, killWhilePredictionsAreRemembered)
+}
+
+func killWhilePredictionsAreRemembered(t *testing.T, seed uint64) {
 	const rounds, ids = 4, 60
-	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 1))
 	rows, labels := topic(t, 3), topic(t, 2)
 	flags := map[string]string{

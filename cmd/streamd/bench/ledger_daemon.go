@@ -94,15 +94,15 @@ func (f *ledgerFile) replica(ctx context.Context) (err error) {
 		delete(settings, "receipts.key_file") // the log of receipts stays with the first
 		return f.running(ctx, settings, func(ctx context.Context, replica *process, start spent) error {
 			var models [2]struct {
-				Blocks int    `json:"blocks"`
-				Digest string `json:"digest"`
+				Blocks int    `json:"live_blocks"`
+				Digest string `json:"state_digest"`
 			}
 			for i, of := range []*process{d, replica} {
 				if _, err := of.ask(ctx, http.MethodGet, "/v1/model", &models[i]); err != nil {
 					return err
 				}
 			}
-			if models[0] != models[1] {
+			if models[0] != models[1] || models[0].Blocks == 0 {
 				return fmt.Errorf("the replica's model is %v, and that of the daemon it began with %v", models[1], models[0])
 			}
 			copied, err := os.Stat(settings["snapshot.file"])

@@ -282,6 +282,10 @@ class Client:
 
     # What happens
 
+    def prequential(self) -> dict[str, Any]:
+        """How right the answers for arriving rows were, beside the baselines: the answer of GET /v1/prequential."""
+        return self._json("GET", "/v1/prequential")
+
     def status(self) -> dict[str, Any]:
         """Problems, and what became of records and rows."""
         return self._json("GET", "/v1/status")

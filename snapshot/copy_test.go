@@ -103,3 +103,77 @@ func TestCopy(t *testing.T) {
 		s.Close()
 	}
 }
+
+// A copy becomes a snapshot that is open and goes on, under the key that it has been under. One that
+// is under another key, or of another topic, leaves nothing.
+func TestReceive(t *testing.T) {
+	one, other := newKey(t, "a secret that is long enough, and more"), newKey(t, "another secret that is long enough")
+	for _, key := range []*Key{nil, one} {
+		dir := t.TempDir()
+		s, _, err := key.Open(filepath.Join(dir, "streamd.db"), settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newWorld(rand.New(rand.NewPCG(48, 1)), 2)
+		for range 100 {
+			w.step()
+		}
+		w.save(t, s)
+		copied := filepath.Join(dir, "copy.db")
+		if err := s.Copy(t.Context(), copied, false); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		receive := func(path string, under *Key, of Settings) (*Store, *Contents, error) {
+			f, err := os.Open(copied)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			return under.Receive(path, f, of)
+		}
+		elsewhere := t.TempDir()
+		for _, c := range []struct {
+			under *Key
+			of    Settings
+			want  error
+		}{
+			{nil, settings, ErrKeyNeeded},
+			{other, settings, ErrMAC},
+			{key, Settings{Topic: "others", Unit: settings.Unit}, &SettingsError{}},
+		} {
+			if key == nil && c.under == nil && c.of == settings {
+				continue
+			}
+			if key == nil && c.under == other {
+				c.want = ErrNoMAC
+			}
+			_, _, err := receive(filepath.Join(elsewhere, "streamd.db"), c.under, c.of)
+			if of := (*SettingsError)(nil); !errors.Is(err, c.want) && !(errors.As(err, &of) && errors.As(c.want, &of)) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+			if left, err := os.ReadDir(elsewhere); err != nil || len(left) > 0 {
+				t.Fatalf("it has left %v, %v", left, err)
+			}
+		}
+		path := filepath.Join(elsewhere, "streamd.db")
+		s, c, err := receive(path, key, settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.log, c.Keyed = nil, false
+		w.compare(t, s, c)
+		for range 100 {
+			w.step()
+		}
+		w.save(t, s)
+		w.compact(t, s)
+		s.Close()
+		if s, c, err = key.Open(path, settings); err != nil {
+			t.Fatal(err)
+		}
+		c.Keyed = false
+		w.compare(t, s, c)
+		s.Close()
+	}
+}

@@ -104,8 +104,8 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// A copy becomes a snapshot that is open and goes on, under the key that it has been under. One that
-// is under another key, or of another topic, leaves nothing.
+// A copy becomes a snapshot that is open and goes on, under the key that it has been under. One
+// that is under another key, or of another topic, leaves nothing.
 func TestReceive(t *testing.T) {
 	one, other := newKey(t, "a secret that is long enough, and more"), newKey(t, "another secret that is long enough")
 	for _, key := range []*Key{nil, one} {

@@ -44,10 +44,19 @@ func labelHistories(t *testing.T, run func(t *testing.T, seed uint64)) {
 	}
 }
 
+// removeTopics deletes topics and those of their dead letters: brokers keep files for each partition.
+func removeTopics(t *testing.T, names ...string) {
+	for _, name := range names {
+		removeTopic(t, name)
+		removeTopic(t, name+".dlq")
+	}
+}
+
 func killWhileLabelsCome(t *testing.T, seed uint64) {
 	const ids, rounds = 120, 8
 	r := rand.New(rand.NewPCG(seed, 1))
 	rows, labels := topic(t, 3), topic(t, 2)
+	defer removeTopics(t, rows, labels)
 	file := filepath.Join(t.TempDir(), "streamd.db")
 	flags := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": rows, "labels.topic": labels, "blocks.unit": "key", "format.features": "a,b",

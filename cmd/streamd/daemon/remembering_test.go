@@ -72,6 +72,7 @@ func killWhilePredictionsAreRemembered(t *testing.T, seed uint64) {
 	const rounds, ids = 4, 60
 	r := rand.New(rand.NewPCG(seed, 1))
 	rows, labels := topic(t, 3), topic(t, 2)
+	defer removeTopics(t, rows, labels)
 	flags := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": rows, "labels.topic": labels, "blocks.unit": "key", "format.features": "a,b",
 		"predict.output": rows, "http.listen": "127.0.0.1:0", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms",

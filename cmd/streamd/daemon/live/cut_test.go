@@ -272,6 +272,19 @@ func TestWindowsGiveWay(t *testing.T) {
 	if n, room := l.pastBytes(), l.pastRoom(); n == 0 || float64(n) > room {
 		t.Errorf("windows take %d of %.0f bytes", n, room)
 	}
+	if l.DropPast(time.Now().Add(-time.Hour)) || l.pastBytes() == 0 {
+		t.Error("an index in use is dropped")
+	}
+	if !l.DropPast(time.Now().Add(time.Hour)) || l.pastBytes() != 0 {
+		t.Error("an idle index is not dropped")
+	}
+	if l.DropPast(time.Now().Add(time.Hour)) {
+		t.Error("no index is dropped")
+	}
+	if err := index(l); err != nil {
+		t.Fatal(err)
+	}
+	sum(l)
 	fill(l, blocks, 8*blocks) // until nothing is left
 	for i := 8 * blocks; l.pastBytes() > 0; i++ {
 		if i > 40*blocks {
@@ -283,10 +296,6 @@ func TestWindowsGiveWay(t *testing.T) {
 		sum(l)
 	} else if !errors.As(err, new(memory.LimitError)) {
 		t.Fatal(err)
-	}
-	l.DropPast(time.Now().Add(time.Hour))
-	if l.pastBytes() != 0 {
-		t.Error("an idle index is not dropped")
 	}
 }
 

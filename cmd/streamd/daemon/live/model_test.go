@@ -784,6 +784,11 @@ func (m *naive) check(t *testing.T, seed uint64, l *Set, cfg *config.Config, r *
 			t.Fatalf("seed %d: the folds do not add up", seed)
 		}
 	}
+	// The price of the sums goes by these bounds.
+	bounds := l.features.sums.shape(0)
+	if bounds.Window.Union(whole.Window()) != bounds.Window || bounds.Classes < len(classes) {
+		t.Fatalf("seed %d: the sums of %d classes, with numbers in %v, have the bounds %+v", seed, len(classes), whole.Window(), bounds)
+	}
 	var everything, selected, places []retire.Entry
 	withdrawn := 0
 	some := &retire.Selection{From: time.UnixMilli(r.Int64N(200))}

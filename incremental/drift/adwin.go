@@ -117,7 +117,7 @@ func (a *ADWIN) test() (c Change, changed bool) {
 		for _, b := range a.sizes[i] {
 			old += 1 << i
 			sum += b.sum
-			if old < leastPart || n-old < leastPart {
+			if min(old, n-old) < leastPart {
 				continue
 			}
 			m := 1 / (1/float64(old-leastPart+1) + 1/float64(n-old-leastPart+1))

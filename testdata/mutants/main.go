@@ -9,10 +9,12 @@
 // does not compile is no mutant: another takes its place. Nor is one of a number that changes no
 // value, such as a capacity.
 //
-// A mutant is tried with the tests of its own package, then with those of the packages that use it,
-// until one fails. Each package's tests are timed once without a mutant. The fast ones run first
-// and together, the slow ones one by one, from the fastest on. A mutant that takes several times as
-// long as the clean code is found.
+// A mutant is tried with the tests of its own package. Those that survive them are tried with the
+// tests of the packages that use it, until one fails. Each test is run once without a mutant to learn
+// its time and the lines it reaches. A mutant meets only the tests that reach it: the fast ones first
+// and together, the slow ones one by one, from the fastest on. What a test does in a process of its
+// own is not seen, so the scripts of streamd are run for each mutant. A test finds a mutant when it
+// fails twice, or takes several times as long as without the mutant.
 //
 // The run fails when more than one in twenty mutants survives, or when a survivor is not in
 // survivors.txt beside this file. Each line there is a mutant as it is printed here and, behind a
@@ -49,7 +51,7 @@ import (
 // tests are those of a package that may find a mutant.
 type tests struct {
 	dir   string
-	flags []string // of the test binary
+	flags []string // of the test binary; with -test.run the tests run together, for every mutant
 }
 
 // target is a package whose code is mutated, and the tests of others behind its own.
@@ -59,12 +61,10 @@ type target struct {
 }
 
 var (
-	auditTests   = tests{"cmd/streamd/daemon", []string{"-test.run", "Receipt|Decoy|Dishonest|BlockThatStays|KeepsARetired|ServedModel"}}
 	daemonTests  = tests{"cmd/streamd/daemon", []string{"-test.short"}}
 	receiptTests = tests{"cmd/streamd", []string{"-test.run", "TestScripts/^(receipt|retire|control)"}}
 	fitTests     = tests{"cmd/streamd", []string{"-test.run", "TestScripts/^(fit|tune|fold)"}}
 	studyTests   = tests{"incremental/study", nil}
-	witnessTests = tests{"cmd/streamd/daemon", []string{"-test.run", "Witness"}}
 	fitPackage   = tests{"cmd/streamd/fit", nil}
 )
 
@@ -72,13 +72,13 @@ var targets = []target{
 	{"cmd/streamd/daemon/live", []tests{daemonTests}},
 	{"cmd/streamd/daemon/timeline", []tests{daemonTests}},
 	{"cmd/streamd/daemon/intake", []tests{daemonTests}},
-	{"cmd/streamd/audit", []tests{auditTests, receiptTests, daemonTests}},
-	{"retire/receipt", []tests{receiptTests, daemonTests}},
+	{"cmd/streamd/audit", []tests{daemonTests, receiptTests}},
+	{"retire/receipt", []tests{daemonTests, receiptTests}},
 	{"incremental/drift", []tests{daemonTests}},
-	{"incremental/tuning", []tests{studyTests, fitTests, daemonTests}},
-	{"incremental/study", []tests{fitTests, daemonTests}},
+	{"incremental/tuning", []tests{studyTests, daemonTests, fitTests}},
+	{"incremental/study", []tests{daemonTests, fitTests}},
 	{"cmd/streamd/fit", []tests{fitTests}},
-	{"cmd/streamd/daemon/witness", []tests{witnessTests, daemonTests}},
+	{"cmd/streamd/daemon/witness", []tests{daemonTests}},
 	{"cmd/streamd/dataset", []tests{fitPackage, fitTests}},
 }
 
@@ -93,6 +93,14 @@ type edit struct {
 type mutant struct {
 	edit
 	name string
+	at   position
+}
+
+// position is a place in a file. Columns count bytes.
+type position struct{ line, column int }
+
+func (p position) before(q position) bool {
+	return p.line < q.line || p.line == q.line && p.column < q.column
 }
 
 func main() {
@@ -136,8 +144,10 @@ func run(n int, seed uint64, only string, own bool) error {
 	}
 	known := map[string]bool{}
 	counts := make([]count, len(chosen))
-	var together errgroup.Group
+	var together, others errgroup.Group
 	together.SetLimit(runtime.GOMAXPROCS(0))
+	seats := make(chan struct{}, 2*runtime.GOMAXPROCS(0)) // tests of the daemon wait more than they compute
+	var m sync.Mutex                                      // guards what counts have of survivors
 	for i, t := range chosen {
 		found, err := mutantsOf(t.dir)
 		if err != nil {
@@ -155,13 +165,36 @@ func run(n int, seed uint64, only string, own bool) error {
 		if own {
 			t.then = nil
 		}
+		tryOthers := func(left mutant) error {
+			seats <- struct{}{}
+			defer func() { <-seats }()
+			verdict, err := r.tryOthers(t, left)
+			if err != nil || verdict != survived {
+				return err
+			}
+			m.Lock()
+			defer m.Unlock()
+			counts[i].survived++
+			if reason, ok := reasons[left.name]; ok {
+				fmt.Printf("%s, as known: %s: %s\n", survived, reason, left.name)
+			} else {
+				counts[i].unexplained++
+				fmt.Printf("%s: %s\n", survived, left.name)
+			}
+			return nil
+		}
 		together.Go(func() error {
-			var err error
-			counts[i], err = r.try(t, found, share, reasons)
+			made, err := r.try(t, found, share, func(left mutant) {
+				others.Go(func() error { return tryOthers(left) })
+			})
+			counts[i].made = made
 			return err
 		})
 	}
 	if err := together.Wait(); err != nil {
+		return err
+	}
+	if err := others.Wait(); err != nil {
 		return err
 	}
 	var all count
@@ -201,56 +234,98 @@ type step struct {
 
 // suite is the tests of a package without a mutant.
 type suite struct {
-	binary string
-	steps  []step // from the fastest on
+	binary  string
+	whole   time.Duration // of tests that run together; tests and reached are then empty
+	tests   []timed       // from the fastest on
+	reached map[string]map[block][]int
 }
+
+// timed is a test and the time it takes.
+type timed struct {
+	name string
+	took time.Duration
+}
+
+// block is a stretch of statements that are run together. For a file and a block, suite.reached
+// has the places of the tests that run it.
+type block struct{ from, to position }
 
 func (t tests) name() string { return strings.Join(append([]string{t.dir}, t.flags...), " ") }
 
-// try tries mutants of a package until n of them have compiled.
-func (r *runner) try(t target, found []mutant, n int, reasons map[string]string) (c count, err error) {
+// try tries mutants of a package with its own tests until n of them have compiled, and returns
+// how many did. It hands on those that no test finds.
+func (r *runner) try(t target, found []mutant, n int, handOn func(mutant)) (made int, err error) {
 	dir, err := os.MkdirTemp(r.dir, "")
 	if err != nil {
-		return c, err
+		return 0, err
 	}
 	for _, m := range found {
-		if c.made == n {
+		if made == n {
 			break
 		}
 		began := time.Now()
-		overlay, err := overlayOf(m, dir)
+		verdict, out, err := r.tryWith(tests{t.dir, nil}, m, dir)
 		if err != nil {
-			return c, err
-		}
-		verdict := survived
-		for i, of := range append([]tests{{t.dir, nil}}, t.then...) {
-			binary := filepath.Join(dir, "mutant.test")
-			if out, err := compile(of, binary, overlay); err != nil && i == 0 {
-				verdict = notCompiled
-			} else if err != nil {
-				return c, fmt.Errorf("compile the tests of %s with %s: %w\n%s", of.dir, m.name, err, out)
-			} else if verdict, err = r.find(of, binary); err != nil {
-				return c, err
-			}
-			if verdict != survived {
-				break
-			}
+			return made, fmt.Errorf("%w\n%s", err, out)
 		}
 		if verdict == notCompiled {
 			continue
 		}
-		c.made++
+		made++
 		if verdict == survived {
-			c.survived++
-			if reason, ok := reasons[m.name]; ok {
-				verdict += ", as known: " + reason
-			} else {
-				c.unexplained++
-			}
+			fmt.Printf("%4.0f s left by the tests of its package: %s\n", time.Since(began).Seconds(), m.name)
+			handOn(m)
+		} else {
+			fmt.Printf("%4.0f s %s: %s\n", time.Since(began).Seconds(), verdict, m.name)
 		}
-		fmt.Printf("%3d %4.0f s %s: %s\n", c.made, time.Since(began).Seconds(), verdict, m.name)
 	}
-	return c, nil
+	return made, nil
+}
+
+// tryOthers tries a mutant with the tests of the packages that use its own.
+func (r *runner) tryOthers(t target, m mutant) (verdict string, err error) {
+	dir, err := os.MkdirTemp(r.dir, "")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	began := time.Now()
+	for _, of := range t.then {
+		verdict, out, err := r.tryWith(of, m, dir)
+		switch {
+		case err != nil:
+			return "", err
+		case verdict == notCompiled:
+			return "", fmt.Errorf("compile the tests of %s with %s:\n%s", of.dir, m.name, out)
+		case verdict != survived:
+			fmt.Printf("%4.0f s %s: %s\n", time.Since(began).Seconds(), verdict, m.name)
+			return verdict, nil
+		}
+	}
+	return survived, nil
+}
+
+// tryWith tries a mutant with tests of one package. If it does not compile, out is what the
+// compiler says.
+func (r *runner) tryWith(of tests, m mutant, dir string) (verdict string, out []byte, err error) {
+	clean, err := r.clean[of.name()]()
+	if err != nil {
+		return "", nil, err
+	}
+	steps := clean.steps(m)
+	if own := of.dir == filepath.Dir(m.file); len(steps) == 0 && !own {
+		return survived, nil, nil
+	}
+	overlay, err := overlayOf(m, dir)
+	if err != nil {
+		return "", nil, err
+	}
+	binary := filepath.Join(dir, "mutant.test")
+	if out, err := compile(of, binary, "-overlay", overlay); err != nil {
+		return notCompiled, out, nil
+	}
+	verdict, err = find(of, binary, clean.binary, steps)
+	return verdict, nil, err
 }
 
 const (
@@ -280,9 +355,10 @@ func overlayOf(m mutant, dir string) (overlay string, err error) {
 	return overlay, os.WriteFile(overlay, content, 0o600)
 }
 
-// compile makes the test binary of a package.
-func compile(t tests, binary, overlay string) (out []byte, err error) {
-	return exec.Command("go", "test", "-c", "-vet", "off", "-overlay", overlay, "-o", binary, "./"+t.dir).CombinedOutput()
+// compile makes the test binary of a package, without what only a debugger reads.
+func compile(t tests, binary string, flags ...string) (out []byte, err error) {
+	args := append([]string{"test", "-c", "-vet", "off", "-ldflags", "-s -w", "-o", binary}, flags...)
+	return exec.Command("go", append(args, "./"+t.dir)...).CombinedOutput()
 }
 
 // most is how much memory a test may take, in KiB: a mutant that allocates without an end is to end
@@ -300,13 +376,9 @@ func start(t tests, binary string, limit time.Duration, flags ...string) (out []
 	return out, ctx.Err() != nil, err
 }
 
-// find runs the tests of a binary from the fastest on, until one fails.
-func (r *runner) find(t tests, binary string) (verdict string, err error) {
-	clean, err := r.clean[t.name()]()
-	if err != nil {
-		return "", err
-	}
-	for _, s := range clean.steps {
+// find runs tests of a mutant's binary, step by step, until one fails. The binary clean has no mutant.
+func find(t tests, binary, clean string, steps []step) (verdict string, err error) {
+	for _, s := range steps {
 		var flags []string
 		if s.pattern != "" {
 			flags = []string{"-test.run", s.pattern}
@@ -315,10 +387,13 @@ func (r *runner) find(t tests, binary string) (verdict string, err error) {
 		out, late, err := start(t, binary, limit(s.clean), flags...)
 		if late { // other work on the machine must not look like a mutant's loop
 			began := time.Now()
-			if out, _, err := start(t, clean.binary, time.Hour, flags...); err != nil {
+			if out, _, err := start(t, clean, time.Hour, flags...); err != nil {
 				return "", fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", t.dir, err, out)
 			}
-			out, late, err = start(t, binary, limit(max(s.clean, time.Since(began))), flags...)
+			s.clean = max(s.clean, time.Since(began))
+			out, late, err = start(t, binary, limit(s.clean), flags...)
+		} else if err != nil { // nor like a fault
+			out, late, err = start(t, binary, limit(s.clean), flags...)
 		}
 		switch {
 		case late:
@@ -330,54 +405,138 @@ func (r *runner) find(t tests, binary string) (verdict string, err error) {
 	return survived, nil
 }
 
-// fast is the time of a test that is not worth a process of its own.
-const fast = 100 * time.Millisecond
-
-var passed = regexp.MustCompile(`(?m)^--- PASS: (\S+) \(([0-9.]+)s\)$`)
-
-// time runs the tests of a package without a mutant, and orders them by the time they take.
+// time runs the tests of a package without a mutant, each in a process of its own, to learn what
+// they reach and how long they take.
 func (r *runner) time(t tests) (*suite, error) {
 	dir, err := os.MkdirTemp(r.dir, "")
 	if err != nil {
 		return nil, err
 	}
-	binary, overlay := filepath.Join(dir, "clean.test"), filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlay, []byte("{}"), 0o600); err != nil {
-		return nil, err
+	s := &suite{binary: filepath.Join(dir, "clean.test"), reached: map[string]map[block][]int{}}
+	var mutated []string
+	for _, t := range targets {
+		mutated = append(mutated, "./"+t.dir)
 	}
-	if out, err := compile(t, binary, overlay); err != nil {
+	if out, err := compile(t, s.binary, "-coverpkg", strings.Join(mutated, ",")); err != nil {
 		return nil, fmt.Errorf("compile the tests of %s: %w\n%s", t.dir, err, out)
 	}
-	began := time.Now()
-	out, _, err := start(t, binary, time.Hour, "-test.v")
-	if err != nil {
-		return nil, fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", t.dir, err, out)
+	run := func(flags ...string) (out []byte, took time.Duration, err error) {
+		began := time.Now()
+		if out, _, err = start(t, s.binary, time.Hour, flags...); err != nil { // for other work on the machine
+			out, _, err = start(t, s.binary, time.Hour, flags...)
+		}
+		if err != nil {
+			err = fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", t.dir, err, out)
+		}
+		return out, time.Since(began), err
 	}
 	if slices.Contains(t.flags, "-test.run") {
-		return &suite{binary, []step{{clean: time.Since(began)}}}, nil
+		_, s.whole, err = run()
+		return s, err
 	}
-	var quick []string
-	var steps []step
-	for _, m := range passed.FindAllSubmatch(out, -1) {
-		seconds, err := strconv.ParseFloat(string(m[2]), 64)
-		if err != nil {
-			return nil, err
-		}
-		took, name := time.Duration(seconds*float64(time.Second)), regexp.QuoteMeta(string(m[1]))
-		if took <= fast {
-			quick = append(quick, name)
-		} else {
-			steps = append(steps, step{"^" + name + "$", took})
+	names, _, err := run("-test.list", "^Test")
+	if err != nil {
+		return nil, err
+	}
+	for name := range strings.Lines(string(names)) {
+		if strings.HasPrefix(name, "Test") {
+			s.tests = append(s.tests, timed{name: strings.TrimSpace(name)})
 		}
 	}
-	slices.SortFunc(steps, func(a, b step) int { return cmp.Compare(a.clean, b.clean) })
-	if len(quick) > 0 {
-		steps = slices.Insert(steps, 0, step{"^(" + strings.Join(quick, "|") + ")$", time.Duration(len(quick)) * fast})
-	}
-	if len(steps) == 0 {
+	if len(s.tests) == 0 {
 		return nil, fmt.Errorf("%s has no tests", t.dir)
 	}
-	return &suite{binary, steps}, nil
+	var together errgroup.Group
+	together.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range s.tests {
+		together.Go(func() (err error) {
+			c := &s.tests[i]
+			_, c.took, err = run("-test.run", c.pattern(), "-test.coverprofile", filepath.Join(dir, c.name))
+			return err
+		})
+	}
+	if err := together.Wait(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(s.tests, func(a, b timed) int { return cmp.Compare(a.took, b.took) })
+	for i, c := range s.tests {
+		if err := s.readProfile(filepath.Join(dir, c.name), i); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (t *timed) pattern() string { return "^" + regexp.QuoteMeta(t.name) + "$" }
+
+// readProfile notes the blocks that a test reaches.
+func (s *suite) readProfile(profile string, test int) error {
+	lines, err := os.ReadFile(profile)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(lines)) {
+		file, rest, ok := strings.Cut(strings.TrimPrefix(line, module), ":")
+		if file == "mode" || !ok {
+			continue
+		}
+		var b block
+		var statements, count int
+		if _, err := fmt.Sscanf(rest, "%d.%d,%d.%d %d %d", &b.from.line, &b.from.column, &b.to.line, &b.to.column, &statements, &count); err != nil {
+			return fmt.Errorf("%s: %q: %w", profile, line, err)
+		}
+		if s.reached[file] == nil {
+			s.reached[file] = map[block][]int{}
+		}
+		reaching := s.reached[file][b]
+		if count > 0 {
+			reaching = append(reaching, test)
+		}
+		s.reached[file][b] = reaching
+	}
+	return nil
+}
+
+// module is what a profile has before the files' names.
+const module = "streamd/"
+
+// fast is the time of a test that is not worth a process of its own.
+const fast = 200 * time.Millisecond
+
+// steps returns the tests that may find a mutant, in the order in which they are run.
+func (s *suite) steps(m mutant) []step {
+	if s.whole > 0 {
+		return []step{{clean: s.whole}}
+	}
+	var reaching []int
+	within := false
+	for b, tests := range s.reached[m.file] {
+		if !m.at.before(b.from) && m.at.before(b.to) {
+			reaching, within = append(reaching, tests...), true
+		}
+	}
+	if !within { // as the expression of a case is
+		for _, tests := range s.reached[m.file] {
+			reaching = append(reaching, tests...)
+		}
+	}
+	slices.Sort(reaching)
+	reaching = slices.Compact(reaching)
+	var quick []string
+	var together time.Duration
+	var steps []step
+	for _, i := range reaching {
+		if c := s.tests[i]; c.took <= fast {
+			quick = append(quick, regexp.QuoteMeta(c.name))
+			together += c.took
+		} else {
+			steps = append(steps, step{c.pattern(), c.took})
+		}
+	}
+	if len(quick) > 0 {
+		steps = slices.Insert(steps, 0, step{"^(" + strings.Join(quick, "|") + ")$", together})
+	}
+	return steps
 }
 
 // firstFailure is the name of the first failed test in the output of go test.
@@ -424,11 +583,17 @@ func mutantsOf(dir string) ([]mutant, error) {
 				if seen[name] > 1 {
 					name += " #" + strconv.Itoa(seen[name])
 				}
-				all = append(all, mutant{e, name})
+				all = append(all, mutant{e, name, positionOf(source, e.from)})
 			}
 		}
 	}
 	return all, nil
+}
+
+// positionOf returns the position of an offset in a file.
+func positionOf(source []byte, offset int) position {
+	before := source[:offset]
+	return position{bytes.Count(before, []byte("\n")) + 1, offset - bytes.LastIndexByte(before, '\n')}
 }
 
 func shortened(text string) string {
@@ -482,7 +647,7 @@ func edits(body *ast.BlockStmt, source []byte, at func(token.Pos) int) []edit {
 			}
 		case *ast.BasicLit:
 			if n.Kind == token.INT {
-				replace(n.Pos(), n.End(), n.Value+"+1")
+				replace(n.Pos(), n.End(), "("+n.Value+"+1)")
 			}
 		case *ast.ExprStmt:
 			replace(n.Pos(), n.End(), "")

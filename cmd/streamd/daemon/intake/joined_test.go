@@ -122,7 +122,11 @@ func (s *joinSite) take(r *rand.Rand, labels bool, partition int, log []kafka.Re
 		from = max(0, int(s.partition(partition).at.Next))
 	}
 	records := slices.Clone(log[from:max(from, next)])
-	b := kafka.NewBatch(partition, records, kafka.Saved{Next: int64(max(from, next))})
+	at := kafka.Saved{Next: int64(max(from, next))}
+	if at.Next > 0 { // what the last record is known by
+		at.Last = kafka.Fingerprint{Offset: at.Next - 1, CRC: uint32(7 * at.Next), Millis: 11 * at.Next}
+	}
+	b := kafka.NewBatch(partition, records, at)
 	if s.noRoom = 0; r.IntN(4) == 0 {
 		s.noRoom = r.IntN(4)
 	}
@@ -156,6 +160,13 @@ func (s *joinSite) take(r *rand.Rand, labels bool, partition int, log []kafka.Re
 		s.Fatal(err)
 	}
 	s.Release(y)
+	got := s.partition(partition).at
+	if labels {
+		got = s.labelPartition(partition).at
+	}
+	if got != at {
+		s.Fatalf("partition %d is at %+v, and its batch at %+v", partition, got, at)
+	}
 }
 
 // joinWorld is the two topics, and what they come to.

@@ -1,0 +1,114 @@
+package intake
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"streamd/ingest/kafka"
+)
+
+// A stage counts records and rows as the daemon does that reads them itself.
+func TestStageCountsAsTheDaemonDoes(t *testing.T) {
+	refused := int64(0) // rows
+	for seed := range uint64(12) {
+		r := rand.New(rand.NewPCG(84, seed))
+		unit := []string{"message", "key", "offsets"}[seed%3]
+		flags := map[string]string{"blocks.unit": unit, "format.features": "x,y", "format.weight": "w", "format.ignore": "ignored", "limits.classes": "5", "dead_letters.policy": "skip"}
+		if unit == "offsets" { // and blocks depart meanwhile
+			flags["blocks.offsets"], flags["retire.keep"], flags["retire.rows"] = "7", "rows", "30"
+		}
+		settings := ignoring(stored(t, nil, flags, "x", "y")).Settings
+		settings.Ahead, settings.TooOld = &counter{}, &counter{}
+		settings.Live.DepartAtOnce(0)
+		in := New(settings)
+		var records []kafka.Record
+		for offset := range int64(200) {
+			if y := randomMessage(r, offset, false); y.refused == nil {
+				y.Offset = int64(len(records))
+				records = append(records, y.Record)
+			}
+		}
+		g := NewStage(in.Settings, 0)
+		batch := kafka.NewBatch(0, append([]kafka.Record{}, records...), kafka.Saved{Next: int64(len(records))})
+		s := g.Summing(0, kafka.Saved{}, in.partition(0).clock, &stageWriter{})
+		if err := s.Take(t.Context(), batch); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := feed(t, in, true, records...); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		type fates struct{ records, refused, without, rows, rowsRefused int64 }
+		c, of := g.Counts(), in.Report()
+		got := fates{c.Records.Load(), c.Rejected.Load(), c.Tombstones.Load(), c.Rows.Load() + c.ZeroWeight.Load(), c.RejectedRows.Load()}
+		want := fates{of.Records.Read, of.Records.Rejected, of.Records.Tombstones, of.Rows.Read - of.Rows.Rejected, of.Rows.Rejected}
+		if got != want {
+			t.Errorf("seed %d: blocks by %s: the stage counts %+v, the daemon %+v", seed, unit, got, want)
+		}
+		refused += want.rowsRefused
+	}
+	if refused < 20 {
+		t.Errorf("%d rows were refused: too few", refused)
+	}
+}
+
+// Sums between rows end the run of the rows before them, and nothing of either is lost.
+func TestSumsEndARun(t *testing.T) {
+	flags := map[string]string{"blocks.unit": "offsets", "blocks.offsets": "7", "format.features": "x"}
+	row := func(i int) kafka.Record {
+		return kafka.Record{Offset: int64(i), Value: fmt.Appendf(nil, `{"label":%q,"x":%d}`, []string{"a", "b"}[i%2], i)}
+	}
+	flags["kafka.topic"] = "elsewhere"
+	of := stored(t, nil, flags, "x")
+	var all []kafka.Record
+	for i := range 14 {
+		all = append(all, row(i))
+	}
+	sums := &stageWriter{}
+	s := NewStage(of.Settings, 0).Summing(0, kafka.Saved{}, of.partition(0).clock, sums)
+	if err := s.Take(t.Context(), kafka.NewBatch(0, all, kafka.Saved{Next: 14})); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(sums.all) != 2 {
+		t.Fatalf("the stage has written %d blocks, want 2", len(sums.all))
+	}
+	flags["kafka.topic"] = "t"
+	in := stored(t, nil, flags, "x")
+	if err := feed(t, in, true, row(0), row(1), sums.all[0], row(2), sums.all[1], row(3)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for e := range in.Live.Everything {
+		rows = append(rows, fmt.Sprint(e.ID, ": ", e.Rows))
+	}
+	slices.Sort(rows)
+	if want := []string{"elsewhere/0/0: 7", "elsewhere/0/7: 7", "t/0/0: 2", "t/0/3: 1", "t/0/5: 1"}; !slices.Equal(rows, want) {
+		t.Errorf("the blocks and their rows are %q, want %q", rows, want)
+	}
+	balances(t, in)
+}
+
+// A TRUNCATE on the topic of labels is refused by its reason, with a key or without one.
+func TestLabelsAreNotTruncated(t *testing.T) {
+	s := newJoinSite(t, map[string]string{"kafka.topic": "t", "labels.topic": "l", "blocks.unit": "key", "format.envelope": "debezium", "format.features": "a"})
+	for _, key := range [][]byte{nil, []byte(`{"id":1}`)} {
+		l := s.labels.label(s.Config, 0, &kafka.Record{Key: key, Value: []byte(`{"source":{},"op":"t"}`)})
+		if l.bad == nil || !strings.Contains(l.bad.Error(), "the topic is one of labels") {
+			t.Errorf("with the key %q: %v", key, l.bad)
+		}
+	}
+}

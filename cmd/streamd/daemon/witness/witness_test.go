@@ -34,6 +34,7 @@ func TestDropCosigned(t *testing.T) {
 		{"abc ab a c", 8, "abc ab a c"},
 		{"abc ab a c b", 4, "abc a c b"},
 		{"d abc ab ac bc a b", 5, "d abc bc a b"},
+		{"ab ac bc ad", 3, "ac bc ad"},
 	} {
 		var all []cosigned
 		for i, signers := range strings.Fields(c.all) {

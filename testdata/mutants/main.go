@@ -9,12 +9,12 @@
 // does not compile is no mutant: another takes its place. Nor is one of a number that changes no
 // value, such as a capacity.
 //
-// A mutant is tried with the tests of its own package. Those that survive them are tried with the
-// tests of the packages that use it, until one fails. Each test is run once without a mutant to learn
-// its time and the lines it reaches. A mutant meets only the tests that reach it: the fast ones first
-// and together, the slow ones one by one, from the fastest on. What a test does in a process of its
-// own is not seen, so the scripts of streamd are run for each mutant. A test finds a mutant when it
-// fails twice, or takes several times as long as without the mutant.
+// A mutant is tried with the tests of its own package. One that survives them is tried with the
+// tests of the packages that use it, until one fails. Each test is run once without a mutant to
+// learn its time and the lines it reaches. A mutant meets only the tests that reach it: the fast
+// ones first and together, the slow ones one by one, from the fastest on. What a test does in a
+// process of its own is not seen, so the scripts of streamd are run for each mutant. A test finds a
+// mutant when it fails twice, or takes several times as long as without the mutant.
 //
 // The run fails when more than one in twenty mutants survives, or when a survivor is not in
 // survivors.txt beside this file. Each line there is a mutant as it is printed here and, behind a
@@ -376,7 +376,8 @@ func start(t tests, binary string, limit time.Duration, flags ...string) (out []
 	return out, ctx.Err() != nil, err
 }
 
-// find runs tests of a mutant's binary, step by step, until one fails. The binary clean has no mutant.
+// find runs tests of a mutant's binary, step by step, until one fails. The binary clean has no
+// mutant.
 func find(t tests, binary, clean string, steps []step) (verdict string, err error) {
 	for _, s := range steps {
 		var flags []string

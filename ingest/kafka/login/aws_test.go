@@ -252,7 +252,7 @@ func TestNoCredentials(t *testing.T) {
 		{"STS: nothing", irsa, write("<AssumeRoleWithWebIdentityResponse/>"), "no access key id"},
 		{"STS: huge", irsa, write(strings.Repeat("x", maxReply+1)), "more than 65536 bytes"},
 		{"no profile", map[string]string{"AWS_SHARED_CREDENTIALS_FILE": file(t, "credentials", "[a]\nrole_arn=x\n"), "AWS_PROFILE": "b"}, nil, "there is no such profile"},
-		{"a role's profile", map[string]string{"AWS_SHARED_CREDENTIALS_FILE": file(t, "credentials", "[a]\nrole_arn=x\n"), "AWS_PROFILE": "a"}, nil, "no role_arn"},
+		{"a role's profile", map[string]string{"AWS_SHARED_CREDENTIALS_FILE": file(t, "credentials", "[a]\nrole_arn=x\n"), "AWS_PROFILE": "a"}, nil, "needs source_profile"},
 		{"no file", map[string]string{"AWS_SHARED_CREDENTIALS_FILE": "/nowhere/credentials"}, nil, "no such file"},
 		{"pod: token", map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": a.URL + "/pod"}, nil, "401 Unauthorized"},
 		{"pod: elsewhere", map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://example.com/pod"}, nil, "without https it must be this machine"},

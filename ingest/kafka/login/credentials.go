@@ -1,19 +1,15 @@
 package login
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -48,12 +44,15 @@ func (c credentials) check() error {
 //   - variables: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
 //   - a role for a web identity (IRSA): AWS_WEB_IDENTITY_TOKEN_FILE, AWS_ROLE_ARN,
 //     AWS_ROLE_SESSION_NAME
-//   - a file with keys: AWS_SHARED_CREDENTIALS_FILE or ~/.aws/credentials, AWS_PROFILE
+//   - a profile, AWS_PROFILE, with keys or with a role: AWS_CONFIG_FILE or ~/.aws/config,
+//     AWS_SHARED_CREDENTIALS_FILE or ~/.aws/credentials
 //   - a container's role (EKS pod identity, ECS): AWS_CONTAINER_CREDENTIALS_FULL_URI or
 //     _RELATIVE_URI, AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE or _TOKEN
 //   - an EC2 instance's role, of its metadata service, version 2
 //
-// The first of them that is there is used, and an error of it is an error.
+// The first of them that is there is used, and an error of it is an error. But a profile that
+// AWS_PROFILE names, and whose role is assumed by the variables (credential_source = Environment),
+// comes before these.
 type chain struct {
 	region string
 	getenv func(string) string
@@ -66,19 +65,40 @@ func newChain(region string, getenv func(string) string, log zerolog.Logger) *ch
 	return c
 }
 
+// variables are the keys of the environment.
+func (c *chain) variables() credentials {
+	return credentials{id: c.getenv("AWS_ACCESS_KEY_ID"), secret: c.getenv("AWS_SECRET_ACCESS_KEY"), session: c.getenv("AWS_SESSION_TOKEN")}
+}
+
 // credentials returns credentials. Those that do not expire are looked up for each login.
 func (c *chain) credentials(ctx context.Context) (credentials, error) {
-	if id, secret := c.getenv("AWS_ACCESS_KEY_ID"), c.getenv("AWS_SECRET_ACCESS_KEY"); id != "" || secret != "" {
-		found := credentials{id: id, secret: secret, session: c.getenv("AWS_SESSION_TOKEN")}
+	if found := c.variables(); (found.id != "" || found.secret != "") && !c.assumesByVariables() {
 		return found, inSource("the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", found.check())
 	}
-	if c.getenv("AWS_WEB_IDENTITY_TOKEN_FILE") == "" {
-		found, err := c.sharedFile()
-		if !errors.Is(err, errNoProfile) {
-			return found, err
-		}
+	if p, err := c.profiles(); err == nil && !p.all[p.name].hasRole() {
+		return c.profileCredentials(ctx, p, p.name, nil)
+	} else if err != nil && !errors.Is(err, errNoProfile) {
+		return credentials{}, err
 	}
 	return c.cache.get(ctx)
+}
+
+// assumesByVariables reports whether AWS_PROFILE has a role that is assumed by the variables.
+func (c *chain) assumesByVariables() bool {
+	if c.getenv("AWS_PROFILE") == "" {
+		return false
+	}
+	p, err := c.readProfiles()
+	return err == nil && p.all[p.name].hasRole() && p.all[p.name][setFrom] == fromVariables
+}
+
+// profiles are those to use. The error is errNoProfile if there are none, or if a web identity
+// comes before them.
+func (c *chain) profiles() (*profiles, error) {
+	if c.getenv("AWS_WEB_IDENTITY_TOKEN_FILE") != "" && !c.assumesByVariables() {
+		return nil, errNoProfile
+	}
+	return c.readProfiles()
 }
 
 // inSource says where credentials come from that cannot be used.
@@ -94,10 +114,22 @@ func (c *chain) fetch(ctx context.Context) (credentials, time.Time, error) {
 	var found credentials
 	var err error
 	var source string
+	p, none := c.profiles()
 	switch {
+	case none == nil:
+		source = "the shared files"
+		found, err = c.profileCredentials(ctx, p, p.name, nil)
+	case !errors.Is(none, errNoProfile):
+		source, err = "the shared files", none
 	case c.getenv("AWS_WEB_IDENTITY_TOKEN_FILE") != "":
 		source = "AWS_WEB_IDENTITY_TOKEN_FILE"
-		found, err = c.webIdentity(ctx)
+		role := c.getenv("AWS_ROLE_ARN")
+		if role == "" {
+			err = errors.New("AWS_ROLE_ARN is not set")
+			break
+		}
+		found, err = c.webIdentity(ctx, c.getenv("AWS_WEB_IDENTITY_TOKEN_FILE"),
+			url.Values{"RoleArn": {role}, "RoleSessionName": {cmp.Or(c.getenv("AWS_ROLE_SESSION_NAME"), "streamd")}})
 	case c.getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") != "" || c.getenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != "":
 		source = "the container's role"
 		found, err = c.container(ctx)
@@ -140,17 +172,19 @@ func get(ctx context.Context, method, address string, header map[string]string, 
 	return body, nil
 }
 
-// webIdentity exchanges the token of a file for credentials of a role, by the security token
-// service.
-func (c *chain) webIdentity(ctx context.Context) (credentials, error) {
-	role := c.getenv("AWS_ROLE_ARN")
-	if role == "" {
-		return credentials{}, errors.New("AWS_ROLE_ARN is not set")
-	}
-	token, err := TokenFile(c.getenv("AWS_WEB_IDENTITY_TOKEN_FILE")).Token(ctx)
+// webIdentity exchanges the token of a file for credentials of the role of a request.
+func (c *chain) webIdentity(ctx context.Context, file string, request url.Values) (credentials, error) {
+	token, err := TokenFile(file).Token(ctx)
 	if err != nil {
 		return credentials{}, err
 	}
+	request.Set("WebIdentityToken", token)
+	return c.askSTS(ctx, "AssumeRoleWithWebIdentity", request, nil)
+}
+
+// askSTS has the security token service do an action, by a request that credentials sign, if there
+// are any.
+func (c *chain) askSTS(ctx context.Context, action string, request url.Values, by *credentials) (credentials, error) {
 	domain := "amazonaws.com"
 	if strings.HasPrefix(c.region, "cn-") {
 		domain = "amazonaws.com.cn"
@@ -159,19 +193,24 @@ func (c *chain) webIdentity(ctx context.Context) (credentials, error) {
 	if err := CheckURL(address); err != nil {
 		return credentials{}, fmt.Errorf("AWS_ENDPOINT_URL_STS %q: %w", address, err)
 	}
-	form := url.Values{
-		"Action": {"AssumeRoleWithWebIdentity"}, "Version": {"2011-06-15"}, "RoleArn": {role},
-		"RoleSessionName": {cmp.Or(c.getenv("AWS_ROLE_SESSION_NAME"), "streamd")}, "WebIdentityToken": {token},
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
+	request.Set("Action", action)
+	request.Set("Version", "2011-06-15")
+	body := request.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(body))
 	if err != nil {
 		return credentials{}, err
 	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	status, body, err := ask(req, nil, true)
+	header := map[string]string{"content-type": "application/x-www-form-urlencoded"}
+	if by != nil {
+		header = signPost(req.URL, c.region, "sts", header, []byte(body), *by, time.Now())
+	}
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
+	status, answer, err := ask(req, nil, true)
 	if err == nil {
 		var found credentials
-		if found, err = readSTS(status, body); err == nil {
+		if found, err = readSTS(status, answer); err == nil {
 			return found, nil
 		}
 	}
@@ -191,78 +230,24 @@ func readSTS(status int, body []byte) (credentials, error) {
 		}
 		return credentials{}, a
 	}
+	type keys struct {
+		ID      string    `xml:"AccessKeyId"`
+		Secret  string    `xml:"SecretAccessKey"`
+		Session string    `xml:"SessionToken"`
+		Expires time.Time `xml:"Expiration"`
+	}
 	var answer struct {
-		ID      string    `xml:"AssumeRoleWithWebIdentityResult>Credentials>AccessKeyId"`
-		Secret  string    `xml:"AssumeRoleWithWebIdentityResult>Credentials>SecretAccessKey"`
-		Session string    `xml:"AssumeRoleWithWebIdentityResult>Credentials>SessionToken"`
-		Expires time.Time `xml:"AssumeRoleWithWebIdentityResult>Credentials>Expiration"`
+		Role     keys `xml:"AssumeRoleResult>Credentials"`
+		Identity keys `xml:"AssumeRoleWithWebIdentityResult>Credentials"`
 	}
 	if xml.Unmarshal(body, &answer) != nil { // its text may show a secret
 		return credentials{}, errors.New("answered 200 OK with something else than the XML of credentials")
 	}
-	return credentials{answer.ID, answer.Secret, answer.Session, answer.Expires}, nil
-}
-
-// errNoProfile says that there is no file with keys.
-var errNoProfile = errors.New("no shared credentials file")
-
-// sharedFile reads the keys of a profile from the shared credentials file.
-func (c *chain) sharedFile() (credentials, error) {
-	name, profile := c.getenv("AWS_SHARED_CREDENTIALS_FILE"), cmp.Or(c.getenv("AWS_PROFILE"), "default")
-	given := name != "" || c.getenv("AWS_PROFILE") != ""
-	if name == "" {
-		home := c.getenv("HOME")
-		if home == "" && !given {
-			return credentials{}, errNoProfile
-		}
-		name = filepath.Join(home, ".aws", "credentials")
+	k := answer.Role
+	if k.ID == "" {
+		k = answer.Identity
 	}
-	data, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) && !given {
-		return credentials{}, errNoProfile
-	}
-	if err != nil {
-		return credentials{}, err
-	}
-	found, ok := readProfile(data, profile)
-	if !ok && !given {
-		return credentials{}, errNoProfile
-	}
-	err = found.check()
-	if !ok {
-		err = errors.New("there is no such profile")
-	}
-	if err != nil {
-		return credentials{}, fmt.Errorf("%s, profile %s: %w (of a profile only keys are read, no role_arn, sso or credential_process)", name, profile, err)
-	}
-	return found, nil
-}
-
-// readProfile reads the keys of a profile of a file of sections [profile] and lines name = value.
-func readProfile(data []byte, profile string) (c credentials, ok bool) {
-	inside := false
-	for line := range bytes.Lines(data) {
-		text := strings.TrimSpace(string(line))
-		if section, found := strings.CutPrefix(text, "["); found {
-			section, _, _ = strings.Cut(section, "]")
-			inside = strings.TrimSpace(section) == profile
-			ok = ok || inside
-			continue
-		}
-		name, value, _ := strings.Cut(text, "=")
-		if value = strings.TrimSpace(value); !inside {
-			continue
-		}
-		switch strings.TrimSpace(name) {
-		case "aws_access_key_id":
-			c.id = value
-		case "aws_secret_access_key":
-			c.secret = value
-		case "aws_session_token":
-			c.session = value
-		}
-	}
-	return c, ok
+	return credentials{k.ID, k.Secret, k.Session, k.Expires}, nil
 }
 
 // container asks for the credentials of a container's role.

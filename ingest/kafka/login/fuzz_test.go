@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -67,7 +68,11 @@ func FuzzCredentials(f *testing.F) {
 		if all["json"], err = readCredentials(body); err != nil && len(err.Error()) > 700 {
 			t.Errorf("%q", err)
 		}
-		all["file"], _ = readProfile(body, "default")
+		for _, config := range []bool{false, true} {
+			found := map[string]profile{}
+			readSections(body, config, found)
+			all[fmt.Sprint("file ", config)] = found["default"].keys()
+		}
 		for from, c := range all {
 			if c.check() != nil {
 				continue

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,7 +77,7 @@ func (m *mskTokens) Discard() { m.chain.cache.discard() }
 func mskToken(region string, c credentials, now time.Time) string {
 	p := presigned{
 		host: "kafka." + region + ".amazonaws.com", path: "/", region: region, service: "kafka-cluster",
-		lifetime: mskTokenLifetime, payload: hex.EncodeToString(sha256.New().Sum(nil)),
+		lifetime: mskTokenLifetime, payload: hashOf(nil),
 		query: map[string]string{"Action": "kafka-cluster:Connect"},
 	}
 	// Brokers log the parameter, which is not part of what is signed.
@@ -95,11 +96,10 @@ type presigned struct {
 
 // sign returns the address of the request with its signature, by AWS Signature Version 4.
 func (p presigned) sign(c credentials, now time.Time) string {
-	const algorithm = "AWS4-HMAC-SHA256"
 	stamp := now.UTC().Format("20060102T150405Z")
 	scope := []string{stamp[:8], p.region, p.service, "aws4_request"}
 	query := url.Values{
-		"X-Amz-Algorithm":     {algorithm},
+		"X-Amz-Algorithm":     {signing},
 		"X-Amz-Credential":    {c.id + "/" + strings.Join(scope, "/")},
 		"X-Amz-Date":          {stamp},
 		"X-Amz-Expires":       {strconv.Itoa(int(p.lifetime / time.Second))},
@@ -114,13 +114,25 @@ func (p presigned) sign(c credentials, now time.Time) string {
 	// Encode sorts by name. AWS wants a space as %20.
 	encoded := strings.ReplaceAll(query.Encode(), "+", "%20")
 	request := strings.Join([]string{"GET", p.path, encoded, "host:" + p.host + "\n", "host", p.payload}, "\n")
-	hashed := sha256.Sum256([]byte(request))
-	text := strings.Join([]string{algorithm, stamp, strings.Join(scope, "/"), hex.EncodeToString(hashed[:])}, "\n")
-	key := []byte("AWS4" + c.secret)
-	for _, part := range append(scope, text) {
+	return "https://" + p.host + p.path + "?" + encoded + "&X-Amz-Signature=" + signature(c.secret, stamp, scope, request)
+}
+
+// signing is the algorithm of signatures.
+const signing = "AWS4-HMAC-SHA256"
+
+func hashOf(b []byte) string {
+	hash := sha256.Sum256(b)
+	return hex.EncodeToString(hash[:])
+}
+
+// signature signs a request in its canonical form, at the time of a stamp.
+func signature(secret, stamp string, scope []string, request string) string {
+	text := strings.Join([]string{signing, stamp, strings.Join(scope, "/"), hashOf([]byte(request))}, "\n")
+	key := []byte("AWS4" + secret)
+	for _, part := range append(slices.Clip(scope), text) {
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte(part))
 		key = mac.Sum(nil)
 	}
-	return "https://" + p.host + p.path + "?" + encoded + "&X-Amz-Signature=" + hex.EncodeToString(key)
+	return hex.EncodeToString(key)
 }

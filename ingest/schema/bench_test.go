@@ -2,6 +2,7 @@ package schema
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"streamd/incremental"
+	"streamd/ingest/registry"
 	"streamd/ingest/wire"
 )
 
@@ -53,6 +55,7 @@ func BenchmarkCensus(b *testing.B) {
 		{"arrow", wire.Arrow.ContentType(), censusArrow(b, m, false)},
 		{"json", "application/json", censusText(m, true)},
 		{"csv", "text/csv; header=present", censusText(m, false)},
+		{"avro", wire.Avro.ContentType(), censusAvro(m)},
 	} {
 		for _, sum := range []bool{false, true} {
 			name := c.name + "/decode"
@@ -60,7 +63,7 @@ func BenchmarkCensus(b *testing.B) {
 				name = c.name + "/sum"
 			}
 			b.Run(name, func(b *testing.B) {
-				d, err := wire.NewDecoder(wire.Options{Schema: s, Label: "income"})
+				d, err := wire.NewDecoder(wire.Options{Schema: s, Label: "income", Written: &registry.Schema{Kind: registry.Avro, Text: censusSchema()}})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -127,6 +130,33 @@ func censusText(m int, inJSON bool) []byte {
 		fmt.Fprintf(&out, `"income":"%s"}`+"\n", label)
 	})
 	return out.Bytes()
+}
+
+// censusSchema is that of an array of records of Avro.
+func censusSchema() string {
+	var fields []string
+	for _, c := range census {
+		fields = append(fields, fmt.Sprintf(`{"name":%q,"type":"string"}`, c.name))
+	}
+	for _, name := range censusNumbers {
+		fields = append(fields, fmt.Sprintf(`{"name":%q,"type":"long"}`, name))
+	}
+	return `{"type":"array","items":{"type":"record","name":"Row","fields":[` + strings.Join(fields, ",") + `,{"name":"income","type":"string"}]}}`
+}
+
+func censusAvro(m int) []byte {
+	out := binary.AppendVarint(nil, int64(m))
+	put := func(text string) { out = append(binary.AppendVarint(out, int64(len(text))), text...) }
+	censusRows(m, func(texts []int, numbers []int64, rich bool) {
+		for j, c := range census {
+			put(fmt.Sprintf("%s-%d", c.name, texts[j]))
+		}
+		for _, x := range numbers {
+			out = binary.AppendVarint(out, x)
+		}
+		put(map[bool]string{false: "<=50K", true: ">50K"}[rich])
+	})
+	return append(out, 0)
 }
 
 func censusArrow(b *testing.B, m int, encoded bool) []byte {

@@ -2,7 +2,8 @@
 // around them. It works on bytes, in front of package wire.
 //
 //	debezium     before, after, op and source of a change, or the row alone as Debezium's
-//	             ExtractNewRecordState writes it; JSON with a schema or without, or Avro
+//	             ExtractNewRecordState writes it; JSON with a schema or without, or framed for a
+//	             schema registry
 //	connect      schema and payload, as Kafka Connect's JsonConverter writes them; what is framed
 //	             for a schema registry is a row as it is
 //	cloudevents  CloudEvents 1.0 in JSON (structured), or with attributes in headers (binary)
@@ -23,13 +24,19 @@
 //
 // A changed primary key comes as a d of the old key and a c of the new one.
 //
-// # Avro
+// # Schema registries
 //
-// A message of Debezium that is framed for a schema registry is Avro. It is turned into the JSON
-// that Kafka Connect writes of the same values (wire.ConnectSchema), with their types, and all that
-// is said of JSON with a schema holds for it. The images before a change, its source and its
-// transaction are passed over. A key that is framed is turned into JSON, too. A float of 32 bits
-// is the decimal that JSON has for it.
+// A message of Debezium, or a key, may be framed for a schema registry. In Avro and Protobuf it is
+// turned into the JSON that Kafka Connect writes of the same values (wire.ConnectSchema,
+// wire.ConnectMessage), with their types, and all that is said of JSON with a schema holds for it.
+// The images before a change, its source and its transaction are passed over. A float of 32 bits is
+// the decimal that JSON has for it. A message by a JSON Schema is JSON, whose types are what
+// Connect's JsonSchemaConverter notes in the schema: title, connect.type and connect.parameters.
+//
+// Connect's ProtobufConverter has types for Connect's own dates, time stamps and decimals, and none
+// for those of io.debezium.time: these are integers. An absent field without presence has its
+// default, so without optional.for.nullables null is 0. A message that has a field twice is
+// refused, though Protobuf allows it: no serializer writes one.
 //
 // # Values
 //
@@ -63,13 +70,14 @@
 // Key makes a short text of a record's key. Of an object with one field it is the field's value,
 // so that a user can type it: 17 for {"id":17}. Of several fields it is an object of JSON with the
 // names in order. A schema around the key is left out, and a frame before it: a key has the same
-// text in JSON and in Avro. A framed key that cannot be read is an error. All other keys stand for
-// themselves.
+// text in JSON and in all kinds of schemas. A framed key that cannot be read is an error. All other
+// keys stand for themselves.
 //
 // # Bounds
 //
 // A message of JSON is read once, without recursion; brackets nest up to 512 deep, a schema has up
-// to 1 MiB. Values of Avro nest up to 500 deep. Outside of the row only strings and brackets are
-// checked. Of schemas the last ones are kept, by their bytes or ids. As JSON a message of Avro has
-// up to Options.Bytes, and a key 64 KiB. A message whose row needs no conversion is not copied.
+// to 1 MiB. Values of Avro nest up to 500 deep, messages of Protobuf 100. Outside of the row only
+// strings and brackets are checked. Of schemas the last ones are kept, by their bytes or ids. As
+// JSON a message of Avro or Protobuf has up to Options.Bytes, and a key 64 KiB. A message whose row
+// needs no conversion is not copied.
 package envelope

@@ -7,6 +7,7 @@ import (
 
 	"streamd/ingest/kafka"
 	"streamd/ingest/registry"
+	"streamd/ingest/wire"
 )
 
 // Kind is a kind of envelopes.
@@ -74,16 +75,16 @@ type Opener struct {
 	framed     map[uint32]*framed // by id
 	out        []byte             // of rows that were converted
 	key        []byte             // of keys
-	transcoded []byte             // of messages of Avro
-	keyText    []byte             // of keys of Avro
+	transcoded []byte             // of messages of Avro and Protobuf
+	keyText    []byte             // of keys of these
 	decoded    []byte             // of base64 and texts
 	media      string             // the last content type within an event
 
 	// Of the last message:
 	row     []byte
-	typed   bool     // it had a schema
-	inAvro  bool     // it was Avro
-	reasons []reason // of values that could not be converted
+	typed   bool        // it had a schema
+	from    wire.Format // that was turned into JSON; zero: it was JSON
+	reasons []reason    // of values that could not be converted
 }
 
 // reason is why a column's value cannot be used, if the column is learned from.
@@ -98,7 +99,7 @@ const (
 type Options struct {
 	Label   string  // the name of the label's column
 	Schemas Schemas // of framed messages and keys; nil: they are refused
-	Bytes   int     // that a message of Avro may take as JSON; 0 means 64 MiB
+	Bytes   int     // that a message of Avro or Protobuf may take as JSON; 0 means 64 MiB
 }
 
 // New makes an opener for messages of a kind.
@@ -113,7 +114,7 @@ func New(kind Kind, opts Options) *Opener {
 // error is an *Error, or the *registry.AwayError of Options.Schemas. A row that needs no conversion
 // aliases the record's value.
 func (o *Opener) Open(r *kafka.Record, contentType string) (Message, error) {
-	o.row, o.typed, o.inAvro, o.reasons = nil, false, false, o.reasons[:0]
+	o.row, o.typed, o.from, o.reasons = nil, false, 0, o.reasons[:0]
 	if cap(o.out) > keptOut {
 		o.out = nil
 	}

@@ -16,103 +16,175 @@ type Schemas interface {
 	Get(id uint32) (*registry.Schema, error)
 }
 
+// transcoder turns messages into the JSON that Kafka Connect makes of the same values.
+type transcoder interface {
+	// Append appends the JSON of a message, which has up to most bytes.
+	Append(dst, message []byte, most int) ([]byte, error)
+	// Has reports whether messages have a field of a type in Connect's words.
+	Has(name, typ string) bool
+	// Leave has fields of the messages passed over.
+	Leave(names ...string)
+}
+
 // framed is a schema of the registry.
 type framed struct {
-	kind  registry.Kind
-	avro  *wire.ConnectSchema // of Avro
-	known *known              // the same in Connect's JSON
-	bad   string              // why it cannot be used
+	kind     registry.Kind
+	to       transcoder // nil: messages are JSON
+	known    *known     // the schema in Connect's words
+	bad      string     // why it cannot be used
+	messages map[string]*framed
+	schema   *registry.Schema // of Protobuf, whose messages tell their types by indexes
 }
 
-// keptFramed bounds the schemas of the registry that are kept: mostly those of the value and the
-// key, before and after a change of the table.
+// keptFramed bounds the schemas of the registry that are kept, and the types of messages of each:
+// mostly those of the value and the key, before and after a change of the table.
 const keptFramed = 16
 
-// framedBy is the schema of an id. The error is a *registry.AwayError.
-func (o *Opener) framedBy(id uint32) (*framed, error) {
-	if f := o.framed[id]; f != nil {
-		return f, nil
-	}
-	s, err := o.opts.Schemas.Get(id)
-	if bad := (*registry.BadIDError)(nil); errors.As(err, &bad) {
-		return &framed{bad: bad.Error()}, nil // it may be known soon
-	}
-	if err != nil {
-		return nil, err
-	}
-	f := &framed{kind: s.Kind}
-	if f.kind == registry.Avro {
-		if f.avro, err = wire.NewConnectSchema(s); err == nil {
-			var reason string
-			if f.known, reason = newKnown(f.avro.Text); reason != "" {
-				err = errors.New(reason)
-			}
+// framedBy is the schema of an id, and the message without the indexes of its type, which Protobuf
+// has. The error is a *registry.AwayError.
+func (o *Opener) framedBy(id uint32, rest []byte) (f *framed, message []byte, err error) {
+	if f = o.framed[id]; f == nil {
+		s, err := o.opts.Schemas.Get(id)
+		if bad := (*registry.BadIDError)(nil); errors.As(err, &bad) {
+			return &framed{bad: bad.Error()}, rest, nil // it may be known soon
 		}
 		if err != nil {
-			f.bad = fmt.Sprintf("schema id %d cannot be used: %v", id, err)
-		} else if f.avro.Has("op", "string") && f.avro.Has("after", "struct") { // a change: what it was, and where, is of no interest
-			f.avro.Leave("before", "source", "transaction")
+			return nil, rest, err
 		}
+		f = newFramed(s)
+		if o.framed == nil || len(o.framed) >= keptFramed {
+			o.framed = map[uint32]*framed{}
+		}
+		o.framed[id] = f
 	}
-	if o.framed == nil || len(o.framed) >= keptFramed {
-		o.framed = map[uint32]*framed{}
+	if f.kind != registry.Protobuf || f.bad != "" {
+		return f, rest, nil
 	}
-	o.framed[id] = f
-	return f, nil
+	indexes, n := wire.ProtoIndexes(rest)
+	if n == 0 {
+		return &framed{kind: f.kind, bad: "the indexes of the message's type behind the frame are cut off or malformed"}, rest, nil
+	}
+	if of := f.messages[string(rest[:n])]; of != nil {
+		return of, rest[n:], nil
+	}
+	of := &framed{kind: f.kind}
+	if m, err := wire.NewConnectMessage(f.schema, indexes); err != nil {
+		of.bad = cannotUse(id, err)
+	} else {
+		of.use(m, m.Text, id)
+	}
+	if f.messages == nil || len(f.messages) >= keptFramed {
+		f.messages = map[string]*framed{}
+	}
+	f.messages[string(rest[:n])] = of
+	return of, rest[n:], nil
 }
 
-// unframe turns a message of Avro into the JSON that Kafka Connect makes of the same values, in
-// memory, and opens it. The error is a *registry.AwayError.
-func (o *Opener) unframe(id uint32, rest, memory []byte, most int, to *opened) (out []byte, reason string, err error) {
-	f, err := o.framedBy(id)
+func cannotUse(id uint32, err error) string {
+	return fmt.Sprintf("schema id %d cannot be used: %v", id, err)
+}
+
+func newFramed(s *registry.Schema) *framed {
+	f := &framed{kind: s.Kind}
+	switch s.Kind {
+	case registry.Avro:
+		if c, err := wire.NewConnectSchema(s); err != nil {
+			f.bad = cannotUse(s.ID, err)
+		} else {
+			f.use(c, c.Text, s.ID)
+		}
+	case registry.JSON:
+		var reason string
+		if f.known, reason = knownByJSONSchema([]byte(s.Text)); reason != "" {
+			f.bad = cannotUse(s.ID, errors.New(reason))
+		}
+	case registry.Protobuf:
+		f.schema = s
+	}
+	return f
+}
+
+// use has messages read by a transcoder, whose schema is text in Connect's JSON.
+func (f *framed) use(t transcoder, text []byte, id uint32) {
+	var reason string
+	if f.known, reason = newKnown(text); reason != "" {
+		f.bad = cannotUse(id, errors.New(reason))
+		return
+	}
+	if f.to = t; t.Has("op", "string") && t.Has("after", "struct") { // a change: what it was, and where, is of no interest
+		t.Leave("before", "source", "transaction")
+	}
+}
+
+// unframe reads a framed message, in JSON or turned into it, which is out in memory then. The error
+// is a *registry.AwayError.
+func (o *Opener) unframe(id uint32, rest, memory []byte, most int, to *opened) (out []byte, kind registry.Kind, reason string, err error) {
+	f, message, err := o.framedBy(id, rest)
 	switch {
 	case err != nil:
-		return memory, "", err
+		return memory, 0, "", err
 	case f.bad != "":
-		return memory, f.bad, nil
-	case f.kind != registry.Avro:
-		return memory, fmt.Sprintf("schema id %d is one of %v", id, f.kind), nil
+		return memory, f.kind, f.bad, nil
 	}
-	out, err = f.avro.Append(memory[:0], rest, most)
-	if err != nil {
-		return memory, fmt.Sprintf("as Avro of schema id %d: %v", id, err), nil
+	text, out := message, memory
+	if f.to != nil {
+		if out, err = f.to.Append(memory[:0], message, most); err != nil {
+			return memory, f.kind, fmt.Sprintf("as %v of schema id %d: %v", f.kind, id, err), nil
+		}
+		text = out
 	}
-	if out[0] == '{' {
-		reason = to.read(out, 0)
-	} else {
-		to.shape = shape{b: out, span: span{0, len(out)}}
+	if reason = to.readPlain(text); reason != "" {
+		reason = fmt.Sprintf("as JSON of schema id %d: %s", id, reason)
 	}
-	to.value, to.schema = to.span, f.known
-	return out, reason, nil
+	to.schema = f.known
+	return out, f.kind, reason, nil
 }
 
-// notAvro is the reason to refuse a framed message of Debezium that is not Avro.
-const notAvro = "changes are read in Avro, and in JSON without a frame: have the connector write one of these " +
-	"(value.converter=io.confluent.connect.avro.AvroConverter or org.apache.kafka.connect.json.JsonConverter)"
+// readPlain reads a text of JSON that is the payload itself.
+func (m *opened) readPlain(b []byte) (reason string) {
+	i := start(b)
+	if i < len(b) && b[i] == '{' {
+		reason = m.read(b, i)
+		m.value = m.span
+	} else {
+		var end int
+		m.shape = shape{b: b}
+		end, _, reason = skipValue(b, i)
+		m.value = span{i, end}
+	}
+	if reason == "" && skipSpace(b, m.value.to) != len(b) {
+		reason = "there is something behind it"
+	}
+	return reason
+}
 
 // debeziumFramed opens a framed message of Debezium.
 func (o *Opener) debeziumFramed(id uint32, rest []byte) (Message, error) {
 	if o.opts.Schemas == nil {
 		return o.fail("the message is framed for a schema registry (schema id %d): say where that is (format.registry.url)", id)
 	}
-	if f, err := o.framedBy(id); err == nil && f.bad == "" && f.kind != registry.Avro {
-		return o.fail("the message is framed with schema id %d, which is one of %v; %s", id, f.kind, notAvro)
-	}
 	var m opened
-	var reason string
-	var err error
-	if o.transcoded, reason, err = o.unframe(id, rest, o.transcoded, o.opts.Bytes, &m); err != nil {
+	out, kind, reason, err := o.unframe(id, rest, o.transcoded, o.opts.Bytes, &m)
+	if o.transcoded = out; err != nil {
 		return Message{}, err
 	}
-	if reason != "" {
-		return o.fail("the message is no Avro of Debezium: %s", reason)
+	switch {
+	case reason != "" && kind == 0:
+		return o.fail("the message cannot be read: %s", reason)
+	case reason != "":
+		return o.fail("the message is no %v of Debezium: %s", kind, reason)
 	}
-	o.inAvro = true
+	switch kind {
+	case registry.Avro:
+		o.from = wire.Avro
+	case registry.Protobuf:
+		o.from = wire.Protobuf
+	}
 	return o.debezium(&m)
 }
 
-// InAvro reports whether the last message was one of Avro, whose row is opened as JSON.
-func (o *Opener) InAvro() bool { return o.inAvro }
+// Transcoded is the format of the last message, if its row was turned into JSON; zero: it was not.
+func (o *Opener) Transcoded() wire.Format { return o.from }
 
 // A KeyError says why a key cannot be read.
 type KeyError struct{ Reason string }
@@ -127,19 +199,9 @@ func (o *Opener) framedKey(id uint32, key, rest []byte) ([]byte, error) {
 		}
 		return nil, &KeyError{fmt.Sprintf("the key is framed for a schema registry (schema id %d): say where that is (format.registry.url)", id)}
 	}
-	f, err := o.framedBy(id)
-	if err != nil {
-		return nil, err
-	}
-	switch f.kind {
-	case registry.JSON:
-		return o.textKey(rest), nil
-	case registry.Protobuf:
-		return nil, &KeyError{fmt.Sprintf("the key is framed with schema id %d, which is one of Protobuf: keys are read in Avro and JSON (key.converter of the connector)", id)}
-	}
 	var m opened
-	var reason string
-	if o.keyText, reason, err = o.unframe(id, rest, o.keyText, maxKey, &m); err != nil {
+	out, _, reason, err := o.unframe(id, rest, o.keyText, maxKey, &m)
+	if o.keyText = out; err != nil {
 		return nil, err
 	}
 	if reason != "" {

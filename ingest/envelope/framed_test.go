@@ -16,6 +16,7 @@ import (
 	"streamd/ingest/kafka"
 	"streamd/ingest/registry"
 	"streamd/ingest/registry/registrytest"
+	"streamd/ingest/wire"
 )
 
 // schemaMap are the schemas of a registry that is always there.
@@ -73,7 +74,7 @@ func TestRecordedInAvro(t *testing.T) {
 			if (err == nil) != (errWant == nil) || got.Fate != want.Fate || got.ContentType != want.ContentType {
 				t.Fatalf("%s: got %+v, %v, want %+v, %v", name, got, err, want, errWant)
 			}
-			if err != nil && (!inAvro.InAvro() || err.Error() != errWant.Error()) {
+			if err != nil && (inAvro.Transcoded() != wire.Avro || err.Error() != errWant.Error()) {
 				t.Errorf("%s: got %v, want %v", name, err, errWant)
 			}
 			if want.Fate == Row && err == nil && !sameJSON(t, got.Payload, want.Payload) {
@@ -162,7 +163,7 @@ func TestKeysInAvro(t *testing.T) {
 	}
 
 	all[52] = &registry.Schema{ID: 52, Kind: registry.Protobuf, Text: `syntax = "proto3";`}
-	for id, want := range map[uint32]string{1: "behind the record", 2: "the data ends", 52: "one of Protobuf", 53: "does not know it"} {
+	for id, want := range map[uint32]string{1: "behind the record", 2: "the data ends", 52: "indexes of the message's type", 53: "does not know it"} {
 		_, err := o.Key(registrytest.Frame(id, []byte{0x22, 0x22, 0x22}))
 		if bad := (*KeyError)(nil); !errors.As(err, &bad) || !strings.Contains(err.Error(), want) {
 			t.Errorf("schema %d: got %v, want %s", id, err, want)
@@ -209,7 +210,7 @@ func TestRefusedInAvro(t *testing.T) {
 		{4, []byte{0x80, 0x80, 1, 0}, "more than 4096 bytes"},
 		{5, bytes.Repeat([]byte{2}, 2000), "nested too deeply"},
 		{6, []byte{0}, "cannot be used: its columns take more than"},
-		{7, []byte("{}"), "one of JSON; changes are read in Avro, and in JSON without a frame"},
+		{7, []byte("{]"), "no JSON of Debezium"},
 		{8, []byte{0}, "does not know it"},
 	} {
 		m, err := New(Debezium, Options{Schemas: all, Bytes: 4096}).Open(&kafka.Record{Value: registrytest.Frame(c.id, c.payload)}, "")

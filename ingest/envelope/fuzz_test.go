@@ -114,21 +114,23 @@ func plainFate(value []byte) (fate Fate, ok bool) {
 	return Row, true
 }
 
-// FuzzFramed opens messages and keys of strangers in Avro, whatever their schema is. An opener says
+// FuzzFramed opens framed messages and keys of strangers, whatever their schema is. An opener says
 // the same of one when it has seen it before, and a row is JSON.
 func FuzzFramed(f *testing.F) {
 	for _, name := range []string{"create", "update", "delete", "read_plain", "update_toast", "truncate", "heartbeat", "unwrapped_deleted"} {
-		all := schemaMap{}
-		framed := inAvro(f, all, recorded(f, name, true).Value)
-		id, payload, _ := registry.Unframe(framed)
-		f.Add(all[id].Text, payload)
+		for _, kind := range []registry.Kind{registry.Avro, registry.Protobuf, registry.JSON} {
+			all := schemaMap{}
+			framed := framedAs(f, all, registrytest.Converter{Kind: kind}, recorded(f, name, true).Value)
+			id, payload, _ := registry.Unframe(framed)
+			f.Add(byte(kind), all[id].Text, payload)
+		}
 	}
-	f.Add(`{"type":"record","name":"L","fields":[{"name":"next","type":["null","L"]},{"name":"m","type":{"type":"map","values":"L"}}]}`, []byte{2, 0, 2, 2, 'k', 0, 0, 0})
-	f.Add(`["null",{"type":"array","items":{"type":"fixed","name":"F","size":0}}]`, []byte{2, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
-	f.Add(`{"type":"bytes","connect.name":"org.apache.kafka.connect.data.Decimal","connect.parameters":{"scale":"-9"},"logicalType":"decimal","scale":-9}`, []byte{4, 4, 0xd2})
-	f.Fuzz(func(t *testing.T, text string, payload []byte) {
-		all := schemaMap{}
-		all.put(1, text)
+	f.Add(byte(registry.Avro), `{"type":"record","name":"L","fields":[{"name":"next","type":["null","L"]},{"name":"m","type":{"type":"map","values":"L"}}]}`, []byte{2, 0, 2, 2, 'k', 0, 0, 0})
+	f.Add(byte(registry.Avro), `["null",{"type":"array","items":{"type":"fixed","name":"F","size":0}}]`, []byte{2, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
+	f.Add(byte(registry.Avro), `{"type":"bytes","connect.name":"org.apache.kafka.connect.data.Decimal","connect.parameters":{"scale":"-9"},"logicalType":"decimal","scale":-9}`, []byte{4, 4, 0xd2})
+	f.Add(byte(registry.Protobuf), `syntax = "proto3"; message M { M m = 1; map<string, M> all = 2; repeated bool b = 3; }`, []byte{0, 0x0a, 4, 0x12, 2, 0x0a, 0, 0x1a, 2, 1, 0})
+	f.Fuzz(func(t *testing.T, kind byte, text string, payload []byte) {
+		all := schemaMap{1: {ID: 1, Kind: registry.Kind(kind%3) + registry.Avro, Text: text}}
 		o := New(Debezium, Options{Label: "label", Schemas: all, Bytes: 1 << 16})
 		framed := registrytest.Frame(1, payload)
 		m, err := o.Open(&kafka.Record{Value: framed}, "")

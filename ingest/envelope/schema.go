@@ -157,6 +157,11 @@ func newKnown(text []byte) (*known, string) {
 	if err := json.Unmarshal(text, &root); err != nil {
 		return nil, "the schema is none of Kafka Connect's: " + err.Error()
 	}
+	return knownOf(text, root), ""
+}
+
+// knownOf is a schema of Connect that has been read. It is nil for values without one.
+func knownOf(text []byte, root *schema) *known {
 	k := &known{text: text, row: tableOf(root)}
 	if root != nil {
 		k.value = conversionOf(root)
@@ -166,5 +171,5 @@ func newKnown(text []byte) (*known, string) {
 			}
 		}
 	}
-	return k, ""
+	return k
 }

@@ -95,7 +95,7 @@ func (t *avroType) connectName() string {
 	case meansDecimal:
 		return connectDecimal
 	case meansScaled:
-		return "io.debezium.data.VariableScaleDecimal"
+		return connectScaled
 	}
 	return ""
 }

@@ -147,6 +147,9 @@ func disarmDecimals(v any) (some bool) {
 // connectDecimal is Connect's name of decimals.
 const connectDecimal = "org.apache.kafka.connect.data.Decimal"
 
+// connectScaled is Debezium's name of decimals that have their own scale.
+const connectScaled = "io.debezium.data.VariableScaleDecimal"
+
 // connectScale is the scale of a decimal of Connect, which is bytes for Avro.
 func connectScale(n *avro.SchemaNode) (scale int, ok bool) {
 	if name, _ := n.Props["connect.name"].(string); name != connectDecimal {
@@ -248,7 +251,7 @@ var connectNames = map[string]struct {
 	"io.debezium.time.NanoTime":               {meansClock, 0},
 	"io.debezium.time.MicroDuration":          {meansSeconds, 1e6},
 	"io.debezium.time.NanoDuration":           {meansSeconds, 1e9},
-	"io.debezium.data.VariableScaleDecimal":   {meansScaled, 0},
+	connectScaled:                             {meansScaled, 0},
 	"org.apache.kafka.connect.data.Date":      {meansDate, 0},
 	"org.apache.kafka.connect.data.Timestamp": {meansTime, 1e3},
 	"org.apache.kafka.connect.data.Time":      {meansClock, 0},

@@ -127,7 +127,7 @@
 //	number    integers, float, double, confluent.type.Decimal, and their wrappers
 //	boolean   bool, BoolValue
 //	duration  google.protobuf.Duration
-//	time      google.protobuf.Timestamp
+//	time      google.protobuf.Timestamp, google.type.Date
 //	list      repeated, packed or not
 //	other     string, bytes, and the names of an enum's values
 //

@@ -2,8 +2,10 @@ package wire
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"strconv"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -36,27 +38,8 @@ const maxIndexes = 16
 // framed reads a payload of a schema of the registry. Before the message are the indexes of its
 // type in the file: their number, and each of them, or a zero for the first message of the file.
 func (r *protoReader) framed(s *registry.Schema, payload []byte) *Error {
-	at := 0
-	next := func() (int64, bool) {
-		u, n := binary.Uvarint(payload[at:])
-		if n <= 0 {
-			return 0, false
-		}
-		at += n
-		return int64(u>>1) ^ -int64(u&1), true
-	}
-	n, ok := next()
-	r.indexes = r.indexes[:0]
-	if n == 0 {
-		r.indexes = append(r.indexes, 0)
-	}
-	for ; ok && n > 0 && len(r.indexes) < maxIndexes; n-- {
-		var i int64
-		if i, ok = next(); ok {
-			r.indexes = append(r.indexes, i)
-		}
-	}
-	if !ok || n != 0 {
+	var at int
+	if r.indexes, at = appendProtoIndexes(r.indexes[:0], payload); at == 0 {
 		return r.fail(-1, "", "the indexes of the message's type behind the frame are cut off or malformed")
 	}
 	p := r.ids[protoID{s.ID, string(payload[:at])}]
@@ -315,6 +298,12 @@ func (r *protoReader) value(f *protoField, p *place, b []byte) (reason string) {
 		return r.unwrapped(f.wrapped, p, b)
 	case f.kind == protoNumeral:
 		return r.numeral(p, b)
+	case f.kind == protoDate:
+		day, reason := protoDay(b)
+		if reason != "" {
+			return reason
+		}
+		return r.setTime(p, instant{day * secondsPerDay, 0})
 	}
 	seconds, nanos, ok := protoTime(b)
 	switch {
@@ -391,14 +380,45 @@ func protoTime(b []byte) (seconds, nanos int64, ok bool) {
 	return seconds, nanos, true
 }
 
-// numeral reads a Decimal: its digits in bytes, its precision and its scale.
+// protoDay reads a Date of the years 1 to 9999, as the days since 1970.
+func protoDay(b []byte) (day int64, reason string) {
+	var parts [3]int64 // year, month, day
+	for len(b) > 0 {
+		number, typ, value, n := nextProtoField(b)
+		if n == 0 || number <= 3 && typ != protowire.VarintType {
+			return 0, protoCut
+		}
+		if b = b[n:]; number <= 3 {
+			u, _ := protowire.ConsumeVarint(value)
+			parts[number-1] = int64(int32(u))
+		}
+	}
+	at := time.Date(int(parts[0]), time.Month(parts[1]), int(parts[2]), 0, 0, 0, 0, time.UTC)
+	if parts[0] < 1 || parts[0] > 9999 || int64(at.Month()) != parts[1] || int64(at.Day()) != parts[2] {
+		return 0, fmt.Sprintf("there is no date of the year %d, month %d and day %d", parts[0], parts[1], parts[2])
+	}
+	return at.Unix() / secondsPerDay, ""
+}
+
+// numeral reads a Decimal.
 func (r *protoReader) numeral(p *place, b []byte) string {
-	var digits []byte
-	scale := int64(0)
+	digits, scale, ok := protoDecimal(b)
+	switch {
+	case !ok:
+		return protoCut
+	case scale < -maxAvroScale || scale > maxAvroScale:
+		return "the decimal has the scale " + strconv.FormatInt(scale, 10)
+	}
+	return r.setDecimal(p, digits, int(scale))
+}
+
+// protoDecimal reads a Decimal: its digits in bytes, its precision, which is passed over, and its
+// scale. There is a digit.
+func protoDecimal(b []byte) (digits []byte, scale int64, ok bool) {
 	for len(b) > 0 {
 		number, typ, value, n := nextProtoField(b)
 		if n == 0 || number == 1 && typ != protowire.BytesType || number == 3 && typ != protowire.VarintType {
-			return protoCut
+			return nil, 0, false
 		}
 		switch b = b[n:]; number {
 		case 1:
@@ -408,13 +428,10 @@ func (r *protoReader) numeral(p *place, b []byte) string {
 			scale = int64(int32(u))
 		}
 	}
-	if scale < -maxAvroScale || scale > maxAvroScale {
-		return "the decimal has the scale " + strconv.FormatInt(scale, 10)
-	}
 	if len(digits) == 0 {
 		digits = []byte{0}
 	}
-	return r.setDecimal(p, digits, int(scale))
+	return digits, scale, true
 }
 
 // byDefault takes what an absent value means.

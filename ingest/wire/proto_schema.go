@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -21,10 +22,29 @@ import (
 // calls itself.
 const maxProtoNesting = 200
 
+// knownProtos are the files that Kafka Connect's converter imports, and that no registry has, since
+// its serializer brings them along. What is not read of them is left out.
+var knownProtos = map[string]string{
+	"confluent/meta.proto": `syntax = "proto3"; package confluent; import "google/protobuf/descriptor.proto";
+		message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; repeated Rule rules = 4; }
+		message Rule { string name = 1; string doc = 2; string expr = 3; string sql = 4; }
+		extend google.protobuf.FileOptions { Meta file_meta = 1088; }
+		extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
+		extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
+		extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
+		extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }`,
+	"confluent/type/decimal.proto": `syntax = "proto3"; package confluent.type;
+		message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }`,
+	"google/type/date.proto": `syntax = "proto3"; package google.type;
+		message Date { int32 year = 1; int32 month = 2; int32 day = 3; }`,
+	"google/type/timeofday.proto": `syntax = "proto3"; package google.type;
+		message TimeOfDay { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }`,
+}
+
 // readProto makes the descriptor of the file that a schema of a registry is.
 func readProto(s *registry.Schema) (protoreflect.FileDescriptor, error) {
 	name := "schema.proto"
-	texts := map[string]string{}
+	texts := maps.Clone(knownProtos)
 	for _, r := range append(slices.Clone(s.References), registry.Reference{Name: name, Text: s.Text}) {
 		depth := 0
 		for _, c := range []byte(r.Text) {
@@ -112,6 +132,8 @@ const (
 	protoInstant  // google.protobuf.Timestamp
 	protoSpan     // google.protobuf.Duration
 	protoNumeral  // confluent.type.Decimal
+	protoDate     // google.type.Date
+	protoClock    // google.type.TimeOfDay
 )
 
 // protoField is a field of a message in one place.
@@ -235,6 +257,18 @@ var protoKinds = map[protoreflect.Kind]protoField{
 	protoreflect.MessageKind:  {kind: protoMessages, wire: protowire.BytesType},
 }
 
+// protoSymbols are the names of an enum's values.
+func protoSymbols(of protoreflect.EnumDescriptor) map[int32][]byte {
+	symbols := map[int32][]byte{}
+	for values, i := of.Values(), 0; i < values.Len(); i++ {
+		v := values.Get(i)
+		if _, has := symbols[int32(v.Number())]; !has { // others are its aliases
+			symbols[int32(v.Number())] = []byte(v.Name())
+		}
+	}
+	return symbols
+}
+
 // newProtoField reads what a field is, or why it cannot be a feature.
 func newProtoField(d protoreflect.FieldDescriptor, around []protoreflect.FullName) (f *protoField, refusal string) {
 	made, known := protoKinds[d.Kind()]
@@ -246,13 +280,7 @@ func newProtoField(d protoreflect.FieldDescriptor, around []protoreflect.FullNam
 	case d.IsMap():
 		return f, "it is a map, whose keys are no columns: ignore it"
 	case f.kind == protoEnum:
-		f.symbols = map[int32][]byte{}
-		for values, i := d.Enum().Values(), 0; i < values.Len(); i++ {
-			v := values.Get(i)
-			if _, has := f.symbols[int32(v.Number())]; !has { // others are its aliases
-				f.symbols[int32(v.Number())] = []byte(v.Name())
-			}
-		}
+		f.symbols = protoSymbols(d.Enum())
 	}
 	if f.kind != protoMessages {
 		if !d.HasPresence() || d.HasDefault() {
@@ -269,6 +297,11 @@ func newProtoField(d protoreflect.FieldDescriptor, around []protoreflect.FullNam
 		f.kind = protoSpan
 	case name == "confluent.type.Decimal":
 		f.kind = protoNumeral
+	case name == "google.type.Date":
+		f.kind = protoDate
+	case name == "google.type.TimeOfDay":
+		f.kind = protoClock
+		return f, "it is a time of day, which is no value: ignore it"
 	case strings.HasPrefix(string(name), "google.protobuf.") && strings.HasSuffix(string(name), "Value") && of.Fields().Len() == 1 && of.Fields().Get(0).Kind() != protoreflect.MessageKind:
 		f.wrapped, refusal = newProtoField(of.Fields().Get(0), around)
 		if f.list = d.IsList() || f.wrapped.list; f.list {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"streamd/ingest/registry"
+	"streamd/ingest/registry/registrytest"
 	"streamd/ingest/schema"
 	"streamd/ingest/wire"
 )
@@ -326,4 +327,49 @@ func FuzzProto(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Rows that Kafka Connect's converter has written import files that no registry has. Dates and
+// decimals in them are values.
+func TestProtoOfConnect(t *testing.T) {
+	known := schemas{}
+	c := registrytest.Converter{Kind: registry.Protobuf, First: 1, Put: func(id uint32, text string) {
+		known[id] = &registry.Schema{ID: id, Kind: registry.Protobuf, Text: text}
+	}}
+	row := func(day int32, clock string) []byte {
+		b, err := c.Convert(fmt.Appendf(nil, `{"schema":{"type":"struct","name":"shop.Row","fields":[{"type":"string","field":"label"},
+			{"type":"bytes","name":"org.apache.kafka.connect.data.Decimal","parameters":{"scale":"2"},"field":"price"},
+			{"type":"int32","name":"org.apache.kafka.connect.data.Date","field":"born"}%s]},"payload":{"label":"good","price":"BNI=","born":%d%s}}`,
+			strings.ReplaceAll(clock, "CLOCK", `{"type":"int32","name":"org.apache.kafka.connect.data.Time","field":"opens"}`), day, strings.ReplaceAll(clock, "CLOCK", `"opens":3600000`)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	d := newDecoder(t, wire.Options{Schemas: known, Ignore: []string{"opens"}})
+	want := newDecoder(t, wire.Options{})
+	for n := range int32(400) {
+		n = 97*n - 20000
+		got, err := d.Decode("", row(n, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		as, err := want.Decode("application/json", fmt.Appendf(nil, `{"label":"good","price":12.34,"born":%q}`, day(n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		requireSame(t, got, as)
+	}
+	if _, err := d.Decode("", row(1, ",CLOCK")); err != nil {
+		t.Error(err)
+	}
+	if _, err := newDecoder(t, wire.Options{Schemas: known}).Decode("", row(1, ",CLOCK")); err == nil || !strings.Contains(err.Error(), "a time of day") {
+		t.Errorf("a time of day: %v", err)
+	}
+	known[90] = &registry.Schema{ID: 90, Kind: registry.Protobuf, Text: `syntax = "proto3"; import "google/type/date.proto"; message R { string label = 1; google.type.Date d = 2; }`}
+	for _, date := range []string{"", "\x08\xe8\x0f\x10\x02\x18\x1e", "\x08\x80\x80\x04\x10\x01\x18\x01"} { // none, 30 February, the year 65536
+		if _, err := d.Decode("", frame(90, fmt.Appendf(nil, "\x00\x0a\x01a\x12%c%s", len(date), date))); err == nil || !strings.Contains(err.Error(), "there is no date of the year") {
+			t.Errorf("%q: %v", date, err)
+		}
+	}
 }

@@ -176,11 +176,7 @@ func (r *recordReader) settleLabel(p *recordPlan, label, weight int) *Error {
 	}
 	if label < 0 && !r.unlabelled {
 		if hasName(names, "op") && hasName(names, "source.connector") {
-			if r.format == Avro {
-				return r.fail(-1, "", "the payload is a change of Debezium: set format.envelope: debezium and blocks.unit: key")
-			}
-			return r.fail(-1, "", "the payload is a change of Debezium in %v, and changes are read in Avro and JSON: have the connector write one of these "+
-				"(format.envelope: debezium), or unwrap its changes (ExtractNewRecordState with delete.tombstone.handling.mode=tombstone)", r.format)
+			return r.fail(-1, "", "the payload is a change of Debezium: set format.envelope: debezium and blocks.unit: key")
 		}
 		return r.fail(-1, r.opts.Label, "the schema has no such field for the label: name it (format.label)%s", likeHint(r.opts.Label, names))
 	}

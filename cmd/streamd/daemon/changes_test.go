@@ -9,21 +9,24 @@ import (
 	"testing"
 
 	"streamd/cmd/streamd/httpapi"
+	"streamd/ingest/registry"
 	"streamd/ingest/registry/registrytest"
 	"streamd/retire/receipt"
 )
 
 // Blocks that came as changes of a table are read from the log again as they were: with another
 // seed the sample needs all their rows, and the live set is then that of a daemon that has had the
-// seed from the beginning. In Avro the registry is away at first, and with it the schema of the
-// keys of tombstones: nothing is lost.
+// seed from the beginning. Where messages are framed, the registry is away at first, and with it
+// the schema of the keys of tombstones: nothing is lost.
 func TestChangesAreReadAgain(t *testing.T) {
-	for _, avro := range []bool{false, true} {
-		t.Run(map[bool]string{false: "JSON", true: "Avro"}[avro], func(t *testing.T) { changesAreReadAgain(t, avro) })
+	for name, kind := range map[string]string{"JSON": "", "Avro": "AVRO", "Protobuf": "PROTOBUF", "JSON Schema": "JSON"} {
+		t.Run(name, func(t *testing.T) { changesAreReadAgain(t, kind) })
 	}
 }
 
-func changesAreReadAgain(t *testing.T, avro bool) {
+// changesAreReadAgain frames the messages for schemas of a kind; empty: for none.
+func changesAreReadAgain(t *testing.T, kind string) {
+	framed := kind != ""
 	double := &registrytest.Registry{}
 	server := httptest.NewServer(double)
 	defer server.Close()
@@ -46,8 +49,14 @@ func changesAreReadAgain(t *testing.T, avro bool) {
 		say(id+10, "d", 0)
 		messages = append(messages, message{key: fmt.Appendf(nil, `{"id":%d}`, id+10)})
 	}
-	if avro {
-		converter := &registrytest.Converter{First: 1, Put: func(id uint32, schema string) { double.Put(id, "AVRO", schema) }}
+	if framed {
+		converter := &registrytest.Converter{First: 1, Put: func(id uint32, schema string) { double.Put(id, kind, schema) }}
+		switch kind {
+		case "PROTOBUF":
+			converter.Kind = registry.Protobuf
+		case "JSON":
+			converter.Kind = registry.JSON
+		}
 		for i := range messages {
 			for _, part := range []*[]byte{&messages[i].key, &messages[i].value} {
 				if b, err := converter.Convert(*part); err == nil {
@@ -64,13 +73,13 @@ func changesAreReadAgain(t *testing.T, avro bool) {
 	produce(t, name, messages...)
 	flags := func(seed string) map[string]string {
 		all := map[string]string{"format.envelope": "debezium", "format.ignore": "id", "sample.seed": seed, "dead_letters.policy": "stop"}
-		if avro {
+		if framed {
 			all["format.registry.url"] = server.URL
 		}
 		return withReceipts(folder, all)
 	}
 	d := start(t, name, filepath.Join(folder, "a.db"), flags("1"))
-	if avro {
+	if framed {
 		d.until("it waits for the registry", func() bool { return d.find(httpapi.ProblemRegistry) != nil })
 		double.Away.Store(false)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,7 +95,8 @@ func TestKindsOfMessages(t *testing.T) {
 		{"a binary event of framed Avro", "application/avro", registrytest.Frame(2, bare), binary, "format.registry.url", map[string]string{"format.registry.url": server.URL, "format.envelope": "cloudevents"}},
 		{"Debezium in Avro", "", registrytest.Frame(4, encode(change, map[string]any{"before": nil, "after": one, "source": map[string]any{"connector": "postgresql"}, "op": "c"})), nil, "format.registry.url",
 			map[string]string{"format.registry.url": server.URL, "format.envelope": "debezium"}},
-		{"Debezium in Protobuf", "", registrytest.Frame(6, append([]byte{0}, proto...)), nil, "format.registry.url", refused},
+		{"Debezium in Protobuf", "", registrytest.Frame(6, slices.Concat([]byte("\x00\x0a\x0c"), proto, []byte("\x12\x04\x0a\x02pg\x1a\x01c"))), nil, "format.registry.url",
+			map[string]string{"format.registry.url": server.URL, "format.envelope": "debezium"}},
 		{"unwrapped in Avro with __deleted, as changes", "", registrytest.Frame(5, encode(unwrapped, map[string]any{"label": "a", "x": 0.5, "__deleted": "false"})), nil, "format.registry.url",
 			map[string]string{"format.registry.url": server.URL, "format.envelope": "debezium"}},
 		{"framed Avro of Connect", "", registrytest.Frame(2, bare), nil, "format.registry.url", map[string]string{"format.registry.url": server.URL, "format.envelope": "connect"}},
@@ -152,8 +154,7 @@ func TestKindsOfMessages(t *testing.T) {
 		want     string
 	}{
 		{"none", avroChange, "set format.envelope: debezium and blocks.unit: key"},
-		{"none", protoChange, "a change of Debezium in protobuf, and changes are read in Avro and JSON"},
-		{"debezium", protoChange, "AvroConverter"},
+		{"none", protoChange, "set format.envelope: debezium and blocks.unit: key"},
 	} {
 		cfg := load(t, map[string]string{"kafka.topic": "t", "blocks.unit": "key", "format.registry.url": server.URL, "format.envelope": c.envelope})
 		asked, err := Registry(cfg.Format.Registry, zerolog.Nop())

@@ -11,12 +11,17 @@ import (
 	"strings"
 
 	"github.com/twmb/avro"
+
+	"streamd/ingest/registry"
 )
 
-// Converter turns messages of Kafka Connect's JsonConverter into those that its AvroConverter
-// writes of the same values: framed, in the schema that goes with the message's, or for a message
-// without a schema in one that fits its values. It belongs to one goroutine.
+// Converter turns messages of Kafka Connect's JsonConverter into those that its AvroConverter,
+// ProtobufConverter or JsonSchemaConverter writes of the same values: framed, in the schema that
+// goes with the message's, or for a message without a schema in one that fits its values. It
+// belongs to one goroutine.
 type Converter struct {
+	Kind  registry.Kind                  // of the schemas; zero: Avro
+	Lossy bool                           // Protobuf does not tell null from the default (optional.for.nullables=false)
 	First uint32                         // the first schema's id
 	Put   func(id uint32, schema string) // is told of each schema
 
@@ -61,17 +66,9 @@ func (c *Converter) Convert(message []byte) ([]byte, error) {
 	} else {
 		of = typeOfValue("", v)
 	}
-	text, err := json.Marshal(of.inAvro(map[string]bool{}))
+	text, payload, err := c.encode(&of, v)
 	if err != nil {
 		return nil, err
-	}
-	schema, err := avro.Parse(string(text))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, text)
-	}
-	payload, err := schema.Encode(of.value(v))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, text)
 	}
 	id, known := c.ids[string(text)]
 	if !known {
@@ -82,6 +79,30 @@ func (c *Converter) Convert(message []byte) ([]byte, error) {
 		c.Put(id, string(text))
 	}
 	return Frame(id, payload), nil
+}
+
+// encode returns a schema and the bytes of a value in it.
+func (c *Converter) encode(of *connectType, v any) (text, payload []byte, err error) {
+	switch c.Kind {
+	case registry.Protobuf:
+		return c.encodeProto(of, v)
+	case registry.JSON:
+		if text, err = json.Marshal(of.inJSONSchema(-1)); err == nil {
+			payload, err = of.appendJSON(nil, v)
+		}
+		return text, payload, err
+	}
+	if text, err = json.Marshal(of.inAvro(map[string]bool{})); err != nil {
+		return nil, nil, err
+	}
+	schema, err := avro.Parse(string(text))
+	if err == nil {
+		payload, err = schema.Encode(of.value(v))
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %s", err, text)
+	}
+	return text, payload, nil
 }
 
 // inAvro is the schema of Avro. Records that have been written are named again.

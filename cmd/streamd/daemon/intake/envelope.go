@@ -100,8 +100,10 @@ func (d *Decoder) explained(r *kafka.Record, err error) error {
 	}
 	bad := (*wire.Error)(nil)
 	errors.As(err, &bad)
-	if bad != nil && d.opener != nil && d.opener.InAvro() {
-		bad.Format, bad.Row, bad.Line = wire.Avro, -1, 0
+	if bad != nil && d.opener != nil {
+		if from := d.opener.Transcoded(); from != 0 {
+			bad.Format, bad.Row, bad.Line = from, -1, 0
+		}
 	}
 	if bad != nil && bad.Column != "" && d.opener != nil {
 		if why := d.opener.Reason(bad.Column); why != "" {

@@ -61,17 +61,21 @@ func (r tableRow) asRow() string {
 	return fmt.Sprintf(`{"label":%q,"a":%d.%02d,"b":%q,"c":%v}`, r.label, r.cents/100, r.cents%100, at, r.score)
 }
 
+// tableColumns are those of tableRow. TIMES is the type of its times.
 const tableColumns = `[{"type":"int32","optional":false,"field":"id"},{"type":"string","field":"label"},` +
 	`{"type":"bytes","name":"org.apache.kafka.connect.data.Decimal","version":1,"parameters":{"scale":"2"},"field":"a"},` +
-	`{"type":"int64","name":"io.debezium.time.MicroTimestamp","version":1,"field":"b"},{"type":"double","field":"c"}]`
+	`{"type":"int64","name":"TIMES","version":1,"field":"b"},{"type":"double","field":"c"}]`
 
 // image writes a row as Debezium does: for a schema, or without one and with
 // decimal.handling.mode=string. Fields of marks come last.
-func (r tableRow) image(id int, typed bool, marks string) string {
+func (r tableRow) image(id int, typed, millis bool, marks string) string {
 	a, b := fmt.Sprintf(`"%d.%02d"`, r.cents/100, r.cents%100), fmt.Sprintf("%q", time.UnixMicro(r.micros).UTC().Format(time.RFC3339Nano))
 	if typed {
 		unscaled := []byte{byte(r.cents >> 24), byte(r.cents >> 16), byte(r.cents >> 8), byte(r.cents)}
 		a, b = fmt.Sprintf("%q", base64.StdEncoding.EncodeToString(unscaled)), fmt.Sprint(r.micros)
+		if millis {
+			b = fmt.Sprint(r.micros / 1000)
+		}
 	}
 	return fmt.Sprintf(`{"id":%d,"label":%q,"a":%s,"b":%s,"c":%v%s}`, id, r.label, a, b, r.score, marks)
 }
@@ -79,7 +83,7 @@ func (r tableRow) image(id int, typed bool, marks string) string {
 // dialect is a way in which a connector writes changes.
 type dialect struct {
 	typed, unwrapped bool
-	avro             *registrytest.Converter // nil: in JSON
+	by               *registrytest.Converter // nil: in JSON
 }
 
 // registered are the schemas of a registry that is always there.
@@ -92,17 +96,30 @@ func (s registered) Get(id uint32) (*registry.Schema, error) {
 	return nil, &registry.BadIDError{ID: id, Reason: "the schema registry does not know it"}
 }
 
-// converter converts messages to Avro, and its schemas are registered.
-func (s registered) converter() *registrytest.Converter {
-	return &registrytest.Converter{First: 1, Put: func(id uint32, text string) { s[id] = &registry.Schema{ID: id, Kind: registry.Avro, Text: text} }}
+// converter frames messages for a kind of schemas, which are registered.
+func (s registered) converter(kind registry.Kind) *registrytest.Converter {
+	return &registrytest.Converter{Kind: kind, First: 1, Put: func(id uint32, text string) { s[id] = &registry.Schema{ID: id, Kind: kind, Text: text} }}
+}
+
+// millis reports whether times are those of Kafka Connect, in milliseconds: Protobuf has no name of
+// Debezium's.
+func (d dialect) millis() bool { return d.by != nil && d.by.Kind == registry.Protobuf }
+
+// columns is the schema of a row.
+func (d dialect) columns() string {
+	times := "io.debezium.time.MicroTimestamp"
+	if d.millis() {
+		times = "org.apache.kafka.connect.data.Timestamp"
+	}
+	return strings.Replace(tableColumns, "TIMES", times, 1)
 }
 
 // written is a message as the converter writes it.
 func (d dialect) written(message []byte) []byte {
-	if d.avro == nil {
+	if d.by == nil {
 		return message
 	}
-	b, err := d.avro.Convert(message)
+	b, err := d.by.Convert(message)
 	if err != nil {
 		panic(err)
 	}
@@ -129,24 +146,24 @@ func (d dialect) valueText(op string, id int, before, after *tableRow) []byte {
 		if row == nil {
 			row = before
 		}
-		payload := row.image(id, d.typed, fmt.Sprintf(`,"__op":%q,"__deleted":"%v"`, op, after == nil))
+		payload := row.image(id, d.typed, d.millis(), fmt.Sprintf(`,"__op":%q,"__deleted":"%v"`, op, after == nil))
 		if !d.typed {
 			return []byte(payload)
 		}
-		return fmt.Appendf(nil, `{"schema":{"type":"struct","fields":%s,"optional":false,"name":"Value"},"payload":%s}`, tableColumns, payload)
+		return fmt.Appendf(nil, `{"schema":{"type":"struct","fields":%s,"optional":false,"name":"Value"},"payload":%s}`, d.columns(), payload)
 	}
 	image := func(r *tableRow) string {
 		if r == nil {
 			return "null"
 		}
-		return r.image(id, d.typed, "")
+		return r.image(id, d.typed, d.millis(), "")
 	}
 	payload := fmt.Sprintf(`{"before":%s,"after":%s,"source":{"connector":"postgresql","table":"t","lsn":1},"op":%q,"ts_ms":1}`, image(before), image(after), op)
 	if !d.typed {
 		return []byte(payload)
 	}
 	struct1 := func(field string) string {
-		return fmt.Sprintf(`{"type":"struct","fields":%s,"optional":true,"name":"Value","field":%q}`, tableColumns, field)
+		return fmt.Sprintf(`{"type":"struct","fields":%s,"optional":true,"name":"Value","field":%q}`, d.columns(), field)
 	}
 	return fmt.Appendf(nil, `{"schema":{"type":"struct","fields":[%s,%s],"optional":false,"name":"Envelope"},"payload":%s}`, struct1("before"), struct1("after"), payload)
 }
@@ -158,8 +175,8 @@ func TestChangesAreATable(t *testing.T) {
 		r := rand.New(rand.NewPCG(37, seed))
 		said := dialect{typed: seed%2 == 0, unwrapped: seed%4 >= 2}
 		schemas := registered{}
-		if seed%8 >= 4 {
-			said.avro = schemas.converter()
+		if kind := registry.Kind(seed / 4); kind > 0 { // its least value is 1
+			said.by = schemas.converter(kind)
 		}
 		key := newReceiptKey(t)
 		flags := func(more map[string]string) map[string]string {
@@ -199,7 +216,7 @@ func TestChangesAreATable(t *testing.T) {
 			give(plain, kafka.Record{Key: plainKey(id), Value: []byte(row.asRow()), Time: at})
 		}
 		for range 150 {
-			row := tableRow{[]string{"good", "bad"}[r.IntN(2)], r.Int64N(10_000_000), r.Int64N(1 << 50), r.NormFloat64()}
+			row := tableRow{[]string{"good", "bad"}[r.IntN(2)], r.Int64N(10_000_000), 1000 * r.Int64N(1<<40), r.NormFloat64()}
 			id, had := r.IntN(30), false
 			if _, had = table[id]; had && r.IntN(2) == 0 {
 				id = 100 + r.IntN(1000)
@@ -555,7 +572,7 @@ func stageTakesEnvelopes(t *testing.T, schemas registered) {
 	behind := ignoring(stored(t, key, flags, "a", "b", "c"))
 	said := dialect{typed: true}
 	if schemas != nil {
-		said.avro = schemas.converter()
+		said.by = schemas.converter(registry.Avro)
 		direct, behind = knowing(direct, schemas), knowing(behind, schemas)
 	}
 	var records []kafka.Record

@@ -44,7 +44,8 @@ func labelHistories(t *testing.T, run func(t *testing.T, seed uint64)) {
 	}
 }
 
-// removeTopics deletes topics and those of their dead letters: brokers keep files for each partition.
+// removeTopics deletes topics and those of their dead letters: brokers keep files for each
+// partition.
 func removeTopics(t *testing.T, names ...string) {
 	for _, name := range names {
 		removeTopic(t, name)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -28,6 +29,9 @@ func TestInterruptedReplayIsNotAcknowledged(t *testing.T) {
 		b.Cluster().SleepControl(func() { <-release })
 		return nil, nil, false
 	})
+	former := interrupted // of which it waits three quarters; the rest is to end in
+	interrupted = 5 * time.Second
+	defer func() { interrupted = former }()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-held

@@ -293,6 +293,8 @@ func TestRefusing(t *testing.T) {
 		{Refusing{InARow: 1, Since: at, Last: at, Read: 200, Refused: 1}, 10 * time.Second, true, "the last 1 records since 23:58 UTC were refused"},
 		{Refusing{InARow: 0, Since: at, Last: at, Read: 200, Refused: 1}, time.Hour, false, "the last 0 records since 23:58 UTC were refused"},
 		{Refusing{InARow: 0, Since: at, Last: at, Read: 199, Refused: 1}, time.Hour, true, "1 of the last 199 records were refused"},
+		{Refusing{InARow: 10, Since: at, Last: at, Read: 20, Refused: 12}, 0, true, "the last 10 records since 23:58 UTC were refused"},
+		{Refusing{InARow: 9, Since: at, Last: at, Read: 20, Refused: 12}, 0, true, "12 of the last 20 records were refused"},
 		{Refusing{InARow: 11, Since: at, Last: at.Add(24 * time.Hour), Read: 20, Refused: 12}, 0, true, "the last 11 records since 6 May 23:58 UTC were refused"},
 	} {
 		if got, text := c.Many(c.Last.Add(c.ago)), c.String(); got != c.many || text != c.text {

@@ -672,7 +672,7 @@ func edits(body *ast.BlockStmt, source []byte, at func(token.Pos) int) []edit {
 	return all
 }
 
-// idleArgument returns the argument of a call that may be another one: a capacity, or a positive
+// idleArgument returns the argument of a call that may be another one: a capacity, or the
 // number for math.Inf, of which only the sign counts. It is nil for other calls.
 func idleArgument(n *ast.CallExpr) ast.Node {
 	switch f := n.Fun.(type) {
@@ -685,7 +685,11 @@ func idleArgument(n *ast.CallExpr) ast.Node {
 		case "slices.Grow":
 			return n.Args[1]
 		case "math.Inf":
-			if lit, ok := n.Args[0].(*ast.BasicLit); ok {
+			arg := n.Args[0]
+			if minus, ok := arg.(*ast.UnaryExpr); ok {
+				arg = minus.X
+			}
+			if lit, ok := arg.(*ast.BasicLit); ok {
 				return lit
 			}
 		}

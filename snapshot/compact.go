@@ -177,14 +177,14 @@ func (s *Store) copyAdopted(from, blocks *bbolt.Tx, to *copier) (head, error) {
 // copyHistory copies the history, with what the blocks were made by.
 func (c *copier) copyHistory(from, blocks *bbolt.Tx) error {
 	values := map[string][]byte{}
-	for _, key := range [][]byte{keyHistory, keyDetectors, keyLearning} {
-		of := from
-		if bytes.Equal(key, keyLearning) {
-			of = blocks
-		}
-		if b := of.Bucket(bucketHistory); b != nil && b.Get(key) != nil {
-			values[string(key)] = b.Get(key)
-		}
+	if err := (place{bucketHistory, nil}).each(from, func(key, value []byte) error {
+		values[string(key)] = value
+		return nil
+	}); err != nil {
+		return err
+	}
+	if b := blocks.Bucket(bucketHistory); b != nil && b.Get(keyLearning) != nil {
+		values[string(keyLearning)] = b.Get(keyLearning)
 	}
 	if len(values) == 0 && from.Bucket(bucketHistory) == nil {
 		return nil

@@ -334,12 +334,11 @@ func (c *copier) put(t *tree, bucket, key, value []byte) error {
 
 // copyBucket copies a bucket, if there is one.
 func (c *copier) copyBucket(from *bbolt.Tx, name []byte) error {
-	bucket := from.Bucket(name)
-	if bucket == nil {
+	if from.Bucket(name) == nil {
 		return nil
 	}
 	return c.bucket(name, func(t *tree) error {
-		return bucket.ForEach(func(key, value []byte) error { return c.put(t, name, key, value) })
+		return place{name, nil}.each(from, func(key, value []byte) error { return c.put(t, name, key, value) })
 	})
 }
 

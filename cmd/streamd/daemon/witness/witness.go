@@ -108,7 +108,8 @@ const answersWithin = 3 * time.Second
 
 // Check asks all witnesses once whether they have cosigned a later log under the key, or another
 // one. Then leaves would follow that fork it: the snapshot is an older copy, or new, and the
-// checkpoint beside it is, too. A witness that does not answer in time is no error.
+// checkpoint beside it is, too. One that has cosigned less of this log cosigns the rest. A witness
+// that does not answer in time is no error.
 func (w *Witnesses) Check(ctx context.Context, key *receipt.Key) error {
 	if len(w.followers) == 0 || key == nil {
 		return nil
@@ -131,11 +132,8 @@ func (w *Witnesses) Check(ctx context.Context, key *receipt.Key) error {
 		all.Go(func() {
 			c, err := f.client.add(ctx, head.Size, nil, head.Checkpoint)
 			other := (*conflictError)(nil)
-			if errors.As(err, &other) && other.size > 0 && other.size < head.Size {
-				var proof tlog.TreeProof
-				if proof, err = tlog.ProveTree(head.Size, other.size, w.store); err == nil {
-					c, err = f.client.add(ctx, other.size, proof, head.Checkpoint)
-				}
+			if errors.As(err, &other) && other.size < head.Size {
+				c, err = w.show(ctx, f, head, other.size)
 			}
 			switch {
 			case other != nil && other.size > 0 && (other.size >= head.Size || errors.Is(err, errOtherLog)):
@@ -212,14 +210,7 @@ func (w *Witnesses) run(ctx context.Context, f *follower) {
 // as far as known: the witness says another size once.
 func (w *Witnesses) ask(ctx context.Context, f *follower, head snapshot.LogHead, size int64) error {
 	for told := false; ; told = true {
-		var proof tlog.TreeProof
-		var err error
-		if size > 0 {
-			if proof, err = tlog.ProveTree(head.Size, size, w.store); err != nil {
-				return err
-			}
-		}
-		c, err := f.client.add(ctx, size, proof, head.Checkpoint)
+		c, err := w.show(ctx, f, head, size)
 		if err == nil {
 			return w.add(f, head, c)
 		}
@@ -234,6 +225,18 @@ func (w *Witnesses) ask(ctx context.Context, f *follower, head snapshot.LogHead,
 		}
 		size = other.size
 	}
+}
+
+// show shows a witness a head, with the proof that it continues the log of that size, which the
+// witness has cosigned last; 0: it has cosigned none.
+func (w *Witnesses) show(ctx context.Context, f *follower, head snapshot.LogHead, size int64) (c receipt.Cosignature, err error) {
+	var proof tlog.TreeProof
+	if size > 0 {
+		if proof, err = tlog.ProveTree(head.Size, size, w.store); err != nil {
+			return c, err
+		}
+	}
+	return f.client.add(ctx, size, proof, head.Checkpoint)
 }
 
 // add adds a cosignature and saves it.

@@ -23,9 +23,9 @@ func beginnings(texts []string) (parts []string) {
 	return parts
 }
 
-// An honest model passes, with whatever the settings have it made of. What needs the bits of another
-// processor, or the rows of the log, is named as not checked. The rest has its bits again: another
-// value there is found.
+// An honest model passes, with whatever the settings have it made of. What needs the bits of
+// another processor, or the rows of the log, is named as not checked. The rest has its bits again:
+// another value there is found.
 func TestModelThatIsServed(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags     []string

@@ -264,9 +264,6 @@ func (b *byRows) judge() basis.Judge {
 			answers[i] = newAnswered(len(rows.Classes))
 		}
 		for _, fold := range folds {
-			if len(fold) == 0 {
-				continue
-			}
 			held := make([]bool, rows.Rows())
 			for _, row := range fold {
 				held[row] = true

@@ -25,9 +25,7 @@ type tools struct {
 	numbers []float64
 	weights []float64
 
-	block   incremental.Block // of enter
-	columns []gram.Column
-	zeros   []float64
+	block incremental.Block // of enter
 }
 
 // tools makes the tools of every worker.
@@ -53,21 +51,10 @@ func (t *tools) enter(b *incremental.Block, in *basis.Coordinates) *incremental.
 }
 
 // enterAll maps all rows of a block to coordinates. The result is valid until the next
-// call for the same ones. Features that the block lacks, as in a LIBSVM file, are zero; others are
-// ignored.
+// call for the same ones.
 func (t *tools) enterAll(b *incremental.Block, in *basis.Coordinates) *incremental.Block {
 	t.block = *b
 	t.block.Features = t.fit.data.Features
-	if n := len(t.block.Features); len(b.Columns) != n {
-		t.columns = append(t.columns[:0], b.Columns[:min(len(b.Columns), n)]...)
-		if len(t.zeros) < b.Rows() {
-			t.zeros = make([]float64, b.Rows())
-		}
-		for len(t.columns) < n {
-			t.columns = append(t.columns, gram.ColumnOf(t.zeros[:b.Rows()]))
-		}
-		t.block.Columns = t.columns
-	}
 	if in != nil && t.lifters[in] == nil {
 		t.lifters[in] = new(basis.Lifter)
 	}

@@ -26,7 +26,7 @@ const (
 	MostSummed = 4096
 
 	maxBlockRows  = 8192
-	maxBlockCells = 1 << 21 // rows × features, 16 MiB of numbers
+	maxBlockCells = 2 * MostFeatures // rows × features, 16 MiB of numbers
 )
 
 // Dataset is a file of labelled rows. Its fields must not be changed.
@@ -38,6 +38,7 @@ type Dataset struct {
 
 	options   wire.Options
 	blockRows int
+	most      int // numbers that are read for a sample
 	watch     Watch
 }
 
@@ -66,12 +67,12 @@ func Open(path string, options wire.Options, watch Watch) (*Dataset, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Dataset{Path: path, Features: b.Features, Missing: options.Missing, Doubt: reader.Doubt(), options: options, watch: watch}
+	d := &Dataset{Path: path, Features: b.Features, Missing: options.Missing, Doubt: reader.Doubt(), options: options, most: mostNumbersRead, watch: watch}
 	if d.Features == nil {
 		d.Features = incremental.DefaultFeatures(len(b.Columns))
 	}
 	d.options.Features = d.Features
-	d.blockRows = max(1, min(maxBlockRows, maxBlockCells/max(1, len(d.Features))))
+	d.blockRows = min(maxBlockRows, maxBlockCells/max(1, len(d.Features)))
 	return d, nil
 }
 

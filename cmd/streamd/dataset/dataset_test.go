@@ -193,3 +193,41 @@ func TestEachEndsWithItsContext(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A second file may have the columns in another order, and further ones. It must have all of them.
+func TestAlignedFile(t *testing.T) {
+	d := opened(t, "rows.csv", "label,x,y\na,1,2\nb,3,4\n", wire.Options{}, unwatched)
+	path := filepath.Join(t.TempDir(), "other.csv")
+	for text, ok := range map[string]bool{"y,more,label,x\n20,7,a,10\n": true, "y,label\n20,a\n": false} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		other, err := d.Aligned(path)
+		if ok != (err == nil) {
+			t.Errorf("%q: %v", text, err)
+		}
+		if err != nil {
+			continue
+		}
+		err = Each(t.Context(), other, "reading", func(_ int, b *incremental.Block, _ int64) ([2]float64, error) {
+			return [2]float64{b.Columns[0].At(0), b.Columns[1].At(0)}, nil
+		}, func(row [2]float64) error {
+			if row != [2]float64{10, 20} {
+				t.Errorf("the row is %v", row)
+			}
+			return nil
+		})
+		if err != nil || !slices.Equal(other.Features, d.Features) {
+			t.Errorf("%q, %v", other.Features, err)
+		}
+	}
+}
+
+// Sums of a wide file count its rows by class, and have no features.
+func TestSumOfAWideFile(t *testing.T) {
+	d := opened(t, "rows.libsvm", fmt.Sprintf("a 1:1 %d:2\nb 2:3\na 3:4\n", MostSummed+1), wire.Options{}, unwatched)
+	sums, err := d.Sum(t.Context())
+	if err != nil || sums.Rows() != 3 || len(sums.Features()) != 0 || sums.Totals()[0].Rows != 2 {
+		t.Errorf("%d rows of %d features, %+v, %v", sums.Rows(), len(sums.Features()), sums.Totals(), err)
+	}
+}

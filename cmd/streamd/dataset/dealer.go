@@ -1,5 +1,7 @@
 package dataset
 
+import "slices"
+
 // Dealer deals the rows of a file into k folds for cross-validation. The fold of a row is a
 // function of the seed and the row's number, so that neither a table of rows nor their
 // count is needed. Every k rows that follow each other go to the k folds in a random order
@@ -36,7 +38,7 @@ func (d *Dealer) shuffle() {
 	}
 	const step = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio
 	state := mix(d.seed) + uint64(d.group)*uint64(d.k)*step
-	for i := d.k - 1; i > 0; i-- {
+	for i := range slices.Backward(d.order) {
 		state += step
 		j := int(mix(state) % uint64(i+1))
 		d.order[i], d.order[j] = d.order[j], d.order[i]

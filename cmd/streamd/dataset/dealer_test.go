@@ -66,3 +66,28 @@ func TestDealer(t *testing.T) {
 		}
 	}
 }
+
+// Folds are those of a shuffle of each group by the words of one SplitMix64, so that files are dealt
+// as they were when their figures were published.
+func TestDealerShufflesByOneStream(t *testing.T) {
+	for _, k := range []int{2, 5, 9} {
+		const seed = 3
+		deal, state := NewDealer(k, seed), mix(seed)
+		for group := range int64(40) {
+			order := make([]int, k)
+			for i := range order {
+				order[i] = i
+			}
+			for i := k - 1; i >= 0; i-- {
+				state += 0x9e3779b97f4a7c15
+				j := int(mix(state) % uint64(i+1))
+				order[i], order[j] = order[j], order[i]
+			}
+			for i, want := range order {
+				if got := deal.Of(group*int64(k) + int64(i)); got != want {
+					t.Fatalf("k = %d: row %d of group %d is in fold %d, want %d", k, i, group, got, want)
+				}
+			}
+		}
+	}
+}

@@ -26,7 +26,7 @@ func (d *Dataset) Sample(ctx context.Context, limit int, seed uint64, unlabelled
 		hash   uint64
 		number int64
 		x      []float64
-		at     []int32 // features of x; nil: all
+		at     []int32 // features of x; nil: all, or x has none
 		class  string
 		weight float64
 	}
@@ -70,8 +70,8 @@ func (d *Dataset) Sample(ctx context.Context, limit int, seed uint64, unlabelled
 			for i := range some {
 				numbers += len(some[i].x)
 			}
-			if numbers > mostNumbersRead {
-				return fmt.Errorf("read %s: rows of %d features have more than %d numbers other than 0, which do not fit into memory", d.Path, len(d.Features), mostNumbersRead)
+			if numbers > d.most {
+				return fmt.Errorf("read %s: rows of %d features have more than %d numbers other than 0, which do not fit into memory", d.Path, len(d.Features), d.most)
 			}
 			if len(pool) >= 2*limit {
 				least()
@@ -137,7 +137,6 @@ const mostNumbersRead = 1 << 28
 
 // nonZero returns the numbers of a row that are not 0, with their features.
 func nonZero(columns []gram.Column, row int) (at []int32, x []float64) {
-	at = []int32{}
 	for j, column := range columns {
 		if v := column.At(row); v != 0 {
 			at, x = append(at, int32(j)), append(x, v)

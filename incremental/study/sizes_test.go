@@ -3,7 +3,10 @@ package study
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"streamd/incremental"
@@ -151,5 +154,54 @@ func TestBySizeOfShortRanks(t *testing.T) {
 	}
 	if got := sizesTo(1); !slices.Equal(got, []int{1}) {
 		t.Errorf("sizes to 1 are %v", got)
+	}
+}
+
+// One fold that leaves rows of every class to the others is enough to judge by. Without any there
+// are no figures.
+func TestBySizeOfFewFolds(t *testing.T) {
+	blocks := overlapping(24, 50)
+	for _, fold := range []int{0, 1} { // the other one lacks a class
+		full := newLive(t, blocks, 2, 700, func(of int) bool { return of == fold })
+		lacking := newLive(t, someClasses(24, 50, 2), 2, 700, func(of int) bool { return of != fold })
+		l := newLive(t, slices.Concat(full.blocks, lacking.blocks), 2, 700, nil)
+		got, err := solvedOf(t, l, Options{}).BySize(t.Context(), l.sample(), everyRow, byDeviation)
+		if err != nil || len(got) != 3 || got[2].Correctness < 0.5 || got[2].Correctness >= 1 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	one := newLive(t, blocks, 1, 700, nil)
+	if got, err := solvedOf(t, one, Options{}).BySize(t.Context(), one.sample(), everyRow, byDeviation); err == nil || !strings.Contains(err.Error(), "none of the 1 folds") {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// failing is a solver that fails after some planes.
+type failing struct {
+	incremental.Means
+	left *atomic.Int64
+}
+
+var errFailing = errors.New("no more planes")
+
+func (f failing) Plane(p *incremental.Program, nu float64) ([]float64, error) {
+	if f.left.Add(-1) < 0 {
+		return nil, errFailing
+	}
+	return f.Means.Plane(p, nu)
+}
+
+// Where the rows outside a fold make no planes, the error names it.
+func TestFoldWithoutPlanesIsNamed(t *testing.T) {
+	const folds, planes = 4, 3
+	l := newLive(t, overlapping(24, 50), folds, 700, nil)
+	for fold := range folds {
+		solver := failing{left: new(atomic.Int64)}
+		solver.left.Store(planes)
+		s := solvedOf(t, l, Options{Planes: incremental.Options{Solver: solver}})
+		solver.left.Store(int64(fold * planes))
+		if _, err := s.HoldOut(t.Context(), l.sample(), everyRow); !errors.Is(err, errFailing) || !strings.HasPrefix(err.Error(), fmt.Sprintf("without fold %d of 4: ", fold+1)) {
+			t.Errorf("fold %d: %v", fold, err)
+		}
 	}
 }

@@ -67,8 +67,8 @@ func TestDealer(t *testing.T) {
 	}
 }
 
-// Folds are those of a shuffle of each group by the words of one SplitMix64, so that files are dealt
-// as they were when their figures were published.
+// Folds are those of a shuffle of each group by the words of one SplitMix64, so that files are
+// dealt as they were when their figures were published.
 func TestDealerShufflesByOneStream(t *testing.T) {
 	for _, k := range []int{2, 5, 9} {
 		const seed = 3

@@ -421,3 +421,41 @@ func TestReportOfAChosenBasis(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The area under a class's ROC curve is the share of pairs of a row of the class and another row,
+// by their weights, in which the value of the class's plane is larger for the former. It is that of
+// the test file, which may have rows of further classes.
+func TestAreasAreSharesOfPairs(t *testing.T) {
+	for _, rows := range [][]labelled{twoClasses(90, 10), threeClasses(90, 10)} {
+		others := slices.Clone(rows[30:])
+		for i := range others {
+			if others[i].x += 0.3 * float64(i%4); i%17 == 0 {
+				others[i].class = "z"
+			}
+		}
+		r := learned(t, fileOf(t, rows), fileOf(t, others), settings(1, 0, 1))
+		for c, of := range r.Test.Classes {
+			sign, plane := 1.0, r.Planes[min(c, len(r.Planes)-1)]
+			if plane.Class != of.Class {
+				sign = -1
+			}
+			value := func(row labelled) float64 {
+				return sign * (plane.W[0]*row.x + plane.W[1]*row.y - plane.Gamma)
+			}
+			var larger, pairs float64
+			for _, row := range others {
+				for _, other := range others {
+					if row.class == of.Class && other.class != of.Class {
+						pairs += row.weight * other.weight
+						if value(row) > value(other) {
+							larger += row.weight * other.weight
+						}
+					}
+				}
+			}
+			if of.AUC == nil || math.Abs(*of.AUC-larger/pairs) > 1e-9 {
+				t.Errorf("the area of class %s is %v, want %v", of.Class, *of.AUC, larger/pairs)
+			}
+		}
+	}
+}

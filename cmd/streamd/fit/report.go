@@ -34,7 +34,7 @@ type Report struct {
 	Decision    *model.DecisionJSON    `json:"decision"` // rule of labels
 	Calibration *model.CalibrationJSON `json:"calibration,omitempty"`
 	HeldOut     *model.Answers         `json:"held_out,omitempty"` // of all rows, each by the model without its fold
-	Test        *model.Answers         `json:"test,omitempty"`     // of the test file; its areas are null
+	Test        *model.Answers         `json:"test,omitempty"`     // of the test file
 
 	Progressive *Progressive `json:"progressive,omitempty"`
 	BlockRows   int          `json:"block_rows,omitempty"` // of the blocks of a topic

@@ -131,7 +131,8 @@ func TestCosignaturesAreKept(t *testing.T) {
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(85, seed))
 		s := newSite(t)
-		var away [2]int // the status of each; 0: it answers
+		var away [2]int        // the status of each; 0: it answers
+		var since [2]time.Time // of the first of its failures in a row
 		for range 40 {
 			i := r.IntN(2)
 			switch k := r.IntN(10); {
@@ -140,6 +141,7 @@ func TestCosignaturesAreKept(t *testing.T) {
 			case k < 3:
 				s.store.Close()
 				s.open()
+				since = [2]time.Time{}
 			case k < 4:
 				away[i] = http.StatusServiceUnavailable
 				if r.IntN(2) == 0 {
@@ -160,10 +162,21 @@ func TestCosignaturesAreKept(t *testing.T) {
 				if s.note(f, err); (err == nil) != (away[i] == 0) || err == nil && s.by[i].Size() != s.log.size {
 					t.Fatalf("seed %d: %s has cosigned %d of %d leaves, and has the status %d: %v", seed, s.by[i].Name, s.by[i].Size(), s.log.size, away[i], err)
 				}
+				if err == nil {
+					since[i] = time.Time{}
+				}
 				var problems []string
 				_, all := s.Report()
 				for _, p := range all {
-					problems = append(problems, p.Subject)
+					if problems = append(problems, p.Subject); p.Subject != s.by[i].Name {
+						continue
+					}
+					if since[i].IsZero() && time.Since(p.Since) < time.Minute {
+						since[i] = p.Since
+					}
+					if !p.Since.Equal(since[i]) {
+						t.Fatalf("seed %d: the problem is told since %v, and began at %v", seed, p.Since, since[i])
+					}
 				}
 				if has := strings.Contains(fmt.Sprint(problems), s.by[i].Name); has != (err != nil) {
 					t.Fatalf("seed %d: %s: %v, and problems are told of %q", seed, s.by[i].Name, err, problems)

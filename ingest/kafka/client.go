@@ -132,11 +132,12 @@ func (cl *client) fetch(ctx context.Context, topic string, partition int, offset
 }
 
 // produce writes an encoded record batch and waits until all in-sync replicas have it. A
-// broker's error is returned as kafkago.Error.
-func (cl *client) produce(ctx context.Context, topic string, partition int, transaction string, batch []byte) error {
+// broker's error is returned as kafkago.Error. base is the offset of its first record; -1: the
+// broker does not say.
+func (cl *client) produce(ctx context.Context, topic string, partition int, transaction string, batch []byte) (base int64, err error) {
 	a, err := cl.callLeader(ctx, topic, partition, protocol.NewProduce(topic, partition, transaction, batch))
 	if err != nil {
-		return err
+		return -1, err
 	}
 	defer putBuffer(a.Buf)
 	return a.Produced()

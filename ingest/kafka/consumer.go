@@ -297,6 +297,16 @@ func (c *Consumer) commit(ctx context.Context) error {
 	return fmt.Errorf("commit offsets of %s to group %s: %w", c.cfg.Topic, c.cfg.Group, err)
 }
 
+// Member is the present membership in the group, from Sink.Assigned until Sink.Revoked.
+func (c *Consumer) Member() (m Member) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g := c.generation; g != nil {
+		m = Member{ID: g.MemberID, Generation: int(g.ID), Session: c.cfg.SessionTimeout}
+	}
+	return m
+}
+
 // Stats is a snapshot of a consumer's state, for metrics.
 type Stats struct {
 	Assignments int64            // how often partitions were assigned: at the start, when their number changed, in a group's rebalances

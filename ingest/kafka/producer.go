@@ -28,7 +28,7 @@ type ProducerConfig struct {
 
 // Producer writes records for replays: in order per partition, acknowledged by all in-sync
 // replicas, and once, even when a request has to be repeated. (Its batches are numbered,
-// which Kafka calls idempotence.)
+// which Kafka calls idempotence. Brokers that do not know it may write a repeated batch twice.)
 //
 // Per partition one batch is in flight while the next is filled. A batch is sent as soon as
 // the one before it is acknowledged. So a partition takes the memory of two batches, and
@@ -222,11 +222,22 @@ type sender struct {
 	log       zerolog.Logger
 
 	transaction string // transactional.id; empty: batches belong to none
+	once        bool   // where it may have been written, a batch without a number is not repeated
 
-	known    bool // the broker has given producer and epoch
-	producer int64
+	known    bool  // the broker has given producer and epoch, or has none to give
+	producer int64 // -1: batches are not numbered
 	epoch    int16
 	sequence int32 // of the next batch
+	end      int64 // after the last batch, where the broker has said it
+}
+
+// errMaybeWritten says that a batch was sent, and that no answer says whether it is in the log.
+var errMaybeWritten = errors.New("the batch may have been written")
+
+// unwritten are the answers that say that a batch is not in the log, and may be later.
+var unwritten = []kafkago.Error{
+	kafkago.UnknownTopicOrPartition, kafkago.LeaderNotAvailable, kafkago.NotLeaderForPartition,
+	kafkago.BrokerNotAvailable, kafkago.NotEnoughReplicas,
 }
 
 // send repeats the batch until it is acknowledged, ctx ends, or an error is permanent. The
@@ -239,25 +250,37 @@ func (s *sender) send(ctx context.Context, w *batchWriter) error {
 		var err error
 		if !s.known {
 			s.producer, s.epoch, err = s.cl.producerID(ctx)
+			if errors.Is(err, kafkago.UnsupportedVersion) {
+				s.producer, s.epoch, s.sequence, err = -1, -1, -1, nil
+			}
 			s.known = err == nil
 		}
+		sent := false
 		if err == nil {
-			if err = s.cl.produce(ctx, s.topic, s.partition, s.transaction, w.finish(s.producer, s.epoch, s.sequence)); err != nil {
+			var base int64
+			sent = true
+			if base, err = s.cl.produce(ctx, s.topic, s.partition, s.transaction, w.finish(s.producer, s.epoch, s.sequence)); err != nil {
 				w.buf = slices.Clone(w.buf) // an abandoned connection may still be sending the old one
+			} else if base >= 0 {
+				s.end = base + int64(w.count)
 			}
 		}
 		switch {
 		case err == nil, errors.Is(err, kafkago.DuplicateSequenceNumber):
-			s.sequence = int32((int64(s.sequence) + int64(w.count)) & math.MaxInt32)
+			if s.producer >= 0 {
+				s.sequence = int32((int64(s.sequence) + int64(w.count)) & math.MaxInt32)
+			}
 			return nil
 		case ctx.Err() != nil:
 			return ended(ctx, latest)
 		case isTooLarge(err):
 			return fmt.Errorf("a record batch of %d bytes: %w; raise max.message.bytes of the topic", w.size(), err)
-		case errors.Is(err, kafkago.OutOfOrderSequenceNumber):
+		case errors.Is(err, kafkago.OutOfOrderSequenceNumber) && !s.once:
 			return fmt.Errorf("%w; records that it had acknowledged are not in the log any more: its end was lost", err)
-		case isPermanent(err), errors.Is(err, kafkago.InvalidProducerEpoch), s.transaction != "" && isLost(err):
+		case isPermanent(err), errors.Is(err, kafkago.InvalidProducerEpoch), (s.transaction != "" || s.once) && isLost(err):
 			return err
+		case s.once && s.producer < 0 && sent && !slices.ContainsFunc(unwritten, func(code kafkago.Error) bool { return errors.Is(err, code) }):
+			return fmt.Errorf("%w: %w", errMaybeWritten, err)
 		}
 		s.log.Warn().Err(err).Int("partition", s.partition).Msg("producing failed; trying again")
 		latest = err

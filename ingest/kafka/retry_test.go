@@ -48,7 +48,7 @@ func TestTransactionsWaitForABroker(t *testing.T) {
 	}
 	defer z.Close()
 	asked := 0
-	if err := z.EnsureTopic(t.Context(), func(context.Context) (map[string]string, error) {
+	if err := z.Prepare(t.Context(), func(context.Context) (map[string]string, error) {
 		if asked++; asked == 1 {
 			return nil, fmt.Errorf("read the configuration of topic source: %w", kafkago.BrokerNotAvailable)
 		}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -26,16 +28,37 @@ type TransactionConfig struct {
 	// BatchBytes and Compress are as of ProducerConfig.
 	BatchBytes int
 	Compress   bool
+
+	// SourceHeader is the header by which brokers without transactions are written to
+	// (PositionalProducer); empty: they are refused. Fetching is how records are read back.
+	SourceHeader string
+	Fetching     Fetching
 }
 
 // Transactions reads a topic and writes another one exactly once: the records that are made of a
 // partition, and the offset up to which it has been read, are committed together, by one
-// TransactionalProducer for each partition of the source.
+// TransactionalProducer for each partition of the source. Where brokers have no transactions, a
+// PositionalProducer comes as near as it can.
 type Transactions struct {
-	cfg TransactionConfig
-	cl  *client
-	log zerolog.Logger
+	cfg      TransactionConfig
+	cl       *client
+	log      zerolog.Logger
+	delivery atomic.Pointer[Delivery] // nil: not known yet
+
+	readingBack sync.Mutex // of PositionalProducer
 }
+
+// Delivery is how records and offsets are written.
+type Delivery string
+
+// The ways of delivery.
+const (
+	InTransactions Delivery = "transactions"
+	ByPositions    Delivery = "positions"
+)
+
+// ErrNoTransactions says that the brokers have no transactions.
+var ErrNoTransactions = errors.New("the brokers have no transactions")
 
 // ErrTransactionLost says that a transaction has been aborted, since another process writes for the
 // partition by now, or since it took too long. What it wrote is not seen by readers of committed
@@ -59,17 +82,22 @@ func NewTransactions(cfg TransactionConfig, log zerolog.Logger) (*Transactions, 
 	if cfg.BatchBytes < 1 || cfg.BatchBytes > 1<<30 {
 		problems = append(problems, fmt.Errorf("batch bytes %d is not between 1 and %d", cfg.BatchBytes, 1<<30))
 	}
+	problems = append(problems, cfg.Fetching.check()...)
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
 	return &Transactions{cfg: cfg, cl: newClient(&cfg.Cluster, cfg.Topic, cfg.Source), log: log.With().Str("topic", cfg.Topic).Logger()}, nil
 }
 
-// EnsureTopic waits for the source, and makes the topic where it is missing, with as many
-// partitions and with these settings of Kafka.
-func (t *Transactions) EnsureTopic(ctx context.Context, configs func(context.Context) (map[string]string, error)) error {
+// Prepare waits for the source, asks whether the brokers have transactions, and makes the topic
+// where it is missing, with as many partitions and with these settings of Kafka. Brokers that
+// cannot be written to are ErrNoTransactions.
+func (t *Transactions) Prepare(ctx context.Context, configs func(context.Context) (map[string]string, error)) error {
 	n, err := t.cl.waitForTopic(ctx, t.cfg.Source, t.log)
 	if err != nil {
+		return err
+	}
+	if err := t.ask(ctx); err != nil {
 		return err
 	}
 	var pause backoff
@@ -94,6 +122,58 @@ func (t *Transactions) EnsureTopic(ctx context.Context, configs func(context.Con
 			Msg("the topic has fewer partitions than its source: the records of several partitions go to one")
 	}
 	return err
+}
+
+// ask reads in the brokers' list of requests whether they have transactions.
+func (t *Transactions) ask(ctx context.Context) error {
+	var pause backoff
+	for {
+		r, err := t.cl.api().ApiVersions(ctx, &kafkago.ApiVersionsRequest{})
+		if err == nil {
+			err = r.Error
+		}
+		if err == nil {
+			var listed []int
+			for _, k := range r.ApiKeys {
+				listed = append(listed, k.ApiKey)
+			}
+			if slices.ContainsFunc(protocol.TransactionKeys, func(k int) bool { return !slices.Contains(listed, k) }) {
+				return t.withoutTransactions()
+			}
+			return nil // Open may still be told otherwise
+		}
+		if ctx.Err() != nil || !mayPass(err) {
+			return fmt.Errorf("ask the brokers what they can do: %w", err)
+		}
+		t.log.Warn().Err(err).Msg("the brokers do not say what they can do; trying again")
+		if err := pause.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// withoutTransactions notes that the brokers have none. It is an error where they are needed.
+func (t *Transactions) withoutTransactions() error {
+	if t.cfg.SourceHeader == "" {
+		return fmt.Errorf("%w, which are needed to write %s and the offsets of %s together: Apache Kafka has them", ErrNoTransactions, t.cfg.Topic, t.cfg.Source)
+	}
+	t.decide(ByPositions, "the brokers have no transactions: records are written with their source positions ("+t.cfg.SourceHeader+"), and the last ones are read back")
+	return nil
+}
+
+// decide notes the delivery, and logs it once.
+func (t *Transactions) decide(d Delivery, text string) {
+	if t.delivery.CompareAndSwap(nil, &d) {
+		t.log.Info().Str("delivery", string(d)).Msg(text)
+	}
+}
+
+// Delivery is the way in which records are written; empty: it is not known yet.
+func (t *Transactions) Delivery() Delivery {
+	if d := t.delivery.Load(); d != nil {
+		return *d
+	}
+	return ""
 }
 
 // makeTopic makes the topic where it is missing.
@@ -134,8 +214,12 @@ type TransactionalProducer struct {
 
 // Open opens the producer for a partition of the source. It writes to the given partition of the
 // topic. A producer that another process has for the partition of the source loses its
-// transaction. at is what has been committed.
+// transaction. at is what has been committed. Where it fails with ErrNoTransactions,
+// OpenPositions stands in for it.
 func (t *Transactions) Open(ctx context.Context, source, to int) (p *TransactionalProducer, at Committed, err error) {
+	if t.Delivery() == ByPositions {
+		return nil, at, ErrNoTransactions
+	}
 	p = &TransactionalProducer{
 		Transactions: t, partition: source,
 		id: fmt.Sprintf("%s.%s.%d", t.cfg.Group, t.cfg.Source, source),
@@ -156,12 +240,17 @@ func (t *Transactions) Open(ctx context.Context, source, to int) (p *Transaction
 		}
 		return err
 	})
+	if errors.Is(err, kafkago.UnsupportedVersion) { // some list the requests, and have it switched off
+		return nil, at, cmp.Or(t.withoutTransactions(), ErrNoTransactions)
+	}
 	if err == nil {
+		t.decide(InTransactions, "records are written in transactions, together with the offsets of the group")
 		err = p.again(ctx, "read what is committed of", func() error {
 			all, err := t.cl.committed(ctx, t.cfg.Group, t.cfg.Source, []int{source})
 			at = all[source]
 			return err
 		})
+		at.Metadata, _, _ = readMark(at.Metadata) // of a time without transactions
 	}
 	return p, at, err
 }
@@ -225,17 +314,20 @@ func (p *TransactionalProducer) flush(ctx context.Context) error {
 	if err := p.told(ctx); err != nil {
 		return err
 	}
-	codec := compress.None
-	if p.cfg.Compress {
-		codec = compress.Zstd
-	}
-	if err := p.batch.pack(codec); err != nil {
+	if err := p.pack(&p.batch); err != nil {
 		return err
 	}
 	if err := p.sender.send(ctx, &p.batch); err != nil {
 		return p.failed("write", err)
 	}
 	p.batch.reset()
+	return nil
+}
+
+func (t *Transactions) pack(b *batchWriter) error {
+	if t.cfg.Compress {
+		return b.pack(compress.Zstd)
+	}
 	return nil
 }
 
@@ -275,6 +367,9 @@ func (p *TransactionalProducer) Abort(ctx context.Context) error {
 	}
 	return p.end(ctx, false)
 }
+
+// Forget is that of PositionalProducer. Here nothing is to be forgotten.
+func (p *TransactionalProducer) Forget() {}
 
 func (p *TransactionalProducer) end(ctx context.Context, commit bool) error {
 	what := "abort"

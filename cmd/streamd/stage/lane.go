@@ -61,7 +61,11 @@ func (y *lane) take(ctx context.Context, b *kafka.Batch) error {
 		y.read += int64(len(b.Records[i].Value))
 	}
 	y.dirty, y.took = true, time.Now()
-	if y.read >= commitBytes {
+	// A first commit goes before the first record: it says where the partition was begun, and what
+	// a PositionalProducer reads back from.
+	first := !y.known
+	y.known = true
+	if first || y.read >= commitBytes {
 		if err := y.note(y.commit(ctx)); err != nil {
 			return err
 		}
@@ -90,7 +94,12 @@ func (y *lane) jump(ctx context.Context, gap *kafka.GapError, to int64) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.dirty = true
-	return y.note(y.work.Jump(ctx, to, gap.Reset))
+	err := y.work.Jump(ctx, to, gap.Reset)
+	if gap.Reset && err == nil {
+		y.producer.Forget()
+		err = y.commit(ctx) // before the first record, as a first commit
+	}
+	return y.note(err)
 }
 
 // end commits what has been read, and ends the lane.

@@ -71,7 +71,7 @@ type Metrics struct {
 // NewMetrics makes the metrics.
 func NewMetrics(prefix string) *Metrics {
 	m := &Metrics{Prefix: prefix}
-	m.restarts = m.Desc("lost_transactions_total", "Times since the start that a transaction was lost and the group joined anew.")
+	m.restarts = m.Desc("lost_transactions_total", "Times since the start that a transaction or a partition was lost and the group joined anew.")
 	m.assignments = m.Desc("assignments_total", "Times since the start that partitions were assigned, by the present member.")
 	m.lag = m.Desc("lag_records", "Records between the committed offset and the end of an assigned partition.", "partition")
 	return m

@@ -19,6 +19,12 @@
 // and wakes up: nothing that it writes is seen any more. So nothing is written twice, nothing is
 // left out, and what becomes of a later record never comes before. A member whose transaction is
 // lost joins the group anew.
+//
+// Where brokers have no transactions, records have their source position in a header, and whoever
+// gets the partition reads back the last ones (kafka.PositionalProducer). Whoever is killed leaves
+// nothing out and writes nothing twice. A member that stands still in the middle of a write, and
+// wakes up when another one has its partition, may write a batch once more. Without a header in
+// Config.Transaction such brokers are refused.
 package stage
 
 import (
@@ -68,6 +74,8 @@ type Producer interface {
 	Writer
 	Commit(ctx context.Context, at kafka.Committed) error
 	Abort(ctx context.Context) error
+	// Forget says that the source is another topic of the same name.
+	Forget()
 }
 
 // Config configures a stage.
@@ -90,7 +98,7 @@ type Config struct {
 	Interval time.Duration
 	Commits  float64
 
-	// OpenProducer stands in for the transactional producers; nil: they are used.
+	// OpenProducer stands in for the producers of package kafka; nil: they are used.
 	OpenProducer func(ctx context.Context, partition, to int) (Producer, kafka.Committed, error)
 }
 
@@ -121,12 +129,21 @@ func New(cfg Config, log zerolog.Logger) (*Stage, error) {
 		return nil, err
 	}
 	if z.cfg.OpenProducer == nil {
-		z.cfg.OpenProducer = func(ctx context.Context, partition, to int) (Producer, kafka.Committed, error) {
-			return z.transactions.Open(ctx, partition, to)
-		}
+		z.cfg.OpenProducer = z.openProducer
 	}
 	return z, nil
 }
+
+func (z *Stage) openProducer(ctx context.Context, partition, to int) (Producer, kafka.Committed, error) {
+	p, at, err := z.transactions.Open(ctx, partition, to)
+	if errors.Is(err, kafka.ErrNoTransactions) && z.Delivery() == kafka.ByPositions {
+		return z.transactions.OpenPositions(ctx, z.Consumer().Member(), partition, to)
+	}
+	return p, at, err
+}
+
+// Delivery is how records and offsets are written; empty: it is not known yet.
+func (z *Stage) Delivery() kafka.Delivery { return z.transactions.Delivery() }
 
 // Consumer is the present member of the group, or nil.
 func (z *Stage) Consumer() *kafka.Consumer {
@@ -155,14 +172,15 @@ func (z *Stage) Run(ctx context.Context) error {
 	return err
 }
 
-// run is a member of the group until ctx ends. After a lost transaction it is another member.
+// run is a member of the group until ctx ends. After a lost transaction or partition it is another
+// member.
 func (z *Stage) run(ctx context.Context) error {
-	if err := z.transactions.EnsureTopic(ctx, z.topicConfigs); err != nil {
+	if err := z.transactions.Prepare(ctx, z.topicConfigs); err != nil {
 		return err
 	}
 	for {
 		err := z.member(ctx)
-		if !errors.Is(err, kafka.ErrTransactionLost) {
+		if !errors.Is(err, kafka.ErrTransactionLost) && !errors.Is(err, kafka.ErrOpenAnew) {
 			return err
 		}
 		if ctx.Err() != nil { // as of a last commit that fails (Revoked)

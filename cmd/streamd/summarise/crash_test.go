@@ -99,6 +99,8 @@ func (z *Stage) openCareless(fault string) func(ctx context.Context, partition, 
 	}
 }
 
+func (c *careless) Forget() {}
+
 func (c *careless) Write(_ context.Context, key, value []byte, headers []kafka.Header, t time.Time) error {
 	r := kafka.Record{Key: slices.Clone(key), Value: slices.Clone(value), Time: t}
 	for _, h := range headers {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 // maxMessageBytes bounds a record batch. Blocks of 20,000 rows are around 1 MiB, and users
@@ -46,6 +48,22 @@ func Start(dir string, opts ...kfake.Opt) (*Broker, error) {
 		return nil, fmt.Errorf("start the embedded broker in %s: %w", dir, err)
 	}
 	return &Broker{cluster: c, addr: c.ListenAddrs()[0]}, nil
+}
+
+// WithoutTransactions is a broker that knows no transactions, as those before Kafka 0.11 and some
+// that speak Kafka's protocol. numbered says whether it still knows numbered batches.
+func WithoutTransactions(numbered bool) kfake.Opt {
+	known := kversion.Stable()
+	unknown := []kmsg.Key{
+		kmsg.AddPartitionsToTxn, kmsg.AddOffsetsToTxn, kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.WriteTxnMarkers,
+	}
+	if !numbered {
+		unknown = append(unknown, kmsg.InitProducerID)
+	}
+	for _, key := range unknown {
+		known.SetMaxKeyVersion(key.Int16(), -1)
+	}
+	return kfake.MaxVersions(known)
 }
 
 // Addr is the broker's host:port.

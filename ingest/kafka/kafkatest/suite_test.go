@@ -85,6 +85,7 @@ func Run(t *testing.T, b Broker) {
 		{"RangesDeliverFails", testRangesDeliverFails},
 		{"Retention", testRetention},
 		{"ExactlyOnce", testExactlyOnce},
+		{"Positions", testPositions},
 		{"Producer", testProducer},
 		{"ProducerRefused", testProducerRefused},
 		{"DeadLetters", testDeadLetters},

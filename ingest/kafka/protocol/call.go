@@ -133,9 +133,13 @@ func (c *Call) Broker(cluster kafkaproto.Cluster) (kafkaproto.Broker, error) {
 }
 
 // Required implements kafka-go's RawExchanger. It notes the version that the broker and
-// kafka-go have in common.
+// kafka-go have in common; -1: the broker does not know the request.
 func (c *Call) Required(versions map[kafkaproto.ApiKey]int16) bool {
-	c.version = min(versions[c.ApiKey()], c.max)
+	version, known := versions[c.ApiKey()]
+	if !known {
+		version = -1
+	}
+	c.version = min(version, c.max)
 	return true
 }
 

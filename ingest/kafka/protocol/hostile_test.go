@@ -18,7 +18,7 @@ func TestHostileCounts(t *testing.T) {
 	}
 	join, produce, fetch := joinAnswer(2), produceResponse(8, 0), fetchResponse(4, 0)
 	readJoin := func(b []byte) bool { _, err := readJoinAnswer(b, 2, "orders"); return err == nil }
-	readProduce := func(b []byte) bool { return parseProduce(b, 8) == nil }
+	readProduce := func(b []byte) bool { _, err := parseProduce(b, 8); return err == nil }
 	readFetch := func(b []byte) bool { _, err := parseFetch(b, 0, 4, "orders", 3); return err == nil }
 	const name = 2 + len("orders")
 	for _, test := range []struct {

@@ -128,37 +128,37 @@ func NewProduce(topic string, partition int, transaction string, batch []byte) *
 	}
 }
 
-// Produced reads the answer to a produce request. A broker's error is returned as
-// kafkago.Error.
-func (a *Answer) Produced() error { return parseProduce(a.body, a.call.version) }
+// Produced reads the answer to a produce request: the offset of the first record. A broker's error
+// is returned as kafkago.Error.
+func (a *Answer) Produced() (base int64, err error) { return parseProduce(a.body, a.call.version) }
 
-func parseProduce(body []byte, version int16) error {
+func parseProduce(body []byte, version int16) (base int64, err error) {
 	if version < produceMinVersion || version > produceMaxVersion {
-		return fmt.Errorf("produce response of version %d, which was not asked for", version)
+		return -1, fmt.Errorf("produce response of version %d, which was not asked for", version)
 	}
 	d := kbin.Reader{Src: body}
 	topics, _, partitions := d.Int32(), d.Span(int(d.Int16())), d.Int32()
 	if topics != 1 || partitions != 1 {
-		return fmt.Errorf("produce response for %d topics and %d partitions, asked for one", topics, partitions)
+		return -1, fmt.Errorf("produce response for %d topics and %d partitions, asked for one", topics, partitions)
 	}
 	if version >= 8 {
 		d.Span(4 + 2 + 8 + 8 + 8) // partition, error, base offset, append time, log start
 		if n := int(d.Int32()); n > len(d.Src)/6 {
-			return fmt.Errorf("produce response with %d errors of records in %d bytes", n, len(d.Src))
+			return -1, fmt.Errorf("produce response with %d errors of records in %d bytes", n, len(d.Src))
 		}
 	}
 	r := kmsg.ProduceResponse{Version: version}
 	if err := r.ReadFrom(body); err != nil {
-		return fmt.Errorf("produce response: %w", err)
+		return -1, fmt.Errorf("produce response: %w", err)
 	}
 	p := r.Topics[0].Partitions[0]
 	switch message := p.ErrorMessage; {
 	case p.ErrorCode == 0:
-		return nil
+		return p.BaseOffset, nil
 	case message != nil && *message != "":
-		return fmt.Errorf("%w (%.200s)", kafkago.Error(p.ErrorCode), *message)
+		return -1, fmt.Errorf("%w (%.200s)", kafkago.Error(p.ErrorCode), *message)
 	}
-	return kafkago.Error(p.ErrorCode)
+	return -1, kafkago.Error(p.ErrorCode)
 }
 
 // NewProducerID asks for an id under which a producer numbers its batches, so that brokers

@@ -72,7 +72,7 @@ func produceResponse(version, code int16) []byte {
 	topic := kmsg.NewProduceResponseTopic()
 	topic.Topic = "orders"
 	p := kmsg.NewProduceResponseTopicPartition()
-	p.ErrorCode = code
+	p.ErrorCode, p.BaseOffset = code, 7
 	if code != 0 {
 		p.ErrorMessage = kmsg.StringPtr("too large by half")
 		p.ErrorRecords = append(p.ErrorRecords, kmsg.NewProduceResponseTopicPartitionErrorRecord())
@@ -85,9 +85,9 @@ func produceResponse(version, code int16) []byte {
 func TestParseProduce(t *testing.T) {
 	for v := int16(produceMinVersion); v <= produceMaxVersion; v++ {
 		for _, code := range []int16{0, 10} {
-			err := parseProduce(produceResponse(v, code), v)
-			if code == 0 && err != nil || code != 0 && !errors.Is(err, kafkago.MessageSizeTooLarge) {
-				t.Errorf("version %d: code %d: %v", v, code, err)
+			base, err := parseProduce(produceResponse(v, code), v)
+			if code == 0 && (err != nil || base != 7) || code != 0 && !errors.Is(err, kafkago.MessageSizeTooLarge) {
+				t.Errorf("version %d: code %d: base %d, %v", v, code, base, err)
 			}
 		}
 	}
@@ -116,7 +116,7 @@ func FuzzProduceAnswer(f *testing.F) {
 	f.Add([]byte("\xff\xff\xff\x7f\x00\x06or"), int16(7)) // fewer topics than none
 	f.Add(kmsg.NewPtrInitProducerIDResponse().AppendTo(nil), int16(initProducerIDVersion))
 	f.Fuzz(func(t *testing.T, body []byte, version int16) {
-		if err := parseProduce(body, version); err != nil && len(err.Error()) > 2048 {
+		if _, err := parseProduce(body, version); err != nil && len(err.Error()) > 2048 {
 			t.Fatalf("an error of %d bytes", len(err.Error()))
 		}
 		if id, _, err := parseProducerID(body); err != nil && id != 0 {

@@ -13,9 +13,15 @@ import (
 const (
 	transactionMaxVersion                             = 2
 	coordinatorMinVersion, coordinatorMaxVersion      = 1, 2
+	commitMinVersion, commitMaxVersion                = 3, 7    // 3 brought the throttle time
 	transactionalLimit                                = 1 << 16 // bytes of an answer
 	coordinatorOfGroup, coordinatorOfTransaction int8 = 0, 1
 )
+
+// TransactionKeys are the requests that brokers with transactions know.
+var TransactionKeys = []int{
+	int(kmsg.AddPartitionsToTxn), int(kmsg.AddOffsetsToTxn), int(kmsg.EndTxn), int(kmsg.TxnOffsetCommit),
+}
 
 // Transaction is that of a producer.
 type Transaction struct {
@@ -82,6 +88,19 @@ func NewCommitOffset(coordinator int, tx Transaction, group, topic string, parti
 	return transactional(r, coordinator, topic, partition)
 }
 
+// NewMemberCommit commits an offset of a partition, with a text, as a member of a group. It goes to
+// the coordinator of the group.
+func NewMemberCommit(coordinator int, group, member string, generation int, topic string, partition int, offset int64, text string) *Call {
+	r := kmsg.NewPtrOffsetCommitRequest()
+	r.Group, r.MemberID, r.Generation = group, member, int32(generation)
+	p := kmsg.NewOffsetCommitRequestTopicPartition()
+	p.Partition, p.Offset, p.Metadata = int32(partition), offset, &text
+	r.Topics = []kmsg.OffsetCommitRequestTopic{{Topic: topic, Partitions: []kmsg.OffsetCommitRequestTopicPartition{p}}}
+	c := transactional(r, coordinator, topic, partition)
+	c.min, c.max = commitMinVersion, commitMaxVersion
+	return c
+}
+
 // NewEnd commits or aborts a transaction.
 func NewEnd(coordinator int, tx Transaction, commit bool) *Call {
 	r := kmsg.NewPtrEndTxnRequest()
@@ -96,8 +115,8 @@ func transactional(r kmsg.Request, coordinator int, topic string, partition int)
 	}
 }
 
-// Transacted reads the answer to a call of a transaction. A broker's error is returned as
-// kafkago.Error.
+// Transacted reads the answer to a call of a transaction, or of a member's commit. A broker's error
+// is returned as kafkago.Error.
 func (a *Answer) Transacted() error { return parseTransacted(a.body, a.call.topic, a.call.partition) }
 
 // parseTransacted reads the error of one partition of a topic; of an empty topic, that of the

@@ -27,6 +27,14 @@ func transactionResponses(code int16) (of [][]byte, whole [][]byte) {
 		of = append(of, added.AppendTo(nil), committed.AppendTo(nil))
 		whole = append(whole, offsets.AppendTo(nil), end.AppendTo(nil))
 	}
+	alone := kmsg.NewPtrOffsetCommitResponse() // of a member, without a transaction
+	alone.Topics = []kmsg.OffsetCommitResponseTopic{{
+		Topic: "orders", Partitions: []kmsg.OffsetCommitResponseTopicPartition{{Partition: 3, ErrorCode: code}},
+	}}
+	for version := int16(commitMinVersion); version <= commitMaxVersion; version++ {
+		alone.SetVersion(version)
+		of = append(of, alone.AppendTo(nil))
+	}
 	return of, whole
 }
 

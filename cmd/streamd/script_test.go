@@ -26,6 +26,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"streamd/cmd/streamd/access/accesstest"
 	"streamd/cmd/streamd/httpapi"
@@ -289,9 +290,14 @@ func ndcPoints(rows int) *incremental.Block {
 	return g.NewSampler().Block(ndc.Train, 0, rows)
 }
 
-// broker starts an embedded broker and sets $BROKER to its address.
+// broker [plain] starts an embedded broker and sets $BROKER to its address. A plain one has neither
+// transactions nor numbered batches.
 func cmdBroker(ts *testscript.TestScript, neg bool, args []string) {
-	b, err := embedded.Start(ts.MkAbs("broker"))
+	var opts []kfake.Opt
+	if slices.Equal(args, []string{"plain"}) {
+		opts = append(opts, embedded.WithoutTransactions(false))
+	}
+	b, err := embedded.Start(ts.MkAbs("broker"), opts...)
 	ts.Check(err)
 	ts.Defer(b.Close)
 	ts.Setenv("BROKER", b.Addr())

@@ -54,6 +54,12 @@ func (t *table) status(a *httpapi.StatusAnswer) {
 	for _, r := range a.Answers {
 		t.row(r.Question, r.Text, strings.Join(r.Notes, "; "))
 	}
+	if p := a.Predict; p != nil {
+		how := map[string]string{
+			"transactions": "each once, in transactions", "positions": "each once, by source positions: the brokers have no transactions",
+		}[p.Delivery]
+		t.row("Is "+p.Topic+" answered?", fmt.Sprintf("%s answered on %s, %d rejected", counted(p.Answered, "record"), p.Output, p.Rejected), how)
+	}
 	for _, p := range a.Problems {
 		t.row(string(p.Level), string(p.Kind), p.String())
 	}

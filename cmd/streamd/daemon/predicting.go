@@ -123,7 +123,11 @@ func (p *predicting) report() *model.Predicting {
 	p.state.Lock()
 	defer p.state.Unlock()
 	of := p.cfg.Predict
-	return &model.Predicting{Topic: of.Topic, Output: of.Output, Group: of.Group, Predicted: p.counts()}
+	r := &model.Predicting{Topic: of.Topic, Output: of.Output, Group: of.Group, Predicted: p.counts()}
+	if p.stage != nil {
+		r.Delivery = string(p.stage.Delivery())
+	}
+	return r
 }
 
 // Describe implements prometheus.Collector.

@@ -60,7 +60,7 @@ func TestTopicIsAnswered(t *testing.T) {
 	wait()
 	d.eventually("the counts", func() bool {
 		p := d.Status().Predicting
-		return p.Answered == 40 && p.Rejected == 1 && p.Rows == 40
+		return p.Answered == 40 && p.Rejected == 1 && p.Rows == 40 && p.Delivery == "transactions"
 	})
 	d.stop()
 	d = start(t, name, file, flags)

@@ -5,6 +5,9 @@ type Predicting struct {
 	Topic  string `json:"topic"`  // topic of the rows
 	Output string `json:"output"` // topic of the answers
 	Group  string `json:"group"`  // of the daemons that share the topic
+	// how answers are kept from coming twice: transactions, or positions where the brokers have no
+	// transactions; absent while it is not known
+	Delivery string `json:"delivery,omitempty"`
 	Predicted
 }
 

@@ -3,6 +3,7 @@ package scoring
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	"streamd/cmd/streamd/daemon/intake"
@@ -26,7 +27,7 @@ type answer struct {
 	by      *Model
 	form    predictions.Form
 	value   bytes.Buffer
-	headers []kafka.Header
+	headers []kafka.Header  // of the last answer or tombstone
 	own     [3]kafka.Header // those that the model and the form decide
 	source  []byte
 }
@@ -53,18 +54,21 @@ func (a *answer) make(rows wire.Table) error {
 	return a.table.Write(&a.value, a.form)
 }
 
-// head makes the headers of the answer to a record.
+// head makes the headers of the answer to a record. Those of a record without a value, which no
+// model has answered, have the position alone behind them.
 func (a *answer) head(r *kafka.Record, topic string, partition int) {
+	own := a.own[:]
+	if r.Value == nil {
+		own = nil
+	}
 	a.headers = a.headers[:0]
 	for _, h := range r.Headers {
-		switch h.Key {
-		case typeHeader, modelHeader, positionsHeader, sourceHeader:
-		default:
+		if h.Key != sourceHeader && !slices.ContainsFunc(own, func(o kafka.Header) bool { return o.Key == h.Key }) {
 			a.headers = append(a.headers, h)
 		}
 	}
 	a.source = append(a.source[:0], topic...)
 	a.source = strconv.AppendInt(append(a.source, '/'), int64(partition), 10)
 	a.source = strconv.AppendInt(append(a.source, '/'), r.Offset, 10)
-	a.headers = append(append(a.headers, a.own[:]...), kafka.Header{Key: sourceHeader, Value: a.source})
+	a.headers = append(append(a.headers, own...), kafka.Header{Key: sourceHeader, Value: a.source})
 }

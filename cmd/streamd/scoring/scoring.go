@@ -9,9 +9,10 @@
 //	metrics.go  what it has done
 //
 // Each record with a value has one answer or one dead letter. Records are answered once: how that
-// is done is package stage. All records of a batch are answered by the model that was served when
-// the batch came, so an answer is no function of the log alone; its headers say which model it was,
-// and what that model had learned from.
+// is done is package stage. Where brokers have no transactions, it needs the header streamd.source
+// of each answer. All records of a batch are answered by the model that was served when the batch
+// came, so an answer is no function of the log alone; its headers say which model it was, and what
+// that model had learned from.
 package scoring
 
 import (
@@ -60,6 +61,8 @@ type Options struct {
 	Models    Models
 	Registry  *registry.Client // of the decoding; nil: there is none
 	Log       zerolog.Logger
+
+	adjust func(*stage.Config) // for tests; nil: nothing
 }
 
 // Latency is the least time between commits, and so about how long an answer waits to be seen.
@@ -92,15 +95,20 @@ func New(o Options) (*Stage, error) {
 			return nil, err
 		}
 	}
-	z.Stage, err = stage.New(stage.Config{
+	running := stage.Config{
 		Consuming: o.Consuming,
 		Transaction: kafka.TransactionConfig{
 			Cluster: cluster, Source: from, Group: o.Consuming.Group, Topic: o.To,
-			Compress: o.Form != predictions.Arrow, // of numbers in Arrow little is gained, for a third of the time
+			Compress:     o.Form != predictions.Arrow, // of numbers in Arrow little is gained, for a third of the time
+			SourceHeader: sourceHeader, Fetching: o.Consuming.Fetching,
 		},
 		Open: z.open, Await: z.await, Registry: o.Registry,
 		Interval: Latency, Commits: 0.5,
-	}, o.Log)
+	}
+	if o.adjust != nil {
+		o.adjust(&running)
+	}
+	z.Stage, err = stage.New(running, o.Log)
 	return z, err
 }
 
@@ -190,7 +198,8 @@ func (w *work) Take(ctx context.Context, b *kafka.Batch) error {
 		z.counts.records.Add(1)
 		if r.Value == nil { // of a compacted topic: whoever reads the answers forgets this one's, too
 			z.counts.empty.Add(1)
-			if err := w.to.Write(ctx, r.Key, nil, r.Headers, r.Time); err != nil {
+			w.answer.head(r, z.Consuming.Topic, w.partition)
+			if err := w.to.Write(ctx, r.Key, nil, w.answer.headers, r.Time); err != nil {
 				return err
 			}
 			continue

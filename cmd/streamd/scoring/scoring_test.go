@@ -15,14 +15,18 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/predictions"
+	"streamd/cmd/streamd/stage"
 	"streamd/cmd/streamd/stage/stagetest"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/kafka"
+	"streamd/ingest/kafka/embedded"
 	"streamd/ingest/wire"
 )
 
@@ -64,12 +68,22 @@ type child struct {
 	From, To string
 	Session  time.Duration
 	Form     predictions.Form
+	Forgets  bool // it does not find what was written before
+}
+
+func (c *child) cluster() kafka.Cluster {
+	return kafka.Cluster{Brokers: c.Brokers, ClientID: "scoring"}
 }
 
 func (c *child) options(models Models, log zerolog.Logger) Options {
 	return Options{
+		adjust: func(running *stage.Config) {
+			if c.Forgets {
+				running.Transaction.SourceHeader = "another"
+			}
+		},
 		Consuming: kafka.Config{
-			Cluster: kafka.Cluster{Brokers: c.Brokers, ClientID: "scoring"}, Topic: c.From, Group: c.From + "-group",
+			Cluster: c.cluster(), Topic: c.From, Group: c.From + "-group",
 			SessionTimeout: c.Session,
 		},
 		To: c.To, Policy: config.DeadLettersQueue, Letters: c.From + ".dlq", Form: c.Form,
@@ -95,12 +109,12 @@ func runAsStage(text []byte) error {
 	return z.Run(ctx)
 }
 
-func topics(t testing.TB, partitions int) *child {
+func topics(t testing.TB, on kafka.Cluster, partitions int) *child {
 	t.Helper()
-	c := &child{Brokers: stagetest.Cluster(t).Brokers, From: fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), rand.Int64()), Session: stagetest.Session()}
+	c := &child{Brokers: on.Brokers, From: fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), rand.Int64()), Session: stagetest.Session()}
 	c.To = c.From + "-answers"
 	for _, name := range []string{c.From, c.From + ".dlq"} {
-		if err := kafka.EnsureTopic(t.Context(), stagetest.Cluster(t), name, partitions, map[string]string{"retention.ms": "-1"}); err != nil {
+		if err := kafka.EnsureTopic(t.Context(), on, name, partitions, map[string]string{"retention.ms": "-1"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -160,9 +174,9 @@ func write(t testing.TB, r *rand.Rand, partitions, number int) sent {
 	return s
 }
 
-func produce(t testing.TB, topic string, all []sent) {
+func produce(t testing.TB, c *child, all []sent) {
 	t.Helper()
-	p, err := kafka.OpenProducer(t.Context(), kafka.ProducerConfig{Cluster: stagetest.Cluster(t), Topic: topic}, zerolog.Nop())
+	p, err := kafka.OpenProducer(t.Context(), kafka.ProducerConfig{Cluster: c.cluster(), Topic: c.From}, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,8 +196,37 @@ func produce(t testing.TB, topic string, all []sent) {
 }
 
 // read returns the committed records of a topic, by partition.
-func read(t testing.TB, topic string) [][]kafka.Record {
-	return stagetest.Read(t, stagetest.Cluster(t), topic)
+func read(t testing.TB, c *child, topic string) [][]kafka.Record {
+	return stagetest.Read(t, c.cluster(), topic)
+}
+
+// readAnswers returns the answers by the partition of their records. again is how many of them come
+// once more, which are left out: their positions say so.
+func readAnswers(t testing.TB, c *child, partitions int) (answers [][]kafka.Record, again int) {
+	t.Helper()
+	answers = make([][]kafka.Record, partitions)
+	last := make([]int64, partitions)
+	to := read(t, c, c.To)
+	for at, records := range to {
+		for _, r := range records {
+			var partition int
+			var offset int64
+			text, ours := strings.CutPrefix(headerOf(&r, sourceHeader), c.From+"/")
+			if n, err := fmt.Sscanf(text, "%d/%d", &partition, &offset); !ours || n != 2 || err != nil {
+				t.Fatalf("the answer to %s has the source %q", r.Key, headerOf(&r, sourceHeader))
+			}
+			if at != partition%len(to) {
+				t.Errorf("the answer to %s is on partition %d", text, at)
+			}
+			if offset < last[partition] {
+				again++
+				continue
+			}
+			last[partition] = offset + 1
+			answers[partition] = append(answers[partition], r)
+		}
+	}
+	return answers, again
 }
 
 func headerOf(r *kafka.Record, key string) string {
@@ -198,7 +241,16 @@ func headerOf(r *kafka.Record, key string) string {
 // checkAnswers checks that each record has one answer by a model, in order, or a dead letter.
 func checkAnswers(t *testing.T, c *child, all []sent, by map[string]*Model) {
 	t.Helper()
-	answers, letters := read(t, c.To), read(t, c.From+".dlq")
+	letters := read(t, c, c.From+".dlq")
+	answers, again := readAnswers(t, c, len(letters))
+	if again > 0 {
+		t.Errorf("%d answers are written again", again)
+	}
+	checkEach(t, c, all, by, answers, letters)
+}
+
+func checkEach(t *testing.T, c *child, all []sent, by map[string]*Model, answers, letters [][]kafka.Record) {
+	t.Helper()
 	lettered := map[string]bool{}
 	for _, records := range letters {
 		for _, r := range records {
@@ -290,7 +342,7 @@ func answerable(all []sent) (n int) {
 // TestAnswers: rows in all formats are answered by the model of the time.
 func TestAnswers(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	c := topics(t, 3)
+	c := topics(t, stagetest.Cluster(t), 3)
 	models, by := &changing{}, map[string]*Model{}
 	z, err := New(c.options(models, zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)))
 	if err != nil {
@@ -306,7 +358,7 @@ func TestAnswers(t *testing.T) {
 			some = append(some, write(t, r, 3, len(all)+len(some)))
 		}
 		all = append(all, some...)
-		produce(t, c.From, some)
+		produce(t, c, some)
 		if k == 0 { // without a model nothing is answered, and nothing is lost
 			time.Sleep(300 * time.Millisecond)
 			if n := z.counts.records.Load(); n != 0 {
@@ -316,7 +368,10 @@ func TestAnswers(t *testing.T) {
 		m := modelOf(k)
 		by[m.Fingerprint] = m
 		models.now.Store(m)
-		stagetest.Until(t, "the answers", func() bool { return count(read(t, c.To)) == answerable(all) })
+		stagetest.Until(t, "the answers", func() bool { return count(read(t, c, c.To)) == answerable(all) })
+	}
+	if z.Delivery() != kafka.InTransactions {
+		t.Errorf("delivery %q", z.Delivery())
 	}
 	stagetest.Until(t, "the dead letters", func() bool { return z.counts.rejected.Load() == int64(len(all)-answerable(all)) })
 	stop()
@@ -340,13 +395,17 @@ func TestForms(t *testing.T) {
 		if err := a.make(rows); err != nil || !strings.Contains(a.value.String(), want) {
 			t.Errorf("%s, %v, want %s", a.value.String(), err, want)
 		}
-		a.head(&kafka.Record{Offset: 7, Headers: []kafka.Header{{Key: typeHeader}, {Key: "x"}, {Key: modelHeader}}}, "rows", 3)
+		a.head(&kafka.Record{Offset: 7, Value: []byte("x"), Headers: []kafka.Header{{Key: typeHeader}, {Key: "x"}, {Key: modelHeader}}}, "rows", 3)
 		var keys []string
 		for _, h := range a.headers {
 			keys = append(keys, h.Key)
 		}
 		if want := []string{"x", typeHeader, modelHeader, positionsHeader, sourceHeader}; !slices.Equal(keys, want) || string(a.source) != "rows/3/7" {
 			t.Errorf("headers %q of %s, want %q", keys, a.source, want)
+		}
+		a.head(&kafka.Record{Offset: 8, Value: nil, Headers: []kafka.Header{{Key: typeHeader}, {Key: sourceHeader}}}, "rows", 3)
+		if len(a.headers) != 2 || a.headers[0].Key != typeHeader || string(a.headers[1].Value) != "rows/3/8" {
+			t.Errorf("headers %+v of a tombstone", a.headers)
 		}
 	}
 }
@@ -362,40 +421,192 @@ func TestAnsweredOnce(t *testing.T) {
 			t.Parallel()
 			const partitions = 3
 			r := rand.New(rand.NewPCG(seed, 6))
-			c := topics(t, partitions)
-			var all []sent
-			running := []*stagetest.Process{stagetest.Spawn(t, c)}
-			for range 10 {
-				var some []sent
-				for range 200 {
-					some = append(some, write(t, r, partitions, len(all)+len(some)))
-				}
-				all = append(all, some...)
-				produce(t, c.From, some)
-				time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
-				at := r.IntN(len(running))
-				p := running[at]
-				switch r.IntN(5) {
-				case 0, 1: // killed
-					p.Kill()
-					running[at] = stagetest.Spawn(t, c)
-				case 2: // stopped in order
-					p.Stop(t, false)
-					running[at] = stagetest.Spawn(t, c)
-				case 3: // it stands still until another one has its partitions, and wakes up
-					p.Signal(syscall.SIGSTOP)
-					running = append(running, stagetest.Spawn(t, c))
-					time.Sleep(c.Session + c.Session/4)
-					p.Signal(syscall.SIGCONT)
-				case 4:
-					running = append(running, stagetest.Spawn(t, c))
-				}
-			}
-			stagetest.Until(t, "the answers", func() bool { return count(read(t, c.To)) >= answerable(all) })
-			for _, p := range running {
-				p.Stop(t, false)
-			}
+			c := topics(t, stagetest.Cluster(t), partitions)
+			all, _ := trouble(t, r, c, partitions, 10)
 			checkAnswers(t, c, all, map[string]*Model{"model-1": modelOf(1)})
 		})
 	}
+}
+
+// trouble has rows answered by processes that are killed, stopped, stand still and join, in so many
+// rounds. stood says that one has stood still.
+func trouble(t *testing.T, r *rand.Rand, c *child, partitions, rounds int) (all []sent, stood bool) {
+	t.Helper()
+	running := []*stagetest.Process{stagetest.Spawn(t, c)}
+	for range rounds {
+		var some []sent
+		for range 200 {
+			some = append(some, write(t, r, partitions, len(all)+len(some)))
+		}
+		all = append(all, some...)
+		produce(t, c, some)
+		time.Sleep(time.Duration(r.IntN(400)) * time.Millisecond)
+		at := r.IntN(len(running))
+		p := running[at]
+		switch r.IntN(5) {
+		case 0, 1: // killed
+			p.Kill()
+			running[at] = stagetest.Spawn(t, c)
+		case 2: // stopped in order
+			p.Stop(t, false)
+			running[at] = stagetest.Spawn(t, c)
+		case 3: // it stands still until another one has its partitions, and wakes up
+			p.Signal(syscall.SIGSTOP)
+			running = append(running, stagetest.Spawn(t, c))
+			time.Sleep(c.Session + c.Session/4)
+			p.Signal(syscall.SIGCONT)
+			stood = true
+		case 4:
+			running = append(running, stagetest.Spawn(t, c))
+		}
+	}
+	t.Cleanup(func() {
+		for i, p := range running {
+			if t.Failed() {
+				t.Logf("process %d:\n%s", i, p.Stderr.String())
+			}
+		}
+	})
+	rebalanced := time.Now()
+	stagetest.Until(t, "the answers", func() bool {
+		// The embedded broker keeps a member that was killed while it joined, with its partitions,
+		// until the next one comes.
+		if time.Since(rebalanced) > 20*time.Second {
+			t.Log("another process joins, as a partition seems to belong to nobody")
+			running, rebalanced = append(running, stagetest.Spawn(t, c)), time.Now()
+		}
+		for i, p := range running {
+			select {
+			case <-p.Ended:
+				t.Fatalf("process %d has ended", i)
+			default:
+			}
+		}
+		answers, _ := readAnswers(t, c, partitions)
+		return count(answers) >= answerable(all)
+	})
+	for _, p := range running {
+		p.Stop(t, false)
+	}
+	return all, stood
+}
+
+// TestAnsweredByPositions: without transactions, too, each record has one answer, also where
+// several partitions are answered on one. Commits are slow, so that whoever is killed has nearly
+// always written answers that are not committed.
+func TestAnsweredByPositions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it kills processes for several seconds")
+	}
+	const partitions = 3
+	for _, test := range []struct {
+		name     string
+		numbered bool
+		to       int // partitions of the answers
+	}{{"numbered", true, partitions}, {"not numbered", false, 1}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			seed := rand.Uint64()
+			r := rand.New(rand.NewPCG(seed, 7))
+			c := topics(t, withoutTransactions(t, test.numbered, func(asked int, _ bool) bool { return asked%3 > 0 }), partitions)
+			makeAnswers(t, c, test.to)
+			all, stood := trouble(t, r, c, partitions, 6)
+			letters := read(t, c, c.From+".dlq")
+			answers, again := readAnswers(t, c, partitions)
+			// One that stood still between the question to the group and the answers writes them.
+			if t.Logf("seed %d: %d answers are written again", seed, again); again > 0 && !stood {
+				t.Errorf("%d answers are written again, and no process has stood still", again)
+			}
+			checkEach(t, c, all, map[string]*Model{"model-1": modelOf(1)}, answers, letters)
+		})
+	}
+}
+
+// TestAnsweredBeforeACommit: a process is killed that has answered and committed nothing since, not
+// even once. Without reading back, each of its answers comes twice.
+func TestAnsweredBeforeACommit(t *testing.T) {
+	for _, forgets := range []bool{false, true} {
+		t.Run(fmt.Sprint("forgets ", forgets), func(t *testing.T) {
+			t.Parallel()
+			var holding atomic.Bool
+			holding.Store(true)
+			c := topics(t, withoutTransactions(t, true, func(_ int, answered bool) bool { return answered && holding.Load() }), 1)
+			makeAnswers(t, c, 1)
+			c.Forgets = forgets
+			r := rand.New(rand.NewPCG(1, 8))
+			var all []sent
+			ask := func() {
+				var some []sent
+				for range 50 {
+					some = append(some, write(t, r, 1, len(all)+len(some)))
+				}
+				all = append(all, some...)
+				produce(t, c, some)
+			}
+			wait := func() (again int) {
+				stagetest.Until(t, "the answers", func() bool {
+					answers, n := readAnswers(t, c, 1)
+					again = n
+					return count(answers) == answerable(all)
+				})
+				return again
+			}
+			ask()
+			first := stagetest.Spawn(t, c)
+			answered := wait() + answerable(all)
+			first.Kill()
+			holding.Store(false)
+			ask()
+			second := stagetest.Spawn(t, c)
+			again := wait()
+			second.Stop(t, false)
+			if want := map[bool]int{false: 0, true: answered}[forgets]; again != want {
+				t.Errorf("%d answers are written again, want %d", again, want)
+			}
+		})
+	}
+}
+
+// makeAnswers makes the topic of the answers.
+func makeAnswers(t *testing.T, c *child, partitions int) {
+	t.Helper()
+	if err := kafka.EnsureTopic(t.Context(), c.cluster(), c.To, partitions, map[string]string{"retention.ms": "-1"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withoutTransactions is a broker without transactions whose groups put off the commits that late
+// chooses, by how many have been asked for and whether answers have been written.
+func withoutTransactions(t *testing.T, numbered bool, late func(asked int, answered bool) bool) kafka.Cluster {
+	t.Helper()
+	b, err := embedded.Start(t.TempDir(), embedded.WithoutTransactions(numbered))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	asked, answered := 0, false // both functions run on the broker's loop
+	b.Cluster().ControlKey(kmsg.Produce.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		b.Cluster().KeepControl()
+		answered = answered || strings.HasSuffix(r.(*kmsg.ProduceRequest).Topics[0].Topic, "-answers")
+		return nil, nil, false
+	})
+	b.Cluster().ControlKey(kmsg.OffsetCommit.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		b.Cluster().KeepControl()
+		if asked++; !late(asked, answered) {
+			return nil, nil, false
+		}
+		answer := r.ResponseKind().(*kmsg.OffsetCommitResponse)
+		for _, topic := range r.(*kmsg.OffsetCommitRequest).Topics {
+			refused := kmsg.NewOffsetCommitResponseTopic()
+			refused.Topic = topic.Topic
+			for _, p := range topic.Partitions {
+				refused.Partitions = append(refused.Partitions, kmsg.OffsetCommitResponseTopicPartition{
+					Partition: p.Partition, ErrorCode: kerr.CoordinatorLoadInProgress.Code,
+				})
+			}
+			answer.Topics = append(answer.Topics, refused)
+		}
+		return answer, nil, true
+	})
+	return kafka.Cluster{Brokers: []string{b.Addr()}, ClientID: "test"}
 }

@@ -34,6 +34,8 @@ func TestModelThatIsServed(t *testing.T) {
 		unchecked []string
 	}{
 		"plain":                {nil, false, false, nil},
+		"half-life":            {[]string{"retire.half_life", "4s"}, false, false, nil},
+		"half-life, studied":   {append([]string{"retire.half_life_rows", "60", "model.nu", "auto"}, studied...), false, false, nil},
 		"studied":              {studied, false, false, nil},
 		"decided by value":     {append([]string{"model.decision", "value"}, studied...), false, false, nil},
 		"ν chosen":             {append([]string{"model.nu", "auto"}, studied...), false, false, nil},
@@ -73,6 +75,18 @@ func TestModelThatIsServed(t *testing.T) {
 			}
 			if got := beginnings(report.Unchecked); !slices.Equal(got, c.unchecked) || report.Planes != planes || report.Digest != w.set.Digest() {
 				t.Errorf("not checked: %q, want %q: %+v", got, c.unchecked, report)
+			}
+			made := slices.DeleteFunc([]string{"options", "method", "planes", "calibration", "decision"}, func(part string) bool { return slices.Contains(c.unchecked, part) })
+			if want := "made again with the same bits: " + strings.Join(made, ", "); !slices.Contains(report.Proved, want) {
+				t.Errorf("%q lack %q", report.Proved, want)
+			}
+			if weighted := served.Weighted; weighted != "" {
+				served.Weighted = served.Digest
+				served.Fingerprint = served.Identity.Fingerprint()
+				if _, err := audit.Model(t.Context(), w.path, served); err == nil || !strings.Contains(err.Error(), "its blocks, weighted by their age, add up to the digest "+weighted) {
+					t.Errorf("another weighted digest: %v", err)
+				}
+				served.Weighted = weighted
 			}
 			served.Planes[0].Gamma = math.Nextafter(served.Planes[0].Gamma, 9)
 			served.Fingerprint = served.Identity.Fingerprint()

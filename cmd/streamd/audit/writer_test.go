@@ -208,9 +208,16 @@ func (w *writer) save() {
 // of all blocks where the settings have them refined on those of the log.
 func (w *writer) serve() *audit.Served {
 	w.Helper()
-	s := w.learner.Begin(w.set, nil)
+	var weighted *live.Weighted
+	for w.learner.Fades() && weighted == nil {
+		var err error
+		if weighted, err = w.set.Weigh(time.Minute); err != nil {
+			w.Fatal(err)
+		}
+	}
+	s := w.learner.Begin(w.set, weighted)
 	if memory.Studies(w.learner.Config) {
-		of := w.learner.Study(w.set, nil, s)
+		of := w.learner.Study(w.set, weighted, s)
 		if w.learner.Config.Model.Rows == config.RowsLog {
 			of.Rows = logRows(w.blocks)
 		}
@@ -218,7 +225,7 @@ func (w *writer) serve() *audit.Served {
 			w.Fatal(of.Failed)
 		}
 	} else {
-		sums := learning.Sums(w.set, nil)
+		sums := learning.Sums(w.set, weighted)
 		learning.Solve(context.Background(), s, sums.Moments(), w.learner.OptionsIn(w.set, nil), w.set.Features().Names(), sums.Labels())
 	}
 	if s.Model == nil {

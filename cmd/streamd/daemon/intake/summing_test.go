@@ -102,6 +102,34 @@ func TestSumsEndARun(t *testing.T) {
 	balances(t, in)
 }
 
+// A stage refuses rows for which a block that is not complete has no room. Those of the next block
+// have the room again.
+func TestStageHasRoomForRows(t *testing.T) {
+	flags := map[string]string{"blocks.unit": "offsets", "blocks.offsets": "3", "format.features": "x", "dead_letters.policy": "skip"}
+	of := stored(t, nil, flags, "x")
+	of.Budget.Gathered = 8 * 3 * 100 // of a hundred rows: a number, a code and a weight each
+	const rows = 60
+	record := func(offset int64) kafka.Record {
+		return kafka.Record{Offset: offset, Value: []byte("[" + strings.Repeat(`{"label":"a","x":1},`, rows-1) + `{"label":"b","x":2}]`)}
+	}
+	var all []kafka.Record
+	for offset := range int64(6) {
+		all = append(all, record(offset))
+	}
+	all[4].Value = []byte("[" + strings.Repeat(`{"label":"a","x":1},`, 2*rows) + `{"label":"b","x":2}]`) // more than there is room for
+	g, sums := NewStage(of.Settings, 0), &stageWriter{}
+	s := g.Summing(0, kafka.Saved{}, of.partition(0).clock, sums)
+	if err := s.Take(t.Context(), kafka.NewBatch(0, all, kafka.Saved{Next: 6})); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c := g.Counts(); c.Rejected.Load() != 4 || c.Rows.Load() != 2*rows || c.RejectedRows.Load() != 3*rows+2*rows+1 || len(sums.all) != 2 {
+		t.Errorf("%d records are refused; %d rows are in %d blocks, %d are refused", c.Rejected.Load(), c.Rows.Load(), len(sums.all), c.RejectedRows.Load())
+	}
+}
+
 // A TRUNCATE on the topic of labels is refused by its reason, with a key or without one.
 func TestLabelsAreNotTruncated(t *testing.T) {
 	s := newJoinSite(t, map[string]string{"kafka.topic": "t", "labels.topic": "l", "blocks.unit": "key", "format.envelope": "debezium", "format.features": "a"})

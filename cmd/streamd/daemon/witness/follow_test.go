@@ -131,8 +131,7 @@ func TestCosignaturesAreKept(t *testing.T) {
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(85, seed))
 		s := newSite(t)
-		var away [2]int        // the status of each; 0: it answers
-		var since [2]time.Time // of the first of its failures in a row
+		var away [2]int // the status of each; 0: it answers
 		for range 40 {
 			i := r.IntN(2)
 			switch k := r.IntN(10); {
@@ -141,7 +140,6 @@ func TestCosignaturesAreKept(t *testing.T) {
 			case k < 3:
 				s.store.Close()
 				s.open()
-				since = [2]time.Time{}
 			case k < 4:
 				away[i] = http.StatusServiceUnavailable
 				if r.IntN(2) == 0 {
@@ -162,21 +160,10 @@ func TestCosignaturesAreKept(t *testing.T) {
 				if s.note(f, err); (err == nil) != (away[i] == 0) || err == nil && s.by[i].Size() != s.log.size {
 					t.Fatalf("seed %d: %s has cosigned %d of %d leaves, and has the status %d: %v", seed, s.by[i].Name, s.by[i].Size(), s.log.size, away[i], err)
 				}
-				if err == nil {
-					since[i] = time.Time{}
-				}
 				var problems []string
 				_, all := s.Report()
 				for _, p := range all {
-					if problems = append(problems, p.Subject); p.Subject != s.by[i].Name {
-						continue
-					}
-					if since[i].IsZero() && time.Since(p.Since) < time.Minute {
-						since[i] = p.Since
-					}
-					if !p.Since.Equal(since[i]) {
-						t.Fatalf("seed %d: the problem is told since %v, and began at %v", seed, p.Since, since[i])
-					}
+					problems = append(problems, p.Subject)
 				}
 				if has := strings.Contains(fmt.Sprint(problems), s.by[i].Name); has != (err != nil) {
 					t.Fatalf("seed %d: %s: %v, and problems are told of %q", seed, s.by[i].Name, err, problems)
@@ -193,6 +180,35 @@ func TestCosignaturesAreKept(t *testing.T) {
 	}
 	if both < 10 {
 		t.Errorf("both have cosigned the log at %d of 240 moments: too few", both)
+	}
+}
+
+// A problem is told since the first failure after an answer, and failures are counted.
+func TestProblemOfAWitness(t *testing.T) {
+	s := newSite(t)
+	s.grow(1, "")
+	var since time.Time // of the problem
+	after := time.Now()
+	for step, c := range []struct {
+		status   int
+		failures int64
+		first    bool
+	}{{http.StatusServiceUnavailable, 1, true}, {http.StatusServiceUnavailable, 2, false}, {0, 2, false}, {http.StatusServiceUnavailable, 3, true}, {http.StatusForbidden, 4, false}} {
+		s.by[0].Fail(c.status)
+		f := s.followers[0]
+		s.note(f, s.ask(t.Context(), f, s.head, f.size))
+		told, problems := s.Report()
+		if told[0].Failures != c.failures || told[1].Failures != 0 || (len(problems) == 1) != (c.status != 0) {
+			t.Fatalf("step %d: %+v, %+v", step, told, problems)
+		}
+		switch {
+		case c.status == 0:
+			after = time.Now()
+		case c.first && problems[0].Since.Before(after), !c.first && !problems[0].Since.Equal(since):
+			t.Errorf("step %d: the problem is told since %v, and was since %v", step, problems[0].Since, since)
+		default:
+			since = problems[0].Since
+		}
 	}
 }
 

@@ -28,6 +28,7 @@ type measureCommands struct {
 // benchCmd has the benchmarks of the whole program, and of its parts.
 type benchCmd struct {
 	Ingest     benchmarkCmd[bench.Ingest]     `cmd:"" help:"Reading a topic with the daemon, against fetching and dropping it."`
+	Census     benchmarkCmd[bench.Census]     `cmd:"" help:"Reading a topic of rows with texts, against fetching and dropping it."`
 	Freshness  benchmarkCmd[bench.Freshness]  `cmd:"" help:"The time from the acknowledged produce of a block until a client that polls has a model of it."`
 	Background benchmarkCmd[bench.Background] `cmd:"" help:"Throughput that reading a topic and serving lose to a refinement, and to a reduction and its rebuild."`
 	Billion    benchBillionCmd                `cmd:"" help:"A billion points through a broker: time, memory, correctness, and a straight line."`

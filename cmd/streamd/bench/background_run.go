@@ -96,7 +96,7 @@ type working struct {
 // observe runs a daemon until it has read the rows before last and its work is done. The
 // snapshot, if there is one, has the rows before first.
 func (b *backgroundTopic) observe(ctx context.Context, snapshot string, side *backgroundSide, first, last int64) (run backgroundRun, err error) {
-	settings := b.settings("daemon", b.points, side.settings)
+	settings := b.settings("daemon", b.points.settings(), side.settings)
 	settings["snapshot.file"] = snapshot
 	d, err := b.Program.start(b.dir, b.Log, settings)
 	if err != nil {

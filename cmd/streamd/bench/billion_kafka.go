@@ -56,7 +56,7 @@ func (s KafkaSource) learn(ctx context.Context, b *Billion, r *longRun) (done *l
 		}
 		err = errors.Join(err, t.drop(ctx))
 	}()
-	d, err := b.Program.start(r.dir, b.Log, t.settings("daemon", b.Points, map[string]string{
+	d, err := b.Program.start(r.dir, b.Log, t.settings("daemon", b.Points.settings(), map[string]string{
 		"model.nu":      strconv.FormatFloat(Nu, 'g', -1, 64),
 		"snapshot.file": filepath.Join(r.dir, "streamd.db"),
 	}))

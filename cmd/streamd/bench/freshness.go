@@ -66,7 +66,7 @@ func (c Freshness) Measure(ctx context.Context, run *Run) error {
 		if err != nil {
 			return err
 		}
-		d, err := run.Program.start(t.dir, run.Log, t.settings("daemon", c.points(), map[string]string{
+		d, err := run.Program.start(t.dir, run.Log, t.settings("daemon", c.points().settings(), map[string]string{
 			"snapshot.file": filepath.Join(t.dir, "streamd.db"),
 		}))
 		if err != nil {

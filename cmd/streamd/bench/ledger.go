@@ -190,7 +190,7 @@ func (f *ledgerFile) path() string { return filepath.Join(f.dir, "streamd.db") }
 
 // settings are those of the daemon.
 func (f *ledgerFile) settings() map[string]string {
-	s := f.topic.settings("ledger", Points{Features: f.Features}, map[string]string{"snapshot.file": f.path(), "snapshot.scrub": "0s"})
+	s := f.topic.settings("ledger", Points{Features: f.Features}.settings(), map[string]string{"snapshot.file": f.path(), "snapshot.scrub": "0s"})
 	if f.key != "" {
 		s["receipts.key_file"] = f.key
 	}

@@ -208,7 +208,7 @@ func (p *workshop) streamd(ctx context.Context, source string) (r toolRun, err e
 		}
 		r.Seconds, model = sample.Seconds, p.model
 	} else {
-		b := &Billion{Points: p.points}
+		b := &Billion{Points: p.of(p.Total)}
 		began := time.Now()
 		learnt, err := b.learnFiles(ctx, &longRun{Course: Course{Step: b.Rows}, began: began}, p.train)
 		if err != nil {
@@ -216,11 +216,11 @@ func (p *workshop) streamd(ctx context.Context, source string) (r toolRun, err e
 		}
 		r.Seconds, model = time.Since(began).Seconds(), learnt.model
 	}
-	generator, err := p.points.generator()
+	generator, err := p.generator()
 	if err != nil {
 		return r, err
 	}
-	r.Rows = p.points.Rows
+	r.Rows = p.Total
 	r.Accuracy, err = ShareRight(ctx, model, generator, ndc.Test, p.TestRows)
 	return r, err
 }

@@ -50,6 +50,11 @@ func (p Points) generator() (*ndc.Generator, error) {
 	return ndc.New(ndc.Config{Features: p.Features, Separability: p.Separability, Seed: p.Seed})
 }
 
+// settings are the settings of a daemon that learns the points.
+func (p Points) settings() map[string]string {
+	return map[string]string{"format.features": strings.Join(incremental.DefaultFeatures(p.Features), ",")}
+}
+
 func (p Points) parameters() []Parameter {
 	return []Parameter{
 		{"rows", p.Rows}, {"features", p.Features}, {"type", "float32"}, {"block_rows", p.BlockRows},
@@ -188,15 +193,16 @@ func openTopic(ctx context.Context, brokers []string, dir, name string, partitio
 // group names a consumer group of the topic's own.
 func (t *topic) group(name string) string { return t.name + "-" + name }
 
-// settings returns the settings of a daemon that learns the points of the topic, and adds more.
-func (t *topic) settings(group string, p Points, more map[string]string) map[string]string {
+// settings returns the settings of a daemon that learns the rows of the topic, and adds others.
+func (t *topic) settings(group string, others ...map[string]string) map[string]string {
 	settings := map[string]string{
-		"kafka.brokers":   strings.Join(t.cluster.Brokers, ","),
-		"kafka.topic":     t.name,
-		"kafka.group":     t.group(group),
-		"format.features": strings.Join(incremental.DefaultFeatures(p.Features), ","),
+		"kafka.brokers": strings.Join(t.cluster.Brokers, ","),
+		"kafka.topic":   t.name,
+		"kafka.group":   t.group(group),
 	}
-	maps.Copy(settings, more)
+	for _, more := range others {
+		maps.Copy(settings, more)
+	}
 	return settings
 }
 

@@ -169,7 +169,7 @@ type trillionRun struct {
 // learn writes the blocks to the topic while a daemon learns from it.
 func (c Trillion) learn(ctx context.Context, run *Run, t *topic, made []*summary.Block) (r trillionRun, err error) {
 	file := filepath.Join(t.dir, "streamd.db")
-	d, err := run.Program.start(t.dir, run.Log, t.settings("daemon", Points{Features: c.Features}, map[string]string{
+	d, err := run.Program.start(t.dir, run.Log, t.settings("daemon", Points{Features: c.Features}.settings(), map[string]string{
 		"model.nu": strconv.FormatFloat(Nu, 'g', -1, 64), "snapshot.file": file,
 	}))
 	if err != nil {

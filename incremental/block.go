@@ -74,6 +74,11 @@ func (b *Block) Window() exact.Window {
 			x.cover(stretch)
 		}
 	}
+	return windowOf(weight, x)
+}
+
+// windowOf is the window of rows with these weights and numbers.
+func windowOf(weight, x span) exact.Window {
 	const rows = 31 // bits of their number
 	w := exact.WindowOf(weight.low, weight.high+rows)
 	if x.used { // x − c may be twice as large as x and c
@@ -82,6 +87,37 @@ func (b *Block) Window() exact.Window {
 		w = w.Union(exact.WindowOf(first.low, first.high+rows+1)).Union(exact.WindowOf(second.low, second.high+rows+3))
 	}
 	return w
+}
+
+// Windows appends the window of each row by itself to dst. Like Window, it reads every number.
+func (b *Block) Windows(dst []exact.Window) []exact.Window {
+	m := b.Rows()
+	spans := make([]span, m)
+	buffer := make([]float64, m)
+	one := span{}
+	one.cover([]float64{1})
+	for _, c := range b.Columns {
+		if codes, code, ok := c.Codes(); ok {
+			for i, other := range codes {
+				if other == code {
+					spans[i] = spans[i].union(one)
+				}
+			}
+			continue
+		}
+		c.Copy(buffer, 0)
+		for i := range buffer {
+			spans[i].cover(buffer[i : i+1])
+		}
+	}
+	for i, x := range spans {
+		weight := span{high: 1, used: true}
+		if b.Weights != nil {
+			weight.cover(b.Weights[i : i+1])
+		}
+		dst = append(dst, windowOf(weight, x))
+	}
+	return dst
 }
 
 // Weight is the weight of row i.
@@ -245,6 +281,9 @@ func firstRow(dst []float64, columns []gram.Column) int {
 // firstOutside returns the index and the value of the first of m elements that is out
 // of range; the index is m when there is none.
 func firstOutside(c gram.Column, m int) (int, float64) {
+	if c.Kind() == gram.Indicator {
+		return m, 0
+	}
 	if values, ok := gram.Values[float64](c); ok {
 		if i := indexOutside(values[:m]); i < m {
 			return i, values[i]

@@ -39,6 +39,19 @@ func (s *span) cover(xs []float64) {
 	}
 }
 
+// union bounds the numbers of both.
+func (s span) union(t span) span {
+	switch {
+	case !t.used:
+		s.bad = s.bad || t.bad
+		return s
+	case !s.used:
+		t.bad = s.bad || t.bad
+		return t
+	}
+	return span{low: min(s.low, t.low), high: max(s.high, t.high), used: true, bad: s.bad || t.bad}
+}
+
 // plus bounds the terms of s + t and their sums.
 func (s span) plus(t span) span {
 	if !s.used || !t.used {

@@ -100,6 +100,8 @@ streamd version --json`,
 streamd completion zsh`,
 	"bench ingest": `streamd bench ingest --rows 20000000 --rounds 3
 streamd bench ingest --brokers 127.0.0.1:9092 --json`,
+	"bench census": `streamd bench census --format avro,json --block-rows 1 --rows 1000000
+streamd bench census --rows 15000000 --brokers 127.0.0.1:9092`,
 	"bench freshness": `streamd bench freshness --rate 1000
 streamd bench freshness --rate 10000 --polls 64 --rounds 1`,
 	"bench background": `streamd bench background

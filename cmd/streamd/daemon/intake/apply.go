@@ -149,13 +149,15 @@ func (in *Intake) applyNext(ctx context.Context, p *partition, t *task, i int) (
 	// A record that was decoded for other features is decoded again. A block that was
 	// summarised for other coordinates is summarised again.
 	in.FreeFeatures()
-	if left := i >= len(t.results); left || !in.isCurrent(&t.results[i]) {
-		if left && t.rows != nil {
+	if i >= len(t.results) { // it was left
+		if t.rows != nil {
 			t.rows.Empty() // earlier rows have been gathered
 		}
-		for len(t.results) <= i {
-			t.results = append(t.results, result{})
+		t.results = append(t.results, make([]result, i-len(t.results))...)
+		if in.own.together(ctx, t, i) == 0 {
+			t.results = append(t.results, in.own.process(ctx, t, r))
 		}
+	} else if !in.isCurrent(&t.results[i]) {
 		z := in.own.process(ctx, t, r)
 		z.inHand = t.results[i].inHand
 		t.results[i] = z

@@ -37,6 +37,7 @@ type task struct {
 	// results are those of the first records. The loop processes the rest itself, one by
 	// one, because the features were not fixed yet or there was no room for more.
 	results []result
+	alone   int       // records before this one are not decoded together
 	rows    *Rows     // of all its records, if they are to be gathered
 	fixed   *[]string // the model's features, which those rows have
 }

@@ -47,17 +47,17 @@ type run struct {
 
 // runBytes is the memory of the block of an open run until it is saved.
 func (in *Intake) runBytes(o *run) int64 {
-	return in.Live.Bytes(len(o.rows.classes)) + o.rows.bytes() // all rows may be in the sample
+	return in.Live.Bytes(len(o.rows.classes)) + o.rows.spreadBytes() // all rows may be in the sample
 }
 
 // admitsRows says why rows of a task may not join those of an open run, whose sums have the
 // given window. It is nil if they may.
 func (in *Intake) admitsRows(have *Rows, window exact.Window, from *Rows, z *result) error {
-	bytes := 8 * int64(len(from.columns)+2) * int64(z.j-z.i)
+	bytes := from.rowBytes() * int64(z.j-z.i)
 	if in.gathered+bytes > in.Budget.Gathered {
 		return noRoomToGather(in.Budget, in.gathered, bytes)
 	}
-	c := live.Candidate{Labels: have.classesWith(from, z.i, z.j), Features: len(from.columns), Window: window.Union(z.window)}
+	c := live.Candidate{Labels: have.classesWith(from, z.i, z.j), Features: len(from.places), Window: window.Union(z.window)}
 	if c.Labels == nil {
 		if c.Labels = have.classes; window == c.Window {
 			return nil
@@ -287,9 +287,9 @@ func (in *Intake) reach(p *partition, offset int64) {
 // dropRun drops the open run, and keeps the memory of its rows for the next one.
 func (in *Intake) dropRun(p *partition) {
 	in.gathered -= p.open.rows.bytes()
+	p.open.rows.Empty()
 	if p.open.rows.bytes() <= keptRows {
 		p.spare = p.open.rows
-		p.spare.Empty()
 	}
 	p.open = nil
 }

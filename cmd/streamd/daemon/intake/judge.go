@@ -86,45 +86,89 @@ func (a *allowance) take(rows, each int) int {
 
 // rows judges rows of a block that was decoded for the live set's features.
 func (j *judge) rows(b *incremental.Block, by *model.Served, of *allowance, partition int, offset int64) (to judgement) {
-	if by.Model == nil || b.Rows() == 0 {
-		return to
-	}
-	if j.served != by {
-		j.served, j.by = by, by.Classifier()
-	}
-	c := j.by
-	planes := len(c.Model.Planes)
-	each := len(b.Columns) * planes
-	if c.Map != nil {
-		each = c.Map.Points() * (len(b.Columns) + planes)
-	}
-	m := of.take(b.Rows(), each)
+	m := j.begin(b, by, of)
 	if m == 0 {
 		return to
 	}
 	j.draw(b.Rows(), m, partition, offset)
-	to = judgement{by: c, rulings: make([]ruling, 0, m), opens: -1}
-	known := b.ClassesIn(c.Model.Classes)
-	for at := range slices.Chunk(j.at, max(1, pieceNumbers/max(len(b.Columns), planes))) {
-		j.take(b, at)
-		j.class = slices.Grow(j.class[:0], len(at))[:len(at)]
-		j.values = slices.Grow(j.values[:0], len(at)*planes)[:len(at)*planes]
-		c.Classify(j.class, j.values, j.columns)
+	to = judgement{by: j.by, rulings: make([]ruling, 0, m), opens: -1}
+	known := b.ClassesIn(j.by.Model.Classes)
+	for at := range slices.Chunk(j.at, j.piece(b)) {
+		j.classify(b, at)
 		for i, at := range at {
 			row := int(at)
 			if !counts(b, row) {
 				continue // counts as absent, or cannot be judged
 			}
-			r := ruling{class: int32(known[b.Codes[row]]), answer: j.class[i]}
+			r := j.ruling(i, known[b.Codes[row]])
 			var opens bool
 			if r.repeats, opens = repeats(b, row); opens {
 				to.opens = len(to.rulings)
 			}
-			r.loss = prequential.SquaredError(j.values[i*planes:(i+1)*planes], r.class)
 			to.rulings = append(to.rulings, r)
 		}
 	}
 	return to
+}
+
+// each judges the first rows of a block whose rows are records of their own, and calls judged for
+// each.
+func (j *judge) each(b *incremental.Block, by *model.Served, of *allowance, judged func(row int, y judgement)) {
+	m := j.begin(b, by, of)
+	if m == 0 {
+		return
+	}
+	j.at = slices.Grow(j.at[:0], m)[:m]
+	for i := range j.at {
+		j.at[i] = int32(i)
+	}
+	known := b.ClassesIn(j.by.Model.Classes)
+	for at := range slices.Chunk(j.at, j.piece(b)) {
+		j.classify(b, at)
+		for i, at := range at {
+			if row := int(at); counts(b, row) {
+				judged(row, judgement{by: j.by, rulings: []ruling{j.ruling(i, known[b.Codes[row]])}})
+			}
+		}
+	}
+}
+
+// begin returns how many rows of a block the allowance pays for.
+func (j *judge) begin(b *incremental.Block, by *model.Served, of *allowance) int {
+	if by.Model == nil || b.Rows() == 0 {
+		return 0
+	}
+	if j.served != by {
+		j.served, j.by = by, by.Classifier()
+	}
+	planes := len(j.by.Model.Planes)
+	each := len(b.Columns) * planes
+	if j.by.Map != nil {
+		each = j.by.Map.Points() * (len(b.Columns) + planes)
+	}
+	return of.take(b.Rows(), each)
+}
+
+// piece is how many rows are classified at a time.
+func (j *judge) piece(b *incremental.Block) int {
+	return max(1, pieceNumbers/max(len(b.Columns), len(j.by.Model.Planes)))
+}
+
+// classify classifies rows of a block.
+func (j *judge) classify(b *incremental.Block, at []int32) {
+	planes := len(j.by.Model.Planes)
+	j.take(b, at)
+	j.class = slices.Grow(j.class[:0], len(at))[:len(at)]
+	j.values = slices.Grow(j.values[:0], len(at)*planes)[:len(at)*planes]
+	j.by.Classify(j.class, j.values, j.columns)
+}
+
+// ruling is the outcome for row i of those that were classified last.
+func (j *judge) ruling(i, class int) ruling {
+	planes := len(j.by.Model.Planes)
+	r := ruling{class: int32(class), answer: j.class[i]}
+	r.loss = prequential.SquaredError(j.values[i*planes:(i+1)*planes], r.class)
+	return r
 }
 
 // draw draws m of the rows of the block at a position of the log.

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/exact"
@@ -57,7 +58,8 @@ type worker struct {
 	Decoder
 	keeper  live.Keeper
 	judge   judge
-	letters []kafka.Letter             // not sent yet
+	letters []kafka.Letter // not sent yet
+	taken   together
 	admits  func(live.Candidate) error // of the loop's worker: says why there is no memory for a block. nil: blocks take room
 }
 
@@ -77,7 +79,11 @@ func (in *Intake) Work(ctx context.Context) {
 func (w *worker) do(ctx context.Context, t *task) {
 	if w.Live.Target().Features != nil {
 		t.results = w.resultsFor(len(t.records))
-		for i := range t.records {
+		for i := 0; i < len(t.records); i++ {
+			if n := w.together(ctx, t, i); n > 0 {
+				i += n - 1
+				continue
+			}
 			z := w.process(ctx, t, &t.records[i])
 			if z.fixed == nil || z.left {
 				w.inHand.Add(-z.inHand)
@@ -203,15 +209,7 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, m enve
 		if err := w.keeper.Check(ctx, b, w.Live.Target()); err != nil {
 			return err
 		}
-		if t.fixed != w.features {
-			w.giveBack(t)
-		}
-		if t.rows == nil {
-			t.fixed = w.features
-			if t.rows, _ = w.spare.Get().(*Rows); t.rows == nil {
-				t.rows = new(Rows)
-			}
-		}
+		w.holdRows(t)
 		b = Weighing(b)
 		z.i = t.rows.Len()
 		t.rows.AppendBlock(b)
@@ -232,6 +230,19 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, m enve
 	return err
 }
 
+// holdRows makes t.rows rows of the worker's features.
+func (w *worker) holdRows(t *task) {
+	if t.fixed != w.features {
+		w.giveBack(t)
+	}
+	if t.rows == nil {
+		t.fixed = w.features
+		if t.rows, _ = w.spare.Get().(*Rows); t.rows == nil {
+			t.rows = new(Rows)
+		}
+	}
+}
+
 // tellDoubt logs once how the record that was decoded last could mean something else.
 func (w *worker) tellDoubt(partition int, r *kafka.Record) {
 	if doubt := w.decoder.Doubt(); doubt != "" {
@@ -249,16 +260,21 @@ func (w *worker) judged(b *incremental.Block, t *task, r *kafka.Record) judgemen
 	}
 	by := w.Served(w.features)
 	y := w.judge.rows(b, by, &w.allowance, t.partition, r.Offset)
+	y.follow(by, w.Config.Kafka.Topic, t.partition, r.Offset)
+	return y
+}
+
+// follow notes how far a model was behind the record that it has judged.
+func (y *judgement) follow(by *model.Served, topic string, partition int, offset int64) {
 	if len(y.rulings) == 0 {
-		return y
+		return
 	}
 	for _, o := range by.Offsets {
-		if o.Partition == t.partition && o.Topic == w.Config.Kafka.Topic && o.Next >= 0 {
-			y.behind = max(0, r.Offset-o.Next)
+		if o.Partition == partition && o.Topic == topic && o.Next >= 0 {
+			y.behind = max(0, offset-o.Next)
 			break
 		}
 	}
-	return y
 }
 
 // reasonOf is the reason why a record is refused whose block the live set does not admit. A row

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -140,4 +141,50 @@ func TestRowsTogetherAreRowsAlone(t *testing.T) {
 	if _, ok := csv.DecodeRows("", [][]byte{[]byte("1,a\n")}); ok {
 		t.Error("CSV is taken together")
 	}
+}
+
+// FuzzRows: payloads that are taken together have one row each, the one that Decode makes.
+func FuzzRows(f *testing.F) {
+	const record = `{"type":"record","name":"R","fields":[{"name":"label","type":"string"},{"name":"u","type":["null","double"]},{"name":"v","type":"long"}]}`
+	for _, s := range []string{`{"label":"a","u":1,"v":2}`, `{"features":[1,null],"label":true}`, `{"v":"x","label":7} `, `[{"label":"a","u":1,"v":2}]`, "\x02a\x00\x04", "\x02b\x02\x00\x00\x00\x00\x00\x00\xf0\x3f\x05"} {
+		for _, framed := range []byte{0, 1, 2, 3} {
+			f.Add(framed, []byte(s), []byte(`{"u":3,"label":"b","v":4}`))
+			f.Add(framed, []byte("\x02b\x00\x06"), []byte(s))
+		}
+	}
+	known := schemas{1: {ID: 1, Kind: registry.Avro, Text: record}, 2: {ID: 2, Kind: registry.JSON, Text: "{}"}}
+	options := wire.Options{Features: []string{"u", "v"}, Missing: wire.Missing{Default: wire.MissingZero}}
+	framed, bare := options, options
+	framed.Schemas, bare.Written = known, known[1]
+	f.Fuzz(func(t *testing.T, kind byte, a, b []byte) {
+		of, contentType := bare, []string{wire.JSON.ContentType(), wire.Avro.ContentType()}[kind%2]
+		payloads := [][]byte{a, b, a}
+		if kind%4 > 1 {
+			of, contentType = framed, ""
+			for i := range payloads {
+				payloads[i] = frame(2-kind%2, payloads[i])
+			}
+		}
+		together, alone := newDecoder(t, of), newDecoder(t, of)
+		_, _ = together.Decode(contentType, payloads[0]) // it has a plan for the schema then
+		rows, ok := together.DecodeRows(contentType, payloads)
+		if !ok {
+			return
+		}
+		for i, payload := range payloads {
+			want, err := alone.Decode(contentType, payload)
+			if err != nil || want.Rows() != 1 || rows.Rows() != len(payloads) {
+				t.Fatalf("payload %d of %d rows was taken, which alone fails: %v", i, rows.Rows(), err)
+			}
+			got := rows.Slice(i, i+1)
+			if got.Classes[got.Codes[0]] != want.Classes[want.Codes[0]] {
+				t.Fatalf("payload %d has another class", i)
+			}
+			for j, c := range got.Columns {
+				if math.Float64bits(c.At(0)) != math.Float64bits(want.Columns[j].At(0)) {
+					t.Fatalf("payload %d has %v for feature %d, and %v alone", i, c.At(0), j, want.Columns[j].At(0))
+				}
+			}
+		}
+	})
 }

@@ -177,19 +177,7 @@ func TestCredentials(t *testing.T) {
 		tokens := tokensOf(t, everything)
 		before := a.asked
 		for range 3 {
-			token, err := tokens.Token(t.Context())
-			if err != nil {
-				t.Fatalf("%s: %v", step.want, err)
-			}
-			text, _ := base64.RawURLEncoding.DecodeString(token)
-			u, _ := url.Parse(string(text))
-			session := "session of " + step.want
-			if step.want == "FILE" {
-				session = ""
-			}
-			if q := u.Query(); !strings.HasPrefix(q.Get("X-Amz-Credential"), step.want+"/") || q.Get("X-Amz-Security-Token") != session {
-				t.Errorf("want the credentials of %s: %s", step.want, text)
-			}
+			requireSigner(t, tokens, step.want, step.want != "FILE")
 		}
 		if n := a.asked - before; n > 3 {
 			t.Errorf("%s: %d requests, so credentials are not kept", step.want, n)
@@ -315,5 +303,23 @@ func TestContainerURL(t *testing.T) {
 		if err := checkContainerURL(address); (err == nil) != want {
 			t.Errorf("%s: %v", address, err)
 		}
+	}
+}
+
+// requireSigner checks that the next token is signed by somebody, in a session of theirs or in none.
+func requireSigner(t *testing.T, tokens *mskTokens, name string, inSession bool) {
+	t.Helper()
+	token, err := tokens.Token(t.Context())
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	text, _ := base64.RawURLEncoding.DecodeString(token)
+	u, _ := url.Parse(string(text))
+	session := ""
+	if inSession {
+		session = "session of " + name
+	}
+	if q := u.Query(); !strings.HasPrefix(q.Get("X-Amz-Credential"), name+"/") || q.Get("X-Amz-Security-Token") != session {
+		t.Errorf("want the credentials of %s: %s", name, text)
 	}
 }

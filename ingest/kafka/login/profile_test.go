@@ -1,7 +1,6 @@
 package login
 
 import (
-	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -141,19 +140,7 @@ func TestProfilesWithRoles(t *testing.T) {
 		}
 		tokens := tokensOf(t, env)
 		for range 3 { // one assumption is enough
-			token, err := tokens.Token(t.Context())
-			if err != nil {
-				t.Fatalf("%s: %v", c.profile, err)
-			}
-			text, _ := base64.RawURLEncoding.DecodeString(token)
-			u, _ := url.Parse(string(text))
-			session := "session of " + c.want
-			if c.profile == "plain" {
-				session = ""
-			}
-			if q := u.Query(); !strings.HasPrefix(q.Get("X-Amz-Credential"), c.want+"/") || q.Get("X-Amz-Security-Token") != session {
-				t.Errorf("%s: %s", c.profile, text)
-			}
+			requireSigner(t, tokens, c.want, c.profile != "plain")
 		}
 		if got := strings.Join(s.signers, " "); got != c.signers || strings.Join(s.sessions, " ") != c.sessions {
 			t.Errorf("%s: it was signed by %q with %q, want %q with %q", c.profile, got, s.sessions, c.signers, c.sessions)

@@ -158,7 +158,7 @@ func (in *Intake) gather(ctx context.Context, p *partition, t *task, i int, z *r
 	in.countApplied(&o.counts.AppliedRecords)
 	in.fixFeatures(z)
 	in.gathered -= o.rows.bytes()
-	o.rows.AppendRange(t.rows, z.i, z.j)
+	o.rows.appendLate(t.rows, z.i, z.j)
 	in.gathered += o.rows.bytes()
 	o.window = o.window.Union(z.window)
 	o.counts.Rows += int64(n)

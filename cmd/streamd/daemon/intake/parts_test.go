@@ -263,7 +263,14 @@ func TestRowsAreAList(t *testing.T) {
 				if got := slices.Sorted(slices.Values(with)); !slices.Equal(got, both) {
 					t.Fatalf("seed %d: together classes %q, not %q", seed, got, both)
 				}
-				rows.AppendRange(&other, i, j)
+				if r.IntN(3) == 0 {
+					rows.AppendRange(&other, i, j)
+					if rows.late != nil {
+						t.Fatalf("seed %d: rows are not copied", seed)
+					}
+				} else {
+					rows.appendLate(&other, i, j)
+				}
 				list = append(list, otherList[i:j]...)
 			}
 			check(&rows, list)

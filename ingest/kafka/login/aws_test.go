@@ -306,7 +306,7 @@ func TestContainerURL(t *testing.T) {
 	}
 }
 
-// requireSigner checks that the next token is signed by somebody, in a session of theirs or in none.
+// requireSigner checks who has signed the next token, in a session of theirs or in none.
 func requireSigner(t *testing.T, tokens *mskTokens, name string, inSession bool) {
 	t.Helper()
 	token, err := tokens.Token(t.Context())

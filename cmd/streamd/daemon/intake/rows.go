@@ -233,8 +233,8 @@ func (r *Rows) AppendRange(from *Rows, i, j int) {
 	r.settle()
 }
 
-// appendLate is AppendRange that may leave the numbers where they are. Until from is emptied it stays
-// in its place: it is not copied, and nothing is assigned to it.
+// appendLate is AppendRange that may leave the numbers where they are. Until from is emptied it
+// stays in its place: it is not copied, and nothing is assigned to it.
 func (r *Rows) appendLate(from *Rows, i, j int) {
 	if r.late != from || r.to != i {
 		r.settle()

@@ -97,3 +97,29 @@ func TestRecordsTogetherAreRecordsAlone(t *testing.T) {
 		}
 	}
 }
+
+// While the features are free each record has its own, also one behind a record that is refused.
+func TestRowsOfFreeFeaturesStandAlone(t *testing.T) {
+	in := idle(t, map[string]string{"blocks.unit": "offsets", "dead_letters.policy": "skip"})
+	in.Live.Fix([]string{"x"})
+	y := newDelivery(kafka.NewBatch(0, []kafka.Record{
+		{Offset: 0, Value: []byte(`{"label":"a","x":1,"y":2,"z":3}`)},
+		{Offset: 1, Value: []byte(`{"label":"a","x":1}`)},
+	}, kafka.Saved{Next: 2}))
+	newWorker(in.pool).do(t.Context(), y.tasks[0])
+	close(y.tasks[0].done)
+	in.Live.Fix(nil)
+	in.Budget.Gathered = 8*(3+2) - 1 // the first row takes more
+	if err := in.Apply(t.Context(), y); err != nil {
+		t.Fatal(err)
+	}
+	if r := in.Report(); r.Records.Rejected != 1 || r.Rows.Pending != 1 {
+		t.Errorf("%+v, %+v", r.Records, r.Rows)
+	}
+	if _, err := in.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if names := *in.Live.Target().Features; !slices.Equal(names, []string{"x"}) {
+		t.Errorf("the features are %q", names)
+	}
+}

@@ -230,9 +230,10 @@ func (w *worker) summarise(ctx context.Context, t *task, r *kafka.Record, m enve
 	return err
 }
 
-// holdRows makes t.rows rows of the worker's features.
+// holdRows makes t.rows rows of the worker's features. While they are free each record may have its
+// own, and those before it have been gathered or refused.
 func (w *worker) holdRows(t *task) {
-	if t.fixed != w.features {
+	if free := w.features == nil; free || t.fixed != w.features {
 		w.giveBack(t)
 	}
 	if t.rows == nil {

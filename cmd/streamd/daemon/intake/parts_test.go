@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -760,5 +761,18 @@ func TestGatheredRecordsAreAdmitted(t *testing.T) {
 	}
 	if refused[kindClasses] < 20 || refused[kindMemory] < 20 || refused[kindFormat] < 20 || freed < 10 {
 		t.Errorf("refused %v, freed %d: the histories do not reach what they should", refused, freed)
+	}
+}
+
+// A partition that is read from its very beginning has a position, 0, and one that nothing is known
+// of has none.
+func TestPositionsBeginAtZero(t *testing.T) {
+	in := idle(t, nil)
+	in.partition(2).applied.next = 0
+	in.partition(1).applied.next = -1
+	in.partition(0).applied.next = 7
+	want := []model.Offset{{Topic: "t", Partition: 0, Next: 7}, {Topic: "t", Partition: 2, Next: 0}}
+	if got := in.Applied(); !reflect.DeepEqual(got, want) {
+		t.Errorf("the positions are %+v, not %+v", got, want)
 	}
 }

@@ -31,6 +31,7 @@ type PositionalProducer struct {
 	partition int    // of the source
 	prefix    []byte // of the header's values, before the offset
 	sender    sender
+	squeezer  squeezer
 	batch     batchWriter
 
 	last    Committed // what has been committed last
@@ -204,7 +205,7 @@ func (p *PositionalProducer) flush(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.pack(&p.batch); err != nil {
+	if err := p.squeezer.pack(&p.batch, p.cfg.BatchBytes); err != nil {
 		return err
 	}
 	if err := p.sender.send(ctx, &p.batch); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/compress"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -171,6 +173,42 @@ func TestProducerCompresses(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// What does not shrink goes as it is, until another batch is tried; what is too large otherwise is
+// always compressed.
+func TestSqueezer(t *testing.T) {
+	noise := make([]byte, 10_000)
+	rand.NewChaCha8([32]byte{}).Read(noise)
+	zeros := make([]byte, 10_000)
+	var (
+		z   squeezer
+		w   batchWriter
+		got []byte
+	)
+	pack := func(value []byte, limit int) {
+		t.Helper()
+		w.reset()
+		w.add(nil, value, nil, time.Time{})
+		if err := z.pack(&w, limit); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, map[compress.Compression]byte{compress.None: '-', compress.Zstd: 'z'}[w.codec])
+	}
+	for range 3 {
+		pack(zeros, 20_000)
+	}
+	for range plainRun + 2 {
+		pack(noise, 20_000)
+	}
+	pack(zeros, 9_000)
+	for range plainRun + 2 {
+		pack(zeros, 20_000)
+	}
+	plain := strings.Repeat("-", plainRun)
+	if want := "zzz" + "z" + plain + "z" + "z" + plain + "zz"; string(got) != want {
+		t.Errorf("packed %s, want %s", got, want)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/compress"
 
 	"streamd/ingest/kafka/protocol"
 )
@@ -24,10 +23,8 @@ type TransactionConfig struct {
 	Group  string // that the offsets of Source are committed to
 	Topic  string // that records are written to
 	// Timeout is how long brokers wait for the end of a transaction before they abort it; 1 minute.
-	Timeout time.Duration
-	// BatchBytes and Compress are as of ProducerConfig.
-	BatchBytes int
-	Compress   bool
+	Timeout    time.Duration
+	BatchBytes int // as of ProducerConfig
 
 	// SourceHeader is the header by which brokers without transactions are written to
 	// (PositionalProducer); empty: they are refused. Fetching is how records are read back.
@@ -207,6 +204,7 @@ type TransactionalProducer struct {
 	id        string // transactional.id: the next producer with it ends this one
 	partition int    // of the source
 	sender    sender
+	squeezer  squeezer
 	batch     batchWriter
 	begun     bool       // the coordinator has been told of the transaction, or is being told
 	telling   chan error // its answer; nil: it has been read
@@ -314,20 +312,13 @@ func (p *TransactionalProducer) flush(ctx context.Context) error {
 	if err := p.told(ctx); err != nil {
 		return err
 	}
-	if err := p.pack(&p.batch); err != nil {
+	if err := p.squeezer.pack(&p.batch, p.cfg.BatchBytes); err != nil {
 		return err
 	}
 	if err := p.sender.send(ctx, &p.batch); err != nil {
 		return p.failed("write", err)
 	}
 	p.batch.reset()
-	return nil
-}
-
-func (t *Transactions) pack(b *batchWriter) error {
-	if t.cfg.Compress {
-		return b.pack(compress.Zstd)
-	}
 	return nil
 }
 

@@ -99,7 +99,6 @@ func New(o Options) (*Stage, error) {
 		Consuming: o.Consuming,
 		Transaction: kafka.TransactionConfig{
 			Cluster: cluster, Source: from, Group: o.Consuming.Group, Topic: o.To,
-			Compress:     o.Form != predictions.Arrow, // of numbers in Arrow little is gained, for a third of the time
 			SourceHeader: sourceHeader, Fetching: o.Consuming.Fetching,
 		},
 		Open: z.open, Await: z.await, Registry: o.Registry,

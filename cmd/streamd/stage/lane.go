@@ -20,6 +20,7 @@ type lane struct {
 	from      kafka.Saved // where it began
 	known     bool        // from is a position that was committed
 	committed atomic.Int64
+	ended     chan struct{} // closed by end
 
 	mu       sync.Mutex
 	producer Producer
@@ -41,7 +42,7 @@ func (z *Stage) open(ctx context.Context, partition, to int) (*lane, error) {
 	if err != nil {
 		return nil, err
 	}
-	y := &lane{partition: partition, interval: z.cfg.Interval, commits: z.cfg.Commits, producer: p}
+	y := &lane{partition: partition, interval: z.cfg.Interval, commits: z.cfg.Commits, producer: p, ended: make(chan struct{})}
 	y.work, y.from, y.known = z.cfg.Open(partition, at, p)
 	y.committed.Store(y.from.Next)
 	return y, nil
@@ -74,19 +75,42 @@ func (y *lane) take(ctx context.Context, b *kafka.Batch) error {
 	return nil
 }
 
-// tick commits what has been read. What waits for more records goes with it if nothing more comes.
-func (y *lane) tick(ctx context.Context) error {
+// commitNowAndThen commits what has been read until the lane or ctx ends. Each lane does so by its
+// own times, so that records of others are read while brokers take their time over one.
+func (y *lane) commitNowAndThen(ctx context.Context) error {
+	wake := time.NewTimer(y.interval)
+	defer wake.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-y.ended:
+			return nil
+		case <-wake.C:
+		}
+		due, err := y.tick(ctx)
+		if err != nil {
+			return err
+		}
+		wake.Reset(max(time.Until(due), y.interval/8))
+	}
+}
+
+// tick commits what has been read, when that is due, and says when that is next. What waits for
+// more records goes with it if nothing more comes.
+func (y *lane) tick(ctx context.Context) (due time.Time, err error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if y.done || !y.dirty || time.Now().Before(y.due) {
-		return nil
+		return y.due, nil
 	}
 	if quiet := time.Since(y.took) >= y.interval; quiet {
 		if err := y.note(y.work.Flush(ctx)); err != nil {
-			return err
+			return y.due, err
 		}
 	}
-	return y.note(y.commit(ctx))
+	err = y.note(y.commit(ctx))
+	return y.due, err
 }
 
 // jump goes on elsewhere in the log.
@@ -108,6 +132,7 @@ func (y *lane) end(ctx context.Context) error {
 	defer y.mu.Unlock()
 	failed := y.done
 	y.done = true // a tick may be waiting
+	close(y.ended)
 	defer y.work.Close()
 	var err error
 	if !failed && y.dirty {

@@ -114,6 +114,8 @@ type Stage struct {
 	during context.Context         // the time of the present consumer
 	ends   context.CancelCauseFunc // ends it
 
+	committing parallel.Group // the present consumer's lanes
+
 	mu       sync.Mutex
 	consumer *kafka.Consumer // the present one
 	lanes    map[int]*lane   // of the partitions that are assigned
@@ -222,39 +224,19 @@ func (z *Stage) member(ctx context.Context) error {
 	z.mu.Lock()
 	z.consumer = c
 	z.mu.Unlock()
-	var beside parallel.Group
-	beside.Go(func() {
-		defer z.ends(nil)
-		z.commitNowAndThen(ctx)
-	})
 	err = c.Run(ctx)
 	failed := context.Cause(ctx) // why a commit has ended it, or that of the caller
 	z.ends(nil)
-	beside.Wait()
+	z.committing.Wait()
 	if err == nil && !errors.Is(failed, context.Canceled) {
 		err = failed
 	}
 	return err
 }
 
-func (z *Stage) commitNowAndThen(ctx context.Context) {
-	tick := time.NewTicker(z.cfg.Interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		var work parallel.Group
-		for _, y := range z.all() {
-			work.Go(func() {
-				if err := y.tick(ctx); err != nil {
-					z.ends(fmt.Errorf("partition %d: %w", y.partition, err))
-				}
-			})
-		}
-		work.Wait()
+func (z *Stage) commitNowAndThen(y *lane) {
+	if err := y.commitNowAndThen(z.during); err != nil {
+		z.ends(fmt.Errorf("partition %d: %w", y.partition, err))
 	}
 }
 
@@ -293,6 +275,11 @@ func (z *Stage) Assigned(ctx context.Context, partitions []int) error {
 			z.mu.Lock()
 			z.lanes[p] = y
 			z.mu.Unlock()
+			z.committing.Go(func() {
+				if !z.committing.Catch(func() { z.commitNowAndThen(y) }) {
+					z.ends(nil)
+				}
+			})
 			return nil
 		})
 	}

@@ -81,7 +81,7 @@ func New(o Options) (*Stage, error) {
 	z.sums = intake.NewStage(settings, o.Rows)
 	running := stage.Config{
 		Consuming:    daemon.ConsumerConfig(cfg.Kafka, cluster, r.Budget),
-		Transaction:  kafka.TransactionConfig{Cluster: cluster, Source: cfg.Kafka.Topic, Group: cfg.Kafka.Group, Topic: o.To, Compress: true},
+		Transaction:  kafka.TransactionConfig{Cluster: cluster, Source: cfg.Kafka.Topic, Group: cfg.Kafka.Group, Topic: o.To},
 		TopicConfigs: map[string]string{"max.message.bytes": fmt.Sprint(int64(cfg.Kafka.MaxMessageBytes))},
 		Open:         z.open, Await: z.sums.Await, Registry: r.Registry,
 		Interval: CommitInterval, Commits: 0.1,

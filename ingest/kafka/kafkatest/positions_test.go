@@ -3,6 +3,7 @@ package kafkatest
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -240,6 +241,7 @@ func TestAnswerLost(t *testing.T) {
 			c := s.consume(t, group, newRecorder())
 			c.until("an assignment", func() bool { return len(assigned(c)) == 1 })
 			link := &link{loseReply: 2000}
+			noise := rand.NewChaCha8([32]byte{}) // does not shrink below what is lost
 			cluster := s.cluster()
 			cluster.Dial = link.dial
 			all, err := kafka.NewTransactions(kafka.TransactionConfig{
@@ -258,7 +260,9 @@ func TestAnswerLost(t *testing.T) {
 					t.Fatal(err)
 				}
 				for offset := max(0, at.Offset); offset < 5; offset++ {
-					if err := p.Write(ctx, nil, make([]byte, 1000), []kafka.Header{{Key: sourceHeader, Value: fmt.Appendf(nil, "%s/0/%d", source, offset)}}, recent()); err != nil {
+					value := make([]byte, 1000)
+					noise.Read(value)
+					if err := p.Write(ctx, nil, value, []kafka.Header{{Key: sourceHeader, Value: fmt.Appendf(nil, "%s/0/%d", source, offset)}}, recent()); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -532,6 +532,19 @@ func (j *jsonReader) list(row *jsonRow) error {
 	}
 	row.shape = shapeList
 	b, i, n, texts := j.text, skipSpace(j.text, j.at+1), 0, j.texts
+	if !row.first && !texts { // numbers with a comma right behind each, as nearly all
+		for n < len(j.row) {
+			x, end, ok := strictNumber(b, i)
+			if !ok || end == len(b) || b[end] != ',' {
+				break
+			}
+			j.row[n] = x
+			n++
+			if i = end + 1; i < len(b) && b[i] == ' ' {
+				i++
+			}
+		}
+	}
 	for ; n > 0 || i == len(b) || b[i] != ']'; n++ {
 		i = skipSpace(b, i)
 		x, end, ok := strictNumber(b, i)

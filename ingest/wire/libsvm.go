@@ -67,6 +67,10 @@ func (t *textRows) libsvmLine(line []byte) (reason string) {
 	clear(t.row)
 	last := 0
 	for i = skipSpace(line, i); i < len(line); i = skipSpace(line, i) {
+		if index, value, end, ok := plainPair(line, i); ok && index > last && index <= len(t.row) && !t.choice.byPlace {
+			t.row[index-1], last, i = value, index, end
+			continue
+		}
 		index, value, end, reason := libsvmPair(line, i, last)
 		to := roleUnknown
 		if index > 0 {
@@ -113,6 +117,20 @@ func (t *textRows) libsvmLabel(line []byte, i int) (code int32, end int, reason 
 		code, reason = t.labels.text(label)
 	}
 	return code, end, reason
+}
+
+// plainPair reads the "index:value" at line[i], of a number, as nearly all are. It leaves the others
+// to libsvmPair.
+func plainPair(line []byte, i int) (index int, value float64, end int, ok bool) {
+	first := i
+	for ; i < len(line) && line[i]-'0' < 10; i++ {
+		index = 10*index + int(line[i]-'0')
+	}
+	if i == len(line) || line[i] != ':' || i-first > 9 {
+		return 0, 0, 0, false
+	}
+	value, end, ok = strictNumber(line, i+1)
+	return index, value, end, ok && (end == len(line) || isSpace(line[end]))
 }
 
 // libsvmPair reads the "index:value" at line[i], with an index above last, which

@@ -76,7 +76,7 @@ func (t *textRows) room(n int) string {
 		return fmt.Sprintf("the row has more than %d features, the limit", limits.Features)
 	case rows > limits.Rows:
 		return fmt.Sprintf("the block has more than %d rows, the limit", limits.Rows)
-	case rows > cells/max(n, 1):
+	case int64(rows)*int64(max(n, 1)) > int64(cells):
 		t.short = cells == limits.Numbers/8
 		return fmt.Sprintf("the block has more than %d numbers, the limit for rows of %d bytes: send fewer rows in one", cells, len(t.text))
 	}

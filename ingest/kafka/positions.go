@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
 
 	"streamd/ingest/kafka/protocol"
@@ -262,11 +261,7 @@ func (p *PositionalProducer) again(ctx context.Context, what string, request fun
 		case isExpelled(err), isPermanent(err):
 			return p.failed(what, err)
 		}
-		level := zerolog.DebugLevel
-		if pause.next > time.Second { // a coordinator that moves has moved by now
-			level = zerolog.WarnLevel
-		}
-		p.log.WithLevel(level).Err(err).Int("partition", p.partition).Msgf("%s: trying again", what)
+		p.log.WithLevel(pause.level()).Err(err).Int("partition", p.partition).Msgf("%s: trying again", what)
 		if err := pause.wait(ctx); err != nil {
 			return err
 		}

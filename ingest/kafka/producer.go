@@ -282,7 +282,7 @@ func (s *sender) send(ctx context.Context, w *batchWriter) error {
 		case s.once && s.producer < 0 && sent && !slices.ContainsFunc(unwritten, func(code kafkago.Error) bool { return errors.Is(err, code) }):
 			return fmt.Errorf("%w: %w", errMaybeWritten, err)
 		}
-		s.log.Warn().Err(err).Int("partition", s.partition).Msg("producing failed; trying again")
+		s.log.WithLevel(pause.level()).Err(err).Int("partition", s.partition).Msg("producing failed; trying again")
 		latest = err
 		if pause.wait(ctx) != nil {
 			return ended(ctx, latest)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
 	kafkaproto "github.com/segmentio/kafka-go/protocol"
 )
@@ -58,6 +59,15 @@ func isUnknownPartition(err error) bool {
 type backoff struct{ next time.Duration }
 
 func (b *backoff) reset() { b.next = 0 }
+
+// level is how loud a failure is told that will be tried again. For a moment, a coordinator that
+// begins, loads or moves fails what is asked of it.
+func (b *backoff) level() zerolog.Level {
+	if b.next > time.Second {
+		return zerolog.WarnLevel
+	}
+	return zerolog.DebugLevel
+}
 
 // wait returns ctx's error when that ends first.
 func (b *backoff) wait(ctx context.Context) error {

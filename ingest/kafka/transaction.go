@@ -401,11 +401,7 @@ func (p *TransactionalProducer) again(ctx context.Context, what string, request 
 		case isLost(err), isPermanent(err):
 			return p.failed(what, err)
 		}
-		level := zerolog.DebugLevel
-		if pause.next > time.Second { // a coordinator that moves has moved by now
-			level = zerolog.WarnLevel
-		}
-		p.log.WithLevel(level).Err(err).Str("transactional_id", p.id).Msgf("%s the transaction: trying again", what)
+		p.log.WithLevel(pause.level()).Err(err).Str("transactional_id", p.id).Msgf("%s the transaction: trying again", what)
 		if errors.Is(err, kafkago.ConcurrentTransactions) { // the one before is ending
 			select {
 			case <-time.After(markersPause):

@@ -1062,3 +1062,51 @@ func TestGatheredBlocksAreAFunctionOfTheLog(t *testing.T) {
 		t.Errorf("%d runs were read again, %d of them ended, %d of these half read, and %d lost: the histories do not reach what they should", rereads, cutRereads, cutMidway, lost)
 	}
 }
+
+// A block that was growing, and whose first record the log does not have any more after a restart,
+// is replaced by the one of the records that are left. So the counts add up to the live blocks.
+func TestBlockWithoutItsFirstRecordIsReplaced(t *testing.T) {
+	h := newHistory(t, 1, map[string]string{"blocks.unit": "offsets", "blocks.offsets": "100"})
+	log := func() (all []kafka.Record) {
+		for offset := range int64(3) {
+			all = append(all, kafka.Record{Offset: offset, Time: time.UnixMilli(dayOne), Value: []byte(`{"label":"a","x":1,"y":2,"w":1}`)})
+		}
+		return all
+	}
+	if err := feed(t, h.Intake, true, log()...); err != nil {
+		t.Fatal(err)
+	}
+	flush := func() {
+		t.Helper()
+		if all, err := h.Flush(t.Context()); !all || err != nil {
+			t.Fatal(all, err)
+		}
+	}
+	flush()
+	c := h.Live.Change()
+	c.Offsets, _ = h.TakeMoved()
+	c.Counts, c.SavedAt = h.Counts(), time.UnixMilli(1)
+	if _, err := h.store.Save(c); err != nil {
+		t.Fatal(err)
+	}
+	h.Live.Saved(&c)
+	for _, o := range c.Offsets {
+		h.saved[o.Partition] = o
+	}
+	h.restart()
+
+	y := newDelivery(kafka.NewBatch(0, log()[1:], kafka.Saved{Next: 3}))
+	close(y.tasks[0].done)
+	if err := h.Apply(t.Context(), y); err != nil {
+		t.Fatal(err)
+	}
+	h.Release(y)
+	flush()
+	n := h.Report().Counts
+	if _, ok := h.Live.Find("t/0/1"); !ok || h.Live.Blocks() != 1 {
+		t.Errorf("the live blocks are %v", slices.Collect(h.Live.Everything))
+	}
+	if n.BlocksAdded != 2 || n.BlocksReplaced != 1 || n.BlocksRetired != 0 {
+		t.Errorf("%d blocks were added, %d of them in place of others, and %d retired", n.BlocksAdded, n.BlocksReplaced, n.BlocksRetired)
+	}
+}

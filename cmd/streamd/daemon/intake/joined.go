@@ -351,11 +351,7 @@ func (in *Intake) passHorizons(ctx context.Context) (waits bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		v, ok := in.Labels.Pass(id)
-		if !ok {
-			continue
-		}
-		bad, err := in.follow(ctx, id, former, v, values)
+		bad, err := in.follow(ctx, id, former, in.Labels.Pass(id), values)
 		if err != nil {
 			return false, err
 		}

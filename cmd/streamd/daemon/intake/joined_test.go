@@ -836,3 +836,73 @@ func TestRowsOfARecord(t *testing.T) {
 	}
 	balances(t, s.Intake)
 }
+
+// A row whose horizon has passed waits for a label that is read late, until every partition of the
+// topic of labels is past it: one that has not been read yet may have the label.
+func TestExpiredRowsWaitForAllPartitionsOfLabels(t *testing.T) {
+	for _, read := range []int{1, 2} {
+		s := newJoinSite(t, map[string]string{
+			"kafka.topic": "t", "labels.topic": "l", "blocks.unit": "key", "format.features": "a,b,c", "labels.horizon": "100ms", "labels.late": "drop",
+		})
+		r := rand.New(rand.NewPCG(1, 1))
+		var rows []kafka.Record
+		rec(&rows, "x", `{"a":1,"b":2,"c":3}`)
+		s.take(r, false, 0, rows, len(rows))
+		var labels [2][]kafka.Record
+		for p := range read {
+			for range 8 { // as many as move a clock
+				rec(&labels[p], "other", `{"label":"b"}`)
+				labels[p][len(labels[p])-1].Time = time.UnixMilli(5000)
+			}
+			s.take(r, true, p, labels[p], len(labels[p]))
+		}
+		if b := s.Labels.Report(); b.Expired != 1 {
+			t.Fatalf("%d partitions are read: %+v", read, b)
+		}
+		rec(&labels[1], "x", `{"label":"a","time":"1970-01-01T00:00:01.05Z"}`)
+		s.take(r, true, 1, labels[1], len(labels[1]))
+		if want := 2 - read; s.Live.Blocks() != want {
+			t.Errorf("%d of 2 partitions were past the row when its label came: %d blocks are live, want %d", read, s.Live.Blocks(), want)
+		}
+	}
+}
+
+// A row that comes before its label counts among the records whose event time is ahead.
+func TestJoinedRowsAheadAreCounted(t *testing.T) {
+	s := newJoinSite(t, map[string]string{
+		"kafka.topic": "t", "labels.topic": "l", "blocks.unit": "key", "format.features": "a,b,c", "retire.max_future": "1m",
+	})
+	r := rand.New(rand.NewPCG(1, 1))
+	var rows []kafka.Record
+	for range 8 {
+		rec(&rows, "x", `{"a":1,"b":2,"c":3}`)
+	}
+	rows[len(rows)-1].Time = rows[0].Time.Add(time.Hour)
+	s.take(r, false, 0, rows, len(rows))
+	if n := s.Ahead.(*counter).n; n != 1 {
+		t.Errorf("%d records are ahead, want 1", n)
+	}
+}
+
+// A position in the topic of labels is saved also where its records have changed nothing else:
+// otherwise they are read again after each restart.
+func TestPositionsOfLabelsAreSaved(t *testing.T) {
+	s := newJoinSite(t, map[string]string{"kafka.topic": "t", "labels.topic": "l", "blocks.unit": "key", "format.features": "a,b,c"})
+	if s.Moved() {
+		t.Error("something has moved before anything was read")
+	}
+	if err := s.JumpLabels(t.Context(), &kafka.GapError{Topic: "l", Saved: 4}, 9); err != nil {
+		t.Fatal(err)
+	}
+	if !s.Moved() {
+		t.Error("behind a gap of the topic of labels nothing has moved")
+	}
+	s.save()
+	if s.Moved() {
+		t.Error("what was saved has moved")
+	}
+	s.restart(nil)
+	if at := s.LabelPositions()[0].Next; at != 9 {
+		t.Errorf("labels are read from %d on, want 9", at)
+	}
+}

@@ -354,7 +354,7 @@ func TestOtherRules(t *testing.T) {
 	if id, ok := y.Due(); !ok || id != "a" {
 		t.Fatalf("due is %q", id)
 	}
-	if v, ok := y.Pass("a"); !ok || v.State != Defaulted || v.Class != "no" || v.Row.Values == nil || !v.First {
+	if v := y.Pass("a"); v.State != Defaulted || v.Class != "no" || v.Row.Values == nil || !v.First {
 		t.Errorf("%+v", v)
 	}
 	if id, ok := y.Due(); ok {

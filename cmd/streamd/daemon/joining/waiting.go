@@ -113,8 +113,8 @@ func (t *Table) Due() (id string, ok bool) {
 	return first.id, true
 }
 
-// Pass judges the id that Due has returned.
-func (t *Table) Pass(id string) (v Verdict, ok bool) {
+// Pass judges the id that Due has returned. One that has nothing any more is not live.
+func (t *Table) Pass(id string) (v Verdict) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.stale) > 0 && t.stale[0] == id {
@@ -122,11 +122,11 @@ func (t *Table) Pass(id string) (v Verdict, ok bool) {
 	}
 	it := t.items[id]
 	if it == nil {
-		return v, false
+		return v
 	}
 	t.leave(it)
 	it.overdue = t.hasPassed(it.label.Time)
-	return t.settle(it), true
+	return t.settle(it)
 }
 
 // Fit lets the oldest go of what waits until it has room, and expired rows of which nothing can

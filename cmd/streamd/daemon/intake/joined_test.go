@@ -840,16 +840,17 @@ func TestRowsOfARecord(t *testing.T) {
 // A row whose horizon has passed waits for a label that is read late, until every partition of the
 // topic of labels is past it: one that has not been read yet may have the label.
 func TestExpiredRowsWaitForAllPartitionsOfLabels(t *testing.T) {
-	for _, read := range []int{1, 2} {
+	for _, c := range []struct{ read, of, blocks int }{{1, 2, 1}, {2, 2, 0}, {1, 1, 0}} {
 		s := newJoinSite(t, map[string]string{
 			"kafka.topic": "t", "labels.topic": "l", "blocks.unit": "key", "format.features": "a,b,c", "labels.horizon": "100ms", "labels.late": "drop",
 		})
+		s.LabelPartitions = func() int { return c.of }
 		r := rand.New(rand.NewPCG(1, 1))
 		var rows []kafka.Record
 		rec(&rows, "x", `{"a":1,"b":2,"c":3}`)
 		s.take(r, false, 0, rows, len(rows))
 		var labels [2][]kafka.Record
-		for p := range read {
+		for p := range c.read {
 			for range 8 { // as many as move a clock
 				rec(&labels[p], "other", `{"label":"b"}`)
 				labels[p][len(labels[p])-1].Time = time.UnixMilli(5000)
@@ -857,12 +858,13 @@ func TestExpiredRowsWaitForAllPartitionsOfLabels(t *testing.T) {
 			s.take(r, true, p, labels[p], len(labels[p]))
 		}
 		if b := s.Labels.Report(); b.Expired != 1 {
-			t.Fatalf("%d partitions are read: %+v", read, b)
+			t.Fatalf("%d partitions are read: %+v", c.read, b)
 		}
-		rec(&labels[1], "x", `{"label":"a","time":"1970-01-01T00:00:01.05Z"}`)
-		s.take(r, true, 1, labels[1], len(labels[1]))
-		if want := 2 - read; s.Live.Blocks() != want {
-			t.Errorf("%d of 2 partitions were past the row when its label came: %d blocks are live, want %d", read, s.Live.Blocks(), want)
+		last := c.of - 1
+		rec(&labels[last], "x", `{"label":"a","time":"1970-01-01T00:00:01.05Z"}`)
+		s.take(r, true, last, labels[last], len(labels[last]))
+		if s.Live.Blocks() != c.blocks {
+			t.Errorf("%d of %d partitions were past the row when its label came: %d blocks are live, want %d", c.read, c.of, s.Live.Blocks(), c.blocks)
 		}
 	}
 }

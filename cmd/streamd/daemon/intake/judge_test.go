@@ -2,7 +2,9 @@ package intake
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
+	"streamd/ingest/kafka"
 )
 
 // The window says how many records its models were behind the rows that they judged.
@@ -185,4 +188,40 @@ func BenchmarkJudge(b *testing.B) {
 		judged += len(y.rulings)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(judged), "ns/row")
+}
+
+// A partition none of whose rows has met planes yet has its count of them, and no shares. Later
+// ones have the rows that planes have judged.
+func TestProgressOfAPartition(t *testing.T) {
+	in := stored(t, nil, map[string]string{"drift.every": "2", "format.features": "x"}, "x")
+	take := func(label string, x int) *model.Progressive {
+		t.Helper()
+		if err := feed(t, in, false, kafka.Record{Value: fmt.Appendf(nil, `{"label":%q,"x":%d}`, label, x), Time: time.UnixMilli(1)}); err != nil {
+			t.Fatal(err)
+		}
+		return in.record.answer([]string{"a", "b"}, 2).Progressive
+	}
+	take("a", 1)
+	want := model.Progressive{Every: 2, Waited: 2, Solves: 1, Partitions: []model.ProgressivePartition{{Waited: 2, Solves: 1}}}
+	if got := take("b", 5); !reflect.DeepEqual(*got, want) {
+		t.Errorf("the figures are %+v, want %+v", *got, want)
+	}
+	if p := take("b", 6).Partitions[0]; p.Rows != 1 || p.Correctness == nil || *p.Correctness != 1 || *p.LastLabel != 1 {
+		t.Errorf("after a judged row the figures are %+v", p)
+	}
+}
+
+// The last label of a partition is saved, so that a restart compares the next row with it.
+func TestLastLabelsOfPartitions(t *testing.T) {
+	for _, unit := range []string{"message", "key"} {
+		in := stored(t, nil, map[string]string{"blocks.unit": unit, "format.features": "x"}, "x")
+		for _, label := range []string{"a", "b"} {
+			if err := feed(t, in, false, kafka.Record{Key: []byte(label), Value: fmt.Appendf(nil, `{"label":%q,"x":1}`, label), Time: time.UnixMilli(1)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := in.LastLabels(); !maps.Equal(got, map[int]string{0: "b"}) {
+			t.Errorf("blocks by %s: the last labels are %v, want b", unit, got)
+		}
+	}
 }

@@ -9,7 +9,11 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/incremental"
+	"streamd/incremental/gram"
 	"streamd/ingest/kafka"
+	"streamd/ingest/summary"
+	"streamd/retire"
 	"streamd/retire/receipt"
 	"streamd/snapshot"
 
@@ -155,4 +159,27 @@ func applyAll(b *testing.B, in *Intake, record func(i int64) kafka.Record) {
 		}
 	}
 	workers.Wait()
+}
+
+// A worker computes the key of the item of a block that comes as sums, also of a single row.
+func TestWorkersComputeItemKeysOfSums(t *testing.T) {
+	in, key := keyed(t, true)
+	in.room.Store(1 << 20)
+	b := summary.Block{ID: retire.KeyID("x"), Position: incremental.Position{Topic: "rows"}, Time: time.UnixMilli(1).UTC()}
+	row := &incremental.Block{Features: []string{"a", "b", "c"}, Classes: []string{"1"}, Codes: []int32{0}}
+	for range 3 {
+		row.Columns = append(row.Columns, gram.ColumnOf([]float64{2}))
+	}
+	if err := new(summary.Maker).Make(t.Context(), &b, row, nil); err != nil {
+		t.Fatal(err)
+	}
+	value, err := b.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := kafka.Record{Key: []byte("x"), Value: value, Headers: []kafka.Header{{Key: "content-type", Value: []byte(summary.ContentType)}}, Time: time.UnixMilli(1)}
+	z := newWorker(in.pool).process(t.Context(), &task{}, &r)
+	if z.bad != nil || z.itemKey != key.ItemKey(b.ID) {
+		t.Errorf("the worker computes the key %x: %v, %v", z.itemKey, z.bad, z.fatal)
+	}
 }

@@ -776,3 +776,24 @@ func TestPositionsBeginAtZero(t *testing.T) {
 		t.Errorf("the positions are %+v, not %+v", got, want)
 	}
 }
+
+// Rows that bring neither a class nor larger numbers to an open run are not refused where the
+// memory for another block is gone: the run has its own.
+func TestOpenRunsGrowWithoutMoreMemory(t *testing.T) {
+	in := idle(t, map[string]string{"blocks.unit": "offsets", "blocks.offsets": "100", "dead_letters.policy": "skip"})
+	row := func(label string) kafka.Record {
+		return kafka.Record{Value: fmt.Appendf(nil, `{"label":%q,"x":1}`, label), Time: time.UnixMilli(1)}
+	}
+	for i, c := range []struct {
+		label   string
+		refused int64
+	}{{"a", 0}, {"a", 0}, {"b", 1}} {
+		if err := feed(t, in, false, row(c.label)); err != nil {
+			t.Fatal(err)
+		}
+		if got := in.Report().Records; got.Rejected != c.refused || got.Read != int64(i+1) {
+			t.Errorf("record %d: %+v; want %d refused", i, got, c.refused)
+		}
+		in.Budget.Limit = 0 // the first record has come
+	}
+}

@@ -140,3 +140,21 @@ func TestLabelsAreNotTruncated(t *testing.T) {
 		}
 	}
 }
+
+// A record that cannot be used ends no block, though it has as many rows as there may be: it counts
+// with the block, as in the daemon.
+func TestRefusedRecordsEndNoBlockOfAStage(t *testing.T) {
+	of := stored(t, nil, map[string]string{"blocks.unit": "offsets", "blocks.offsets": "100", "format.features": "x", "dead_letters.policy": "skip", "limits.rows": "2"}, "x")
+	var all []kafka.Record
+	for offset, value := range []string{`[{"label":"a","x":1},{"label":"a","x":2}]`, `{"label":"a","x":1e300}`} {
+		all = append(all, kafka.Record{Offset: int64(offset), Value: []byte(value)})
+	}
+	g := NewStage(of.Settings, 0)
+	s := g.Summing(0, kafka.Saved{}, of.partition(0).clock, &stageWriter{})
+	if err := s.Take(t.Context(), kafka.NewBatch(0, all, kafka.Saved{Next: 2})); err != nil {
+		t.Fatal(err)
+	}
+	if c := g.Counts(); c.Rejected.Load() != 1 || c.Blocks.Load() != 0 || !s.Unwritten() || s.open.counts.RejectedRows != 1 {
+		t.Errorf("%d records are refused, %d blocks complete, and rows wait: %t", c.Rejected.Load(), c.Blocks.Load(), s.Unwritten())
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/incremental/sample"
@@ -67,4 +68,21 @@ func sumsRecords(t testing.TB, n int) (values [][]byte) {
 		values = append(values, value)
 	}
 	return values
+}
+
+// Blocks that come as sums are counted with their rows, and a block that comes again as a
+// repetition.
+func TestSumsAreCounted(t *testing.T) {
+	names := strings.Split("x1,x2,x3,x4,x5,x6,x7,x8,x9,x10", ",")
+	in := stored(t, nil, map[string]string{"format.features": strings.Join(names, ",")}, names...)
+	var records []kafka.Record
+	for i, value := range sumsRecords(t, 3) {
+		records = append(records, kafka.Record{Value: value, Headers: []kafka.Header{{Key: "content-type", Value: []byte(summary.ContentType)}}, Time: time.UnixMilli(int64(i))})
+	}
+	if err := feed(t, in, true, append(records, records[2])...); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := in.record.answer(nil, 0).Sums, (model.Sums{Blocks: 3, Rows: 300, Repeated: 1}); got == nil || *got != want {
+		t.Errorf("the sums are %+v, want %+v", got, want)
+	}
 }

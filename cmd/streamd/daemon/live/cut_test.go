@@ -392,3 +392,11 @@ func BenchmarkWindow(b *testing.B) {
 		})
 	}
 }
+
+// Where windows have no memory there is no index, and a reason, also while no block is live.
+func TestNoWindowsWithoutMemory(t *testing.T) {
+	l, _ := openSet(t, 0, func(cfg *config.Config) *memory.Budget { return memory.New(cfg, 1<<20) })
+	if ready, err := l.Index(ByTime); ready || !errors.As(err, new(memory.LimitError)) {
+		t.Errorf("an index is ready: %t, %v", ready, err)
+	}
+}

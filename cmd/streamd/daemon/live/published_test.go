@@ -82,3 +82,28 @@ func FuzzPublished(f *testing.F) {
 		}
 	})
 }
+
+// A source of a published basis that has been read, and is not there, was replaced where a key
+// names it. Else the policy may have let it go; without one it was retired, and the basis with it.
+func TestSourcesThatAreNotThere(t *testing.T) {
+	p := somePublished(t, false)
+	p.Stale = Fresh
+	for _, c := range []struct {
+		unit    config.Unit
+		blocks  int // that the policy keeps
+		applied int64
+		want    Staleness
+	}{
+		{config.UnitMessage, 0, 0, Fresh}, {config.UnitMessage, 0, 1, SourceRetired},
+		{config.UnitMessage, 9, 1, Fresh}, {config.UnitKey, 0, 1, SourceReplaced},
+	} {
+		cfg := liveConfig(0, 0)
+		cfg.Blocks.Unit, cfg.Retire.Blocks = c.unit, c.blocks
+		l := New(nil, cfg, roomy(cfg))
+		l.Fix(p.Features)
+		l.BeginPublished(p, config.RegulariserIdentity, []model.Offset{{Topic: p.Topic, Partition: 0, Next: c.applied}})
+		if from := l.Next().from; from.stale != c.want || len(from.awaited) != len(p.Sources)-int(c.applied) {
+			t.Errorf("%+v: the sources are %d, and %d are awaited", c, from.stale, len(from.awaited))
+		}
+	}
+}

@@ -633,3 +633,124 @@ func BenchmarkLift(b *testing.B) {
 		b.ReportMetric(float64(b.N)*rows/b.Elapsed().Seconds(), "rows/s")
 	})
 }
+
+// keep is what a live set keeps of a block of a row.
+func keep(t testing.TB, l *Set, x ...float64) Kept {
+	t.Helper()
+	b := &incremental.Block{Classes: []string{"1"}, Codes: []int32{0}}
+	for i := range x {
+		b.Columns = append(b.Columns, gram.ColumnOf(x[i:i+1]))
+	}
+	k, err := new(Keeper).Keep(t.Context(), b, l.Target())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// Progressive figures have sums of each partition beside those of the live set, and these have
+// their price.
+func TestPriceHasSumsOfPartitions(t *testing.T) {
+	price := func(every, partitions int) float64 {
+		cfg := liveConfig(0, 0)
+		cfg.Drift.Every = every
+		l := New(nil, cfg, roomy(cfg))
+		l.Fix([]string{"x"})
+		for i := range 3 {
+			e := retire.Entry{ID: fmt.Sprint(i), Position: incremental.Position{Partition: i % partitions, Offset: int64(i)}, Time: time.UnixMilli(1), Rows: 1}
+			if _, err := l.Add(e, keep(t, l, 2)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.measure()
+		return l.Price()
+	}
+	without, one, three := price(0, 1), price(1, 1), price(1, 3)
+	if sum := one - without; sum <= 0 || three-without != 3*sum {
+		t.Errorf("a live set costs %v, with sums of a partition %v, and of three %v", without, one, three)
+	}
+}
+
+// Sums that come again with another header are another block: a selection may choose it by the
+// header.
+func TestSumsOfAnotherHeaderReplaceSums(t *testing.T) {
+	cfg := liveConfig(0, 0)
+	l := New(nil, cfg, roomy(cfg))
+	l.Fix([]string{"x"})
+	k := keep(t, l, 2)
+	e := retire.Entry{
+		ID: "a", Time: time.UnixMilli(1), Rows: 1, Header: retire.HashHeader("customer", []byte("one")), Carrier: retire.Carrier{Sums: true},
+	}
+	if _, err := l.Add(e, k); err != nil {
+		t.Fatal(err)
+	}
+	again := e
+	again.Carrier.Offset = 7
+	if repeats, _, err := l.Repeats(&again, k.Summary); !repeats || err != nil {
+		t.Errorf("the same sums in another record are another block: %v", err)
+	}
+	again.Header = retire.HashHeader("customer", []byte("two"))
+	if repeats, _, err := l.Repeats(&again, k.Summary); repeats || err != nil {
+		t.Errorf("sums of another header repeat those that are there: %v", err)
+	}
+}
+
+// A block that the log does not return has left for good, and whoever keeps something of it learns
+// so. One that is replaced has not.
+func TestLostBlocksHaveLeft(t *testing.T) {
+	cfg := liveConfig(0, 0)
+	l := New(nil, cfg, roomy(cfg))
+	l.Fix([]string{"x"})
+	var left []string
+	l.Left = func(id string) { left = append(left, id) }
+	for _, id := range []string{"lost", "replaced"} {
+		if _, err := l.Add(retire.Entry{ID: id, Time: time.UnixMilli(1), Rows: 1}, keep(t, l, 2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(l.Lose("lost"), l.Remove("replaced")); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"lost"}; l.Blocks() != 0 || !slices.Equal(left, want) {
+		t.Errorf("%q have left, want %q; %d blocks are live", left, want, l.Blocks())
+	}
+}
+
+// Workers compute the key of an item only for a block that is new: it takes long.
+func TestItemKeysAreComputedOnce(t *testing.T) {
+	l := asideSet(t, liveConfig(0, 0))
+	id := retire.KeyID("customer")
+	if l.Target().ItemKey(id) == (receipt.Hash{}) {
+		t.Error("of a new block no key is computed")
+	}
+	if _, err := l.Add(retire.Entry{ID: id, Time: time.UnixMilli(1), Rows: 1}, keep(t, l, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if l.Target().ItemKey(id) != (receipt.Hash{}) {
+		t.Error("the key of a live block is computed again")
+	}
+}
+
+// Planes are never read off a space that lacks a block, not even one.
+func TestNoSwitchToASpaceThatLacksABlock(t *testing.T) {
+	l := asideSet(t, liveConfig(0, 20))
+	if _, err := l.Add(retire.Entry{ID: "a", Time: time.UnixMilli(1), Rows: 1}, keep(t, l, 2)); err != nil {
+		t.Fatal(err)
+	}
+	gaussian, err := kernels.Gaussian(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	basis, err := kernels.NewMap(gaussian, 1, []float64{1, 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Choose()
+	l.Begin(basis, &model.Reduction{}, config.RegulariserIdentity)
+	defer func() {
+		if recover() == nil || l.InUse() != l.Features() {
+			t.Error("a space without a block is in use")
+		}
+	}()
+	l.Switch()
+}

@@ -602,8 +602,10 @@ func TestSomeRowsAreOfAllClasses(t *testing.T) {
 	if n := few.block.Rows(); n < 200 || n > 200+rare || count[2] != 200/6 || rare <= 200/6 {
 		t.Errorf("%v of %d rows, %d of them of the rare class", count, n, rare)
 	}
+	folds, of := 0, map[int]bool{}
 	for fold, in := range few.in {
 		for _, i := range in {
+			folds, of[i] = folds+1, true
 			found := false
 			for _, j := range all.in[fold] {
 				found = found || all.block.Columns[0].At(j) == few.block.Columns[0].At(i) && all.block.Codes[j] == few.block.Codes[i]
@@ -612,6 +614,9 @@ func TestSomeRowsAreOfAllClasses(t *testing.T) {
 				t.Errorf("row %d is not of fold %d", i, fold)
 			}
 		}
+	}
+	if n := few.block.Rows(); folds != n || len(of) != n {
+		t.Errorf("the folds have %d places of %d of the %d rows", folds, len(of), n)
 	}
 	if all.some(l.view.Block.Rows()) != all {
 		t.Error("some of as many rows as there are is a copy")
@@ -814,5 +819,35 @@ func TestStudiesOfFewRows(t *testing.T) {
 	}
 	if tuned < 100 || failed < 100 {
 		t.Errorf("%d choices, %d without one: the sets are too much alike", tuned, failed)
+	}
+}
+
+// Two folds are held out at least, also where the first has rows enough.
+func TestHoldsOutTwoFolds(t *testing.T) {
+	s := &Sample{in: [][]int{make([]int, scoredRows), make([]int, 1), make([]int, 1)}}
+	if got := s.Enough(); got != 2 {
+		t.Errorf("%d folds are held out, want 2", got)
+	}
+}
+
+// Where planes are chosen with features in any scale, those of scaled features are preferred.
+func TestScaledFeaturesComeFirst(t *testing.T) {
+	s := &Study{options: Options{AnyScale: true}}
+	offered, _ := s.optionSets()
+	if len(offered) != 2 || !offered[0].Standardise || offered[1].Standardise {
+		t.Errorf("offered are %+v", offered)
+	}
+}
+
+// Rows of no weight tell nothing: there are no shares of them.
+func TestNoQualityOfRowsWithoutWeight(t *testing.T) {
+	h := heldOut(t, "one", "two")
+	d, err := h.Decide(Decision{Kind: decision.Value}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(h.weight)
+	if q, err := h.Quality(t.Context(), d); err == nil {
+		t.Errorf("the quality is %+v", q.Figures)
 	}
 }

@@ -944,3 +944,12 @@ func TestGrids(t *testing.T) {
 		}
 	}
 }
+
+// One scored row is enough to choose by correctness.
+func TestCriterionOfScoredRows(t *testing.T) {
+	for rows, want := range map[int64]Criterion{0: Loss, 1: Correctness, 2: Correctness} {
+		if got := (&Curve{rows: rows}).By(Accuracy); got != want {
+			t.Errorf("with %d scored rows the criterion is %v, want %v", rows, got, want)
+		}
+	}
+}

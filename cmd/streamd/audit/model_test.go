@@ -163,3 +163,49 @@ func TestModelOfSumsThatNoLiveBlocksMake(t *testing.T) {
 		t.Errorf("%+v, %v", report, err)
 	}
 }
+
+// The report of a plain model names all that the snapshot shows of it, in order.
+func TestReportNamesAllThatIsProved(t *testing.T) {
+	w := newWriter(t, nil)
+	w.fix()
+	for range 3 {
+		w.add(5, 0.5)
+	}
+	served := w.serve()
+	w.save()
+	report, err := audit.Model(t.Context(), w.path, served)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"the fingerprint is that of its digest, options, planes, calibration and rule of labels",
+		"its sums are those of the 3 live blocks of the snapshot",
+		"made again with the same bits: options, method, planes, calibration, decision",
+		"its means, and its counts of rows and blocks, are those of the snapshot",
+	}
+	if !slices.Equal(report.Proved, want) {
+		t.Errorf("proved are %q, want %q", report.Proved, want)
+	}
+}
+
+// A model is refused that contradicts the snapshot in what its planes do not show: the basis, and
+// the rows that its study lacked.
+func TestModelThatContradictsTheSnapshot(t *testing.T) {
+	for want, change := range map[string]func(served *audit.Served){
+		"it has no sums in the model's basis":        func(served *audit.Served) { served.Identity.Basis = strings.Repeat("0f", 32) },
+		"the model says that its sample lacked rows": func(served *audit.Served) { served.Sample.Lacking = 1 },
+	} {
+		w := newWriter(t, nil, studied...)
+		w.fix()
+		for range 9 {
+			w.add(20, 0.15)
+		}
+		served := w.serve()
+		w.save()
+		change(served)
+		served.Fingerprint = served.Identity.Fingerprint()
+		if _, err := audit.Model(t.Context(), w.path, served); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

@@ -15,6 +15,8 @@ import (
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental"
+	"streamd/incremental/decision"
+	"streamd/incremental/study"
 	"streamd/incremental/tuning"
 	"streamd/ingest/wire"
 	"streamd/kernels"
@@ -198,10 +200,60 @@ func TestReportOfRules(t *testing.T) {
 			}
 		}
 	}
-	want := settings(1, 3, 1)
+	want := settings(1, 0, 1)
+	want.Model.Knowledge, want.Alone = file, true
+	if o := learned(t, data, nil, want).Options; o.Nu != 0 {
+		t.Errorf("planes of the rules alone have ν %v, which they take no part of", o.Nu)
+	}
+	want = settings(1, 3, 1)
 	want.Model.Knowledge = file + ".none"
 	if _, err := Learn(t.Context(), data, nil, want, func(string, func() string) func() { return func() {} }); err == nil {
 		t.Error("rules that are not there pass")
+	}
+}
+
+// A report says why labels are decided by another rule than the one that is asked for, and nothing
+// where they are decided by it. Where no row can be held out, that is the reason; a rule that was
+// asked for is an error then.
+func TestReportOfTheRuleOfLabels(t *testing.T) {
+	data := fileOf(t, threeClasses(300, 6))
+	want := settings(1, 3, 1)
+	if d := learned(t, data, nil, want).Decision; d.Rule != decision.Probability || d.Reason != "" {
+		t.Errorf("%+v", d)
+	}
+	want.Model.Objective = config.ObjectiveBalanced
+	if d := learned(t, data, nil, want).Decision; d.Rule == decision.Probability || d.Reason != study.EvenReason {
+		t.Errorf("for the balanced objective %+v", d)
+	}
+
+	const of = "leaves rows of every class to the others"
+	reached := false
+	for seed := range uint64(9) {
+		var rows []labelled // one block has no c, and the other no b
+		all := threeClasses(60, seed)
+		for i := range 20 {
+			all[3*i].weight, all[3*i+1].weight, all[3*i+2].weight = 1, 1, 1
+			if i < 10 {
+				rows = append(rows, all[3*i], all[3*i+1])
+			}
+		}
+		for i := 10; i < 20; i++ {
+			rows = append(rows, all[3*i], all[3*i+2])
+		}
+		data, want := fileOf(t, rows), settings(1, 2, 1)
+		want.BlockRows = 20
+		r, err := Learn(t.Context(), data, nil, want, func(string, func() string) func() { return func() {} })
+		if err != nil || !strings.Contains(r.Decision.Reason, of) { // both are in one fold
+			continue
+		}
+		reached = true
+		want.Model.Decision = config.DecisionCost
+		if err := refused(t, data, want); !strings.Contains(err, of) {
+			t.Errorf("a rule of costs without held-out rows: %v", err)
+		}
+	}
+	if !reached {
+		t.Error("the two blocks are always in one fold")
 	}
 }
 
@@ -217,6 +269,9 @@ func TestFullMachineHoldsOutEveryRow(t *testing.T) {
 	want.Model.Refine, want.Model.Calibration, want.Model.Decision = config.RefineHinge, config.CalibrationNone, config.DecisionValue
 	r := learned(t, data, nil, want)
 	checkAnswers(t, r.HeldOut, rows)
+	if r.Reduction == nil || r.Reduction.Method != string(ReduceNone) || r.Basis == nil {
+		t.Fatalf("the planes are of the basis %+v, %+v", r.Reduction, r.Basis)
+	}
 	if r.Tuning == nil || r.Tuning.Folds != 3 || len(r.Tuning.Curves) != 1 || len(r.FoldAccuracies) != 3 {
 		t.Fatalf("the choice is %+v, the folds are %v", r.Tuning, r.FoldAccuracies)
 	}

@@ -174,3 +174,20 @@ func TestBadAnswers(t *testing.T) {
 		t.Errorf("a silent witness: %v", err)
 	}
 }
+
+// A request is plain text, as the protocol of witnesses has it, and says whose it is.
+func TestRequestIsPlainText(t *testing.T) {
+	l := newLog(t, 1)
+	l.grow(t, 3, "a")
+	var of http.Header
+	url := serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		of = r.Header.Clone()
+		rw.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	if _, err := l.add(t, newClient(url, keyOf(t, &witnesstest.Witness{Name: "w", Log: l.key.Public()})), 0); err == nil {
+		t.Error("a cosignature without an answer")
+	}
+	if of.Get("Content-Type") != "text/plain; charset=utf-8" || of.Get("User-Agent") != "streamd" {
+		t.Errorf("the request has the headers %v", of)
+	}
+}

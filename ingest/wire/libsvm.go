@@ -119,8 +119,8 @@ func (t *textRows) libsvmLabel(line []byte, i int) (code int32, end int, reason 
 	return code, end, reason
 }
 
-// plainPair reads the "index:value" at line[i], of a number, as nearly all are. It leaves the others
-// to libsvmPair.
+// plainPair reads the "index:value" at line[i], of a number, as nearly all are. It leaves others to
+// libsvmPair.
 func plainPair(line []byte, i int) (index int, value float64, end int, ok bool) {
 	first := i
 	for ; i < len(line) && line[i]-'0' < 10; i++ {

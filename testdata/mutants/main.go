@@ -63,7 +63,7 @@ type target struct {
 var (
 	daemonTests  = tests{"cmd/streamd/daemon", []string{"-test.short"}}
 	receiptTests = tests{"cmd/streamd", []string{"-test.run", "TestScripts/^(receipt|retire|control)"}}
-	fitTests     = tests{"cmd/streamd", []string{"-test.run", "TestScripts/^(fit|tune|fold)"}}
+	fitTests     = tests{"cmd/streamd", []string{"-test.run", "TestScripts/^(fit|tune|fold|sums)"}}
 	studyTests   = tests{"incremental/study", nil}
 	fitPackage   = tests{"cmd/streamd/fit", nil}
 	sumsPackage  = tests{"cmd/streamd/summarise", nil}

@@ -869,6 +869,50 @@ func TestExpiredRowsWaitForAllPartitionsOfLabels(t *testing.T) {
 	}
 }
 
+// A row is not joined with its label while blocks depart: where one that takes no more room than
+// there is would be joined before, another one would be refused for blocks that are gone.
+func TestJoinedRowsWaitForBlocksThatDepart(t *testing.T) {
+	s := newJoinSite(t, map[string]string{"kafka.topic": "t", "labels.topic": "l", "blocks.unit": "key", "format.features": "a,b,c"})
+	if _, err := s.Live.FollowWithdrawals(); err != nil {
+		t.Fatal(err)
+	}
+	s.Live.DepartAtOnce(0)
+	r := rand.New(rand.NewPCG(1, 1))
+	var labels, rows []kafka.Record
+	for i, id := range []string{"early", "late", "new"} {
+		rec(&labels, id, `{"label":"a"}`)
+		rec(&rows, id, `{"a":1,"b":2,"c":3}`)
+		rows[i].Time = time.UnixMilli(int64(1000 * (i + 1)))
+	}
+	s.take(r, true, 0, labels, len(labels))
+	s.take(r, false, 0, rows, 2)
+	of := retire.Selection{From: time.UnixMilli(500), To: time.UnixMilli(1500)}
+	if _, err := s.Live.Withdraw("the early one", &of); err != nil || s.Live.Departing() != 1 {
+		t.Fatalf("%d blocks depart, %v", s.Live.Departing(), err)
+	}
+	y := newDelivery(kafka.NewBatch(0, slices.Clone(rows[2:]), kafka.Saved{Next: 3}))
+	s.room.Store(1 << 30)
+	for _, x := range y.tasks {
+		close(x.done)
+	}
+	if err := s.Apply(t.Context(), y); err != nil {
+		t.Fatal(err)
+	}
+	if waiting, _ := s.Waiting(); waiting == nil || s.Live.Departing() != 1 {
+		t.Fatalf("a row was joined while %d blocks departed", s.Live.Departing())
+	}
+	if err := s.Live.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Continue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Release(y)
+	if waiting, _ := s.Waiting(); waiting != nil || s.Live.Blocks() != 2 {
+		t.Errorf("%d blocks are live, want 2", s.Live.Blocks())
+	}
+}
+
 // A row that comes before its label counts among the records whose event time is ahead.
 func TestJoinedRowsAheadAreCounted(t *testing.T) {
 	s := newJoinSite(t, map[string]string{

@@ -158,3 +158,21 @@ func TestRefusedRecordsEndNoBlockOfAStage(t *testing.T) {
 		t.Errorf("%d records are refused, %d blocks complete, and rows wait: %t", c.Rejected.Load(), c.Blocks.Load(), s.Unwritten())
 	}
 }
+
+// Rows of weight 0 are in no block of a stage, and are counted as such.
+func TestRowsWithoutWeightAreNotGathered(t *testing.T) {
+	of := stored(t, nil, map[string]string{"blocks.unit": "offsets", "blocks.offsets": "100", "format.features": "x", "format.weight": "w"}, "x")
+	var all []kafka.Record
+	for offset, value := range []string{`[{"label":"a","x":1,"w":1},{"label":"b","x":2,"w":0}]`, `{"label":"b","x":5,"w":0}`, `{"label":"b","x":7,"w":2}`} {
+		all = append(all, kafka.Record{Offset: int64(offset), Value: []byte(value)})
+	}
+	g, sums := NewStage(of.Settings, 0), &stageWriter{}
+	s := g.Summing(0, kafka.Saved{}, of.partition(0).clock, sums)
+	err := s.Take(t.Context(), kafka.NewBatch(0, all, kafka.Saved{Next: 3}))
+	if err == nil {
+		err = s.Flush(t.Context())
+	}
+	if c := g.Counts(); err != nil || c.Rows.Load() != 2 || c.ZeroWeight.Load() != 2 || len(sums.all) != 1 || s.open.rows.Len() != 2 {
+		t.Errorf("%d rows and %d of weight 0 in %d blocks, %v", c.Rows.Load(), c.ZeroWeight.Load(), len(sums.all), err)
+	}
+}

@@ -459,3 +459,24 @@ func TestAreasAreSharesOfPairs(t *testing.T) {
 		}
 	}
 }
+
+// A choice that nobody asked for looks at a sample, too. The planes are refined on all rows.
+func TestChoiceOnASampleRefinesOnAllRows(t *testing.T) {
+	data := fileOf(t, twoClasses(600, 4))
+	want := settings(config.NuAuto, 3, 1)
+	want.Sample.Rows, want.Model.Refine = 100, config.RefineLogistic
+	want.NuByDefault, want.FoldsByDefault = true, true
+	chosen := learned(t, data, nil, want)
+	if chosen.Tuning == nil || len(chosen.Planes) == 0 {
+		t.Fatalf("nothing was chosen: %s", chosen.Choice)
+	}
+	want = settings(config.Nu(chosen.Options.Nu), 0, 1)
+	want.Model.Refine = config.RefineLogistic
+	all := learned(t, data, nil, want)
+	for i, p := range chosen.Planes {
+		q := all.Planes[i]
+		if !nearly(incremental.Plane{Class: p.Class, W: p.W, Gamma: p.Gamma}, incremental.Plane{Class: q.Class, W: q.W, Gamma: q.Gamma}) {
+			t.Errorf("the plane %+v, and of all rows %+v", p, q)
+		}
+	}
+}

@@ -470,10 +470,15 @@ func trouble(t *testing.T, r *rand.Rand, c *child, partitions, rounds int) (all 
 	rebalanced := time.Now()
 	stagetest.Until(t, "the answers", func() bool {
 		// The embedded broker keeps a member that was killed while it joined, with its partitions,
-		// until the next one comes.
-		if time.Since(rebalanced) > 20*time.Second {
-			t.Log("another process joins, as a partition seems to belong to nobody")
-			running, rebalanced = append(running, stagetest.Spawn(t, c)), time.Now()
+		// until a rebalance has taken its whole time. It begins that time anew whenever a member
+		// joins, so nobody may.
+		if time.Since(rebalanced) > 30*time.Second {
+			t.Log("all processes are killed, as a partition seems to belong to nobody")
+			for _, p := range running {
+				p.Kill()
+			}
+			time.Sleep(2*c.Session + time.Second) // members are waited for to join, and then to ask for partitions
+			running, rebalanced = []*stagetest.Process{stagetest.Spawn(t, c)}, time.Now()
 		}
 		for i, p := range running {
 			select {

@@ -231,3 +231,12 @@ func TestSumOfAWideFile(t *testing.T) {
 		t.Errorf("%d rows of %d features, %+v, %v", sums.Rows(), len(sums.Features()), sums.Totals(), err)
 	}
 }
+
+// Blocks of wide rows have fewer of them, so that their memory is bounded.
+func TestBlocksOfWideRowsAreBounded(t *testing.T) {
+	const n = 1000
+	d := opened(t, "wide.csv", "0"+strings.Repeat(",1", n)+"\n1"+strings.Repeat(",2", n)+"\n", wire.Options{}, unwatched)
+	if len(d.Features) != n || d.blockRows < 1 || d.blockRows*n > maxBlockCells {
+		t.Errorf("blocks of %d rows of %d features, and at most %d numbers", d.blockRows, len(d.Features), maxBlockCells)
+	}
+}

@@ -91,6 +91,10 @@ type Change struct {
 	// Joining has the rows and labels by id that have changed, and their record, which this package
 	// does not read. Without a record all is as at the last save.
 	Joining Joining
+	// Complete adds what takes long to list: Delete, Put, Withdraw, Archive, Rekeyed, Parts and the
+	// Put of each space. Prepared.Save calls it, beside the work of the caller of Prepare. Nil: they
+	// are complete.
+	Complete func(*Change)
 }
 
 // Joining is rows and labels by id.
@@ -167,9 +171,10 @@ type Prepared struct {
 
 // preparedSpace is a SpaceChange whose sums are encoded.
 type preparedSpace struct {
-	SpaceChange
-	rows   int64
-	digest [sha256.Size]byte // set by Save, beside the caller's work
+	*SpaceChange // without State and Folds, which the caller may change
+	features     []string
+	rows         int64
+	digest       [sha256.Size]byte // set by Save, beside the caller's work
 	// states are the encoded state and folds, to be sealed. A nil element is as at the last
 	// save.
 	states [][]byte
@@ -192,9 +197,10 @@ func (s *Store) Prepare(c Change) (*Prepared, error) {
 	if err := c.check(p.features); err != nil {
 		return nil, fmt.Errorf("save snapshot %s: %w", s.path, err)
 	}
-	for _, space := range c.Spaces {
+	for i := range c.Spaces {
+		space := &c.Spaces[i]
 		e := preparedSpace{
-			SpaceChange: space, rows: space.State.Rows(),
+			SpaceChange: space, features: space.State.Features(), rows: space.State.Rows(),
 			states: [][]byte{space.State.AppendBinary(frame())},
 		}
 		for _, fold := range space.Folds {
@@ -204,10 +210,9 @@ func (s *Store) Prepare(c Change) (*Prepared, error) {
 			}
 			e.states = append(e.states, value)
 		}
-		e.State, e.Folds = nil, nil // the caller may change them
+		space.State, space.Folds = nil, nil
 		p.spaces = append(p.spaces, e)
 	}
-	p.change.Spaces = nil
 	return p, nil
 }
 
@@ -222,6 +227,12 @@ func (p *Prepared) Save() (SaveInfo, error) {
 
 func (p *Prepared) save() (info SaveInfo, err error) {
 	s, c := p.store, &p.change
+	if c.Complete != nil {
+		c.Complete(c)
+	}
+	if err := p.checkBlocks(); err != nil {
+		return info, err
+	}
 	put := byID(c.Put, func(b *Block) string { return b.Entry.ID })
 	if err := p.checkIDs(put); err != nil {
 		return info, err
@@ -451,12 +462,56 @@ func checkPosition(p incremental.Position) error {
 	return nil
 }
 
-// check refuses a change that could be written but not read again. features are those
-// after the change; nil if they are not fixed.
+// check refuses a change that could be written but not read again, by what is not about blocks.
+// features are those after the change; nil if they are not fixed.
 func (c *Change) check(features []string) error {
 	if err := checkPosition(c.Horizon.Position); err != nil {
 		return fmt.Errorf("the horizon: %w", err)
 	}
+	for i := range c.Joining.Items {
+		if id := c.Joining.Items[i].ID; id == "" || len(id) > MaxID {
+			return fmt.Errorf("row or label %.40q: its id has %d bytes; it has 1 to %d", id, len(id), MaxID)
+		}
+	}
+	if len(c.Joining.Items) > 0 && c.Joining.Record == nil {
+		return errors.New("there are rows or labels without their record")
+	}
+	seen := map[uint32]bool{Features: features == nil} // without features no other space needs to be in use
+	for i := range c.Spaces {
+		space := &c.Spaces[i]
+		if seen[space.Number] {
+			return fmt.Errorf("space %d is listed twice", space.Number)
+		}
+		seen[space.Number] = true
+		if err := space.check(); err != nil {
+			return fmt.Errorf("space %d: %w", space.Number, err)
+		}
+	}
+	if !seen[c.InUse] {
+		return fmt.Errorf("space %d is in use, but not among the spaces", c.InUse)
+	}
+	for i := range c.Offsets {
+		o := &c.Offsets[i]
+		if err := checkPosition(incremental.Position{Topic: o.Topic, Partition: o.Partition, Offset: o.Next}); err != nil {
+			return fmt.Errorf("offset: %w", err)
+		}
+		n := len(o.EventTimes)
+		if g := o.Growing; g != nil {
+			if g.Next < o.Next {
+				return fmt.Errorf("offset of %s/%d: a growing block ends at %d, before %d", o.Topic, o.Partition, g.Next, o.Next)
+			}
+			n = max(n, len(g.EventTimes))
+		}
+		if n > MaxEventTimes {
+			return fmt.Errorf("offset of %s/%d: %d event times, more than %d", o.Topic, o.Partition, n, MaxEventTimes)
+		}
+	}
+	return nil
+}
+
+// checkBlocks is check of the blocks.
+func (p *Prepared) checkBlocks() error {
+	c, features := &p.change, p.features
 	for i := range c.Put {
 		e := &c.Put[i].Entry
 		switch err := checkPosition(e.Position); {
@@ -501,42 +556,12 @@ func (c *Change) check(features []string) error {
 			return fmt.Errorf("block %q: its part does not fit the %d features", p.ID, len(features))
 		}
 	}
-	for i := range c.Joining.Items {
-		if id := c.Joining.Items[i].ID; id == "" || len(id) > MaxID {
-			return fmt.Errorf("row or label %.40q: its id has %d bytes; it has 1 to %d", id, len(id), MaxID)
-		}
-	}
-	if len(c.Joining.Items) > 0 && c.Joining.Record == nil {
-		return errors.New("there are rows or labels without their record")
-	}
-	seen := map[uint32]bool{Features: features == nil} // without features no other space needs to be in use
-	for i := range c.Spaces {
-		space := &c.Spaces[i]
-		if seen[space.Number] {
-			return fmt.Errorf("space %d is listed twice", space.Number)
-		}
-		seen[space.Number] = true
-		if err := space.check(); err != nil {
-			return fmt.Errorf("space %d: %w", space.Number, err)
-		}
-	}
-	if !seen[c.InUse] {
-		return fmt.Errorf("space %d is in use, but not among the spaces", c.InUse)
-	}
-	for i := range c.Offsets {
-		o := &c.Offsets[i]
-		if err := checkPosition(incremental.Position{Topic: o.Topic, Partition: o.Partition, Offset: o.Next}); err != nil {
-			return fmt.Errorf("offset: %w", err)
-		}
-		n := len(o.EventTimes)
-		if g := o.Growing; g != nil {
-			if g.Next < o.Next {
-				return fmt.Errorf("offset of %s/%d: a growing block ends at %d, before %d", o.Topic, o.Partition, g.Next, o.Next)
+	for i := range p.spaces {
+		space := &p.spaces[i]
+		for _, b := range space.Put {
+			if b.Summary.Features() != len(space.features) {
+				return fmt.Errorf("space %d: block %q has %d features, the state %d", space.Number, b.ID, b.Summary.Features(), len(space.features))
 			}
-			n = max(n, len(g.EventTimes))
-		}
-		if n > MaxEventTimes {
-			return fmt.Errorf("offset of %s/%d: %d event times, more than %d", o.Topic, o.Partition, n, MaxEventTimes)
 		}
 	}
 	return nil
@@ -547,11 +572,6 @@ func (s *SpaceChange) check() error {
 		return errors.New("it has no state")
 	}
 	features := s.State.Features()
-	for _, p := range s.Put {
-		if p.Summary.Features() != len(features) {
-			return fmt.Errorf("block %q has %d features, the state %d", p.ID, p.Summary.Features(), len(features))
-		}
-	}
 	for i, fold := range s.Folds {
 		if fold != nil && !slices.Equal(fold.Features(), features) {
 			return fmt.Errorf("fold %d has features %q, the state %q", i, fold.Features(), features)

@@ -43,7 +43,7 @@ func (l *Set) archivedOf(saved *snapshot.Contents, wanted, same bool, log zerolo
 		}
 		log.Warn().Int("blocks", n).Str("reason", why).Msg("the archive is dropped: windows lack its blocks")
 		for _, e := range saved.Archived {
-			l.gone[e.ID] = struct{}{}
+			l.gone.put(e.ID, struct{}{})
 		}
 		saved.Archived = nil
 	}
@@ -87,7 +87,7 @@ func (l *Set) letGo(e *retire.Entry, together int) error {
 // putAway archives a block that has left the ledger.
 func (l *Set) putAway(of *retire.Entry) error {
 	e := *of
-	s := l.features.put[e.ID] // nil: it is withdrawn, or the file has it
+	s, _ := l.features.put.get(e.ID) // nil: it is withdrawn, or the file has it
 	if _, due := l.due[e.ID]; e.Withdrawn {
 		if l.dropWithdrawn(e.ID); due {
 			l.due[e.ID] = struct{}{}
@@ -112,29 +112,17 @@ func (l *Set) putAway(of *retire.Entry) error {
 // putArchived notes that an archived block must be saved. s is its summary in the features; nil
 // if it is withdrawn, or if the file has it.
 func (l *Set) putArchived(e retire.Entry, s *incremental.Summary) {
-	l.dropPutArchived(e.ID)
-	l.archived[e.ID] = snapshot.Archived{Entry: e, Summary: s}
-	if s != nil {
-		l.archivedBytes += int64(s.Bytes())
-	}
-	delete(l.gone, e.ID)
+	l.archived.put(e.ID, snapshot.Archived{Entry: e, Summary: s})
+	l.gone.drop(e.ID)
 	if !e.Withdrawn {
 		l.index(&e)
 	}
 }
 
-// dropPutArchived notes that an archived block need not be saved any more.
-func (l *Set) dropPutArchived(id string) {
-	if s := l.archived[id].Summary; s != nil {
-		l.archivedBytes -= int64(s.Bytes())
-	}
-	delete(l.archived, id)
-}
-
 // archivedSummary is the summary of an archived block.
 func (l *Set) archivedSummary(id string) (*incremental.Summary, error) {
-	if s := l.archived[id].Summary; s != nil {
-		return s, nil
+	if a, _ := l.archived.get(id); a.Summary != nil {
+		return a.Summary, nil
 	}
 	return l.store.Summary(snapshot.Features, id)
 }
@@ -152,9 +140,9 @@ func (l *Set) dropArchived(e *retire.Entry) error {
 		}
 		l.unindex(e, s)
 	}
-	l.dropPutArchived(e.ID)
+	l.archived.drop(e.ID)
 	delete(l.due, e.ID)
-	l.gone[e.ID] = struct{}{}
+	l.gone.put(e.ID, struct{}{})
 	return nil
 }
 

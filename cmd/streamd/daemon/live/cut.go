@@ -238,7 +238,9 @@ func (l *Set) Cut(w Window) (*Cut, error) {
 		return nil, l.noPastRoom() // to keep sums
 	}
 	c.EachUnread(func(id string) {
-		if s := cmp.Or(in.put[id], l.archived[id].Summary); s != nil {
+		s, _ := in.put.get(id)
+		a, _ := l.archived.get(id)
+		if s = cmp.Or(s, a.Summary); s != nil {
 			c.held[id] = s
 		} else {
 			c.wanted[id] = struct{}{}

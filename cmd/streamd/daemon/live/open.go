@@ -14,7 +14,6 @@ import (
 	"streamd/incremental/sample"
 	"streamd/kernels"
 	"streamd/retire"
-	"streamd/retire/receipt"
 	"streamd/snapshot"
 )
 
@@ -58,7 +57,7 @@ func Open(store *snapshot.Store, saved *snapshot.Contents, cfg *config.Config, b
 	}
 	out = slices.DeleteFunc(out, func(e retire.Entry) bool {
 		if e.Archived { // there is less memory than before
-			l.gone[e.ID] = struct{}{}
+			l.gone.put(e.ID, struct{}{})
 			l.overflowed++
 		}
 		return e.Archived
@@ -110,11 +109,7 @@ func New(store *snapshot.Store, cfg *config.Config, budget *memory.Budget) *Set 
 		progress:   newProgress(cfg.Drift.Every),
 		fading:     fading{half: HalfLife(cfg)},
 		departing:  departing{most: math.MaxInt, blocks: map[string]*leaver{}},
-		unsaved: unsaved{
-			put: map[string]snapshot.Block{}, parts: map[string]*sample.Part{}, gone: map[string]struct{}{},
-			withdrawn: map[string]retire.Entry{}, archived: map[string]snapshot.Archived{}, rekeyed: map[string]receipt.Hash{},
-			pages: math.MaxInt, // not known yet
-		},
+		unsaved:    newUnsaved(),
 	}
 	l.inUse = l.features
 	l.retarget()

@@ -188,11 +188,11 @@ func (l *Set) keepKeys() {
 	inParallel(len(lack), func(i int) { lack[i].ItemKey = l.receipts.key.ItemKey(lack[i].ID) })
 	for _, e := range lack {
 		l.ledger.SetItemKey(e.ID, e.ItemKey)
-		if a, ok := l.archived[e.ID]; ok {
+		if a, ok := l.archived.get(e.ID); ok {
 			a.Entry.ItemKey = e.ItemKey
-			l.archived[e.ID] = a
+			l.archived.put(e.ID, a)
 		} else {
-			l.rekeyed[e.ID] = e.ItemKey
+			l.rekeyed.put(e.ID, e.ItemKey)
 		}
 	}
 }

@@ -450,14 +450,14 @@ func (l *Set) include(e retire.Entry, k Kept) {
 		l.progress.add(&e, k.Summary, l.features.Names())
 	}
 	l.receipts.put(&e, k.Summary)
-	block := snapshot.Block{Entry: e, Part: k.part}
+	block := &snapshot.Block{Entry: e, Part: k.part}
 	if k.Summary.Unlabelled() == 0 { // then it is of all rows
 		block.Digest = digest
 	}
-	l.putBlock(block)
+	l.put.put(e.ID, block)
 	l.index(&e)
 	l.fading.moved(e.Time)
-	delete(l.gone, e.ID)
+	l.gone.drop(e.ID)
 }
 
 // Covers reports whether k can be added: it has a summary in the space in use.
@@ -601,9 +601,9 @@ func (l *Set) takeOut(e *retire.Entry, archived bool) error {
 		l.sample.Remove(id, part)
 	}
 	l.receipts.remove(e)
-	l.dropPut(id)
-	delete(l.parts, id)
-	l.gone[id] = struct{}{}
+	l.put.drop(id)
+	l.parts.drop(id)
+	l.gone.put(id, struct{}{})
 	return nil
 }
 
@@ -621,11 +621,11 @@ func (l *Set) content(s *incremental.Summary, p *sample.Part) (digest [sha256.Si
 
 // part is the sample part of a live block, or nil.
 func (l *Set) part(id string) (*sample.Part, error) {
-	if b, ok := l.put[id]; ok {
-		return b.Part, nil
-	}
-	if p, ok := l.parts[id]; ok {
+	if p, ok := l.parts.get(id); ok { // it has been taken again since
 		return p, nil
+	}
+	if b, ok := l.put.get(id); ok {
+		return b.Part, nil
 	}
 	return l.store.Part(id)
 }
@@ -683,12 +683,7 @@ func (l *Set) Look(d time.Duration) error {
 // Offer gives a live block a new part.
 func (l *Set) Offer(id string, p *sample.Part) {
 	l.sample.Offer(id, p)
-	if b, ok := l.put[id]; ok {
-		b.Part = p
-		l.putBlock(b)
-	} else {
-		l.parts[id] = p
-	}
+	l.parts.put(id, p)
 }
 
 // WeightedSample is Sample with each row weighted like its block in the sums of Weigh.

@@ -64,12 +64,11 @@ type Space struct {
 	*Coordinates           // nil means the features
 	names        *[]string // of the features, once fixed; its identity identifies the feature space
 	sums         sums
-	put          map[string]*incremental.Summary // not saved yet
-	bytes        int64                           // of these
-	missing      map[string]struct{}             // live blocks that the space lacks; empty for a space in use
-	unread       map[string]Unread               // missing blocks that the log does not return
-	from         *sources                        // of the basis
-	inFile       bool                            // the snapshot has the space, and with it the sources
+	put          backlog[*incremental.Summary] // not saved yet
+	missing      map[string]struct{}           // live blocks that the space lacks; empty for a space in use
+	unread       map[string]Unread             // missing blocks that the log does not return
+	from         *sources                      // of the basis
+	inFile       bool                          // the snapshot has the space, and with it the sources
 	began        time.Time
 }
 
@@ -85,7 +84,7 @@ func newSpace(c *Coordinates, names []string, folds int, from *sources) *Space {
 	}
 	return &Space{
 		Coordinates: c, sums: newSums(names, folds), from: from,
-		put: map[string]*incremental.Summary{}, missing: map[string]struct{}{}, unread: map[string]Unread{}, began: time.Now(),
+		put: backlog[*incremental.Summary]{size: (*incremental.Summary).Bytes}, missing: map[string]struct{}{}, unread: map[string]Unread{}, began: time.Now(),
 	}
 }
 
@@ -153,19 +152,9 @@ func (c *Coordinates) View(v *sample.View) *sample.View {
 func (p *Space) add(id string, s *incremental.Summary, digest [32]byte) {
 	p.sums.of(digest).Add(s)
 	p.sums.window = p.sums.window.Union(s.Window())
-	p.drop(id)
-	p.put[id] = s
-	p.bytes += int64(s.Bytes())
+	p.put.put(id, s)
 	delete(p.missing, id)
 	delete(p.unread, id)
-}
-
-// drop notes that a summary need not be saved any more.
-func (p *Space) drop(id string) {
-	if s := p.put[id]; s != nil {
-		p.bytes -= int64(s.Bytes())
-		delete(p.put, id)
-	}
 }
 
 // summary is the summary of a live block, or nil if the space lacks it.
@@ -173,7 +162,7 @@ func (p *Space) summary(store *snapshot.Store, id string) (*incremental.Summary,
 	if p.Lacks(id) {
 		return nil, nil
 	}
-	if s := p.put[id]; s != nil {
+	if s, ok := p.put.get(id); ok {
 		return s, nil
 	}
 	return store.Summary(p.space().Number, id)
@@ -186,6 +175,6 @@ func (p *Space) remove(id string, s *incremental.Summary, digest [32]byte) {
 	delete(p.unread, id)
 	if s != nil {
 		p.sums.of(digest).Remove(s)
-		p.drop(id)
+		p.put.drop(id)
 	}
 }

@@ -3,6 +3,8 @@ package live
 import (
 	"crypto/sha256"
 	"maps"
+	"math"
+	"slices"
 	"time"
 
 	"streamd/incremental"
@@ -15,19 +17,17 @@ import (
 
 // unsaved is the changes that the snapshot lacks.
 type unsaved struct {
-	put   map[string]snapshot.Block // live blocks
-	bytes int64                     // of their parts
-	parts map[string]*sample.Part   // new parts of saved blocks
-	gone  map[string]struct{}       // blocks that are no longer live and that the file may have
-	moved bool                      // the file has other spaces
+	put   backlog[*snapshot.Block] // live blocks
+	parts backlog[*sample.Part]    // of live blocks, where they are others than put and the file have
+	gone  backlog[struct{}]        // blocks that are no longer live and that the file may have
+	moved bool                     // the file has other spaces
 
-	withdrawn map[string]retire.Entry // withdrawn blocks; none is in put or gone
-	withdrew  int                     // blocks that were live and have been withdrawn
+	withdrawn backlog[retire.Entry] // withdrawn blocks; none is in put or gone
+	withdrew  int                   // blocks that were live and have been withdrawn
 
-	archived      map[string]snapshot.Archived // archived blocks; none is in put, withdrawn or gone
-	archivedBytes int64                        // of their summaries
+	archived backlog[snapshot.Archived] // archived blocks; none is in put, withdrawn or gone
 
-	rekeyed map[string]receipt.Hash // keys of items that the entries in the file lack
+	rekeyed backlog[receipt.Hash] // keys of items that the entries in the file lack
 
 	pages int // bytes per block that the last save wrote
 
@@ -70,55 +70,52 @@ func (l *Set) NotCompacted(since time.Time) {
 	}
 }
 
-// putBlock notes that a block must be saved, in place of one with the same id.
-func (l *Set) putBlock(b snapshot.Block) {
-	l.dropPart(b.Entry.ID)
-	l.put[b.Entry.ID] = b
-	if b.Part != nil {
-		l.bytes += int64(b.Part.Bytes())
+// newUnsaved is that of an empty file.
+func newUnsaved() unsaved {
+	u := unsaved{pages: math.MaxInt} // not known yet
+	u.put.size = func(b *snapshot.Block) int {
+		if b.Part == nil {
+			return 0
+		}
+		return b.Part.Bytes()
 	}
-}
-
-// dropPut notes that a block need not be saved any more.
-func (l *Set) dropPut(id string) {
-	l.dropPart(id)
-	delete(l.put, id)
-}
-
-func (l *Set) dropPart(id string) {
-	if b, ok := l.put[id]; ok && b.Part != nil {
-		l.bytes -= int64(b.Part.Bytes())
+	u.archived.size = func(a snapshot.Archived) int {
+		if a.Summary == nil {
+			return 0
+		}
+		return a.Summary.Bytes()
 	}
+	return u
 }
 
 // Unsaved is the number of blocks that were added, removed or read again since the last
 // save.
 func (l *Set) Unsaved() int {
-	n := len(l.put) + len(l.parts) + len(l.gone) + len(l.withdrawn) + len(l.archived)
+	n := l.put.len() + l.parts.len() + l.gone.len() + l.withdrawn.len() + l.archived.len()
 	if l.next != nil {
-		n += len(l.next.put)
+		n += l.next.put.len()
 	}
 	return n
 }
 
 // HasUnsaved reports whether a save would change the file.
-func (l *Set) HasUnsaved() bool { return l.moved || l.Unsaved() > 0 || len(l.rekeyed) > 0 }
+func (l *Set) HasUnsaved() bool { return l.moved || l.Unsaved() > 0 || l.rekeyed.len() > 0 }
 
 // Waiting is the bytes of the summaries that wait for a save, and of the parts of blocks that do.
 // Parts that were taken again are in memory anyway.
 func (l *Set) Waiting() int64 {
-	n := l.bytes + l.archivedBytes
+	n := l.put.waiting() + l.archived.waiting()
 	for _, p := range l.spaces() {
-		n += p.bytes
+		n += p.put.waiting()
 	}
 	return n
 }
 
 // IsGone reports whether a block has left the live set while the file may still have it.
-func (l *Set) IsGone(id string) bool { _, ok := l.gone[id]; return ok }
+func (l *Set) IsGone(id string) bool { return l.gone.has(id) }
 
 // HasGone reports whether any block is.
-func (l *Set) HasGone() bool { return len(l.gone) > 0 }
+func (l *Set) HasGone() bool { return l.gone.len() > 0 }
 
 // UnsavedMemory is the usual room, in bytes, for blocks that wait for a save. The room is
 // larger where the sums are, since a save writes these as well, and smaller where memory
@@ -162,70 +159,70 @@ func (l *Set) estimate() (block, state int) {
 	return block, state
 }
 
-// Change is everything that must be saved. Blocks and parts stay unsaved until Saved is
-// called. The sums count as saved unless NotSaved is called. No block departs.
+// Change is everything that must be saved. Blocks and parts stay unsaved until Saved is called. The
+// sums count as saved unless NotSaved is called. No block departs. The lists of blocks are made by
+// Complete, beside the set.
 func (l *Set) Change() snapshot.Change {
 	l.mustBeSettled()
 	c := snapshot.Change{
 		Retired: l.retired, Withdrawn: l.withdrew, StaleBases: l.staleBases, Joining: snapshot.Joining{Forgotten: l.forgotten}, Horizon: l.ledger.Horizon(),
-		Put: make([]snapshot.Block, 0, len(l.put)), Delete: make([]string, 0, len(l.gone)),
 	}
+	summaries := map[uint32]map[string]*incremental.Summary{} // by space
 	for _, p := range l.spaces() {
 		c.Spaces = append(c.Spaces, l.changeOf(p))
+		summaries[p.space().Number] = p.put.take()
 	}
 	l.moved, c.InUse = false, l.inUse.space().Number
-	var levels *sample.Levels
+	put, parts, gone := l.put.take(), l.parts.take(), l.gone.take()
+	withdrawn, archived, rekeyed := l.withdrawn.take(), l.archived.take(), l.rekeyed.take()
+	above := func(p *sample.Part) *sample.Part { return p }
 	if l.sample != nil {
-		levels = l.sample.Levels()
+		levels := l.sample.Levels() // they may have risen since the block was added
+		above = func(p *sample.Part) *sample.Part { return p.Above(levels) }
 	}
-	for id, p := range l.parts {
-		p = p.Above(levels)
-		l.parts[id] = p
-		c.Parts = append(c.Parts, snapshot.Part{ID: id, Part: p})
-	}
-	for _, s := range c.Spaces[0].Put {
-		b := l.put[s.ID]
-		if b.Part != nil { // levels have risen since the block was added
-			if less := b.Part.Above(levels); less != b.Part {
-				b.Part = less
-				l.putBlock(b)
+	c.Complete = func(c *snapshot.Change) {
+		for id, p := range parts {
+			c.Parts = append(c.Parts, snapshot.Part{ID: id, Part: above(p)})
+		}
+		c.Put = make([]snapshot.Block, 0, len(put))
+		for _, b := range put {
+			c.Put = append(c.Put, *b)
+			if b.Part != nil {
+				c.Put[len(c.Put)-1].Part = above(b.Part)
 			}
 		}
-		c.Put = append(c.Put, b)
-	}
-	for id := range l.gone {
-		c.Delete = append(c.Delete, id)
-	}
-	for _, e := range l.withdrawn {
-		c.Withdraw = append(c.Withdraw, e)
-	}
-	for _, a := range l.archived {
-		c.Archive = append(c.Archive, a)
-	}
-	for id, key := range l.rekeyed {
-		c.Rekeyed = append(c.Rekeyed, snapshot.Rekeyed{ID: id, ItemKey: key})
+		for i := range c.Spaces {
+			space := &c.Spaces[i]
+			space.Put = make([]snapshot.Summary, 0, len(summaries[space.Number]))
+			for id, s := range summaries[space.Number] {
+				space.Put = append(space.Put, snapshot.Summary{ID: id, Summary: s})
+			}
+		}
+		c.Delete, c.Withdraw, c.Archive = slices.Collect(maps.Keys(gone)), slices.Collect(maps.Values(withdrawn)), slices.Collect(maps.Values(archived))
+		for id, key := range rekeyed {
+			c.Rekeyed = append(c.Rekeyed, snapshot.Rekeyed{ID: id, ItemKey: key})
+		}
 	}
 	return c
 }
 
-// changeOf is the part of a space that must be saved.
+// changeOf is the part of a space that must be saved, without its blocks.
 func (l *Set) changeOf(p *Space) snapshot.SpaceChange {
 	c := snapshot.SpaceChange{Space: p.space(), Stale: uint8(p.from.stale), State: p.sums.total(), Folds: p.sums.takeMoved()}
-	if p.inFile { // the file drops a source's mark when the block is put again
-		for id := range l.put {
+	switch {
+	case len(p.from.blocks) == 0:
+	case p.inFile: // the file drops a source's mark when the block is put again
+		for id := range l.put.all() {
 			if _, ok := p.from.blocks[id]; ok {
 				c.Sources = append(c.Sources, id)
 			}
 		}
-	} else {
+	default:
 		for id := range p.from.blocks {
 			if _, live := l.ledger.Get(id); live {
 				c.Sources = append(c.Sources, id)
 			}
 		}
-	}
-	for id, s := range p.put {
-		c.Put = append(c.Put, snapshot.Summary{ID: id, Summary: s})
 	}
 	return c
 }
@@ -237,51 +234,31 @@ func (l *Set) Saved(c *snapshot.Change) {
 	l.withdrew -= c.Withdrawn
 	l.staleBases -= c.StaleBases
 	l.forgotten -= c.Joining.Forgotten
-	for i := range c.Put {
-		b, s := &c.Put[i], &c.Spaces[0].Put[i]
-		if l.features.put[s.ID] != s.Summary {
-			continue
-		}
-		if now := l.put[s.ID]; now.Part != b.Part {
-			l.parts[s.ID] = now.Part
-		}
-		l.dropPut(s.ID)
-	}
-	for _, k := range c.Rekeyed {
-		delete(l.rekeyed, k.ID)
-	}
-	for _, p := range c.Parts {
-		if l.parts[p.ID] == p.Part {
-			delete(l.parts, p.ID)
-		}
-	}
-	for _, id := range c.Delete {
-		delete(l.gone, id)
-	}
-	for _, e := range c.Withdraw {
-		if l.withdrawn[e.ID] == e {
-			delete(l.withdrawn, e.ID)
-		}
-	}
-	for _, a := range c.Archive {
-		if l.archived[a.Entry.ID] == a {
-			l.dropPutArchived(a.Entry.ID)
-		}
-	}
+	l.put.saved()
+	l.parts.saved()
+	l.gone.saved()
+	l.withdrawn.saved()
+	l.archived.saved()
+	l.rekeyed.saved()
 	l.eachSaved(c, func(p *Space, saved *snapshot.SpaceChange) {
 		p.inFile = true
-		for _, s := range saved.Put {
-			if p.put[s.ID] == s.Summary {
-				p.drop(s.ID)
-			}
-		}
+		p.put.saved()
 	})
 }
 
 // NotSaved notes that the change has not been saved.
 func (l *Set) NotSaved(c *snapshot.Change) {
 	l.moved = true
-	l.eachSaved(c, func(p *Space, not *snapshot.SpaceChange) { p.sums.stillMoved(not.Folds) })
+	l.put.notSaved()
+	l.parts.notSaved()
+	l.gone.notSaved()
+	l.withdrawn.notSaved()
+	l.archived.notSaved()
+	l.rekeyed.notSaved()
+	l.eachSaved(c, func(p *Space, not *snapshot.SpaceChange) {
+		p.sums.stillMoved(not.Folds)
+		p.put.notSaved()
+	})
 }
 
 // eachSaved pairs the spaces that still exist with their changes.
@@ -304,7 +281,7 @@ type Blocks struct {
 
 // Moment is the given live blocks at this moment.
 func (l *Set) Moment(entries []retire.Entry) *Blocks {
-	return &Blocks{Entries: entries, Unsaved: maps.Clone(l.features.put), store: l.store}
+	return &Blocks{Entries: entries, Unsaved: maps.Collect(l.features.put.all()), store: l.store}
 }
 
 // Summary is a block's summary in the features. If the block has been retired or replaced
@@ -326,7 +303,7 @@ type UseBlocks struct {
 
 // MomentInUse is Moment for blocks in the space in use.
 func (l *Set) MomentInUse(entries []retire.Entry) *UseBlocks {
-	return &UseBlocks{l.Moment(entries), l.inUse.space().Number, maps.Clone(l.inUse.put), l.inUse.sums.folds > 0}
+	return &UseBlocks{l.Moment(entries), l.inUse.space().Number, maps.Collect(l.inUse.put.all()), l.inUse.sums.folds > 0}
 }
 
 // Part is a block's summary in some of the coordinates, with the digest that decides about its

@@ -161,13 +161,13 @@ func (l *Set) GiveBack(e retire.Entry, k Kept) (given bool, err error) {
 
 // putWithdrawn notes that the entry of a withdrawn block must be saved, as one of those.
 func (l *Set) putWithdrawn(e retire.Entry) {
-	l.withdrawn[e.ID] = e
-	delete(l.gone, e.ID)
+	l.withdrawn.put(e.ID, e)
+	l.gone.drop(e.ID)
 }
 
 // dropWithdrawn drops what is known about a block that is not withdrawn any more.
 func (l *Set) dropWithdrawn(id string) {
-	delete(l.withdrawn, id)
+	l.withdrawn.drop(id)
 	delete(l.due, id)
-	l.gone[id] = struct{}{}
+	l.gone.put(id, struct{}{})
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/mat"
+
+	"streamd/incremental/gram"
 )
 
 // Softmax is one row of P_c = exp(s_c) / Σ_j exp(s_j), s = A·values + b, over k planes: matrix
@@ -109,7 +111,7 @@ func FitSoftmax(values []float64, classes []int32, weights []float64, k int, shr
 	if total > mostWeight {
 		return nil, fmt.Errorf("the rows weigh %g together, more than %g", total, float64(mostWeight))
 	}
-	f := &softmaxFit{values: values, classes: classes, weights: weights, k: k, n: k + 1, shrink: shrink, scale: float64(m) / total}
+	f := newSoftmaxFit(values, classes, weights, k, shrink, float64(m)/total)
 	x := make([]float64, k*f.n+1) // rows of [A b], then a
 	for c := range k {
 		x[c*f.n+c] = 1
@@ -142,34 +144,67 @@ func FitSoftmax(values []float64, classes []int32, weights []float64, k int, shr
 				return nil, fmt.Errorf("calibrate: %w", err)
 			}
 		}
-		gain := mat.Dot(step, mat.NewVecDense(len(x), gradient)) / 2
-		next := make([]float64, len(x))
+		if gain := mat.Dot(step, mat.NewVecDense(len(x), gradient)) / 2; gain <= softmaxEnds*cost {
+			return f.rows(x), nil
+		}
+		// A step is seldom too long, so the next one is prepared with its cost.
+		next, nextGradient, nextHessian := make([]float64, len(x)), make([]float64, len(x)), mat.NewSymDense(len(x), nil)
 		lower := false
-		for t := 1.0; t > 0x1p-30; t /= 2 {
+		for t := 1.0; t > 0x1p-30 && !lower; t /= 2 {
 			for i := range x {
 				next[i] = x[i] - float64(t*step.AtVec(i))
 			}
-			if c := f.cost(next, nil, nil); c <= cost {
-				lower = true
-				break
+			c := f.cost(next, nextGradient, nextHessian)
+			if lower = c <= cost; lower {
+				x, cost, gradient, hessian = next, c, nextGradient, nextHessian
 			}
 		}
-		if !lower || gain <= softmaxEnds*cost {
+		if !lower {
 			return f.rows(x), nil
 		}
-		x = next
-		cost = f.cost(x, gradient, hessian)
 	}
 	return nil, fmt.Errorf("calibrate: the probabilities of all classes do not settle in %d steps", softmaxMost)
 }
 
+// softmaxFit is the rows of a fit, by columns, in chunks of gram.TileRows at most.
 type softmaxFit struct {
-	values  []float64
+	values  [][]float64   // of each plane
+	columns []gram.Column // the same
 	classes []int32
-	weights []float64
-	scale   float64 // of the weights
-	k, n    int     // planes, and planes + 1
+	weights []float64 // scaled
+	k, n    int       // planes, and planes + 1
 	shrink  float64
+
+	// Of a chunk.
+	p        [][]float64   // by class: scores, then probabilities
+	term     []float64     // what the rows contribute to a sum
+	products [][]float64   // of the values of each pair of planes, lower triangle
+	pairs    []gram.Column // the same
+}
+
+// newSoftmaxFit leaves rows of weight 0 out.
+func newSoftmaxFit(values []float64, classes []int32, weights []float64, k int, shrink, scale float64) *softmaxFit {
+	f := &softmaxFit{k: k, n: k + 1, shrink: shrink, term: make([]float64, gram.TileRows)}
+	var rows []int
+	for i, v := range weights {
+		if v != 0 {
+			rows = append(rows, i)
+			f.classes, f.weights = append(f.classes, classes[i]), append(f.weights, float64(v*scale))
+		}
+	}
+	for c := range k {
+		column := make([]float64, len(rows))
+		for at, i := range rows {
+			column[at] = values[i*k+c]
+		}
+		f.values, f.columns = append(f.values, column), append(f.columns, gram.ColumnOf(column))
+		f.p = append(f.p, make([]float64, gram.TileRows))
+		for range c + 1 {
+			product := make([]float64, gram.TileRows)
+			f.products, f.pairs = append(f.products, product), append(f.pairs, gram.ColumnOf(product))
+		}
+	}
+	return f
 }
 
 func (f *softmaxFit) rows(x []float64) []Curve {
@@ -181,80 +216,17 @@ func (f *softmaxFit) rows(x []float64) []Curve {
 	return out
 }
 
-// cost returns the cost at x. It fills in gradient and hessian, unless these are nil.
+// cost returns the cost at x, and fills in its gradient and its Hessian.
 func (f *softmaxFit) cost(x, gradient []float64, hessian *mat.SymDense) (cost float64) {
 	k, n := f.k, f.n
 	a, shrink := x[k*n], f.shrink
-	pairs := k * (k + 1) / 2
-	var second [][]float64 // of each pair of classes, Σ v h_cd z z', lower triangle
-	if gradient != nil {
-		clear(gradient)
-		second = make([][]float64, pairs)
-		for i := range second {
-			second[i] = make([]float64, n*(n+1)/2)
-		}
+	clear(gradient)
+	second := make([][]float64, k*(k+1)/2) // of each pair of classes, Σ v h_cd z z', lower triangle
+	for i := range second {
+		second[i] = make([]float64, n*(n+1)/2)
 	}
-	z, p := make([]float64, n), make([]float64, k)
-	z[k] = 1
-	outer := make([]float64, n*(n+1)/2)
-	for i, class := range f.classes {
-		v := f.weights[i] * f.scale
-		if v == 0 {
-			continue
-		}
-		copy(z, f.values[i*k:][:k])
-		most := math.Inf(-1)
-		for c := range p {
-			var s float64
-			for j, w := range x[c*n:][:n] {
-				s += float64(w * z[j])
-			}
-			p[c] = s
-			most = max(most, s)
-		}
-		own := p[class] - most
-		var all float64
-		for c := range p {
-			p[c] = math.Exp(p[c] - most)
-			all += p[c]
-		}
-		cost += float64(v * (math.Log(all) - own))
-		if gradient == nil {
-			continue
-		}
-		at := 0
-		for j, s := range z {
-			for _, t := range z[:j+1] {
-				outer[at] = float64(s * t)
-				at++
-			}
-		}
-		for c := range p {
-			p[c] /= all
-		}
-		at = 0
-		for c, q := range p {
-			g := q
-			if int32(c) == class {
-				g--
-			}
-			g *= v
-			for j, s := range z {
-				gradient[c*n+j] += float64(g * s)
-			}
-			for d, r := range p[:c+1] {
-				h := -float64(q * r)
-				if d == c {
-					h += q
-				}
-				if h *= v; math.Abs(h) > 1e-12 {
-					for e, t := range outer {
-						second[at][e] += float64(h * t)
-					}
-				}
-				at++
-			}
-		}
+	for from := 0; from < len(f.classes); from += gram.TileRows {
+		cost += f.chunk(x, gradient, second, from, min(from+gram.TileRows, len(f.classes)))
 	}
 	for c := range k {
 		for j := range n {
@@ -263,16 +235,11 @@ func (f *softmaxFit) cost(x, gradient []float64, hessian *mat.SymDense) (cost fl
 				d -= a
 			}
 			cost += float64(shrink / 2 * float64(d*d))
-			if gradient != nil {
-				gradient[c*n+j] += float64(shrink * d)
-				if j == c {
-					gradient[k*n] -= float64(shrink * d)
-				}
+			gradient[c*n+j] += float64(shrink * d)
+			if j == c {
+				gradient[k*n] -= float64(shrink * d)
 			}
 		}
-	}
-	if gradient == nil {
-		return cost
 	}
 	at := 0
 	for c := range k {
@@ -297,5 +264,79 @@ func (f *softmaxFit) cost(x, gradient []float64, hessian *mat.SymDense) (cost fl
 		hessian.SetSym(c*n+c, k*n, -shrink)
 	}
 	hessian.SetSym(k*n, k*n, float64(k)*shrink)
+	return cost
+}
+
+// negligible is the least weight of the Hessian that counts.
+const negligible = 1e-12
+
+// chunk adds the rows from to to−1 to the sums of cost, and returns theirs.
+func (f *softmaxFit) chunk(x, gradient []float64, second [][]float64, from, to int) (cost float64) {
+	k, n, m := f.k, f.n, to-from
+	weights, classes, term := f.weights[from:to], f.classes[from:to], f.term[:m]
+	for c := range k {
+		p := f.p[c][:m]
+		for i := range p {
+			p[i] = x[c*n+k]
+		}
+		gram.AddProducts(p, f.columns, from, nil, x[c*n:][:k])
+	}
+	for i, class := range classes {
+		most, all := math.Inf(-1), 0.0
+		for _, p := range f.p {
+			most = max(most, p[i])
+		}
+		own := f.p[class][i] - most
+		for _, p := range f.p {
+			p[i] = math.Exp(p[i] - most)
+			all += p[i]
+		}
+		for _, p := range f.p {
+			p[i] /= all
+		}
+		cost += float64(weights[i] * (math.Log(all) - own))
+	}
+	for c, at := 0, 0; c < k; c++ {
+		for d := range c + 1 {
+			product, y := f.products[at], f.values[d][from:to]
+			at++
+			for i, x := range f.values[c][from:to] {
+				product[i] = float64(x * y[i])
+			}
+		}
+	}
+	// sums adds those of the terms, beside the constant of the planes, to the last of dst.
+	sums := func(dst []float64) {
+		gram.AddDots(dst[:k], f.columns, from, nil, term)
+		for _, t := range term {
+			dst[k] += t
+		}
+	}
+	for c, at := 0, 0; c < k; c++ {
+		p := f.p[c][:m]
+		for i, q := range p {
+			if classes[i] == int32(c) {
+				q--
+			}
+			term[i] = float64(q * weights[i])
+		}
+		sums(gradient[c*n:][:n])
+		for d, r := range f.p[:c+1] {
+			r = r[:m]
+			for i, q := range p {
+				h := -float64(q * r[i])
+				if d == c {
+					h += q
+				}
+				if h *= weights[i]; !(math.Abs(h) > negligible) {
+					h = 0
+				}
+				term[i] = h
+			}
+			gram.AddDots(second[at][:len(f.pairs)], f.pairs, 0, nil, term)
+			sums(second[at][len(f.pairs):])
+			at++
+		}
+	}
 	return cost
 }

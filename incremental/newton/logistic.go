@@ -24,6 +24,9 @@ const (
 	negligible = 0x1p-40
 	// least is the weight of such a row that stays beside others. It moves no step.
 	least = 0x1p-80
+	// apart is the weight of a row for two planes, relative to the largest, below which it is left
+	// out. The Hessian stays positive definite: it becomes a little larger.
+	apart = 0x1p-12
 	// contraction is the least by which a step has to lower the decrement that the Hessian stays.
 	// A pass that sums it takes as long as several others.
 	contraction = 1. / 3
@@ -49,7 +52,8 @@ type joint struct {
 	objective float64
 	gradient  []float64
 
-	factor mat.Cholesky // of a Hessian
+	kept   bool         // there are sums of a Hessian
+	factor mat.Cholesky // of it
 	steps  []secant     // since it was summed, the last ones
 }
 
@@ -75,7 +79,7 @@ func (s *solver) joint(ctx context.Context) (j *joint, point []float64, err erro
 	}
 	for r, p := range s.planes {
 		j.plane[p.class] = r
-		point = append(point, p.point...)
+		point, p.rebuild = append(point, p.point...), false // rebuild is for rows that are active
 		j.cross = append(j.cross, make([]*hessian, r))
 		for other := range r {
 			// All planes have the same costs, and so the same units.
@@ -96,7 +100,7 @@ func (j *joint) minimise(ctx context.Context, point []float64) error {
 	if j.s.coarse {
 		enough = coarse
 	}
-	sum := true // the next pass sums the Hessian
+	sum := !j.kept // the next pass sums the Hessian
 	for {
 		if err := j.evaluate(ctx, point, sum); err != nil {
 			return err
@@ -113,7 +117,10 @@ func (j *joint) minimise(ctx context.Context, point []float64) error {
 			sum = true
 			continue
 		}
-		if sum {
+		if sum || !moved {
+			if sum {
+				j.kept, j.steps = true, nil
+			}
 			if err := j.factorise(); err != nil {
 				return err
 			}
@@ -321,12 +328,21 @@ func (j *joint) weigh(c *chunk, z *scratch, r, other int) {
 		}
 		z.weights[i] = float64(h * z.cost[i])
 	}
-	switch {
-	case left == m:
+	if left == m {
 		return
-	case 4*left > m: // taking few rows out takes longer than their products
+	}
+	lowest := 0.0
+	if r != other {
+		left, lowest = 0, apart*slices.Max(z.weights[:m])
+		for _, h := range z.weights[:m] {
+			if h < lowest {
+				left++
+			}
+		}
+	}
+	if 4*left > m { // taking few rows out takes longer than their products
 		for i, h := range z.weights[:m] {
-			if h < negligible*z.cost[i] {
+			if h < max(lowest, negligible*z.cost[i]) {
 				z.weights[i] = 0
 			}
 		}
@@ -345,7 +361,6 @@ func (j *joint) weigh(c *chunk, z *scratch, r, other int) {
 
 // factorise takes the sums of a pass for the Hessian of the next steps.
 func (j *joint) factorise() error {
-	j.steps = nil
 	if j.factor.Factorize(j.matrix()) {
 		j.s.planes[0].condition = j.factor.Cond()
 		return nil

@@ -34,11 +34,8 @@ const (
 	largestTerm = 0x1p320
 )
 
-// minimise moves every plane from its point to the minimum.
+// minimise moves every plane from its point to the minimum. The rows have been surveyed.
 func (s *solver) minimise(ctx context.Context) error {
-	if err := s.survey(ctx); err != nil {
-		return err
-	}
 	for {
 		var left []*plane
 		for _, p := range s.planes {
@@ -112,14 +109,14 @@ func (s *solver) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	class := make([]float64, k) // Σ v
+	s.top, s.classWeight = top, make([]float64, k)
 	for c, label := range s.model.Classes {
 		if s.classRows[c] == 0 {
 			return fmt.Errorf("class %q has no rows to refine on", label)
 		}
-		class[c], _ = weights.Split(c)
+		s.classWeight[c], _ = weights.Split(c)
 	}
-	return s.weigh(class, top)
+	return s.weigh(1)
 }
 
 // badRow names the first number in a chunk that is not finite or too large.
@@ -136,9 +133,11 @@ func (s *solver) badRow(c *chunk) error {
 }
 
 // weigh sets the planes' costs ν·a·u per unit of row weight, and the units of their
-// Hessians, from each class's Σv and each column's largest magnitude.
-func (s *solver) weigh(weight, top []float64) error {
+// Hessians, from each class's Σv and each column's largest magnitude. ν is ratio times what it was
+// at the last call, if there was one.
+func (s *solver) weigh(ratio float64) error {
 	o := &s.model.Options
+	weight, top := s.classWeight, s.top
 	k := len(weight)
 	cost, rows, mass := make([]float64, k), make([]float64, k), make([]float64, k)
 	for c, label := range s.model.Classes {
@@ -167,7 +166,7 @@ func (s *solver) weigh(weight, top []float64) error {
 		if !(least > 0) || math.IsInf(most, 0) {
 			return fmt.Errorf("class %q: the costs of rows, ν·a·u, are from %v to %v: they must be positive and finite", p.label, least, most)
 		}
-		if err := p.fix(mass[p.class]/p.own+otherMass[p.class]/p.rest, top[p.low:p.high]); err != nil {
+		if err := p.fix(mass[p.class]/p.own+otherMass[p.class]/p.rest, top[p.low:p.high], ratio); err != nil {
 			return err
 		}
 	}
@@ -199,8 +198,9 @@ func (p *plane) classCost(class int) float64 {
 
 // fix chooses the units of the Hessian's entries so that no entry can overflow its
 // integer: |Σ C z_j z_k| ≤ max|z_j| max|z_k| Σ C for any set of active rows. total is
-// Σ C of all rows, and top holds max|z_j|.
-func (h *hessian) fix(total float64, top []float64) error {
+// Σ C of all rows, and top holds max|z_j|. All C are ratio times what they were: where the units
+// are, too, the entries stay.
+func (h *hessian) fix(total float64, top []float64, ratio float64) error {
 	n := len(top)
 	if total > largestNumber {
 		return errRange
@@ -208,7 +208,12 @@ func (h *hessian) fix(total float64, top []float64) error {
 	_, exponent := math.Frexp(total)
 	// A smaller Hessian has no effect beside the identity.
 	exponent = max(exponent, -600)
-	h.common = math.Ldexp(1, exponent-fixed)
+	common := math.Ldexp(1, exponent-fixed)
+	stay := h.entries != nil && common == h.common*ratio
+	if h.common = common; stay {
+		h.built *= ratio
+		return nil
+	}
 	h.unit = make([]float64, n+1)
 	for j := range n {
 		h.unit[j] = 1

@@ -108,6 +108,22 @@ func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options)
 	if o.Regulariser != nil && o.Method != Full {
 		return nil, fmt.Errorf("the refinement %v measures planes by ‖w‖² and has no other regulariser", o.Method)
 	}
+	o = o.withDefaults()
+	out := resultOf(model)
+	for some := range slices.Chunk(model.Planes, together(model, rows, o)) {
+		s := newSolver(model, rows, o)
+		for i := range some {
+			s.add(&some[i])
+		}
+		if err := s.refine(ctx, o.Method); err != nil {
+			return nil, err
+		}
+		out.add(s)
+	}
+	return out, nil
+}
+
+func (o Options) withDefaults() Options {
 	if o.limit == 0 {
 		o.limit = maxSteps
 	}
@@ -117,25 +133,24 @@ func Refine(ctx context.Context, model *incremental.Model, rows Rows, o Options)
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
+	return o
+}
+
+// resultOf is a result of a model without its planes.
+func resultOf(model *incremental.Model) *Result {
 	refined := *model
 	refined.Planes = nil
-	out := &Result{Model: &refined}
-	for some := range slices.Chunk(model.Planes, together(model, rows, o)) {
-		s := newSolver(model, rows, o)
-		for i := range some {
-			s.add(&some[i])
-		}
-		if err := s.refine(ctx, o.Method); err != nil {
-			return nil, err
-		}
-		out.Passes, out.Rows = out.Passes+s.passes, s.total()
-		for _, p := range s.planes {
-			w, gamma := s.leave(p.base)
-			refined.Planes = append(refined.Planes, incremental.Plane{Class: p.label, W: w, Gamma: gamma, Condition: p.condition})
-			out.Planes = append(out.Planes, p.report())
-		}
+	return &Result{Model: &refined}
+}
+
+// add adds the planes of a solver that has ended.
+func (r *Result) add(s *solver) {
+	r.Passes, r.Rows = r.Passes+s.passes, s.total()
+	for _, p := range s.planes {
+		w, gamma := s.leave(p.base)
+		r.Model.Planes = append(r.Model.Planes, incremental.Plane{Class: p.label, W: w, Gamma: gamma, Condition: p.condition})
+		r.Planes = append(r.Planes, p.report())
 	}
-	return out, nil
 }
 
 func newSolver(model *incremental.Model, rows Rows, o Options) *solver {
@@ -178,9 +193,15 @@ func together(model *incremental.Model, rows Rows, o Options) int {
 func (s *solver) refine(ctx context.Context, method Method) error {
 	switch method {
 	case Full:
+		if err := s.survey(ctx); err != nil {
+			return err
+		}
 		return s.minimise(ctx)
 	case Line:
 		s.restrict()
+		if err := s.survey(ctx); err != nil {
+			return err
+		}
 		if err := s.minimise(ctx); err != nil {
 			return err
 		}

@@ -67,6 +67,9 @@ type solver struct {
 	chunks    []*chunk // the chunks of rows in memory
 	classRows []int64
 
+	classWeight []float64 // Σ v of each class
+	top         []float64 // the largest magnitude of each column
+
 	mutex sync.Mutex // guards free, and results that a pass collects
 	free  []*scratch
 }

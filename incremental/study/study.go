@@ -199,26 +199,34 @@ func (s *Study) refineWithout(ctx context.Context, model *incremental.Model, res
 	return result.Model, nil
 }
 
-// refine refines planes that were solved from sums. Missing values of the rows are imputed by
-// the means of the model.
+// refine refines planes that were solved from sums.
 func (s *Study) refine(ctx context.Context, model *incremental.Model, rows newton.Rows, sums *incremental.Moments, standFor map[string]float64, coarse bool) (*newton.Result, error) {
-	o := newton.Options{Coarse: coarse, Multipliers: standFor, Regulariser: sums.Regulariser(), Workers: s.options.Workers}
-	in, imputed, err := sums.Impute(s.options.Planes.Mean)
+	complete, rows, o, err := s.refining(model, rows, sums, standFor, coarse)
 	if err != nil {
 		return nil, err
+	}
+	result, err := s.options.Refine.Refine(ctx, complete, rows, o)
+	if err == nil && complete != model {
+		result.Model = model.WithPlanesOf(result.Model)
+	}
+	return result, err
+}
+
+// refining is what a refinement of planes that were solved from sums is made of. Missing values of
+// the rows are imputed by the means of the model; complete is the model without them, or model.
+func (s *Study) refining(model *incremental.Model, rows newton.Rows, sums *incremental.Moments, standFor map[string]float64, coarse bool) (complete *incremental.Model, _ newton.Rows, o newton.Options, err error) {
+	o = newton.Options{Coarse: coarse, Multipliers: standFor, Regulariser: sums.Regulariser(), Workers: s.options.Workers}
+	in, imputed, err := sums.Impute(s.options.Planes.Mean)
+	if err != nil {
+		return nil, nil, o, err
 	}
 	if s.options.Planes.Standardise {
 		o.Mean, o.Sigma = in.Scale()
 	}
 	if len(imputed) == 0 {
-		return s.options.Refine.Refine(ctx, model, rows, o)
+		return model, rows, o, nil
 	}
-	result, err := s.options.Refine.Refine(ctx, model.WithoutMissing(), imputing(rows, model.Imputed), o)
-	if err != nil {
-		return nil, err
-	}
-	result.Model = model.WithPlanesOf(result.Model)
-	return result, nil
+	return model.WithoutMissing(), imputing(rows, model.Imputed), o, nil
 }
 
 // imputing returns rows in which missing values are the means. Rows in memory stay there.

@@ -66,7 +66,8 @@ func refinedGrid(by Refiner) []float64 {
 // the choice is what classifies held-out rows best by Options.Objective, of the planes that
 // will be served, be they solved or refined. Within a standard error of the best ν of a curve it
 // is that of least loss, and within 1.5 of the best curve of a method the first: standardised
-// before not, and as configured before balanced. Of equal methods it is the first, solved before
+// before not, and as configured before balanced. Planes are refined with the other balance in the
+// scaling that is better with the configured one. Of equal methods it is the first, solved before
 // refined. With few rows the best of many figures is a lucky one. Logistic takes
 // more time than other methods, and is tried with the balance and scaling of the best other
 // refined planes. Of a Sample the first folds are held out (Enough).
@@ -111,7 +112,13 @@ func (s *Study) Tune(ctx context.Context, rows Parts) (*Tuning, error) {
 	}
 	first := len(t.Curves) // of refined planes
 	if how != Never {
-		try(s.ways(), offered, refined)
+		// Which scaling is better depends little on the balance, and each curve takes long.
+		as, others := s.asConfigured(offered)
+		if try(s.ways(), as, refined); len(t.Curves) > first {
+			scaled := t.Curves[first+tuning.Best(t.Curves[first].By(s.options.Objective), t.Curves[first:])].Options.Standardise
+			others = slices.DeleteFunc(others, func(o incremental.Options) bool { return o.Standardise != scaled })
+		}
+		try(s.ways(), others, refined)
 	}
 	if len(t.Curves) == 0 && how == Always { // solved planes are served where none can be refined
 		try(s.ways(), offered, solved)
@@ -253,6 +260,18 @@ func (s *Study) judge(ctx context.Context, t *Tuning, curve int, nu float64, of 
 	return trial.model, settled.Quality, nil
 }
 
+// asConfigured divides options into those of the configured balance and those of the other one.
+func (s *Study) asConfigured(options []incremental.Options) (as, others []incremental.Options) {
+	for _, o := range options {
+		if o.Balanced == s.options.Planes.Balanced {
+			as = append(as, o)
+		} else {
+			others = append(others, o)
+		}
+	}
+	return as, others
+}
+
 // optionSets returns the options to choose from, the preferred ones first, and others to
 // compare with.
 func (s *Study) optionSets() (offered, others []incremental.Options) {
@@ -341,17 +360,15 @@ func (s *Study) refinedPath(ctx context.Context, o Options, nus []float64, fold 
 	rows, standFor := few.Without(fold)
 	o.Coarse = true
 	trial := &Study{options: o, total: rest}
+	along, err := trial.along(nus[0], rows, standFor)
+	if err != nil {
+		return nil, err
+	}
 	for _, nu := range nus {
-		if !trial.Move(nu) {
-			_, err = trial.Solve()
-		}
-		var result *newton.Result
-		if err == nil {
-			result, err = trial.Refine(ctx, rows, standFor)
-		}
+		model, err := along(ctx, nu)
 		switch {
 		case err == nil:
-			path = append(path, result.Model)
+			path = append(path, model)
 		case ctx.Err() != nil || path == nil:
 			return nil, err
 		default:
@@ -359,4 +376,46 @@ func (s *Study) refinedPath(ctx context.Context, o Options, nus []float64, fold 
 		}
 	}
 	return path, nil
+}
+
+// along returns a function that makes planes of one ν after the other, the first one first.
+func (s *Study) along(first float64, rows newton.Rows, standFor map[string]float64) (func(context.Context, float64) (*incremental.Model, error), error) {
+	method, ok := s.options.Refine.(newton.Method)
+	if !ok || !method.Continues() {
+		return func(ctx context.Context, nu float64) (*incremental.Model, error) {
+			if !s.Move(nu) {
+				if _, err := s.Solve(); err != nil {
+					return nil, err
+				}
+			}
+			result, err := s.Refine(ctx, rows, standFor)
+			if err != nil {
+				return nil, err
+			}
+			return result.Model, nil
+		}, nil
+	}
+	s.options.Planes.Nu = first
+	model, err := s.Solve()
+	if err != nil {
+		return nil, err
+	}
+	complete, rows, o, err := s.refining(model, rows, s.total, standFor, true)
+	if err != nil {
+		return nil, err
+	}
+	o.Method = method
+	path := newton.NewPath(complete, rows.(newton.Blocks), o)
+	return func(ctx context.Context, nu float64) (*incremental.Model, error) {
+		result, err := path.Refine(ctx, nu)
+		if err != nil {
+			return nil, err
+		}
+		if complete == model {
+			return result.Model, nil
+		}
+		at := *model
+		at.Options.Nu = nu
+		return at.WithPlanesOf(result.Model), nil
+	}, nil
 }

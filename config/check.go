@@ -67,8 +67,7 @@ func (c *Config) Recheck(sections ...string) error {
 }
 
 func (l *loader) checkPredict() {
-	p, k := l.config.Predict, l.config.Kafka.Topic
-	remembers := p.Topic == "" && p.Output != "" && p.Output == k
+	p, remembers := l.config.Predict, l.config.Remembers()
 	if p.Topic == "" && (p.Output != "" && !remembers || p.Group != "") {
 		l.fault("predict.topic", "is empty, and predict.output or predict.group says what to do with its rows")
 	}
@@ -82,12 +81,12 @@ func (l *loader) checkPredict() {
 	case p.Output == p.Topic:
 		l.fault("predict.output", "is predict.topic: the answers would be answered")
 	case remembers && l.config.Labels.Topic == "" && !l.bad["labels.topic"]:
-		l.fault("predict.output", "is the topic that is read, where predictions with an id wait for their labels: that takes labels.topic")
+		l.fault("predict.output", "is the topic that is read, where predictions wait for their labels: that takes labels.topic")
 	case remembers && l.config.Format.Envelope != EnvelopeNone:
 		l.fault("format.envelope", "does not go with predict.output as the topic that is read: predictions that are remembered have none")
+	case remembers && p.Topic != "" && p.Form != AnswerJSON:
+		l.fault("predict.form", "does not go with predict.output as the topic that is read: there the answer is a header, in the form rows")
 	case remembers:
-	case p.Output == k:
-		l.fault("predict.output", "is the topic that is read: the answers would be learned from")
 	case p.Output == l.config.Retire.Topic:
 		l.fault("predict.output", "is the control topic")
 	}

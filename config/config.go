@@ -290,14 +290,15 @@ type Drift struct {
 	Every  int  `key:"every" default:"0" min:"0" help:"Blocks of a partition after which the planes that judge its next ones are solved again: progressive figures. 0: none."`
 }
 
-// Remembers reports whether predictions with an id are remembered: predict.output, without
-// predict.topic, is the topic of rows.
-func (c *Config) Remembers() bool { return c.Predict.Topic == "" && c.Predict.Output != "" }
+// Remembers reports whether predictions are remembered: predict.output is the topic of rows.
+func (c *Config) Remembers() bool {
+	return c.Predict.Output != "" && c.Predict.Output == c.Kafka.Topic
+}
 
 // Predict says which rows of a topic the daemon answers, and where.
 type Predict struct {
 	Topic  string     `key:"topic" help:"Topic of rows that are answered by predictions, each once. Empty: none."`
-	Output string     `key:"output" help:"Topic of the answers, made if it is missing; empty: <predict.topic>.answers. Or kafka.topic alone: predictions with an id wait there."`
+	Output string     `key:"output" help:"Topic of the answers, made if it is missing; empty: <predict.topic>.answers. Or kafka.topic, with labels.topic: predictions wait there."`
 	Form   AnswerForm `key:"form" default:"json" choices:"json|rows|csv|arrow" help:"Form of the answers: as those of POST /v1/predict, rows with form=rows."`
 	Group  string     `key:"group" help:"Group of the daemons that share predict.topic. Empty: streamd.predict.<predict.topic>.<predict.output>."`
 }

@@ -66,10 +66,10 @@
 // block Σ C p_r ([r = s] − p_s) z z', and I. A Hessian stays as long as steps contract: the
 // steps since correct it, by limited-memory BFGS (Nocedal 1980). It is summed again where a step
 // had to be shortened. A pass that sums it, too, costs O(m·k²·n²), less where most rows are clear,
-// and its Cholesky factor O((k·n)³). Rows that are nearly clear for two planes are left out of their
-// block, beside much larger ones, which makes the Hessian a little larger and leaves it positive
-// definite. Other passes cost O(m·k·n), and steps O((k·n)²). Where rows are not in memory each pass
-// sums it. There are at most 2,048 numbers k(n+1).
+// and its Cholesky factor O((k·n)³). Rows that are nearly clear for two planes are left out of
+// their block, beside much larger ones. That makes the Hessian a little larger, and leaves it
+// positive definite. Other passes cost O(m·k·n), and steps O((k·n)²). Where rows are not in memory
+// each pass sums it. There are at most 2,048 numbers k(n+1).
 //
 // A Path refines for one ν after the other: the sums of a Hessian are scaled, and not made again.
 //

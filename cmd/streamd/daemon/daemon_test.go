@@ -32,6 +32,7 @@ import (
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
+	"streamd/cmd/streamd/stage/stagetest"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -59,6 +60,7 @@ var brokerDir string
 
 func TestMain(m *testing.M) {
 	if args := os.Getenv(childVariable); args != "" {
+		predictSession = stagetest.Session()
 		os.Exit(child(args))
 	}
 	code := m.Run()

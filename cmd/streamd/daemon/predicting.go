@@ -21,6 +21,8 @@ type predicting struct {
 	*core
 	served   func() (*model.Served, <-chan struct{})
 	decoding wire.Options
+
+	remembering *remembering // nil: answers do not wait for labels
 	retried
 
 	state sync.Mutex
@@ -35,6 +37,10 @@ var forms = map[config.AnswerForm]predictions.Form{
 	config.AnswerJSON: predictions.Columns, config.AnswerRows: predictions.Rows,
 	config.AnswerCSV: predictions.CSV, config.AnswerArrow: predictions.Arrow,
 }
+
+// predictSession is that of the members of predict.group; 0: the one of package kafka. Tests that
+// kill daemons wait less long for the group to notice.
+var predictSession time.Duration
 
 // run answers until ctx ends.
 func (p *predicting) run(ctx context.Context) {
@@ -51,12 +57,17 @@ func (p *predicting) answer(ctx context.Context) error {
 	rows := p.cfg.Kafka
 	rows.Topic, rows.Group = p.cfg.Predict.Topic, p.cfg.Predict.Group
 	consuming := ConsumerConfig(rows, cluster, p.memory)
+	consuming.SessionTimeout = predictSession
 	consuming.Fetching = bounded(p.memory, Fetching(rows), p.memory.Asked)
-	z, err := scoring.New(scoring.Options{
+	o := scoring.Options{
 		Consuming: consuming, To: p.cfg.Predict.Output, Form: forms[p.cfg.Predict.Form],
 		Policy: p.cfg.DeadLetters.Policy, Letters: config.LettersOf(rows.Topic),
 		Decoding: p.decoding, Models: p, Registry: p.registry, Log: p.log,
-	})
+	}
+	if p.remembering != nil {
+		o.Remember = p.remembering.check
+	}
+	z, err := scoring.New(o)
 	if err != nil {
 		return err
 	}

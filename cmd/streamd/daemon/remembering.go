@@ -87,8 +87,24 @@ func (r *remembering) open(ctx context.Context) (*kafka.Producer, error) {
 	}
 }
 
-// Read implements httpapi.Remembering. The decoder is that of the topic of rows.
+// Read implements httpapi.Remembering.
 func (r *remembering) Read(contentType string, row []byte) ([]float64, error) {
+	return r.read(&kafka.Record{
+		Value: row, Time: time.Now(), Headers: []kafka.Header{{Key: "content-type", Value: []byte(contentType)}},
+	})
+}
+
+// check says why a record of predict.topic cannot wait for its label.
+func (r *remembering) check(record *kafka.Record) error {
+	if len(record.Key) == 0 {
+		return errors.New("the record has no key, which is the id under which its label comes")
+	}
+	_, err := r.read(record)
+	return err
+}
+
+// read reads the row of a record with the decoder of the topic of rows.
+func (r *remembering) read(record *kafka.Record) ([]float64, error) {
 	d, ok := r.decoders.Get().(*intake.Decoder)
 	if !ok {
 		var err error
@@ -97,9 +113,7 @@ func (r *remembering) Read(contentType string, row []byte) ([]float64, error) {
 		}
 	}
 	defer r.decoders.Put(d)
-	b, err := d.DecodeUnlabelled(&kafka.Record{
-		Value: row, Time: time.Now(), Headers: []kafka.Header{{Key: "content-type", Value: []byte(contentType)}},
-	})
+	b, err := d.DecodeUnlabelled(record)
 	if err != nil {
 		return nil, err
 	}

@@ -61,9 +61,10 @@ func readTopic(t *testing.T, topic string) (all []kafka.Record) {
 	return all
 }
 
-// A daemon is killed at any time while predictions are remembered, labels come and are corrected,
-// and rows are deleted. Each answer that a client has is in the topic of rows. The live set, and
-// the figures of the answers that were given, are those that the two topics give without a daemon.
+// A daemon is killed at any time while predictions are remembered, of calls and of a topic, labels
+// come and are corrected, and rows are deleted. Each answer that a client has is in the topic of
+// rows, and each row of the topic that is answered is there once. The live set, and the figures of
+// the answers that were given, are those that the two topics give without a daemon.
 func TestKillWhilePredictionsAreRemembered(t *testing.T) {
 	labelHistories(t, killWhilePredictionsAreRemembered)
 }
@@ -71,11 +72,11 @@ func TestKillWhilePredictionsAreRemembered(t *testing.T) {
 func killWhilePredictionsAreRemembered(t *testing.T, seed uint64) {
 	const rounds, ids = 4, 60
 	r := rand.New(rand.NewPCG(seed, 1))
-	rows, labels := topic(t, 3), topic(t, 2)
-	defer removeTopics(t, rows, labels)
+	rows, labels, asked := topic(t, 3), topic(t, 2), topic(t, 3)
+	defer removeTopics(t, rows, labels, asked)
 	flags := map[string]string{
 		"kafka.brokers": cluster(t).Brokers[0], "kafka.topic": rows, "labels.topic": labels, "blocks.unit": "key", "format.features": "a,b",
-		"predict.output": rows, "http.listen": "127.0.0.1:0", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms",
+		"predict.output": rows, "predict.topic": asked, "http.listen": "127.0.0.1:0", "snapshot.file": filepath.Join(t.TempDir(), "streamd.db"), "snapshot.interval": "10ms",
 	}
 	partitionOf := func(key string) int {
 		return kafkago.Murmur2Balancer{Consistent: true}.Balance(kafkago.Message{Key: []byte(key)}, 0, 1, 2)
@@ -89,7 +90,7 @@ func killWhilePredictionsAreRemembered(t *testing.T, seed uint64) {
 		label(key, fmt.Sprintf(`{"label":%q}`, class))
 	}
 	var mu sync.Mutex
-	answers, failed := map[string]bool{}, 0
+	answers, failed, questions := map[string]bool{}, 0, 0
 	for round := range rounds {
 		p := spawn(t, flags)
 		p.until(t, "a model", func() bool { _, n, _, err := p.model(); return err == nil && n >= 10 })
@@ -122,10 +123,13 @@ func killWhilePredictionsAreRemembered(t *testing.T, seed uint64) {
 		}
 		for range 12 {
 			key := fmt.Sprint("id-", r.IntN(ids))
-			switch r.IntN(6) {
-			case 0:
+			switch r.IntN(9) {
+			case 0, 1, 2:
+				questions++
+				produce(t, asked, message{partition: partitionOf(key), key: []byte(key), contentType: wire.JSON.ContentType(), value: fmt.Appendf(nil, `{"a":%v,"b":%v}`, 4*r.Float64(), r.NormFloat64())})
+			case 3:
 				produce(t, rows, message{partition: partitionOf(key), key: []byte(key)})
-			case 1:
+			case 4:
 				produce(t, labels, message{partition: len(key) % 2, key: []byte(key)})
 			default:
 				label(key, fmt.Sprintf(`{"label":%q}`, []string{"good", "bad"}[r.IntN(2)]))
@@ -142,6 +146,23 @@ func killWhilePredictionsAreRemembered(t *testing.T, seed uint64) {
 		p.kill()
 		clients.Wait()
 	}
+
+	p := spawn(t, flags)
+	p.until(t, "an answer to each row of the topic", func() bool {
+		sources, n := map[string]bool{}, 0
+		for _, k := range readTopic(t, rows) {
+			for _, h := range k.Headers {
+				if h.Key == "streamd.source" {
+					sources[string(h.Value)], n = true, n+1
+				}
+			}
+		}
+		if n > len(sources) {
+			t.Fatalf("seed %d: %d rows of the topic have %d answers", seed, len(sources), n)
+		}
+		return n == questions
+	})
+	p.kill()
 
 	// The two topics without a daemon.
 	last, classes := map[string]kafka.Record{}, map[string]string{}

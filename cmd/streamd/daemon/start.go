@@ -80,15 +80,15 @@ func New(o Options) (d *Daemon, err error) {
 	if d.topic, err = d.openTopic(); err != nil {
 		return nil, err
 	}
+	if cfg.Remembers() {
+		d.remembering = newRemembering(d.core, d.decoding)
+	}
 	if cfg.Predict.Topic != "" {
-		d.predicting = &predicting{core: d.core, served: d.Served, decoding: d.decoding}
+		d.predicting = &predicting{core: d.core, served: d.Served, decoding: d.decoding, remembering: d.remembering}
 		d.metrics.Add(d.predicting)
 	}
 	if cfg.Model.Topic != "" {
 		d.announcing = &announcing{core: d.core, served: d.Served}
-	}
-	if cfg.Remembers() {
-		d.remembering = newRemembering(d.core, d.decoding)
 	}
 	d.updateStatus()
 	guard, err := access.New(cfg.HTTP, o.Log)

@@ -23,17 +23,20 @@ const (
 
 // answer is an answer. Its memory is used again for the next one.
 type answer struct {
-	table   predictions.Table
-	by      *Model
-	form    predictions.Form
-	value   bytes.Buffer
+	table predictions.Table
+	by    *Model
+	form  predictions.Form
+	value bytes.Buffer
+
+	remembered bool // the answer is a header, and the value that of the record
+
 	headers []kafka.Header  // of the last answer or tombstone
 	own     [3]kafka.Header // those that the model and the form decide
 	source  []byte
 }
 
-// begin has a model answer.
-func (a *answer) begin(by *Model, form predictions.Form) {
+// begin has a model answer. Remembered answers are headers.
+func (a *answer) begin(by *Model, form predictions.Form, remembered bool) {
 	labels, values := a.table.Labels, a.table.Values
 	a.by, a.form, a.table = by, form, predictions.NewTable(by.Classifier, by.Fingerprint, by.Method)
 	a.table.Labels, a.table.Values = labels, values
@@ -42,6 +45,9 @@ func (a *answer) begin(by *Model, form predictions.Form) {
 		{Key: typeHeader, Value: []byte(form.ContentType())},
 		{Key: modelHeader, Value: []byte(by.Fingerprint)},
 		{Key: positionsHeader, Value: positions},
+	}
+	if a.remembered = remembered; remembered {
+		a.own[0] = kafka.Header{Key: intake.AnswerHeader}
 	}
 }
 
@@ -58,8 +64,11 @@ func (a *answer) make(rows wire.Table) error {
 // model has answered, have the position alone behind them.
 func (a *answer) head(r *kafka.Record, topic string, partition int) {
 	own := a.own[:]
-	if r.Value == nil {
+	switch {
+	case r.Value == nil:
 		own = nil
+	case a.remembered:
+		own[0].Value = bytes.TrimSpace(a.value.Bytes())
 	}
 	a.headers = a.headers[:0]
 	for _, h := range r.Headers {

@@ -59,8 +59,12 @@ type Options struct {
 	Decoding  wire.Options // of rows; features are those of the model
 	Form      predictions.Form
 	Models    Models
-	Registry  *registry.Client // of the decoding; nil: there is none
-	Log       zerolog.Logger
+	// Remember has predictions wait for their labels in the topic of the answers: each record
+	// there is the row as it came, with the answer in the header streamd.answer, as intake reads
+	// it. It says why the row of a record cannot wait. Nil: the answers are the values.
+	Remember func(*kafka.Record) error
+	Registry *registry.Client // of the decoding; nil: there is none
+	Log      zerolog.Logger
 
 	adjust func(*stage.Config) // for tests; nil: nothing
 }
@@ -84,6 +88,9 @@ type counts struct {
 // New checks the settings. It does not connect. Run must be called afterwards.
 func New(o Options) (*Stage, error) {
 	o.Decoding.IgnoreUnknown = true // no model has weights for them
+	if o.Remember != nil {
+		o.Form = predictions.Rows
+	}
 	z := &Stage{Options: o}
 	cluster, from := o.Consuming.Cluster, o.Consuming.Topic
 	var err error
@@ -213,8 +220,12 @@ func (w *work) Take(ctx context.Context, b *kafka.Batch) error {
 			}
 			continue
 		}
-		z.counts.written.Add(int64(w.answer.value.Len()))
-		if err := w.to.Write(ctx, r.Key, w.answer.value.Bytes(), w.answer.headers, r.Time); err != nil {
+		value := w.answer.value.Bytes()
+		z.counts.written.Add(int64(len(value)))
+		if z.Remember != nil {
+			value = r.Value
+		}
+		if err := w.to.Write(ctx, r.Key, value, w.answer.headers, r.Time); err != nil {
 			return err
 		}
 	}
@@ -248,7 +259,7 @@ func (w *work) use(by *Model) error {
 		w.decoder = decoder
 	}
 	w.by = by
-	w.answer.begin(by, w.stage.Form)
+	w.answer.begin(by, w.stage.Form, w.stage.Remember != nil)
 	return nil
 }
 
@@ -262,6 +273,11 @@ func (m *Model) readsAs(o *Model) bool {
 func (w *work) predict(r *kafka.Record) error {
 	if r.OmittedHeaders > 0 {
 		return fmt.Errorf("the record has %d headers, more than can be taken", r.OmittedHeaders)
+	}
+	if remember := w.stage.Remember; remember != nil {
+		if err := remember(r); err != nil {
+			return err
+		}
 	}
 	rows, err := w.decoder.DecodeUnlabelled(intake.ContentType(r, &w.contentType), r.Value)
 	if err != nil {

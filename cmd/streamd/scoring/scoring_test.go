@@ -1,13 +1,17 @@
 package scoring
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -18,6 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/predictions"
 	"streamd/cmd/streamd/stage"
@@ -390,7 +395,7 @@ func TestForms(t *testing.T) {
 	} {
 		var a answer
 		m := modelOf(1)
-		a.begin(m, form)
+		a.begin(m, form, false)
 		rows := wire.Table{Rows: 1, Columns: []gram.Column{gram.ColumnOf([]float64{1}), gram.ColumnOf([]float64{1})}}
 		if err := a.make(rows); err != nil || !strings.Contains(a.value.String(), want) {
 			t.Errorf("%s, %v, want %s", a.value.String(), err, want)
@@ -406,6 +411,82 @@ func TestForms(t *testing.T) {
 		a.head(&kafka.Record{Offset: 8, Value: nil, Headers: []kafka.Header{{Key: typeHeader}, {Key: sourceHeader}}}, "rows", 3)
 		if len(a.headers) != 2 || a.headers[0].Key != typeHeader || string(a.headers[1].Value) != "rows/3/8" {
 			t.Errorf("headers %+v of a tombstone", a.headers)
+		}
+	}
+}
+
+// TestRememberedAnswers: rows that wait for their labels are written as they came, with the answer
+// beside them, and those that cannot wait are dead letters.
+func TestRememberedAnswers(t *testing.T) {
+	c := topics(t, stagetest.Cluster(t), 2)
+	models := &changing{}
+	models.now.Store(modelOf(1))
+	o := c.options(models, zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel))
+	o.Remember = func(r *kafka.Record) error {
+		if bytes.HasSuffix(r.Key, []byte("3")) {
+			return errors.New("it cannot wait")
+		}
+		return nil
+	}
+	z, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- z.Run(ctx) }()
+	var all []sent
+	for i := range 40 {
+		s := sent{partition: i % 2, key: fmt.Appendf(nil, "key-%d", i), y: 1, x: []float64{float64(i)}}
+		switch i % 4 {
+		case 0:
+			s.value, s.contentType = fmt.Appendf(nil, "x,y\n%d,1\n", i), "text/csv; header=present"
+		case 1:
+			s.value = nil
+		default:
+			s.value = fmt.Appendf(nil, `{"x":%d, "y":1, "other":"text"}`, i)
+		}
+		all = append(all, s)
+	}
+	produce(t, c, all)
+	stagetest.Until(t, "the answers", func() bool { return count(read(t, c, c.To)) == len(all)-2 && z.counts.rejected.Load() == 2 }) // 23 and 3 wait for nothing
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	got, _ := readAnswers(t, c, 2)
+	for _, records := range got {
+		for i := range records {
+			r := &records[i]
+			number, err := strconv.Atoi(strings.TrimPrefix(string(r.Key), "key-"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := all[number]
+			if !bytes.Equal(r.Value, s.value) || (r.Value == nil) != (s.value == nil) || headerOf(r, typeHeader) != s.contentType || headerOf(r, "tenant") != string(s.key) {
+				t.Errorf("%s has the value %q of type %q", r.Key, r.Value, headerOf(r, typeHeader))
+			}
+			text := headerOf(r, intake.AnswerHeader)
+			if s.value == nil {
+				if text != "" {
+					t.Errorf("%s has no row, and the answer %s", r.Key, text)
+				}
+				continue
+			}
+			var a predictions.PredictRowsAnswer
+			if err := json.Unmarshal([]byte(text), &a); err != nil || len(a.Rows) != 1 || a.Model != "model-1" || headerOf(r, modelHeader) != "model-1" {
+				t.Fatalf("%s has the answer %q of %q: %v", r.Key, text, headerOf(r, modelHeader), err)
+			}
+			best, label := math.Inf(-1), ""
+			for _, plane := range modelOf(1).Classifier.Model.Planes {
+				if value := plane.W[0]*s.x[0] + plane.W[1]*s.y - plane.Gamma; value > best {
+					best, label = value, plane.Class
+				}
+			}
+			if a.Rows[0].Label != label {
+				t.Errorf("%s is %s, want %s", r.Key, a.Rows[0].Label, label)
+			}
 		}
 	}
 }

@@ -91,9 +91,9 @@ type Change struct {
 	// Joining has the rows and labels by id that have changed, and their record, which this package
 	// does not read. Without a record all is as at the last save.
 	Joining Joining
-	// Complete adds what takes long to list: Delete, Put, Withdraw, Archive, Rekeyed, Parts and the
-	// Put of each space. Prepared.Save calls it, beside the work of the caller of Prepare. Nil: they
-	// are complete.
+	// Complete adds what takes long to list: Delete, Put, Withdraw, Archive, Rekeyed, Parts and
+	// the Put of each space. Prepared.Save calls it, beside the work of the caller of Prepare. Nil:
+	// they are complete.
 	Complete func(*Change)
 }
 

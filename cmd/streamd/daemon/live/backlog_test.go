@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A backlog is a map of what has been put since it was last saved, whatever is put and dropped while
-// saves are under way, and whether these succeed. What a save has taken stays as it was.
+// A backlog is a map of what has been put since it was last saved, whatever is put and dropped
+// while saves are under way, and whether these succeed. What a save has taken stays as it was.
 func TestBacklog(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(3, seed))

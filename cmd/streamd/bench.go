@@ -30,6 +30,7 @@ type benchCmd struct {
 	Ingest     benchmarkCmd[bench.Ingest]     `cmd:"" help:"Reading a topic with the daemon, against fetching and dropping it."`
 	Census     benchmarkCmd[bench.Census]     `cmd:"" help:"Reading a topic of rows with texts, against fetching and dropping it."`
 	Freshness  benchmarkCmd[bench.Freshness]  `cmd:"" help:"The time from the acknowledged produce of a block until a client that polls has a model of it."`
+	Answers    benchmarkCmd[bench.Answers]    `cmd:"" help:"Predicting the rows of a topic, against learning from them, and how long an answer takes."`
 	Background benchmarkCmd[bench.Background] `cmd:"" help:"Throughput that reading a topic and serving lose to a refinement, and to a reduction and its rebuild."`
 	Billion    benchBillionCmd                `cmd:"" help:"A billion points through a broker: time, memory, correctness, and a straight line."`
 	Trillion   benchTrillionCmd               `cmd:"" help:"A trillion points that come as a million blocks of sums: time, memory, snapshot, and the model against a second computation."`

@@ -104,6 +104,8 @@ streamd bench ingest --brokers 127.0.0.1:9092 --json`,
 streamd bench census --rows 15000000 --brokers 127.0.0.1:9092`,
 	"bench freshness": `streamd bench freshness --rate 1000
 streamd bench freshness --rate 10000 --polls 64 --rounds 1`,
+	"bench answers": `streamd bench answers --block-rows 1000
+streamd bench answers --form json --share 0.05 --brokers 127.0.0.1:9092`,
 	"bench background": `streamd bench background
 streamd bench background --json`,
 	"bench billion": `streamd bench billion --brokers 127.0.0.1:9092

@@ -11,8 +11,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/daemon/control"
+	"streamd/cmd/streamd/daemon/settings"
 	"streamd/config"
 	"streamd/ingest/kafka"
 	"streamd/retire"
@@ -59,7 +59,7 @@ func (f *controlFlags) open(ctx context.Context, s *surroundings) (*controlTopic
 		return nil, usagef("there is no control topic: name it with --topic, or as retire.topic of the configuration")
 	}
 	t := &controlTopic{name: cfg.Retire.Topic, header: cfg.Retire.Header, log: consoleLog(s.stderr)}
-	if t.cluster, err = daemon.Cluster(cfg.Kafka, consoleLog(s.stderr)); err != nil {
+	if t.cluster, err = settings.Cluster(cfg.Kafka, consoleLog(s.stderr)); err != nil {
 		return nil, usageError{err}
 	}
 	if t.Listing, err = control.List(ctx, t.cluster, t.name, int(cfg.Kafka.MaxMessageBytes), t.log); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	kafkago "github.com/segmentio/kafka-go"
 
-	"streamd/cmd/streamd/daemon"
+	"streamd/cmd/streamd/daemon/settings"
 	"streamd/ingest/kafka"
 	"streamd/retire"
 )
@@ -164,7 +164,7 @@ func (f *lettersFlags) open(s *surroundings) (*deadLetters, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := daemon.Cluster(cfg.Kafka, consoleLog(s.stderr))
+	cluster, err := settings.Cluster(cfg.Kafka, consoleLog(s.stderr))
 	if err != nil {
 		return nil, usageError{err}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/daemon"
+	"streamd/cmd/streamd/daemon/settings"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/predictions"
 	"streamd/cmd/streamd/scoring"
@@ -109,14 +109,14 @@ func (c *predictCmd) answerTopic(ctx context.Context, s *surroundings) error {
 
 // scoring makes the stage.
 func (c *predictCmd) scoring(cfg *config.Config, models scoring.Models, log zerolog.Logger) (*scoring.Stage, error) {
-	r, err := daemon.NewReading(cfg, log)
+	r, err := settings.NewReading(cfg, log)
 	if err != nil {
 		return nil, err
 	}
 	rows := cfg.Kafka
 	rows.Topic, rows.Group = c.Topic, cmp.Or(c.Group, config.PredictGroup(c.Topic, c.To))
 	return scoring.New(scoring.Options{
-		Consuming: daemon.ConsumerConfig(rows, r.Cluster, r.Budget), To: c.To, Form: c.answerForm(),
+		Consuming: settings.ConsumerConfig(rows, r.Cluster, r.Budget), To: c.To, Form: c.answerForm(),
 		Policy: cfg.DeadLetters.Policy, Letters: config.LettersOf(c.Topic),
 		Decoding: r.Decoding, Models: models, Registry: r.Registry, Log: log,
 	})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/daemon"
+	"streamd/cmd/streamd/daemon/settings"
 	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/pipeline"
 	"streamd/cmd/streamd/summarise"
@@ -336,7 +336,7 @@ func (f *replayFlags) open(ctx context.Context, s *surroundings) (r *replay, err
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := daemon.Cluster(cfg.Kafka, consoleLog(s.stderr))
+	cluster, err := settings.Cluster(cfg.Kafka, consoleLog(s.stderr))
 	if err != nil {
 		return nil, usageError{err}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon"
+	"streamd/cmd/streamd/daemon/settings"
 	"streamd/config"
 )
 
@@ -31,10 +32,10 @@ func (c *runCmd) Run(ctx context.Context, s *surroundings) error {
 			return err
 		}
 		// The files of kafka, format, http and snapshot are part of the configuration, too.
-		_, formatErr := daemon.TopicOptions(cfg, zerolog.Nop())
-		_, clusterErr := daemon.Cluster(cfg.Kafka, zerolog.Nop())
+		_, formatErr := settings.TopicOptions(cfg, zerolog.Nop())
+		_, clusterErr := settings.Cluster(cfg.Kafka, zerolog.Nop())
 		_, accessErr := access.New(cfg.HTTP, zerolog.Nop())
-		_, keyErr := daemon.SnapshotKey(cfg.Snapshot, zerolog.Nop())
+		_, keyErr := settings.SnapshotKey(cfg.Snapshot, zerolog.Nop())
 		if err = errors.Join(clusterErr, formatErr, accessErr, keyErr); err != nil {
 			err = usageError{err}
 		}

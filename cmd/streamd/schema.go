@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/settings"
 	"streamd/cmd/streamd/dataset"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/listing"
@@ -93,7 +93,7 @@ func (c *schemaInferCmd) ofTopic(ctx context.Context, s *surroundings) (p schema
 	if err != nil {
 		return p, err
 	}
-	options, err := daemon.TopicOptions(cfg, consoleLog(s.stderr))
+	options, err := settings.TopicOptions(cfg, consoleLog(s.stderr))
 	if err != nil {
 		return p, usageError{err}
 	}
@@ -103,7 +103,7 @@ func (c *schemaInferCmd) ofTopic(ctx context.Context, s *surroundings) (p schema
 		return p, usageError{err}
 	}
 	log := consoleLog(s.stderr)
-	cluster, err := daemon.Cluster(cfg.Kafka, log)
+	cluster, err := settings.Cluster(cfg.Kafka, log)
 	if err != nil {
 		return p, usageError{err}
 	}

@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"streamd/cmd/streamd/daemon"
+	"streamd/cmd/streamd/daemon/settings"
 	"streamd/cmd/streamd/summarise"
 	"streamd/config"
 	"streamd/incremental/sample"
@@ -223,7 +223,7 @@ var sumsHeaders = []kafka.Header{{Key: "content-type", Value: []byte(summary.Con
 // the block has its own. What has been written stays: the same blocks count once.
 func (c *summariseCmd) topic(ctx context.Context, s *surroundings, cfg *config.Config) (write func(*summarise.Made) error, end func(error) error, err error) {
 	log := consoleLog(s.stderr)
-	cluster, err := daemon.Cluster(cfg.Kafka, log)
+	cluster, err := settings.Cluster(cfg.Kafka, log)
 	if err != nil {
 		return nil, nil, usageError{err}
 	}

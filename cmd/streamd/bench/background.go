@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"streamd/cmd/streamd/daemon"
+	"streamd/cmd/streamd/daemon/planes"
 	"streamd/config"
 	"streamd/ingest/ndc"
 )
@@ -110,7 +110,7 @@ func (c Background) refine(ctx context.Context, b *backgroundTopic) error {
 		}
 	}
 	alone := &backgroundSide{settings: settings(config.RefineNone, never)}
-	each := studies(func(took time.Duration) time.Duration { return daemon.StudyPause(interval, took) })
+	each := studies(func(took time.Duration) time.Duration { return planes.StudyPause(interval, took) })
 	continuous := studies(func(time.Duration) time.Duration { return 0 })
 	samples, err := b.alternate(ctx, "refine",
 		b.side("alone", alone, ""), b.side("a study per interval", each, ""), b.side("study after study", continuous, ""))
@@ -138,7 +138,7 @@ func (c Background) refine(ctx context.Context, b *backgroundTopic) error {
 // them. The measured ratio is of studies that were under way during a share of the time, each
 // for so many seconds.
 func atInterval(ratio, share, seconds float64, interval time.Duration) float64 {
-	pause := daemon.StudyPause(interval, time.Duration(seconds*float64(time.Second))).Seconds()
+	pause := planes.StudyPause(interval, time.Duration(seconds*float64(time.Second))).Seconds()
 	return 1 - (1-ratio)*seconds/(seconds+pause)/share
 }
 

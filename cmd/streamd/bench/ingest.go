@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/daemon"
+	"streamd/cmd/streamd/daemon/settings"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
@@ -144,7 +145,7 @@ func (r *reading) drain(ctx context.Context, _ time.Duration) (s Sample, err err
 		Cluster:  r.cluster,
 		Topic:    r.name,
 		Group:    cfg.Kafka.Group,
-		Fetching: daemon.Fetching(cfg.Kafka),
+		Fetching: settings.Fetching(cfg.Kafka),
 	}, sink, r.log)
 	if err != nil {
 		return s, err

@@ -8,11 +8,8 @@ import (
 	"net/http"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
-	"time"
 
-	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/kafka"
 )
 
@@ -95,18 +92,4 @@ func TestModelsAreWritten(t *testing.T) {
 		t.Errorf("the topic is made with %+v (%v), want one that is compacted", made, err)
 	}
 	d.stop()
-}
-
-// TestAnnouncingFails: a daemon that cannot write its models says so.
-func TestAnnouncingFails(t *testing.T) {
-	a := &announcing{core: &core{cfg: load(t, map[string]string{"kafka.topic": "a", "model.topic": "models"})}}
-	a.note(io.ErrUnexpectedEOF)
-	now := time.Now()
-	if all := a.problem(now); all != nil {
-		t.Errorf("%v, want no problem yet", all)
-	}
-	all := a.problem(now.Add(2 * retriedFailing))
-	if len(all) != 1 || all[0].Kind != httpapi.ProblemModelTopic || !strings.Contains(all[0].Text, io.ErrUnexpectedEOF.Error()) {
-		t.Errorf("%v, want one problem", all)
-	}
 }

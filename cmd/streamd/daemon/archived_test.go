@@ -25,6 +25,7 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/windows"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/ingest/kafka"
@@ -62,7 +63,7 @@ func newArchived(t *testing.T, seed uint64) *archived {
 // meet has all daemons read up to the same offsets.
 func (a *archived) meet() {
 	to := map[int]int64{}
-	a.o.flushRuns()
+	a.o.FlushRuns()
 	named := a.o.named()
 	for partition := range a.log {
 		next := named[partition]
@@ -72,11 +73,11 @@ func (a *archived) meet() {
 		}
 		to[partition] = next
 	}
-	a.o.flushRuns()
+	a.o.FlushRuns()
 	for partition, next := range to {
 		for _, x := range []*offline{a.all, a.live} {
 			x.deliver(partition, between(a.log[partition], a.at[partition], next), next)
-			x.flushRuns()
+			x.FlushRuns()
 		}
 		a.at[partition] = next
 	}
@@ -85,7 +86,7 @@ func (a *archived) meet() {
 // retire retires the same blocks everywhere, archived ones included.
 func (a *archived) retire(t *testing.T) {
 	a.meet()
-	past := a.o.live.SelectPast(&retire.Selection{})
+	past := a.o.Live.SelectPast(&retire.Selection{})
 	s, want := randomSelector(a.r, a.flags, past)
 	done, err := a.o.retire(s, false, access.Caller{})
 	if len(want) == 0 {
@@ -102,10 +103,10 @@ func (a *archived) retire(t *testing.T) {
 	}
 	for _, x := range []*offline{a.all, a.live} {
 		// A block that is still growing ends when it is retired, be it live or archived.
-		if _, err := x.intake.EndBlocks(t.Context(), func(id string) bool { return slices.Contains(want, id) }); err != nil {
+		if _, err := x.Intake.EndBlocks(t.Context(), func(id string) bool { return slices.Contains(want, id) }); err != nil {
 			t.Fatal(err)
 		}
-		ids := slices.DeleteFunc(slices.Clone(want), func(id string) bool { _, is := x.live.Get(id); return !is })
+		ids := slices.DeleteFunc(slices.Clone(want), func(id string) bool { _, is := x.Live.Get(id); return !is })
 		if x == a.all && len(ids) != len(want) {
 			t.Fatalf("a daemon that keeps all has not %v", want)
 		}
@@ -122,8 +123,8 @@ func (a *archived) retire(t *testing.T) {
 // the daemon without an archive.
 func (a *archived) check(t *testing.T) (solved int) {
 	a.meet()
-	if got, want := a.o.live.Page(retire.Lowest, math.MaxInt), a.live.live.Page(retire.Lowest, math.MaxInt); !slices.Equal(got, want) ||
-		a.o.live.Digest() != a.live.live.Digest() || a.o.live.Horizon() != a.live.live.Horizon() {
+	if got, want := a.o.Live.Page(retire.Lowest, math.MaxInt), a.live.Live.Page(retire.Lowest, math.MaxInt); !slices.Equal(got, want) ||
+		a.o.Live.Digest() != a.live.Live.Digest() || a.o.Live.Horizon() != a.live.Live.Horizon() {
 		t.Fatalf("live are\n%v\nwant, as without an archive\n%v", got, want)
 	}
 	whole := model.Window{From: new(time.Time)}
@@ -143,7 +144,7 @@ func (a *archived) check(t *testing.T) (solved int) {
 			solved++
 		}
 	}
-	if a.all.live.Blocks() == 0 {
+	if a.all.Live.Blocks() == 0 {
 		return solved
 	}
 	steps := func(o *offline) *model.Steps {
@@ -177,7 +178,7 @@ func TestThePastIsThatOfADaemonThatKeepsAll(t *testing.T) {
 			for range 40 {
 				switch r.IntN(8) {
 				case 0:
-					a.o.saver.save()
+					a.o.Saver.Save()
 				case 1:
 					a.o = a.o.crash(r.IntN(4) == 0)
 				case 2:
@@ -192,7 +193,7 @@ func TestThePastIsThatOfADaemonThatKeepsAll(t *testing.T) {
 				a.read(a.o, partition, math.MaxInt)
 			}
 			solved += a.check(t)
-			let += a.o.live.Archived()
+			let += a.o.Live.Archived()
 			a.checkPages(t)
 		})
 	}
@@ -219,7 +220,7 @@ func (a *archived) checkPages(t *testing.T) {
 		}
 	}
 	var want []string
-	for _, e := range a.o.live.SelectPast(&retire.Selection{}) {
+	for _, e := range a.o.Live.SelectPast(&retire.Selection{}) {
 		if e.Archived {
 			want = append(want, e.ID)
 		}
@@ -296,7 +297,7 @@ func TestNothingIsLeftOfAnArchivedBlock(t *testing.T) {
 			none("receipts", map[string][]byte{"proof": []byte(proof), "entries": []byte(entries)})
 			r, err := receipt.Check([]byte(proof), publicKey(t, folder))
 			id := topic + "/0/10"
-			if err != nil || r.Leaf.Kind != receipt.Purged || r.Leaf.Blocks != 1 || r.Leaf.Rows != 6 || !isAbout(r, d.receipts.key, id) || r.Checkpoint.Size != 2 {
+			if err != nil || r.Leaf.Kind != receipt.Purged || r.Leaf.Blocks != 1 || r.Leaf.Rows != 6 || !isAbout(r, d.receipts.Key, id) || r.Checkpoint.Size != 2 {
 				t.Fatalf("the receipt is %+v, %v", r, err)
 			}
 			if asked := how != "control topic"; asked != (r.Leaf.Principal != "") || asked != (r.Leaf.Request != receipt.Hash{}) {
@@ -326,20 +327,20 @@ func TestArchiveIsTurnedOff(t *testing.T) {
 	for partition := range a.log {
 		a.read(a.o, partition, math.MaxInt)
 	}
-	a.o.flushRuns()
-	if a.o.live.Archived() == 0 {
+	a.o.FlushRuns()
+	if a.o.Live.Archived() == 0 {
 		t.Fatal("nothing is archived")
 	}
-	a.o.saver.save()
+	a.o.Saver.Save()
 	a.o.flags["retire.archive"] = "false"
 	o := a.o.crash(false)
-	if o.live.Archived() != 0 || len(o.live.ArchivedBlocks(retire.Lowest, 1)) > 0 {
-		t.Errorf("%d blocks are archived", o.live.Archived())
+	if o.Live.Archived() != 0 || len(o.Live.ArchivedBlocks(retire.Lowest, 1)) > 0 {
+		t.Errorf("%d blocks are archived", o.Live.Archived())
 	}
-	o.saver.save()
+	o.Saver.Save()
 	o.flags["retire.archive"] = "true"
-	if o = o.crash(false); o.live.Archived() != 0 {
-		t.Errorf("%d blocks are in the file", o.live.Archived())
+	if o = o.crash(false); o.Live.Archived() != 0 {
+		t.Errorf("%d blocks are in the file", o.Live.Archived())
 	}
 }
 
@@ -359,18 +360,18 @@ func TestArchiveIsFull(t *testing.T) {
 	counts := func(o *offline, blocks int) {
 		t.Helper()
 		registry := prometheus.NewRegistry()
-		registry.MustRegister(o.metrics.ArchiveDropped)
+		registry.MustRegister(o.Metrics.ArchiveDropped)
 		w := httptest.NewRecorder()
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		if want := fmt.Sprintf("\nstreamd_archive_dropped_total %d\n", blocks); !strings.Contains(w.Body.String(), want) {
 			t.Errorf("the metrics lack %s: %s", want, w.Body)
 		}
-		if got, want := o.live.Archived(), live.MostArchived(o.memory); got != want {
+		if got, want := o.Live.Archived(), live.MostArchived(o.Memory); got != want {
 			t.Errorf("%d archived blocks, want %d", got, want)
 		}
 	}
 	o := openOffline(t, flags, false)
-	o.log = zerolog.New(&log)
+	o.Log = zerolog.New(&log)
 	sent, now := 0, time.Now()
 	send := func(n int) {
 		t.Helper()
@@ -381,37 +382,37 @@ func TestArchiveIsFull(t *testing.T) {
 		}
 		o.deliver(0, records, int64(sent))
 	}
-	for most := live.MostArchived(o.memory); sent <= most; {
+	for most := live.MostArchived(o.Memory); sent <= most; {
 		send(min(500, most+1-sent))
 	}
-	o.archiving.whenDue(now)
+	o.Windows.WhenDue(now)
 	if counts(o, 0); log.Len() > 0 {
 		t.Errorf("a full archive that has dropped nothing: %s", lines())
 	}
 	for range 3 {
 		send(2)
-		o.archiving.whenDue(now)
+		o.Windows.WhenDue(now)
 	}
 	if got := lines(); strings.Count(got, "the archive is full") != 1 || !strings.Contains(got, `"blocks":2`) {
 		t.Errorf("after the first blocks: %s", got)
 	}
 	counts(o, 6)
-	o.archiving.whenDue(now.Add(overflowPause))
+	o.Windows.WhenDue(now.Add(windows.OverflowPause))
 	if got := lines(); strings.Count(got, "the archive is full") != 1 || !strings.Contains(got, `"blocks":4`) {
 		t.Errorf("after the others: %s", got)
 	}
 	s, err := o.window(model.Window{From: new(time.UnixMilli(0))}, 0, func() {})
-	if err != nil || s.Blocks != live.MostArchived(o.memory)+1 || !slices.ContainsFunc(s.Window.Lacks, func(l string) bool { return strings.Contains(l, "has dropped because it was full") }) {
+	if err != nil || s.Blocks != live.MostArchived(o.Memory)+1 || !slices.ContainsFunc(s.Window.Lacks, func(l string) bool { return strings.Contains(l, "has dropped because it was full") }) {
 		t.Errorf("a window of all times does not say that blocks have been dropped: %+v, %v", s.Window, err)
 	}
 
-	o.saver.save()
-	most := live.MostArchived(o.memory)
+	o.Saver.Save()
+	most := live.MostArchived(o.Memory)
 	o.flags["limits.memory"] = "128MiB"
 	o = o.crash(false)
-	o.log = zerolog.New(&log)
-	o.archiving.whenDue(now)
-	less := most - live.MostArchived(o.memory)
+	o.Log = zerolog.New(&log)
+	o.Windows.WhenDue(now)
+	less := most - live.MostArchived(o.Memory)
 	if got := lines(); less < 1 || !strings.Contains(got, fmt.Sprintf(`"blocks":%d`, less)) {
 		t.Errorf("%d blocks have no room after a start with less memory: %s", less, got)
 	}

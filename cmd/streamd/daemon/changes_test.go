@@ -88,8 +88,8 @@ func changesAreReadAgain(t *testing.T, kind string) {
 	side := func(file string) (s receipt.Side) {
 		d := start(t, name, filepath.Join(folder, file), flags("2"))
 		d.waitForOffsets(int64(len(messages)))
-		d.await("the rows of the sample", func() bool { s = d.live.Side(); return d.live.Lacking() == 0 })
-		if n := d.live.Blocks(); n != 30 {
+		d.await("the rows of the sample", func() bool { s = d.Live.Side(); return d.Live.Lacking() == 0 })
+		if n := d.Live.Blocks(); n != 30 {
 			t.Errorf("%d blocks are live", n)
 		}
 		// A key as it is in the topic is no id, and the answer says which is meant.

@@ -356,7 +356,7 @@ func TestTableOfPostgres(t *testing.T) {
 	other := start(t, plain, filepath.Join(second, "streamd.db"), withReceipts(second, map[string]string{"format.label": "churned", "dead_letters.policy": "stop"}))
 	other.waitForOffsets(int64(len(rows)))
 	side := func(of *instance) (s receipt.Side) {
-		if err := of.call(t.Context(), func() error { s = of.live.Side(); return nil }); err != nil {
+		if err := of.Call(t.Context(), func() error { s = of.Live.Side(); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		return s

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/retire"
 	"streamd/snapshot"
@@ -119,7 +120,7 @@ func read(t *testing.T, file string) []byte {
 func (i *instance) await(what string, is func() bool) {
 	i.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		ok, err := inLoop(i.t.Context(), i.jobs, func() (bool, error) { return is(), nil })
+		ok, err := loop.Ask(i.t.Context(), i.Loop, func() (bool, error) { return is(), nil })
 		if err != nil {
 			i.t.Fatal(err)
 		}
@@ -142,15 +143,15 @@ func TestCompactedByItself(t *testing.T) {
 	produce(t, name, message{key: []byte("k0"), value: jsonRow(0, 7, 7)}) // in the place of another
 	d := start(t, name, file, map[string]string{"blocks.unit": "key", "snapshot.scrub": "1ms"})
 	d.waitForOffsets(11)
-	d.call(t.Context(), func() error {
-		if !d.live.Uncompacted().IsZero() || !d.saver.lastCompaction.IsZero() {
-			t.Errorf("without a retirement: %v, %v", d.live.Uncompacted(), d.saver.lastCompaction)
+	d.Call(t.Context(), func() error {
+		if !d.Live.Uncompacted().IsZero() || !d.Saver.LastCompaction().IsZero() {
+			t.Errorf("without a retirement: %v, %v", d.Live.Uncompacted(), d.Saver.LastCompaction())
 		}
 		return nil
 	})
 	d.retire("key:k1")
 	d.await("a compaction", func() bool {
-		return d.live.Uncompacted().IsZero() && d.saver.state == idle && !d.saver.lastCompaction.IsZero()
+		return d.Live.Uncompacted().IsZero() && d.Saver.IsIdle() && !d.Saver.LastCompaction().IsZero()
 	})
 	d.stop()
 	d = start(t, name, file, map[string]string{"blocks.unit": "key", "snapshot.scrub": "0"})
@@ -170,34 +171,10 @@ func TestCompactedByItself(t *testing.T) {
 		t.Error("the file does not know of the retirement that it was not compacted after")
 	}
 	d = start(t, name, file, map[string]string{"blocks.unit": "key", "snapshot.scrub": "1ms"})
-	d.await("a compaction after the restart", func() bool { return d.live.Uncompacted().IsZero() && d.saver.state == idle })
+	d.await("a compaction after the restart", func() bool { return d.Live.Uncompacted().IsZero() && d.Saver.IsIdle() })
 	d.stop()
 	if at := uncompacted(); !at.IsZero() {
 		t.Errorf("the file was not compacted after the retirement of %v", at)
-	}
-}
-
-func TestCompactionIsDue(t *testing.T) {
-	now := time.UnixMilli(1_700_000_000_000)
-	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	for _, c := range []struct {
-		name           string
-		scrub          string
-		since, lastTry time.Time
-		due            bool
-	}{
-		{"no retirement", "1h", time.Time{}, time.Time{}, false},
-		{"a fresh one", "1h", ago(29 * time.Minute), time.Time{}, false},
-		{"an older one", "1h", ago(30 * time.Minute), time.Time{}, true},
-		{"of the future", "1h", ago(-time.Hour), time.Time{}, true},
-		{"never", "0", ago(1000 * time.Hour), time.Time{}, false},
-		{"tried just now", "1h", ago(40 * time.Minute), ago(7 * time.Minute), false},
-		{"tried before", "1h", ago(40 * time.Minute), ago(8 * time.Minute), true},
-	} {
-		cfg := load(t, map[string]string{"kafka.topic": "orders", "snapshot.scrub": c.scrub})
-		if due := compactionIsDue(cfg.Snapshot.Scrub, c.since, c.lastTry, now); due != c.due {
-			t.Errorf("%s: due %v", c.name, due)
-		}
 	}
 }
 
@@ -249,6 +226,7 @@ func TestOlderSnapshot(t *testing.T) {
 			}
 		}
 		d, log := logging(t, name, file, map[string]string{"log.level": "warn"})
+		const missedRetirements = "the snapshot is older than the last retirement that was saved, or new: blocks that were forgotten may be live again"
 		missed := func(p httpapi.Problem) bool { return p.Kind == httpapi.ProblemRetired && p.Text == missedRetirements }
 		d.waitForOffsets(3)
 		if s := d.Status(); !slices.ContainsFunc(s.Problems, missed) {

@@ -34,7 +34,7 @@ func asked[T any](o *offline, f func(context.Context) (T, error)) T {
 	}()
 	for {
 		select {
-		case call := <-o.calls:
+		case call := <-o.Calls:
 			call()
 		case a := <-done:
 			if a.err != nil {
@@ -213,7 +213,7 @@ func TestStepsAreWindows(t *testing.T) {
 	}()
 	for {
 		select {
-		case call := <-o.calls:
+		case call := <-o.Calls:
 			call()
 			continue
 		case err := <-done:
@@ -411,9 +411,9 @@ func TestComparisonIsOfOneTuning(t *testing.T) {
 	calls := 0
 	o.play(func() { c, err = o.Compare(context.Background(), model.Window{To: noon}, model.Window{From: noon}, 0) }, func() {
 		calls++
-		o.learner.Options.Nu++
-		o.learner.Options.Balanced = !o.learner.Options.Balanced
-		o.learner.Options.Standardise = !o.learner.Options.Standardise
+		o.Learner.Options.Nu++
+		o.Learner.Options.Balanced = !o.Learner.Options.Balanced
+		o.Learner.Options.Standardise = !o.Learner.Options.Standardise
 	})
 	if err != nil || calls < 4 || !reflect.DeepEqual(c.A.Options, c.B.Options) {
 		t.Fatalf("after %d calls of the loop: %+v, %v", calls, c, err)

@@ -78,7 +78,7 @@ func child(flags string) int {
 		var d *Daemon
 		if d, err = New(Options{Config: cfg, Log: zerolog.New(os.Stderr).Level(zerolog.WarnLevel)}); err == nil {
 			if held {
-				d.topic.Hold()
+				d.Topic.Hold()
 			}
 			if hangs {
 				hangSaves(d)

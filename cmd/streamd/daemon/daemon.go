@@ -14,38 +14,27 @@
 //	live/          the ledger, the exact sums of every space, the row sample
 //	memory/        limits.memory is divided, and the live set is priced
 //	passes/        live blocks come from the log again
-//	core.go        state that the parts of the loop share
-//	jobs.go        work beside the loop, its failures, and the way into the loop
+//	loop/          what the loop works with and owns, the ways into it, and work beside it
 //	loop.go        one goroutine does one thing after the other
-//	receipts.go    blocks that leave or come back have a leaf in the log of receipts
+//	receipts/      blocks that leave or come back have a leaf in the log of receipts
 //	witness/       witnesses cosign that log
-//	retention.go   how long the log keeps records, for those who retire them
 //	replaying.go   the topic is read again without a daemon, to check a snapshot
-//	saver.go       the state goes to the snapshot, and retired blocks leave its file
-//	publisher.go   planes are solved, and served
-//	studying.go    when a study is due; studyjob.go does it, on sums, sample and log (logrows.go)
-//	labelling.go   which rows should be labelled next
-//	filling.go     the sample is given rows that it lacks
-//	rebuilding.go  the way from one basis to the next; basis.go chooses one
-//	sharing.go     the control topic has one basis for all replicas
-//	refeaturing.go the way from one set of features to the next
-//	lists.go       lists of values are learned, on request
-//	reread.go      the loop takes blocks that were read again
-//	watching.go    drift of the stream is found, and events are told
-//	recording.go   samples of the status go into the history of the page
-//	windows.go     the models of windows of the live blocks
-//	predicting.go  rows of a topic are answered (package scoring)
-//	remembering.go predictions are written into the topic of rows, and wait for labels
+//	saving/        the state goes to the snapshot, and retired blocks leave its file
+//	planes/        planes are solved, served and studied; which rows should be labelled next
+//	bases/         the way from one basis to the next, in all replicas, and the rows of the sample
+//	features/      the way from one set of features to the next; lists of values are learned
+//	watching/      drift of the stream is found, and events are told
+//	history/       samples of the status, for the page
+//	windows/       the models of windows of the live blocks
+//	output/        rows of a topic are answered, models announced, predictions remembered
 //	service.go     the calls of HTTP
 //	conditions.go  what the operator should know
 //	retiring.go    blocks are retired on request
-//	slicing.go     many blocks leave in slices, between deliveries
-//	places.go      where rows of blocks can be, and when blocks leave there
-//	labels.go      the topic of labels that come later; joining/ joins them with their rows
+//	labels/        the topic of labels that come later; joining/ joins them with their rows
 //	control/       the control topic, which retires blocks as long as it says so
 //	withdrawing.go the loop follows it
 //	watchdog.go    a stop that hangs ends, too
-//	settings.go    the configuration in the words of the other packages
+//	settings/      the configuration in the words of the other packages
 //
 // Workers decode and summarise records side by side (package intake). The loop, one
 // goroutine, applies the results in the order of the log. It also retires, and begins jobs,
@@ -66,11 +55,11 @@
 // them any more, then, each slice with a leaf of the log, the sums, folds, sample, spaces, weights,
 // timeline and tree. One save has all slices and all leaves. After it the caller is answered, and
 // the next solve and study make a model without the blocks, which names the leaves
-// (receipts.stamp). The file's free pages lose the rows by a compaction, and a basis that has
+// (receipts.Stamp). The file's free pages lose the rows by a compaction, and a basis that has
 // points of theirs is chosen again. A tombstone, the control topic and the policy come in by
 // other ways (intake, withdrawing.go, the ledger), and take the same steps in package live: note
-// what leaves, take it out of everything, and give the save the contents of its leaves. places.go
-// has all places, and what an answer and a leaf say of each.
+// what leaves, take it out of everything, and give the save the contents of its leaves. Package
+// receipts has all places, and what an answer and a leaf say of each.
 //
 // # Blocks that come as sums
 //
@@ -117,7 +106,7 @@
 // With a kernel, planes are in the coordinates of a basis. Its space has the sums of the
 // live blocks in them, beside those of their features (package live). Workers put new
 // blocks into the space in use and into the one that is being built. An epoch is the time
-// of one space. With a control topic all replicas go to the same basis (sharing.go).
+// of one space. With a control topic all replicas go to the same basis (package bases).
 //
 // # Studies
 //
@@ -135,7 +124,6 @@
 package daemon
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -144,14 +132,23 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/daemon/bases"
 	"streamd/cmd/streamd/daemon/events"
+	"streamd/cmd/streamd/daemon/features"
+	"streamd/cmd/streamd/daemon/history"
+	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/labels"
+	"streamd/cmd/streamd/daemon/loop"
+	"streamd/cmd/streamd/daemon/output"
+	"streamd/cmd/streamd/daemon/planes"
 	"streamd/cmd/streamd/daemon/problems"
-	"streamd/cmd/streamd/daemon/witness"
+	"streamd/cmd/streamd/daemon/receipts"
+	"streamd/cmd/streamd/daemon/saving"
+	"streamd/cmd/streamd/daemon/watching"
+	"streamd/cmd/streamd/daemon/windows"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/ingest/kafka"
-	"streamd/ingest/wire"
-	"streamd/snapshot"
 )
 
 // Options are the settings of a daemon.
@@ -174,44 +171,40 @@ const sampledLines = 10
 
 // Daemon is a running streamd. Make it with New and call Run once.
 type Daemon struct {
-	*core
-	options  Options // of a successor
-	version  string
-	started  time.Time
-	sampled  zerolog.Logger // log, limited to a few lines a second, for events that every record may cause
-	decoding wire.Options
+	*loop.Loop
+	*windows.Windows
+	*receipts.Proofs
+	*planes.Studies
+	*bases.Bases
+	*saving.Saver
+	*features.Features
+	*history.Recorder
+	options Options // of a successor
+	version string
+	started time.Time
+	sampled zerolog.Logger // log, limited to a few lines a second, for events that every record may cause
 
 	consumer *kafka.Consumer
 	letters  *kafka.DeadLetters
 	api      *httpapi.Server
 	serving  *serving
-	labels   *labels             // nil: rows have their labels
+	labels   *labels.Labels      // nil: rows have their labels
 	resumes  map[int]kafka.Saved // the saved positions of partitions, for the consumer
 
 	// The parts of the loop.
-	saver       *saver
-	receipts    *receipts
-	witnesses   *witness.Witnesses
-	retention   *retention
-	publisher   *publisher
-	studying    *studying
+	parts       []part // that have work which becomes due, in this order
+	receipts    *receipts.Receipts
+	publisher   *planes.Publisher
 	withdrawing *withdrawing
-	filling     *filling
-	rebuilding  *rebuilding
-	refeaturing *refeaturing // nil: the features stay
-	lists       lists
-	watching    *watching
-	archiving   archiving
-	predicting  *predicting  // nil: no topic of rows is answered
-	announcing  *announcing  // nil: served models are written to no topic
-	remembering *remembering // nil: no prediction is remembered
+	filling     *bases.Filling
+	lists       *features.Lists
+	watching    *watching.Watching
+	output      *output.Output
 
-	recorder  *recorder
-	watchdog  *watchdog
-	board     statusBoard
-	labelling sync.Mutex // one caller at a time gets label requests
-	windows   windowCache
-	copying   sync.Mutex // held until a copy of the snapshot has been taken
+	held *intake.Delivery // a call that comes after the slices
+
+	watchdog *watchdog
+	board    statusBoard
 }
 
 // statusBoard is the status that the loop has published.
@@ -225,8 +218,8 @@ type statusBoard struct {
 
 // topics are the topic, and those of labels and of control if there are any.
 func (d *Daemon) topics() []string {
-	all := []string{d.cfg.Kafka.Topic}
-	for _, topic := range []string{d.cfg.Labels.Topic, d.cfg.Retire.Topic} {
+	all := []string{d.Config.Kafka.Topic}
+	for _, topic := range []string{d.Config.Labels.Topic, d.Config.Retire.Topic} {
 		if topic != "" {
 			all = append(all, topic)
 		}
@@ -236,21 +229,3 @@ func (d *Daemon) topics() []string {
 
 // Addr is the address that HTTP is served on.
 func (d *Daemon) Addr() net.Addr { return d.serving.listener.Addr() }
-
-// SnapshotKey reads the key of the snapshot. It is nil if none is configured.
-func SnapshotKey(c config.Snapshot, log zerolog.Logger) (*snapshot.Key, error) {
-	if c.KeyFile == "" {
-		return nil, nil
-	}
-	key, loose, err := snapshot.ReadKey(c.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("snapshot.key_file: %w", err)
-	}
-	if loose {
-		log.Warn().Str("file", c.KeyFile).Msg("others than its owner can read or change the snapshot's key: chmod 600 it")
-	}
-	return key, nil
-}
-
-// missedRetirements explains that a snapshot lacks retirements.
-const missedRetirements = "the snapshot is older than the last retirement that was saved, or new: blocks that were forgotten may be live again"

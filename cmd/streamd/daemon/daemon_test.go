@@ -30,6 +30,7 @@ import (
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/output"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/cmd/streamd/stage/stagetest"
@@ -60,7 +61,7 @@ var brokerDir string
 
 func TestMain(m *testing.M) {
 	if args := os.Getenv(childVariable); args != "" {
-		predictSession = stagetest.Session()
+		output.PredictSession = stagetest.Session()
 		os.Exit(child(args))
 	}
 	code := m.Run()
@@ -271,7 +272,7 @@ func (i *instance) wait(what string, ok func(*model.Served) bool) *model.Served 
 // Status returns the status after everything that the loop has done so far. A model may be
 // served a moment before its status is.
 func (i *instance) Status() httpapi.Status {
-	i.call(i.t.Context(), func() error { return nil }) // an error means that the loop has ended
+	i.Call(i.t.Context(), func() error { return nil }) // an error means that the loop has ended
 	return i.Daemon.Status()
 }
 
@@ -279,7 +280,7 @@ func (i *instance) Status() httpapi.Status {
 func (i *instance) waitForOffsets(n int64) *model.Served {
 	i.t.Helper()
 	return i.wait(fmt.Sprintf("%d records", n), func(s *model.Served) bool {
-		return recordsOf(i.cfg.Kafka.Topic, s.Offsets) == n
+		return recordsOf(i.Config.Kafka.Topic, s.Offsets) == n
 	})
 }
 
@@ -333,7 +334,7 @@ func (o *offline) retireOne(id string) (httpapi.Retirement, error) {
 	return o.retire(retire.Selector{IDs: []string{id}}, false, access.Caller{})
 }
 
-func planes(s *model.Served) string {
+func planesOf(s *model.Served) string {
 	if s.Model == nil {
 		return "none: " + s.Problem
 	}
@@ -438,8 +439,8 @@ func TestModelIsAFunctionOfTheSetOfBlocks(t *testing.T) {
 			if served.Digest != live.DigestOf(want) {
 				t.Errorf("digest %s, want %s", served.Digest, live.DigestOf(want))
 			}
-			if got := fmt.Sprintf("%q %x", wanted.Classes, wanted.Planes); planes(served) != got {
-				t.Errorf("planes\n%s, want\n%s", planes(served), got)
+			if got := fmt.Sprintf("%q %x", wanted.Classes, wanted.Planes); planesOf(served) != got {
+				t.Errorf("planes\n%s, want\n%s", planesOf(served), got)
 			}
 			if served.Rows != blocks*200 || served.Blocks != blocks {
 				t.Errorf("%d rows in %d blocks", served.Rows, served.Blocks)
@@ -870,7 +871,7 @@ func TestRetireAnUnfinishedBlock(t *testing.T) {
 		t.Fatalf("%+v, %v", receipt, err)
 	}
 	at.serving.listener.Close()
-	at.store.Close()
+	at.Store.Close()
 
 	produce(t, name, message{value: jsonRow(1, 7, 7)}, message{value: jsonRow(0, 8, 9)})
 	d = start(t, name, flags["snapshot.file"], flags)
@@ -1071,7 +1072,7 @@ func TestStoppingIsNotReady(t *testing.T) {
 		t.Errorf("ready: %d: %s", status, body)
 	}
 	held, release := make(chan struct{}), make(chan struct{})
-	d.calls <- func() { close(held); <-release } // so that the loop cannot end
+	d.Calls <- func() { close(held); <-release } // so that the loop cannot end
 	<-held
 	d.cancel()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -1275,9 +1276,9 @@ func saveAnew(t *testing.T, flags map[string]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.saver.save()
+	d.Saver.Save()
 	d.serving.listener.Close()
-	d.store.Close()
+	d.Store.Close()
 }
 
 func TestOtherSettingsAreRefused(t *testing.T) {
@@ -1310,7 +1311,7 @@ func TestOtherKeysAreRefused(t *testing.T) {
 		}
 		if err == nil {
 			d.serving.listener.Close()
-			d.store.Close()
+			d.Store.Close()
 		}
 	}
 }
@@ -1358,7 +1359,7 @@ func TestRetiredInTheLog(t *testing.T) {
 	i.retire(name + "/0/0")
 	produce(t, name, message{value: jsonRow(0, 5, 6)})
 	i.waitForOffsets(3)
-	if err := d.store.Close(); err != nil {
+	if err := d.Store.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // asked again, it must not answer "not live": a crash would make the block live again

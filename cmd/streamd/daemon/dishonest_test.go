@@ -20,6 +20,7 @@ import (
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/audit"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/receipts"
 	"streamd/incremental"
 	"streamd/incremental/sample"
 	"streamd/ingest/kafka"
@@ -65,11 +66,11 @@ func TestSnapshotThatKeepsARetiredBlock(t *testing.T) {
 	honest, flags := filepath.Join(folder, "streamd.db"), withReceipts(folder, nil)
 	produce(t, topic, customers(t)[:6]...)
 	d := start(t, topic, honest, flags)
-	d.await("six blocks", func() bool { return d.live.Blocks() == 6 })
-	id := slices.Sorted(d.live.IDs)[0]
+	d.await("six blocks", func() bool { return d.Live.Blocks() == 6 })
+	id := slices.Sorted(d.Live.IDs)[0]
 	d.retire(id)
 	_, proof := d.ask(http.MethodGet, "/v1/receipts/proof/1")
-	key := d.receipts.key
+	key := d.receipts.Key
 	r, err := receipt.Check([]byte(proof), key.Public())
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +80,7 @@ func TestSnapshotThatKeepsARetiredBlock(t *testing.T) {
 		if since > 0 {
 			produce(t, topic, customers(t)[6])
 			d := start(t, topic, honest, flags)
-			d.await("six blocks", func() bool { return d.live.Blocks() == 6 })
+			d.await("six blocks", func() bool { return d.Live.Blocks() == 6 })
 			d.stop()
 		}
 		report, err := audit.Snapshot(honest, r, key.Public(), nil, nil)
@@ -88,7 +89,7 @@ func TestSnapshotThatKeepsARetiredBlock(t *testing.T) {
 		}
 		dishonest := filepath.Join(folder, fmt.Sprintf("dishonest%d.db", since))
 		d := start(t, topic, dishonest, map[string]string{"blocks.unit": "key"})
-		d.await("all blocks", func() bool { return d.live.Blocks() == 6+since })
+		d.await("all blocks", func() bool { return d.Live.Blocks() == 6+since })
 		d.stop()
 		putLog(t, dishonest, honest)
 		named := map[string]receipt.Hash{id: key.ItemKey(id)}
@@ -136,7 +137,7 @@ func startDishonest(t *testing.T, unit string, rows int, further ...string) *dis
 		h.log[0] = append(h.log[0], r)
 	}
 	o.deliver(0, slices.Clone(h.log[0]), 6)
-	if got := o.live.Blocks() + o.live.Archived(); got != 6 {
+	if got := o.Live.Blocks() + o.Live.Archived(); got != 6 {
 		t.Fatalf("%d blocks are live or archived", got)
 	}
 	return &dishonest{o, h, folder}
@@ -144,8 +145,8 @@ func startDishonest(t *testing.T, unit string, rows int, further ...string) *dis
 
 // items are those of the live blocks, without some.
 func (d *dishonest) items(without ...receipt.Item) (items []receipt.Item) {
-	for id := range d.live.IDs {
-		if i := d.live.Item(id); !slices.Contains(without, i) {
+	for id := range d.Live.IDs {
+		if i := d.Live.Item(id); !slices.Contains(without, i) {
 			items = append(items, i)
 		}
 	}
@@ -158,24 +159,24 @@ func (d *dishonest) claim(t *testing.T, gone receipt.Item, others ...receipt.Ite
 	t.Helper()
 	var tree receipt.Tree
 	tree.Fill(append(d.items(), others...))
-	since, side := tree.Mark(), d.live.Side()
+	since, side := tree.Mark(), d.Live.Side()
 	left := &live.Departure{Leaf: receipt.Leaf{Kind: receipt.Retired, Items: receipt.ListHash([]receipt.Item{gone})}}
 	left.Add(1, time.UnixMilli(lawEpoch))
 	left.Before = receipt.Side{Digest: side.Digest, Root: tree.Root()}
 	tree.Remove(gone.Key)
 	left.After = receipt.Side{Digest: side.Digest, Root: tree.Root()}
 	left.Change = tree.Prove(since, []receipt.Hash{gone.Key})
-	p := d.receipts.add(left, "anonymous")
-	d.saver.save()
-	proof, err := d.Receipt(t.Context(), p.index)
+	p := d.receipts.Add(left, "anonymous")
+	d.Saver.Save()
+	proof, err := d.Receipt(t.Context(), p.Index)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := receipt.Check(proof, d.receipts.key.Public())
+	r, err := receipt.Check(proof, d.receipts.Key.Public())
 	if err != nil {
 		t.Fatalf("the claim does not pass by itself: %v", err)
 	}
-	path := filepath.Join(d.folder, fmt.Sprintf("%d.tlog-proof", p.index))
+	path := filepath.Join(d.folder, fmt.Sprintf("%d.tlog-proof", p.Index))
 	if err := os.WriteFile(path, proof, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func (d *dishonest) claim(t *testing.T, gone receipt.Item, others ...receipt.Ite
 func TestDecoy(t *testing.T) {
 	for unit, id := range map[string]string{"key": "key:k0", "message": "t/0/0"} {
 		d := startDishonest(t, unit, 0)
-		key, true0 := d.receipts.key, d.live.Item(id)
+		key, true0 := d.receipts.Key, d.Live.Item(id)
 		for name, decoy := range map[string]receipt.Item{
 			"a decoy": {Key: receipt.Hash{1}, Value: receipt.Hash{2}}, "a decoy with true contents": {Key: receipt.Hash{3}, Value: true0.Value},
 			"another block's place": {Key: key.ItemKey("key:nobody"), Value: true0.Value},
@@ -204,14 +205,14 @@ func TestDecoy(t *testing.T) {
 					independent(t, false, path, receipt.PublicFile(d.offline.flags["receipts.key_file"]), "--block", named)
 				}
 			}
-			d.store.Close()
+			d.Store.Close()
 			if rep := d.logHistory.replay(t, d.offline); len(rep.Foreign) == 0 || rep.Parted < 0 {
 				t.Errorf("%s: the topic gives %+v", name, rep)
 			}
 			d = startDishonest(t, unit, 0)
-			key = d.receipts.key
+			key = d.receipts.Key
 		}
-		d.store.Close()
+		d.Store.Close()
 	}
 }
 
@@ -220,9 +221,9 @@ func TestDecoy(t *testing.T) {
 func TestBlockThatStays(t *testing.T) {
 	for unit, id := range map[string]string{"key": "key:k0", "message": "t/0/0"} {
 		d := startDishonest(t, unit, 0)
-		key := d.receipts.key
-		r, _ := d.claim(t, d.live.Item(id))
-		d.store.Close()
+		key := d.receipts.Key
+		r, _ := d.claim(t, d.Live.Item(id))
+		d.Store.Close()
 		named, err := r.Named(id, key.ProveItemKey(id))
 		if err != nil {
 			t.Fatal(err)
@@ -235,7 +236,7 @@ func TestBlockThatStays(t *testing.T) {
 			if unit == "key" && c.key == nil && c.named == nil {
 				continue // nobody knows the id
 			}
-			if report, err := audit.Snapshot(d.cfg.Snapshot.File, r, key.Public(), c.key, c.named); err == nil || !strings.Contains(err.Error(), want) {
+			if report, err := audit.Snapshot(d.Config.Snapshot.File, r, key.Public(), c.key, c.named); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %+v, %v, want %s", id, report, err, want)
 			}
 		}
@@ -265,17 +266,17 @@ func TestBlockThatStaysInTheArchive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := startDishonest(t, "message", 0, "retire.keep", "blocks", "retire.blocks", "4", "retire.archive", "true")
-			key := d.receipts.key
+			key := d.receipts.Key
 			items := []receipt.Item{{Key: key.ItemKey(id), Value: receipt.Hash{1}}}
-			d.saver.save() // the block expires
-			if n := d.live.Archived(); n != 2 {
+			d.Saver.Save() // the block expires
+			if n := d.Live.Archived(); n != 2 {
 				t.Fatalf("%d blocks are archived", n)
 			}
 			if c.withdrawn {
-				if _, err := d.live.Withdraw("0/0", &retire.Selection{IDs: []string{id}}); err != nil {
+				if _, err := d.Live.Withdraw("0/0", &retire.Selection{IDs: []string{id}}); err != nil {
 					t.Fatal(err)
 				}
-				if w, err := d.live.FollowWithdrawals(); err != nil || w.Archived != 1 {
+				if w, err := d.Live.FollowWithdrawals(); err != nil || w.Archived != 1 {
 					t.Fatalf("%+v, %v", w, err)
 				}
 			}
@@ -284,7 +285,7 @@ func TestBlockThatStaysInTheArchive(t *testing.T) {
 				if kind == 0 {
 					continue
 				}
-				side, by := d.live.Side(), c.by
+				side, by := d.Live.Side(), c.by
 				left := &live.Departure{
 					Leaf:   receipt.Leaf{Kind: kind, Before: side, After: side, Items: receipt.ListHash(items)},
 					Change: receipt.AppendItems(nil, items),
@@ -292,10 +293,10 @@ func TestBlockThatStaysInTheArchive(t *testing.T) {
 				if left.Add(1, time.UnixMilli(lawEpoch)); kind == receipt.Returned {
 					by = ""
 				}
-				p := d.receipts.add(left, by)
-				d.saver.save()
+				p := d.receipts.Add(left, by)
+				d.Saver.Save()
 				if kind == c.kind {
-					index = p.index
+					index = p.Index
 				}
 			}
 			proof, err := d.Receipt(t.Context(), index)
@@ -306,7 +307,7 @@ func TestBlockThatStaysInTheArchive(t *testing.T) {
 			if err != nil || r.Leaf.Kind != c.kind {
 				t.Fatalf("the claim does not pass by itself: %v", err)
 			}
-			d.store.Close()
+			d.Store.Close()
 			named, err := r.Named(id, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -315,7 +316,7 @@ func TestBlockThatStaysInTheArchive(t *testing.T) {
 				key   *receipt.Key
 				named map[string]receipt.Hash
 			}{{nil, map[string]receipt.Hash{id: named}}, {key, nil}, {nil, nil}} {
-				report, err := audit.Snapshot(d.cfg.Snapshot.File, r, key.Public(), by.key, by.named)
+				report, err := audit.Snapshot(d.Config.Snapshot.File, r, key.Public(), by.key, by.named)
 				if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 					t.Errorf("%+v, %v, want %q", report, err, c.want)
 				}
@@ -339,14 +340,14 @@ func TestBlockThatStaysInTheSums(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := receipt.Check(proof, d.receipts.key.Public())
-	if err != nil || !isAbout(r, d.receipts.key, "key:k0") {
+	r, err := receipt.Check(proof, d.receipts.Key.Public())
+	if err != nil || !isAbout(r, d.receipts.Key, "key:k0") {
 		t.Fatal(err)
 	}
-	d.offline.saver.save()
-	d.store.Close()
+	d.offline.Saver.Save()
+	d.Store.Close()
 	h := d.logHistory
-	store, saved, err := snapshot.OpenReadOnly(d.cfg.Snapshot.File)
+	store, saved, err := snapshot.OpenReadOnly(d.Config.Snapshot.File)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +359,7 @@ func TestBlockThatStaysInTheSums(t *testing.T) {
 	other.Key, other.Value = []byte("hidden"), nil
 	h.log[0] = append(h.log[0], other)
 	rep, err := replayTopic(t.Context(), Options{Config: load(t, flags), Log: zerolog.Nop()}, func(*Daemon) (topicReader, error) { return pastTopic{h}, nil },
-		store, saved, d.receipts.key, func(int64, int64) {})
+		store, saved, d.receipts.Key, func(int64, int64) {})
 	if err != nil || !slices.Equal(rep.Others, []string{"key:hidden"}) || rep.Parted != done.Receipts[0] || rep.Side == rep.Saved {
 		t.Errorf("the topic gives %+v, %v", rep, err)
 	}
@@ -402,16 +403,16 @@ func TestBlockThatStaysInTheSample(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := startDishonest(t, "key", 100)
-			d.saver.save()
-			kept, err := d.store.Part("key:k0")
+			d.Saver.Save()
+			kept, err := d.Store.Part("key:k0")
 			if err != nil || kept == nil || kept.Whole() == nil {
 				t.Fatalf("the part is %v, %v", kept, err)
 			}
-			other, err := d.store.Summary(snapshot.Features, "key:k1")
+			other, err := d.Store.Summary(snapshot.Features, "key:k1")
 			if err != nil {
 				t.Fatal(err)
 			}
-			before, err := os.ReadFile(d.cfg.Snapshot.File)
+			before, err := os.ReadFile(d.Config.Snapshot.File)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -421,28 +422,28 @@ func TestBlockThatStaysInTheSample(t *testing.T) {
 			}
 			switch name {
 			case "another's id":
-				d.live.Offer("key:k1", kept)
+				d.Live.Offer("key:k1", kept)
 			case "another's digest":
 				b := kept.Whole()
 				b.Classes = other.Classes()
 				var taker sample.Taker
-				d.live.Offer("key:k1", taker.Take(b, other.LabelledDigest(), other.Totals(), sample.New(sample.Settings{Rows: 100}, d.live.IDs).Levels()))
+				d.Live.Offer("key:k1", taker.Take(b, other.LabelledDigest(), other.Totals(), sample.New(sample.Settings{Rows: 100}, d.Live.IDs).Levels()))
 			}
-			d.offline.saver.save()
+			d.offline.Saver.Save()
 			proof, err := d.Receipt(t.Context(), done.Receipts[0])
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := receipt.Check(proof, d.receipts.key.Public())
+			r, err := receipt.Check(proof, d.receipts.Key.Public())
 			if err != nil {
 				t.Fatalf("the receipt does not pass by itself: %v", err)
 			}
-			d.store.Close()
-			file := d.cfg.Snapshot.File
+			d.Store.Close()
+			file := d.Config.Snapshot.File
 			if name == "its own id" {
 				restorePart(t, file, before, "key:k0")
 			}
-			report, err := audit.Snapshot(file, r, d.receipts.key.Public(), nil, nil)
+			report, err := audit.Snapshot(file, r, d.receipts.Key.Public(), nil, nil)
 			if want == "" {
 				if err != nil || !report.Proved {
 					t.Errorf("%+v, %v", report, err)
@@ -458,28 +459,28 @@ func TestBlockThatStaysInTheSample(t *testing.T) {
 // whoever has the public key.
 func TestDishonestLog(t *testing.T) {
 	d := startDishonest(t, "key", 0)
-	public := d.receipts.key.Public()
-	d.receipts.pending[0].VRF[0] ^= 1
-	r, _ := d.claim(t, d.live.Item("key:k0")) // the leaf of a later receipt passes
+	public := d.receipts.Key.Public()
+	d.receipts.Pending[0].VRF[0] ^= 1
+	r, _ := d.claim(t, d.Live.Item("key:k0")) // the leaf of a later receipt passes
 	if proof, err := d.Receipt(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	} else if _, err := receipt.Check(proof, public); err == nil || !strings.Contains(err.Error(), "the owner has changed it") {
 		t.Errorf("the first leaf: %v", err)
 	}
-	d.store.Close()
-	if _, err := audit.Snapshot(d.cfg.Snapshot.File, r, public, nil, nil); err == nil || !strings.Contains(err.Error(), "the owner has changed it") {
+	d.Store.Close()
+	if _, err := audit.Snapshot(d.Config.Snapshot.File, r, public, nil, nil); err == nil || !strings.Contains(err.Error(), "the owner has changed it") {
 		t.Errorf("the snapshot: %v", err)
 	}
 	if o, err := newDaemon(Options{Config: load(t, d.offline.flags), Log: zerolog.Nop()}); err != nil {
 		t.Fatal(err)
-	} else if err := o.restore(Options{Config: o.cfg}); err == nil || !strings.Contains(err.Error(), "does not name the key of the items") {
+	} else if err := o.restore(Options{Config: o.Config}); err == nil || !strings.Contains(err.Error(), "does not name the key of the items") {
 		t.Errorf("an honest daemon goes on with it: %v", err)
 	}
 
 	// Two logs under one key: one for who asked, one in the snapshot.
 	forked := startDishonest(t, "key", 0)
-	r, _ = forked.claim(t, forked.live.Item("key:k0"))
-	forked.store.Close()
+	r, _ = forked.claim(t, forked.Live.Item("key:k0"))
+	forked.Store.Close()
 	flags := maps.Clone(forked.offline.flags)
 	flags["snapshot.file"] = filepath.Join(t.TempDir(), "other.db")
 	o := openOffline(t, flags, false)
@@ -487,8 +488,8 @@ func TestDishonestLog(t *testing.T) {
 	if _, err := o.retire(retire.Selector{IDs: []string{"key:k1"}}, false, access.Caller{}); err != nil {
 		t.Fatal(err)
 	}
-	o.store.Close()
-	if _, err := audit.Snapshot(flags["snapshot.file"], r, forked.receipts.key.Public(), nil, nil); err == nil || !strings.Contains(err.Error(), "are not those of the checkpoint") {
+	o.Store.Close()
+	if _, err := audit.Snapshot(flags["snapshot.file"], r, forked.receipts.Key.Public(), nil, nil); err == nil || !strings.Contains(err.Error(), "are not those of the checkpoint") {
 		t.Errorf("a forked log: %v", err)
 	}
 }
@@ -498,14 +499,14 @@ func TestDishonestLog(t *testing.T) {
 func TestDishonestWithAControlTopic(t *testing.T) {
 	// swap puts the rows of a block into the sums, in place of those of another one.
 	swap := func(c *controlled, in, out *incremental.Summary) {
-		c.live.Features().Total().Add(in)
-		c.live.Features().Total().Remove(out)
+		c.Live.Features().Total().Add(in)
+		c.Live.Features().Total().Remove(out)
 	}
 	summaries := func(c *controlled) (all []*incremental.Summary) {
 		c.come("", "", "")
-		c.saver.save()
+		c.Saver.Save()
 		for _, id := range []string{"t/0/0", "t/0/1", "t/0/2"} {
-			s, err := c.store.Summary(snapshot.Features, id)
+			s, err := c.Store.Summary(snapshot.Features, id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -514,10 +515,10 @@ func TestDishonestWithAControlTopic(t *testing.T) {
 		return all
 	}
 	dropExcluded := func(c *controlled) {
-		c.receipts.addDepartures()
-		before := len(c.receipts.pending)
-		c.receipts.pending = slices.DeleteFunc(c.receipts.pending, func(p *pendingReceipt) bool { return p.Kind == receipt.Excluded })
-		if len(c.receipts.pending) == before {
+		c.receipts.AddDepartures()
+		before := len(c.receipts.Pending)
+		c.receipts.Pending = slices.DeleteFunc(c.receipts.Pending, func(p *receipts.Leaf) bool { return p.Kind == receipt.Excluded })
+		if len(c.receipts.Pending) == before {
 			t.Fatal("nothing was excluded")
 		}
 	}
@@ -547,14 +548,14 @@ func TestDishonestWithAControlTopic(t *testing.T) {
 		}, func(r *Replayed, cut int64) bool { return r.Parted == cut }},
 		"it excludes a block that the topic does not have": {func(c *controlled) int64 {
 			c.come("", "", "")
-			side := c.live.Side()
-			items := []receipt.Item{{Key: c.receipts.key.ItemKey("t/0/1000")}}
-			p := c.receipts.add(&live.Departure{
+			side := c.Live.Side()
+			items := []receipt.Item{{Key: c.receipts.Key.ItemKey("t/0/1000")}}
+			p := c.receipts.Add(&live.Departure{
 				Leaf:   receipt.Leaf{Kind: receipt.Excluded, Blocks: 1, Rows: 1, Before: side, After: side, Items: receipt.ListHash(items)},
 				Change: receipt.AppendItems(nil, items),
 			}, "")
-			c.saver.save()
-			return p.index
+			c.Saver.Save()
+			return p.Index
 		}, func(r *Replayed, cut int64) bool { return slices.Equal(r.Foreign, []int64{cut}) && r.Parted < 0 }},
 		"it leaves a block out that it does not say is withdrawn": {func(c *controlled) int64 {
 			c.say("a", "t/0/1")
@@ -577,7 +578,7 @@ func TestDishonestWithAControlTopic(t *testing.T) {
 			c.say("a")
 			swap(c, all[2], all[1])
 			c.come("")
-			c.saver.save()
+			c.Saver.Save()
 			swap(c, all[1], all[2])
 			c.come("")
 			return cut

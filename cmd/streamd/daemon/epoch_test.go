@@ -17,7 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/daemon/bases"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
@@ -121,12 +123,12 @@ func (i *instance) reduced() *model.Served {
 
 // holdReading keeps blocks from being read again until it is released.
 func (i *instance) holdReading() (release func()) {
-	return i.topic.Hold()
+	return i.Topic.Hold()
 }
 
 // comparable is everything that must be equal for equal live sets and bases.
 func comparable(s *model.Served) string {
-	return fmt.Sprintf("%s %s %d rows %s", s.Digest, s.BasisID(), s.Rows, planes(s))
+	return fmt.Sprintf("%s %s %d rows %s", s.Digest, s.BasisID(), s.Rows, planesOf(s))
 }
 
 // A stream of checkerboard points gives a nonlinear classifier of at most 40 points. Its
@@ -437,9 +439,9 @@ func (i *instance) checkEpoch() {
 		state string
 		folds []string
 	}
-	got, err := inLoop(i.t.Context(), i.jobs, func() (s sums, _ error) {
-		s.in, s.state = i.live.InUse().Coordinates, live.DigestOf(i.live.InUse().Total())
-		for _, f := range i.live.InUse().PerFold() {
+	got, err := loop.Ask(i.t.Context(), i.Loop, func() (s sums, _ error) {
+		s.in, s.state = i.Live.InUse().Coordinates, live.DigestOf(i.Live.InUse().Total())
+		for _, f := range i.Live.InUse().PerFold() {
 			s.folds = append(s.folds, live.DigestOf(f))
 		}
 		return s, nil
@@ -447,13 +449,13 @@ func (i *instance) checkEpoch() {
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	want, folds := incremental.NewState(i.live.InUse().Names()), make([]*incremental.State, len(got.folds))
+	want, folds := incremental.NewState(i.Live.InUse().Names()), make([]*incremental.State, len(got.folds))
 	for k := range folds {
-		folds[k] = incremental.NewState(i.live.InUse().Names())
+		folds[k] = incremental.NewState(i.Live.InUse().Names())
 	}
 	var z live.Keeper
 	held := make(chan struct{}, 1)
-	p, err := passOver(i.t.Context(), i.topic, blocks, true, func(e retire.Entry, b *incremental.Block) error {
+	p, err := passOver(i.t.Context(), i.Topic, blocks, true, func(e retire.Entry, b *incremental.Block) error {
 		held <- struct{}{}
 		defer func() { <-held }()
 		was, err := blocks.Summary(e.ID)
@@ -704,22 +706,20 @@ func TestAbandonedReduction(t *testing.T) {
 		"limits.classes": "100", "model.folds": "0",
 	})
 	d.waitForOffsets(1)
-	begin := func() *reduction {
+	begin := func() *bases.Reduction {
 		t.Helper()
 		if err := d.Reduce(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		job, err := inLoop(t.Context(), d.jobs, func() (*reduction, error) { return d.rebuilding.reducing, nil })
+		job, err := loop.Ask(t.Context(), d.Loop, func() (*bases.Reduction, error) { return d.Bases.Reduction(), nil })
 		if err != nil || job == nil {
 			t.Fatalf("it is not under way: %v", err)
 		}
 		return job
 	}
-	ended := func(job *reduction) {
+	ended := func(job *bases.Reduction) {
 		t.Helper()
-		job.mu.Lock()
-		defer job.mu.Unlock()
-		if stages := 1 + len(reduce.PaperChunks()); len(job.stages) == stages*classes {
+		if stages := 1 + len(reduce.PaperChunks()); len(job.Stages()) == stages*classes {
 			t.Error("it went on to its end")
 		}
 	}
@@ -731,7 +731,7 @@ func TestAbandonedReduction(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := d.waitForEpoch("its end", func(a *httpapi.EpochAnswer) bool { return a.Reducing == nil })
-	if a.InUse != nil || a.Rebuild != nil || a.Problem != errGivenUp.Error() {
+	if a.InUse != nil || a.Rebuild != nil || a.Problem != "it was abandoned" {
 		t.Errorf("after it %+v", a)
 	}
 	ended(job)

@@ -19,9 +19,6 @@ import (
 // blocks in every replica and no later ones: a new value of a key is another block. They name no
 // key. The caller is answered when this daemon has followed the records and saved that.
 
-// followPatience bounds the wait for the records to come back.
-const followPatience = 20 * time.Second
-
 // everywhere is a request whose records this daemon has yet to follow.
 type everywhere struct {
 	*Daemon
@@ -33,12 +30,12 @@ type everywhere struct {
 
 // retireEverywhere retires the blocks that a request has chosen in every replica.
 func (d *Daemon) retireEverywhere(ctx context.Context, q *request) (none httpapi.Retirement, err error) {
-	if d.receipts.key != nil { // a leaf proves what has left since a save
+	if d.receipts.Key != nil { // a leaf proves what has left since a save
 		if _, err := d.Snapshot(ctx, false); err != nil {
 			return none, err
 		}
 	}
-	selectors := control.SelectorsOf(q.chosen, d.cfg.Blocks.Unit)
+	selectors := control.SelectorsOf(q.chosen, d.Config.Blocks.Unit)
 	var random [6]byte
 	rand.Read(random[:]) // never fails
 	e := &everywhere{
@@ -47,13 +44,10 @@ func (d *Daemon) retireEverywhere(ctx context.Context, q *request) (none httpapi
 	}
 	records := control.RecordsOf(e.name, selectors)
 	w := d.withdrawing
-	ctx, cancel := context.WithTimeout(ctx, followPatience)
+	ctx, cancel := context.WithTimeout(ctx, control.Patience)
 	defer cancel()
 	for asked := false; !asked; {
-		if err := d.call(ctx, func() error {
-			if d.failure != nil {
-				return errStopping
-			}
+		if err := d.Do(ctx, func() error {
 			if asked = w.caughtUp; !asked {
 				return nil
 			}
@@ -70,21 +64,21 @@ func (d *Daemon) retireEverywhere(ctx context.Context, q *request) (none httpapi
 		select {
 		case <-time.After(50 * time.Millisecond): // a start has not read the topic yet
 		case <-ctx.Done():
-			return none, fmt.Errorf("the control topic %s has not been read up to its end, so nothing is retired: %w", d.cfg.Retire.Topic, httpapi.ErrUnavailable)
+			return none, fmt.Errorf("the control topic %s has not been read up to its end, so nothing is retired: %w", d.Config.Retire.Topic, httpapi.ErrUnavailable)
 		}
 	}
-	defer d.call(context.WithoutCancel(ctx), func() error { // what has not come is not waited for any more
+	defer d.Call(context.WithoutCancel(ctx), func() error { // what has not come is not waited for any more
 		for _, r := range records {
 			delete(w.asked, control.NameOf(r.Partition, r.Key))
 		}
 		return nil
 	})
 	if err := w.write(ctx, records); err != nil {
-		return none, fmt.Errorf("the control topic %s could not be written, so nothing is retired, or what it has of the records %s: %v: %w", d.cfg.Retire.Topic, e.name, err, httpapi.ErrUnavailable)
+		return none, fmt.Errorf("the control topic %s could not be written, so nothing is retired, or what it has of the records %s: %v: %w", d.Config.Retire.Topic, e.name, err, httpapi.ErrUnavailable)
 	}
 	r, err := d.await(ctx, e.done)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("the control topic %s has the records %s, which retire the blocks in every replica; this one has not followed them within %v: %w", d.cfg.Retire.Topic, e.name, followPatience, httpapi.ErrUnavailable)
+		err = fmt.Errorf("the control topic %s has the records %s, which retire the blocks in every replica; this one has not followed them within %v: %w", d.Config.Retire.Topic, e.name, control.Patience, httpapi.ErrUnavailable)
 	}
 	return r, err
 }
@@ -97,7 +91,7 @@ func (e *everywhere) followed(failed error) {
 	}
 	var first []retire.Entry
 	for _, chosen := range e.chosen {
-		is, ok := e.live.Find(chosen.ID)
+		is, ok := e.Live.Find(chosen.ID)
 		if !ok || !is.Withdrawn || is.Position != chosen.Position {
 			continue // it has gone in another way, or is another one
 		}
@@ -107,22 +101,22 @@ func (e *everywhere) followed(failed error) {
 			first = firstOf(first)
 		}
 	}
-	e.r.DigestAfter, e.r.Control = e.live.Digest(), e.name
+	e.r.DigestAfter, e.r.Control = e.Live.Digest(), e.name
 	r := e.described(firstOf(first))
-	left := e.receipts.addDepartures()
-	e.saver.saveThen(func() {
-		e.logRetirement(&r, e.by)
-		if e.saver.problem != nil {
+	left := e.receipts.AddDepartures()
+	e.Saver.SaveThen(func(err error) {
+		e.logRetirement(&r, e.by, err)
+		if err != nil {
 			e.done <- answer{err: errRetiredUnsaved}
 			return
 		}
 		e.describeRetired(&r, receipt.Withdrawn)
 		for _, p := range left {
 			if p.Kind == receipt.Withdrawn {
-				r.Receipts = append(r.Receipts, p.index)
+				r.Receipts = append(r.Receipts, p.Index)
 			}
 		}
-		e.receipts.prove(&r)
+		e.receipts.Prove(&r)
 		e.done <- answer{retirement: r}
 	})
 }

@@ -75,8 +75,8 @@ func TestRetireEverywhere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			of, err := receipt.Check(proof, a.receipts.key.Public())
-			if err != nil || of.Leaf.Kind != receipt.Withdrawn || len(of.Items) != 1 || of.Items[0].Key != a.receipts.key.ItemKey(gone.ID) {
+			of, err := receipt.Check(proof, a.receipts.Key.Public())
+			if err != nil || of.Leaf.Kind != receipt.Withdrawn || len(of.Items) != 1 || of.Items[0].Key != a.receipts.Key.ItemKey(gone.ID) {
 				t.Errorf("the receipt is %+v, %v", of, err)
 			}
 			for _, d := range all {

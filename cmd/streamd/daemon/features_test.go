@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/ingest/wire"
@@ -94,7 +95,7 @@ func TestOrderOfFeatures(t *testing.T) {
 					t.Errorf("features %q", d.features())
 				}
 				_, digests := d.rowsAndFolds()
-				return fmt.Sprint(live.DigestOf(d.live.Features().Total()), digests, comparable(s))
+				return fmt.Sprint(live.DigestOf(d.Live.Features().Total()), digests, comparable(s))
 			}
 			topicName := topic(t, 1)
 			produce(t, topicName, messages...)
@@ -136,7 +137,7 @@ func (i *instance) settledAnywhere(flags map[string]string) *model.Served {
 
 func (i *instance) features() []string {
 	i.t.Helper()
-	out, err := inLoop(i.t.Context(), i.jobs, func() ([]string, error) { return i.live.Features().Names(), nil })
+	out, err := loop.Ask(i.t.Context(), i.Loop, func() ([]string, error) { return i.Live.Features().Names(), nil })
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -326,11 +327,11 @@ func TestBasisOfAFileWithoutBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (&offline{Daemon: at, t: t}).retireOne(incremental.Position{Topic: name}.String()); err != nil || at.live.InUse().Coordinates == nil {
-		t.Fatalf("%v; basis %v", err, at.live.InUse().Coordinates)
+	if _, err := (&offline{Daemon: at, t: t}).retireOne(incremental.Position{Topic: name}.String()); err != nil || at.Live.InUse().Coordinates == nil {
+		t.Fatalf("%v; basis %v", err, at.Live.InUse().Coordinates)
 	}
 	at.serving.listener.Close()
-	at.store.Close()
+	at.Store.Close()
 
 	delete(flags, "format.features")
 	produce(t, name, rowsNamed(r, 60, [2]string{"0", "1"}, "a", "b", "c"))

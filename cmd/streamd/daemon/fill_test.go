@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
@@ -26,11 +27,11 @@ import (
 // view returns the row sample of the live blocks, open ones included.
 func (i *instance) view(ctx context.Context) *sample.View {
 	i.t.Helper()
-	s, err := inLoop(ctx, i.jobs, func() (*sample.Snapshot, error) {
-		if !i.isFlushed() {
-			return nil, i.failure
+	s, err := loop.Ask(ctx, i.Loop, func() (*sample.Snapshot, error) {
+		if err := i.Flush(); err != nil {
+			return nil, err
 		}
-		return i.live.Sample(i.live.Features().Folds()), nil
+		return i.Live.Sample(i.Live.Features().Folds()), nil
 	})
 	if err != nil {
 		i.t.Fatal(err)
@@ -67,8 +68,8 @@ func (i *instance) rowsAndFolds() (view *sample.View, digests []string) {
 		}
 	}
 	digests = append(digests, fmt.Sprintf("%x", sha256.Sum256([]byte(sampleText(view)))))
-	folds, err := inLoop(ctx, i.jobs, func() (out []string, _ error) {
-		for _, s := range i.live.Features().PerFold() {
+	folds, err := loop.Ask(ctx, i.Loop, func() (out []string, _ error) {
+		for _, s := range i.Live.Features().PerFold() {
 			out = append(out, live.DigestOf(s))
 		}
 		return out, nil
@@ -164,7 +165,7 @@ func TestSampleIsAFunctionOfTheLiveSet(t *testing.T) {
 				t.Errorf("after a restart: sample and folds\n%s, want\n%s", got, want)
 			}
 			d.stop()
-			if !d.filling.last.IsZero() {
+			if !d.filling.IsIdle() {
 				t.Error("rows were wanted from the log after a mere restart")
 			}
 		})
@@ -229,7 +230,7 @@ func TestSampleOfBlocksThatTheLogHasForgotten(t *testing.T) {
 		t.Errorf("%d rows, complete %v", view.Block.Rows(), view.Complete())
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		unread, err := inLoop(t.Context(), d.jobs, func() (int, error) { return len(d.filling.unread), nil })
+		unread, err := loop.Ask(t.Context(), d.Loop, func() (int, error) { return len(d.filling.Unread), nil })
 		if err != nil || time.Now().After(end) {
 			t.Fatalf("%d blocks could not be read: %v", unread, err)
 		}
@@ -307,10 +308,10 @@ func TestSampleThatLacksRowsIsToldOf(t *testing.T) {
 	retire := func(offset int) *receipt.Leaf {
 		t.Helper()
 		d.retire(incremental.Position{Topic: name, Offset: int64(offset)}.String())
-		head, err := d.store.LogHead()
+		head, err := d.Store.LogHead()
 		for i := head.Size - 1; i >= 0 && err == nil; i-- {
 			var record receipt.Record
-			if record, err = d.store.Receipt(i); err != nil {
+			if record, err = d.Store.Receipt(i); err != nil {
 				break
 			}
 			var l *receipt.Leaf
@@ -381,7 +382,7 @@ func TestSampleRefusesOtherRows(t *testing.T) {
 	produce(t, name, message{value: jsonRow(1, 5, 6)}, message{value: jsonRow(0, 3, 5)})
 	d := start(t, name, file, nil)
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		unread, err := inLoop(t.Context(), d.jobs, func() (int, error) { return len(d.filling.unread), nil })
+		unread, err := loop.Ask(t.Context(), d.Loop, func() (int, error) { return len(d.filling.Unread), nil })
 		if err != nil || time.Now().After(end) {
 			t.Fatalf("it is not refused: %v", err)
 		}

@@ -307,7 +307,7 @@ func TestServedModelIsThatOfItsBlocks(t *testing.T) {
 			if flags["kernel.function"] != "" {
 				d.wait("a basis", func(s *model.Served) bool { return s.Basis != nil && s.Model != nil })
 			}
-			if memory.Studies(d.cfg) {
+			if memory.Studies(d.Config) {
 				d.settled()
 			} else {
 				d.waitForSolve()
@@ -419,11 +419,11 @@ func TestServedModelOfRulesAlone(t *testing.T) {
 	// A program has other bits on another processor, also where nothing is chosen by rows.
 	flags["kafka.topic"], flags["snapshot.file"] = topic, file
 	o := openOffline(t, flags, false)
-	o.saver.learning = bytes.Replace(o.saver.learning, []byte(`"processor":"`), []byte(`"processor":"abacus`), 1)
-	if o.saver.save(); o.saver.problem != nil {
-		t.Fatal(o.saver.problem)
+	o.Saver.Learning = bytes.Replace(o.Saver.Learning, []byte(`"processor":"`), []byte(`"processor":"abacus`), 1)
+	if err := o.Saver.Save(); err != nil {
+		t.Fatal(err)
 	}
-	if err := o.store.Close(); err != nil {
+	if err := o.Store.Close(); err != nil {
 		t.Fatal(err)
 	}
 	report, err = audit.Model(t.Context(), file, servedAs(&a, a.Identity().Fingerprint()))
@@ -529,18 +529,18 @@ func TestServedModelThatCannotBeMadeAgain(t *testing.T) {
 		}
 		o := openOffline(t, all, false)
 		var s map[string]any
-		if err := json.Unmarshal(o.saver.learning, &s); err != nil {
+		if err := json.Unmarshal(o.Saver.Learning, &s); err != nil {
 			t.Fatal(err)
 		}
 		if change(s); flag == "" {
-			if o.saver.learning, err = json.Marshal(s); err != nil {
+			if o.Saver.Learning, err = json.Marshal(s); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if o.saver.save(); o.saver.problem != nil {
-			t.Fatal(o.saver.problem)
+		if err := o.Saver.Save(); err != nil {
+			t.Fatal(err)
 		}
-		if err := o.store.Close(); err != nil {
+		if err := o.Store.Close(); err != nil {
 			t.Fatal(err)
 		}
 		return path
@@ -671,7 +671,7 @@ func TestForgedSumsOfABasis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, id := d.live.InUse().Coordinates, fmt.Sprintf("%s/0/%d", topic, forged)
+	in, id := d.Live.InUse().Coordinates, fmt.Sprintf("%s/0/%d", topic, forged)
 	block, err := new(live.Keeper).Block(t.Context(), all[forged], in)
 	if err != nil {
 		t.Fatal(err)

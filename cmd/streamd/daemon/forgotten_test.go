@@ -462,7 +462,7 @@ func TestStaleBasisLeavesTheFile(t *testing.T) {
 	}
 	flags["snapshot.scrub"] = "1ms"
 	d = start(t, topic, file, flags)
-	d.await("a compaction", func() bool { return d.live.Uncompacted().IsZero() && d.saver.state == idle })
+	d.await("a compaction", func() bool { return d.Live.Uncompacted().IsZero() && d.Saver.IsIdle() })
 	d.stop()
 	for trace := range found(files(t, folder)) {
 		t.Errorf("files: %s", trace)

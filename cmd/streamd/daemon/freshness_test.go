@@ -15,7 +15,6 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/ingest/wire"
@@ -53,7 +52,7 @@ func TestServedBeforeTheSave(t *testing.T) {
 			d.waitForSolve()
 			early, _ := d.Served()
 			if early.Durable || early.Model == nil {
-				t.Fatalf("served before the save: durable %v, %s", early.Durable, planes(early))
+				t.Fatalf("served before the save: durable %v, %s", early.Durable, planesOf(early))
 			}
 			if _, _, a := d.etag("/v1/model", ""); a.Durable == nil || *a.Durable {
 				t.Errorf("GET /v1/model says durable: %v", a.Durable)
@@ -64,8 +63,8 @@ func TestServedBeforeTheSave(t *testing.T) {
 			late := d.wait("a durable model", func(s *model.Served) bool { return s.Durable })
 			same := func(when string, s *model.Served) {
 				t.Helper()
-				if s.Fingerprint != early.Fingerprint || s.Digest != early.Digest || planes(s) != planes(early) {
-					t.Errorf("%s it is another model:\n%s\nserved early:\n%s", when, planes(s), planes(early))
+				if s.Fingerprint != early.Fingerprint || s.Digest != early.Digest || planesOf(s) != planesOf(early) {
+					t.Errorf("%s it is another model:\n%s\nserved early:\n%s", when, planesOf(s), planesOf(early))
 				}
 			}
 			same("after the save", late)
@@ -150,7 +149,7 @@ func TestRetirementIsAnsweredAfterTheSave(t *testing.T) {
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"snapshot.interval": "1h", "sample.rows": "0", "model.folds": "0"})
 	produce(t, name, message{value: jsonRow(1, 1, 2)}, message{value: jsonRow(0, 3, 2)}, message{value: jsonRow(1, 5, 2)}, message{value: jsonRow(0, 4, 1)})
 	d.waitForOffsets(4)
-	release := holdSaves(d.store)
+	release := holdSaves(d.Store)
 	held := true
 	defer func() {
 		if held {
@@ -209,7 +208,7 @@ func TestSolvesTakeTheirShare(t *testing.T) {
 	}
 	took := time.Since(began)
 	var m dto.Metric
-	if err := d.metrics.SolveSeconds.Write(&m); err != nil {
+	if err := d.Metrics.SolveSeconds.Write(&m); err != nil {
 		t.Fatal(err)
 	}
 	solves := int(m.GetHistogram().GetSampleCount())
@@ -221,93 +220,6 @@ func TestSolvesTakeTheirShare(t *testing.T) {
 	}
 	d.waitForOffsets(blocks)
 	d.stop()
-}
-
-// Solves of any size take their share of a long stream, no more and hardly less, although some of
-// them are held up by what else runs. A backlog does not starve them.
-func TestShareOfSolves(t *testing.T) {
-	const long = 100 * time.Second
-	for _, solve := range []time.Duration{100 * time.Microsecond, time.Millisecond, 30 * time.Millisecond, 500 * time.Millisecond} { // n = 10 to 784
-		for _, share := range []float64{0.01, 0.05, 0.5} {
-			for _, waiting := range []int{0, 1} {
-				p := idlePublisher(t, waiting, map[string]string{"model.solve_share": fmt.Sprint(share)})
-				began, solves := time.Now(), 0
-				now := began
-				for now.Sub(began) < long {
-					p.delivered, p.changed = now, true
-					if wait, waits := p.dueIn(now); !waits || wait > 0 {
-						now = now.Add(max(wait, 500*time.Microsecond))
-						continue
-					}
-					p.lastSolve = now
-					held := time.Duration(0)
-					if solves++; solves%3 == 0 {
-						held = 20 * time.Millisecond
-					}
-					p.solves.add(solve + held)
-					p.copies.add(solve/100 + held)
-					now = now.Add(solve)
-				}
-				got := float64(solves) * solve.Seconds() / long.Seconds()
-				most := min(share, solve.Seconds()/leastSolve.Seconds())
-				low, high := most/1.5, 1.05*most+solve.Seconds()/long.Seconds()
-				if waiting > 0 {
-					low /= behind
-				}
-				if got > high || got < low {
-					t.Errorf("solves of %v with a share of %v, %d deliveries waiting: they take %.4f", solve, share, waiting, got)
-				}
-			}
-		}
-	}
-}
-
-// idlePublisher is a publisher of a daemon that does nothing. So many deliveries wait.
-func idlePublisher(t *testing.T, waiting int, flags map[string]string) *publisher {
-	t.Helper()
-	flags["kafka.topic"] = "none"
-	cfg := load(t, flags)
-	p := newSaver(coreOf(cfg, live.New(nil, cfg, roomy(cfg)), nil), time.Now()).publisher
-	for range waiting {
-		go p.intake.InTurn(t.Context(), nil, func() {})
-	}
-	for len(p.intake.Deliveries()) < waiting {
-		time.Sleep(time.Millisecond)
-	}
-	return p
-}
-
-// A solve is due as soon as blocks have been applied, unless those before took their share.
-func TestWhenSolvesAreDue(t *testing.T) {
-	now := time.Now()
-	for _, c := range []struct {
-		name                  string
-		since, effort, copied time.Duration
-		idle                  time.Duration
-		waiting               int
-		want                  time.Duration
-	}{
-		{name: "at once", since: time.Second, effort: time.Millisecond},
-		{name: "the last one took its share", since: 5 * time.Millisecond, effort: time.Millisecond, want: 15 * time.Millisecond},
-		{name: "a large model", since: time.Second, effort: time.Second, want: 19 * time.Second},
-		{name: "a large model, after a pause", since: time.Second, effort: time.Second, idle: time.Second},
-		{name: "copies take long", since: time.Second, effort: time.Millisecond, copied: 100 * time.Millisecond, want: time.Second},
-		{name: "a thousand a second", since: 400 * time.Microsecond, effort: 10 * time.Microsecond, want: 600 * time.Microsecond},
-		{name: "deliveries wait", since: 10 * time.Millisecond, effort: 200 * time.Microsecond, waiting: 1, want: 10 * time.Millisecond},
-		{name: "deliveries wait for a larger model", since: 60 * time.Millisecond, effort: 2 * time.Millisecond, waiting: 1, want: 40 * time.Millisecond},
-		{name: "deliveries wait for a large model", since: 2 * time.Second, effort: 200 * time.Millisecond, waiting: 1, want: 2 * time.Second},
-	} {
-		p := idlePublisher(t, c.waiting, map[string]string{})
-		p.changed, p.lastSolve, p.delivered = true, now.Add(-c.since), now.Add(-c.idle)
-		for i := range len(p.solves.last) { // the process was held up at all but one time
-			p.solves.add(c.effort + time.Duration(i)*time.Second)
-			p.copies.add(c.copied + time.Duration(i)*time.Second)
-		}
-		wait, waits := p.dueIn(now)
-		if wait = max(0, wait); !waits || wait != c.want {
-			t.Errorf("%s: due in %v, want %v", c.name, wait, c.want)
-		}
-	}
 }
 
 // The metrics tell how fresh the served models are.

@@ -35,7 +35,7 @@ func after(offset int64, d time.Duration) kafka.Record {
 }
 
 // ids returns the ids of the live blocks, by rank.
-func (o *offline) ids() []string { return slices.Collect(o.live.IDs) }
+func (o *offline) ids() []string { return slices.Collect(o.Live.IDs) }
 
 // A record that is rejected, or whose rows all have weight 0, does not affect the time of a
 // block, whether it is delivered with others or alone.
@@ -53,15 +53,15 @@ func TestTimeOfAGatheredBlock(t *testing.T) {
 				} else {
 					for i, r := range records {
 						o.deliver(0, []kafka.Record{r}, int64(i)+1)
-						o.flushRuns()
+						o.FlushRuns()
 					}
 				}
-				o.flushRuns()
+				o.FlushRuns()
 				want := retire.Entry{ID: "t/0/0", Position: incremental.Position{Topic: "t"}, Last: 2, Time: records[0].Time, Rows: 2}
-				if got := o.live.Page(retire.Lowest, math.MaxInt); !slices.Equal(got, []retire.Entry{want}) {
+				if got := o.Live.Page(retire.Lowest, math.MaxInt); !slices.Equal(got, []retire.Entry{want}) {
 					t.Errorf("at once: %t: %v, want %v", atOnce, got, want)
 				}
-				o.store.Close()
+				o.Store.Close()
 			}
 		})
 	}
@@ -85,34 +85,34 @@ func TestOffsetsOfAGrowingBlock(t *testing.T) {
 		}
 	}
 	o.deliver(0, records[:10], 10)
-	o.flushRuns()
+	o.FlushRuns()
 	expect("summarised", 10, "t/0/4", "t/0/8")
 	o.deliver(0, records[10:11], 11)
 	expect("one record more", 10, "t/0/4", "t/0/8")
-	o.saver.save()
-	if s := o.saver.info; s.Offsets[0].Next != 10 || s.Resume[0].Next != 8 || s.Digest != o.live.Digest() {
+	o.Saver.Save()
+	if s := o.Saver.Info(); s.Offsets[0].Next != 10 || s.Resume[0].Next != 8 || s.Digest != o.Live.Digest() {
 		t.Errorf("the file is said to be at %v, and to go on at %v", s.Offsets, s.Resume)
 	}
-	digest := o.live.Digest()
+	digest := o.Live.Digest()
 	o = o.crash(false)
 	if saved := o.resumes[0]; saved.Next != 8 || saved.Done != 10 {
 		t.Errorf("reading goes on at %+v", saved)
 	}
 	for i, r := range records[8:10] {
 		o.deliver(0, []kafka.Record{r}, r.Offset+1)
-		o.flushRuns()
+		o.FlushRuns()
 		expect(fmt.Sprintf("%d records are read once more", i+1), 10, "t/0/4", "t/0/8")
-		if o.live.Digest() != digest {
+		if o.Live.Digest() != digest {
 			t.Error("the state is another one")
 		}
 	}
 	o.deliver(0, records[10:], 12)
-	o.flushRuns()
+	o.FlushRuns()
 	expect("all is read", 12, "t/0/4", "t/0/8")
-	if e, _ := o.live.Get("t/0/8"); e.Rows != 4 {
+	if e, _ := o.Live.Get("t/0/8"); e.Rows != 4 {
 		t.Errorf("the block has %d rows", e.Rows)
 	}
-	o.store.Close()
+	o.Store.Close()
 }
 
 // After a compaction the log has only the latest values of keys. Therefore a value that
@@ -143,11 +143,11 @@ func TestBadValueOfAKey(t *testing.T) {
 			if got := o.ids(); !slices.Equal(got, []string{"key:b"}) {
 				t.Errorf("live are %v", got)
 			}
-			c := o.intake.Report().Counts
+			c := o.Intake.Report().Counts
 			if c.AppliedRecords+c.Tombstones != 2 || c.RejectedRecords != 1 || c.BlocksAdded != 2 || c.BlocksRetired != 1 {
 				t.Errorf("counts %+v", c)
 			}
-			o.store.Close()
+			o.Store.Close()
 		})
 	}
 }
@@ -167,20 +167,20 @@ func TestEventTimeOfTheFuture(t *testing.T) {
 		}
 		records[10].Time = records[10].Time.Add(23 * time.Hour)
 		o.deliver(0, records, 12)
-		e, _ := o.live.Get("t/0/10")
+		e, _ := o.Live.Get("t/0/10")
 		if want := time.UnixMilli(lawEpoch).Add(8*time.Second + 5*time.Minute); len(o.ids()) != 12 || !e.Time.Equal(want) {
 			t.Errorf("%v: live are %v, the one of the future of %s, want %s", keep, o.ids(), e.Time, want)
 		}
-		o.store.Close()
+		o.Store.Close()
 
 		// Broker time (LogAppendTime) is not capped.
 		o = openOffline(t, offlineFlags(t, keep), false)
 		records[10].Appended = true
 		o.deliver(0, records, 12)
-		if e, _ := o.live.Get("t/0/10"); !e.Time.Equal(records[10].Time) {
+		if e, _ := o.Live.Get("t/0/10"); !e.Time.Equal(records[10].Time) {
 			t.Errorf("%v: the broker's time counts as %s", keep, e.Time)
 		}
-		o.store.Close()
+		o.Store.Close()
 	}
 }
 
@@ -204,10 +204,10 @@ func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
 	}
 	problem := func() bool {
 		o.updateStatus()
-		return slices.ContainsFunc(o.problems.Present(), func(p httpapi.Problem) bool { return strings.Contains(p.Text, "blocks were retired as they came") })
+		return slices.ContainsFunc(o.Problems.Present(), func(p httpapi.Problem) bool { return strings.Contains(p.Text, "blocks were retired as they came") })
 	}
 	if !problem() {
-		t.Errorf("nothing is said of it: %q", o.problems.Present())
+		t.Errorf("nothing is said of it: %q", o.Problems.Present())
 	}
 	for _, id := range live {
 		if _, err := o.retireOne(id); err != nil {
@@ -216,21 +216,21 @@ func TestRetiredBlocksOfTheFutureRefuseNothing(t *testing.T) {
 	}
 	o.deliver(0, []kafka.Record{after(120, time.Minute)}, 121)
 	if got := o.ids(); !slices.Equal(got, []string{"t/0/120"}) || problem() {
-		t.Errorf("live are %v, problems %q", got, o.problems.Present())
+		t.Errorf("live are %v, problems %q", got, o.Problems.Present())
 	}
-	o.store.Close()
+	o.Store.Close()
 }
 
 // A time after the year 9999 is refused. An older version's ledger may contain one, which
 // is shown all the same.
 func TestTimesThatAreNone(t *testing.T) {
 	o := openOffline(t, offlineFlags(t, nil), false)
-	defer o.store.Close()
+	defer o.Store.Close()
 	none := after(0, 0)
 	none.Time = time.UnixMilli(lawEpoch * 1000) // as if microseconds were taken for milliseconds
 	o.deliver(0, []kafka.Record{none, after(1, 0)}, 2)
-	if got := o.ids(); !slices.Equal(got, []string{"t/0/1"}) || o.intake.Report().Counts.RejectedRecords != 1 {
-		t.Errorf("live are %v, %+v", got, o.intake.Report().Counts)
+	if got := o.ids(); !slices.Equal(got, []string{"t/0/1"}) || o.Intake.Report().Counts.RejectedRecords != 1 {
+		t.Errorf("live are %v, %+v", got, o.Intake.Report().Counts)
 	}
 	for _, ms := range []int64{lawEpoch * 1000, math.MaxInt64, math.MinInt64} {
 		info := blockInfo(retire.Entry{ID: "t/0/9", Time: time.UnixMilli(ms)})
@@ -243,11 +243,11 @@ func TestTimesThatAreNone(t *testing.T) {
 // With a half-life a block of the far future leaves the others without a weight, and that is told.
 func TestHalfLifeAndABlockOfTheFuture(t *testing.T) {
 	o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "message", "retire.half_life": "1s"}), false)
-	defer o.store.Close()
+	defer o.Store.Close()
 	told := func() bool {
 		o.solved()
 		o.updateStatus()
-		return slices.ContainsFunc(o.problems.Present(), func(p httpapi.Problem) bool {
+		return slices.ContainsFunc(o.Problems.Present(), func(p httpapi.Problem) bool {
 			return strings.Contains(p.Text, "by retire.half_life 1 of the 5 live rows of the model have a weight") &&
 				strings.HasPrefix(p.Detail, "the newest live block, of ") && strings.HasSuffix(p.Detail, " is t/0/0")
 		})
@@ -255,14 +255,14 @@ func TestHalfLifeAndABlockOfTheFuture(t *testing.T) {
 	o.deliver(0, []kafka.Record{after(0, time.Hour)}, 1) // there is no clock yet
 	for i := range int64(4) {
 		if told() {
-			t.Errorf("%d blocks: %q", 1+i, o.problems.Present())
+			t.Errorf("%d blocks: %q", 1+i, o.Problems.Present())
 		}
 		o.deliver(0, []kafka.Record{after(1+i, time.Duration(i)*time.Millisecond)}, 2+i)
 	}
 	if !told() {
-		t.Errorf("nothing is said of it: %q", o.problems.Present())
+		t.Errorf("nothing is said of it: %q", o.Problems.Present())
 	}
 	if _, err := o.retireOne("t/0/0"); err != nil || told() {
-		t.Errorf("%v, problems %q", err, o.problems.Present())
+		t.Errorf("%v, problems %q", err, o.Problems.Present())
 	}
 }

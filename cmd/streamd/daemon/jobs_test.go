@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -11,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
+	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental/parallel"
 )
@@ -20,14 +18,14 @@ import (
 // saboteur has tasks panic.
 type saboteur struct {
 	mu   sync.Mutex
-	left map[task]int // how often each panics
-	met  map[task]int // how often each has
+	left map[loop.Task]int // how often each panics
+	met  map[loop.Task]int // how often each has
 }
 
 // failing makes every task but the given ones panic that often.
-func failing(times int, but ...task) *saboteur {
-	s := &saboteur{left: map[task]int{}, met: map[task]int{}}
-	for _, t := range []task{taskSolve, taskCompare, taskStudy, taskReduce, taskRebuild, taskFill, taskFeatures, taskWithdraw, taskWindow, taskLabels, taskHistory, taskRetention} {
+func failing(times int, but ...loop.Task) *saboteur {
+	s := &saboteur{left: map[loop.Task]int{}, met: map[loop.Task]int{}}
+	for _, t := range []loop.Task{loop.TaskSolve, loop.TaskCompare, loop.TaskStudy, loop.TaskReduce, loop.TaskRebuild, loop.TaskFill, loop.TaskFeatures, loop.TaskWithdraw, loop.TaskWindow, loop.TaskLabels, loop.TaskHistory, loop.TaskRetention} {
 		if !slices.Contains(but, t) {
 			s.left[t] = times
 		}
@@ -35,9 +33,9 @@ func failing(times int, but ...task) *saboteur {
 	return s
 }
 
-func (s *saboteur) in(d *Daemon) { d.before = s.before }
+func (s *saboteur) in(d *Daemon) { d.Before = s.before }
 
-func (s *saboteur) before(t task) {
+func (s *saboteur) before(t loop.Task) {
 	s.mu.Lock()
 	panics := s.left[t] > 0
 	if panics {
@@ -56,7 +54,7 @@ func (s *saboteur) before(t task) {
 }
 
 // panicked reports how often tasks have panicked.
-func (s *saboteur) panicked(t task) int {
+func (s *saboteur) panicked(t loop.Task) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.met[t]
@@ -93,13 +91,13 @@ func TestJobsThatPanic(t *testing.T) {
 	const times = 2
 	name := topic(t, 1)
 	produce(t, name, boardBlocks(t, 5, 30, 40)...)
-	s := failing(times, taskHistory)
+	s := failing(times, loop.TaskHistory)
 	d := startWith(t, name, filepath.Join(t.TempDir(), "s"), map[string]string{
 		"kernel.function": "gaussian(gamma=0.0005)", "kernel.basis": "8", "kernel.rows": "500",
 		"model.nu": "auto", "model.refine": "line", "model.refine_interval": "20ms", "sample.rows": "400", "model.folds": "3",
 		"drift.detect": "true",
 	}, s.in)
-	tasks := []task{taskSolve, taskStudy, taskReduce, taskRebuild, taskCompare, taskRetention}
+	tasks := []loop.Task{loop.TaskSolve, loop.TaskStudy, loop.TaskReduce, loop.TaskRebuild, loop.TaskCompare, loop.TaskRetention}
 	shown := map[string]bool{}
 	d.eventually("planes of studies in a basis", func() bool {
 		for _, job := range d.failed() {
@@ -112,7 +110,7 @@ func TestJobsThatPanic(t *testing.T) {
 		for _, job := range d.failed() {
 			shown[job] = true
 		}
-		return !slices.ContainsFunc(tasks, func(t task) bool { return s.panicked(t) < times })
+		return !slices.ContainsFunc(tasks, func(t loop.Task) bool { return s.panicked(t) < times })
 	})
 	_, metrics := d.ask(http.MethodGet, "/metrics")
 	for _, of := range tasks {
@@ -130,10 +128,12 @@ func TestJobsThatPanic(t *testing.T) {
 	// What was served last stays while a study fails, and is right.
 	before, _ := d.Served()
 	s.mu.Lock()
-	s.left[taskStudy] = 1
+	s.left[loop.TaskStudy] = 1
 	s.mu.Unlock()
 	produce(t, name, boardBlocks(t, 6, 1, 40)...)
-	d.eventually("another failure", func() bool { return s.panicked(taskStudy) == times+1 && slices.Contains(d.failed(), string(taskStudy)) })
+	d.eventually("another failure", func() bool {
+		return s.panicked(loop.TaskStudy) == times+1 && slices.Contains(d.failed(), string(loop.TaskStudy))
+	})
 	if served, _ := d.Served(); served.Model == nil {
 		t.Errorf("while a study fails there is no model: %s", served.Problem)
 	}
@@ -145,7 +145,7 @@ func TestJobsThatPanic(t *testing.T) {
 		return after.Digest != before.Digest && after.Refinement != nil && after.Refinement.Digest == after.Digest
 	})
 	d.eventually("no problem is left", func() bool {
-		return !slices.ContainsFunc(d.failed(), func(job string) bool { return job != string(taskRetention) })
+		return !slices.ContainsFunc(d.failed(), func(job string) bool { return job != string(loop.TaskRetention) })
 	})
 	d.stop()
 }
@@ -161,82 +161,20 @@ func TestPassesThatPanic(t *testing.T) {
 	first.waitForOffsets(8)
 	first.stop()
 	for _, step := range []struct {
-		task  task
+		task  loop.Task
 		flags map[string]string
 		path  string
 		says  string // the answer of the path, in the end
 	}{
-		{taskFeatures, map[string]string{"format.features": "a,c", "format.ignore": "b", "sample.rows": "0", "model.folds": "0"}, "/v1/model", `"features":["a","c"]`},
-		{taskFill, map[string]string{"format.features": "a,c", "format.ignore": "b", "sample.rows": "50", "model.folds": "2"}, "/v1/quality", `"rows":16`},
+		{loop.TaskFeatures, map[string]string{"format.features": "a,c", "format.ignore": "b", "sample.rows": "0", "model.folds": "0"}, "/v1/model", `"features":["a","c"]`},
+		{loop.TaskFill, map[string]string{"format.features": "a,c", "format.ignore": "b", "sample.rows": "50", "model.folds": "2"}, "/v1/quality", `"rows":16`},
 	} {
-		s := failing(2, taskHistory, taskRetention)
+		s := failing(2, loop.TaskHistory, loop.TaskRetention)
 		d := startWith(t, name, file, step.flags, s.in)
 		d.eventually(string(step.task), func() bool {
 			code, answer := d.ask(http.MethodGet, step.path)
 			return code == http.StatusOK && strings.Contains(answer, step.says) && s.panicked(step.task) == 2
 		})
 		d.stop()
-	}
-}
-
-// The rest after a failure doubles and is bounded, and a success ends it.
-func TestRestAfterFailures(t *testing.T) {
-	d, err := newDaemon(Options{Config: load(t, map[string]string{"kafka.topic": "t"}), Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range 40 {
-		before := time.Now()
-		if err := d.try(taskStudy, func() { panic("sabotage") }); err == nil {
-			t.Fatal("no error")
-		}
-		want := longestRest
-		if n < 10 {
-			want = firstRest << n
-		}
-		if !d.rests(taskStudy, before.Add(want-time.Second/2)) || d.rests(taskStudy, time.Now().Add(want)) {
-			t.Errorf("failure %d: %+v", n+1, d.jobs.failed[taskStudy])
-		}
-		if d.rests(taskSolve, before) {
-			t.Error("another task rests, too")
-		}
-	}
-	d.succeeds(taskStudy)
-	if d.rests(taskStudy, time.Now()) {
-		t.Error("it rests after a success")
-	}
-
-	// A task that is kept is begun again.
-	runs := 0
-	ctx, cancel := context.WithCancel(t.Context())
-	d.keep(ctx, taskHistory, func() {
-		if runs++; runs == 1 {
-			panic("sabotage")
-		}
-		cancel()
-	})
-	if runs != 2 {
-		t.Errorf("%d runs", runs)
-	}
-}
-
-// The loop itself, and jobs that write the snapshot, are not caught.
-func TestPanicsThatAreNotCaught(t *testing.T) {
-	d, err := newDaemon(Options{Config: load(t, map[string]string{"kafka.topic": "t"}), Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.background = t.Context()
-	panics := func(f func()) (did bool) {
-		defer func() { did = recover() != nil }()
-		f()
-		return false
-	}
-	if x := d.begin(taskSolve, false, func(context.Context) func() { return func() { panic("in the loop") } }, func(error) {}); !panics(x.await) {
-		t.Error("the end of a job is in the loop, and was caught")
-	}
-	failed := false
-	if x := d.begin(taskSolve, false, func(context.Context) func() { panic("beside the loop") }, func(error) { failed = true }); panics(x.await) || !failed {
-		t.Error("a job was not caught")
 	}
 }

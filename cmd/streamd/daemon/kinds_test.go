@@ -15,6 +15,7 @@ import (
 
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/daemon/settings"
 	"streamd/ingest/kafka"
 	"streamd/ingest/registry/registrytest"
 	"streamd/ingest/wire"
@@ -114,11 +115,11 @@ func TestKindsOfMessages(t *testing.T) {
 					given[k] = v
 				}
 				cfg := load(t, given)
-				asked, err := Registry(cfg.Format.Registry, zerolog.Nop())
+				asked, err := settings.Registry(cfg.Format.Registry, zerolog.Nop())
 				if err != nil {
 					t.Fatal(err)
 				}
-				options, err := Decoding(cfg, memory.New(cfg, 1<<30), asked)
+				options, err := settings.Decoding(cfg, memory.New(cfg, 1<<30), asked)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -157,7 +158,7 @@ func TestKindsOfMessages(t *testing.T) {
 		{"none", protoChange, "set format.envelope: debezium and blocks.unit: key"},
 	} {
 		cfg := load(t, map[string]string{"kafka.topic": "t", "blocks.unit": "key", "format.registry.url": server.URL, "format.envelope": c.envelope})
-		asked, err := Registry(cfg.Format.Registry, zerolog.Nop())
+		asked, err := settings.Registry(cfg.Format.Registry, zerolog.Nop())
 		if err != nil {
 			t.Fatal(err)
 		}

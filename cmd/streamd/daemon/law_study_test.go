@@ -86,36 +86,36 @@ func (o *offline) study() {
 	o.t.Helper()
 	await := func(busy func() bool) {
 		for busy() {
-			(<-o.calls)()
+			(<-o.Calls)()
 		}
 	}
-	o.filling.last = time.Time{}
-	o.filling.whenDue(time.Now())
-	await(func() bool { return o.filling.reading != nil })
-	r := o.rebuilding
+	o.filling.Retry()
+	o.filling.WhenDue(time.Now())
+	await(o.filling.IsUnderWay)
+	r := o.Bases
 	for range 3 { // choose, build, switch
-		r.again = time.Time{}
-		r.whenDue(time.Now())
-		await(func() bool { return r.reducing != nil || r.reading != nil })
+		r.RetryAt(time.Time{})
+		r.WhenDue(time.Now())
+		await(r.IsUnderWay)
 	}
-	o.studying.beginStudy(time.Now())
-	await(func() bool { return o.studying.now != nil })
-	o.publisher.solve(time.Now())
-	await(func() bool { return o.publisher.solving != nil })
+	o.Studies.BeginStudy(time.Now())
+	await(o.Studies.IsUnderWay)
+	o.publisher.Solve(time.Now())
+	await(func() bool { return o.Solving != nil })
 	o.updateStatus()
-	if o.failure != nil || len(o.jobs.failed) > 0 {
-		o.t.Fatalf("%v, failed jobs %v", o.failure, o.jobs.failed)
+	if o.Failure != nil || o.Failing() > 0 {
+		o.t.Fatalf("%v, %d failed jobs", o.Failure, o.Failing())
 	}
 }
 
 // count notes what the live set and the last study are.
 func (s studied) count(o *offline) {
-	served := o.publisher.published.Load().served
-	some, labelled := o.live.Rows() > 0, o.live.Rows()-o.live.Unlabelled() > 0
+	served := o.Front.Served()
+	some, labelled := o.Live.Rows() > 0, o.Live.Rows()-o.Live.Unlabelled() > 0
 	for name, is := range map[string]bool{
 		"of an empty live set": !some, "of rows without labels alone": some && !labelled,
-		"of one class": labelled && !o.live.Parted(), "of several classes": o.live.Parted(),
-		"ν was chosen": served.Tuning != nil, "no ν could be chosen": o.learner.Tunes() && served.Tuning == nil && served.Model != nil,
+		"of one class": labelled && !o.Live.Parted(), "of several classes": o.Live.Parted(),
+		"ν was chosen": served.Tuning != nil, "no ν could be chosen": o.Learner.Tunes() && served.Tuning == nil && served.Model != nil,
 		"in a basis": served.Basis != nil, "calibrated": served.Calibration != nil, "judged": served.Quality != nil,
 		"planes of " + o.flags["model.refine"]: served.Refinement != nil,
 	} {
@@ -130,11 +130,11 @@ func (s studied) count(o *offline) {
 func (o *offline) answers() {
 	o.t.Helper()
 	o.consume()
-	guard, err := access.New(o.cfg.HTTP, zerolog.Nop())
+	guard, err := access.New(o.Config.HTTP, zerolog.Nop())
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	api := httpapi.New(httpapi.Config{Access: guard, Rows: o.decoding}, o.Daemon, httpapi.NewMetrics(), zerolog.New(zerolog.NewTestWriter(o.t)).Level(zerolog.ErrorLevel))
+	api := httpapi.New(httpapi.Config{Access: guard, Rows: o.Decoding}, o.Daemon, httpapi.NewMetrics(), zerolog.New(zerolog.NewTestWriter(o.t)).Level(zerolog.ErrorLevel))
 	for _, path := range []string{
 		"/v1/model", "/v1/tuning", "/v1/quality", "/v1/prequential", "/v1/status", "/v1/epoch", "/v1/label-requests", "/v1/regions",
 		"/", "/?view=model", "/?view=quality", "/?view=stream", "/?view=blocks", "/?view=past",
@@ -177,10 +177,10 @@ func TestStudiesOfHistories(t *testing.T) {
 				seen.count(o)
 				gone := h.r.IntN(6)
 				if h.r.IntN(3) == 0 {
-					gone = o.live.Blocks() // all of them
+					gone = o.Live.Blocks() // all of them
 				}
 				for range gone {
-					o.flushRuns()
+					o.FlushRuns()
 					o.retireAny(h.r)
 				}
 				o.study()
@@ -188,7 +188,7 @@ func TestStudiesOfHistories(t *testing.T) {
 				o.answers()
 			}
 		})
-		o.store.Close()
+		o.Store.Close()
 		if !ran {
 			break
 		}
@@ -246,7 +246,7 @@ func studyThroughKafka(t *testing.T, h *logHistory) {
 		case 1:
 			i.Reduce(t.Context()) // an error says that there is no kernel, or too few rows
 		case 2:
-			if i.learner.Refines() {
+			if i.Learner.Refines() {
 				i.Refine(t.Context()) // an error is the study's
 			}
 		default:
@@ -296,15 +296,12 @@ func (i *instance) studied(records int64) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
 		var read, rows int64
 		var done bool
-		err := i.call(i.t.Context(), func() error {
-			read, rows = i.intake.Report().Records.Read, i.live.Rows()
-			study := i.publisher.study
-			done = read == records && (rows == 0 || study != nil && study.churn == i.live.Churn())
-			return i.failure
+		err := i.Call(i.t.Context(), func() error {
+			read, rows = i.Intake.Report().Records.Read, i.Live.Rows()
+			done = read == records && (rows == 0 || i.Studies.IsCurrent())
+			return i.Failure
 		})
-		i.jobs.mu.Lock()
-		failed := len(i.jobs.failed)
-		i.jobs.mu.Unlock()
+		failed := i.Failing()
 		select {
 		case err = <-i.done:
 			i.t.Fatalf("the daemon has ended: %v", err)

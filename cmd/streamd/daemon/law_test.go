@@ -63,15 +63,15 @@ func openOffline(t *testing.T, flags map[string]string, left bool) *offline {
 		t.Fatal(err)
 	}
 	if left {
-		d.memory.Numbers = 1
+		d.Memory.Numbers = 1
 	}
-	if err := d.restore(Options{Config: d.cfg}); err != nil {
+	if err := d.restore(Options{Config: d.Config}); err != nil {
 		t.Fatal(err)
 	}
-	d.stop, d.background = func(error) {}, t.Context()
+	d.Stop, d.Background = func(error) {}, t.Context()
 	d.updateStatus()
-	go d.intake.Work(t.Context())
-	t.Cleanup(d.intake.Close)
+	go d.Intake.Work(t.Context())
+	t.Cleanup(d.Intake.Close)
 	at := map[int]int64{}
 	for partition, saved := range d.resumes {
 		at[partition] = saved.Next
@@ -89,14 +89,14 @@ func (o *offline) play(f, between func()) {
 	}()
 	for {
 		select {
-		case call := <-o.calls:
+		case call := <-o.Calls:
 			began := time.Now()
 			call()
-			o.turn(began)
+			o.Turn(began)
 			o.sliceAll()
 			between()
-		case y := <-o.intake.Deliveries():
-			o.applied(o.intake.Apply(o.t.Context(), y))
+		case y := <-o.Intake.Deliveries():
+			o.applied(o.Intake.Apply(o.t.Context(), y))
 		case <-done:
 			return
 		}
@@ -106,7 +106,7 @@ func (o *offline) play(f, between func()) {
 // crash closes the file without a save and opens it again.
 func (o *offline) crash(left bool) *offline {
 	o.t.Helper()
-	if err := o.store.Close(); err != nil {
+	if err := o.Store.Close(); err != nil {
 		o.t.Fatal(err)
 	}
 	return openOffline(o.t, o.flags, left)
@@ -142,21 +142,21 @@ func batches(partition int, records []kafka.Record, next int64) (all []*kafka.Ba
 
 func (o *offline) deliverBatch(b *kafka.Batch) {
 	o.t.Helper()
-	if err := o.intake.Deliver(o.t.Context(), b); err != nil {
+	if err := o.Intake.Deliver(o.t.Context(), b); err != nil {
 		o.t.Fatal(err)
 	}
 	o.at[b.Partition] = max(o.at[b.Partition], b.Position.Next)
-	o.applied(o.intake.Apply(o.t.Context(), <-o.intake.Deliveries()))
+	o.applied(o.Intake.Apply(o.t.Context(), <-o.Intake.Deliveries()))
 	o.sliceAll()
-	if o.failure != nil {
-		o.t.Fatal(o.failure)
+	if o.Failure != nil {
+		o.t.Fatal(o.Failure)
 	}
 }
 
 // named returns the offsets that answers name.
 func (o *offline) named() map[int]int64 {
 	out := map[int]int64{}
-	for _, each := range o.intake.Applied() {
+	for _, each := range o.Intake.Applied() {
 		out[each.Partition] = each.Next
 	}
 	return out
@@ -363,7 +363,7 @@ func (h *logHistory) fresh(t *testing.T, o *offline, to map[int]int64) *offline 
 			at[partition] = next
 		}
 		f.follow(h.control[f.follows:follows])
-		f.flushRuns()
+		f.FlushRuns()
 		f.giveBack()
 	}
 	for _, done := range o.asked {
@@ -386,7 +386,7 @@ func (h *logHistory) fresh(t *testing.T, o *offline, to map[int]int64) *offline 
 
 // everything lists all blocks by ascending rank.
 func (o *offline) everything() []retire.Entry {
-	return slices.SortedStableFunc(o.live.Everything, func(a, b retire.Entry) int { return a.Rank().Compare(b.Rank()) })
+	return slices.SortedStableFunc(o.Live.Everything, func(a, b retire.Entry) int { return a.Rank().Compare(b.Rank()) })
 }
 
 // withdrawn lists the withdrawn blocks.
@@ -400,9 +400,9 @@ func (h *logHistory) check(t *testing.T, o *offline, when string) {
 	o.giveBack()
 	named := o.named()
 	want := h.fresh(t, o, named)
-	defer want.store.Close()
+	defer want.Store.Close()
 	o.compare(want, fmt.Sprintf("%s, at %v", when, named))
-	if got, want := o.live.Horizon(), want.live.Horizon(); got != want {
+	if got, want := o.Live.Horizon(), want.Live.Horizon(); got != want {
 		t.Errorf("%s, at %v: horizon %v, want %v", when, named, got, want)
 	}
 	if got, want := o.withdrawn(), want.withdrawn(); !slices.Equal(got, want) {
@@ -414,7 +414,7 @@ func (h *logHistory) check(t *testing.T, o *offline, when string) {
 	}
 	for _, done := range o.asked {
 		for _, id := range done.ids {
-			if e, is := o.live.Find(id); is {
+			if e, is := o.Live.Find(id); is {
 				t.Errorf("%s, at %v: %+v had left", when, named, e)
 			}
 		}
@@ -425,7 +425,7 @@ func (h *logHistory) check(t *testing.T, o *offline, when string) {
 func (o *offline) compare(want *offline, when string) {
 	o.t.Helper()
 	o.compareLive(want, when)
-	got, wanted := o.live.ArchivedBlocks(retire.Lowest, math.MaxInt), want.live.ArchivedBlocks(retire.Lowest, math.MaxInt)
+	got, wanted := o.Live.ArchivedBlocks(retire.Lowest, math.MaxInt), want.Live.ArchivedBlocks(retire.Lowest, math.MaxInt)
 	if !slices.Equal(got, wanted) {
 		o.t.Errorf("%s: archived are\n%v\nwant\n%v", when, got, wanted)
 	}
@@ -434,19 +434,19 @@ func (o *offline) compare(want *offline, when string) {
 // compareLive compares the live sets.
 func (o *offline) compareLive(want *offline, when string) {
 	o.t.Helper()
-	entries, wanted := o.live.Page(retire.Lowest, math.MaxInt), want.live.Page(retire.Lowest, math.MaxInt)
+	entries, wanted := o.Live.Page(retire.Lowest, math.MaxInt), want.Live.Page(retire.Lowest, math.MaxInt)
 	if !slices.Equal(entries, wanted) {
 		o.t.Errorf("%s: live are\n%v\nwant\n%v", when, entries, wanted)
 	}
-	if got, want := o.live.Digest(), want.live.Digest(); got != want {
+	if got, want := o.Live.Digest(), want.Live.Digest(); got != want {
 		o.t.Errorf("%s: digest %s, want %s", when, got, want)
 	}
-	for fold, sums := range want.live.Features().PerFold() {
-		if got, want := live.DigestOf(o.live.Features().PerFold()[fold]), live.DigestOf(sums); got != want {
+	for fold, sums := range want.Live.Features().PerFold() {
+		if got, want := live.DigestOf(o.Live.Features().PerFold()[fold]), live.DigestOf(sums); got != want {
 			o.t.Errorf("%s: fold %d has digest %s, want %s", when, fold, got, want)
 		}
 	}
-	if o.learner.Fades() {
+	if o.Learner.Fades() {
 		got, want := o.weighed(), want.weighed()
 		if got.Digest != want.Digest {
 			o.t.Errorf("%s: the weighted sums have digest %s, want %s", when, got.Digest, want.Digest)
@@ -457,7 +457,7 @@ func (o *offline) compareLive(want *offline, when string) {
 			}
 		}
 	}
-	if got, want := o.live.Side(), want.live.Side(); got != want {
+	if got, want := o.Live.Side(), want.Live.Side(); got != want {
 		o.t.Errorf("%s: the tree of the live blocks has root %x, want %x", when, got.Root, want.Root)
 	}
 }
@@ -465,7 +465,7 @@ func (o *offline) compareLive(want *offline, when string) {
 // weighed is the weighted sums.
 func (o *offline) weighed() *live.Weighted {
 	o.t.Helper()
-	w, err := o.live.Weigh(time.Hour)
+	w, err := o.Live.Weigh(time.Hour)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -512,7 +512,7 @@ func (h *logHistory) run(t *testing.T) {
 	}
 	defer func() {
 		for _, o := range replicas {
-			o.store.Close()
+			o.Store.Close()
 		}
 	}()
 	all := make([]int, len(h.log)) // the partitions
@@ -526,9 +526,9 @@ func (h *logHistory) run(t *testing.T) {
 		case k < 10:
 			h.read(o, r.IntN(len(h.log)), 1+r.IntN(10))
 		case k < 13:
-			o.flushRuns()
+			o.FlushRuns()
 		case k < 15:
-			o.saver.save()
+			o.Saver.Save()
 		case k < 17:
 			o = h.crash(t, o)
 			replicas[i] = o
@@ -573,7 +573,7 @@ func (h *logHistory) run(t *testing.T) {
 				t.Fatalf("partition %d is read up to %d of %d", partition, at, h.end(partition))
 			}
 		}
-		o.flushRuns()
+		o.FlushRuns()
 		o.follow(h.control[o.follows:])
 		h.check(t, o, "at the end")
 		asked = asked || len(o.asked) > 0
@@ -602,16 +602,15 @@ func (h *logHistory) run(t *testing.T) {
 // been written without the daemon having noticed.
 func (h *logHistory) crash(t *testing.T, o *offline) *offline {
 	t.Helper()
-	before, digest, how := o.named(), o.live.Digest(), h.r.IntN(4)
+	before, digest, how := o.named(), o.Live.Digest(), h.r.IntN(4)
 	switch how {
 	case 0, 1:
-		o.saver.save()
+		o.Saver.Save()
 	case 2:
-		o.saver.beginSave()
-		<-o.saver.job.done
+		<-o.Saver.BeginSave()
 	}
 	again := h.restart(t, o)
-	if now := again.named(); how < 3 && again.follows == o.follows && (!maps.Equal(now, before) || again.live.Digest() != digest) {
+	if now := again.named(); how < 3 && again.follows == o.follows && (!maps.Equal(now, before) || again.Live.Digest() != digest) {
 		t.Errorf("after a restart at %v the daemon is at %v", before, now)
 	}
 	if h.r.IntN(2) == 0 {
@@ -641,18 +640,18 @@ func (h *logHistory) checkCompacted(t *testing.T, o *offline) {
 		}
 	}
 	want := h.fresh(t, o, o.named())
-	defer want.store.Close()
+	defer want.Store.Close()
 	if got, want := o.ids(), want.ids(); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("live are %v, but %v after a compaction", got, want)
 	}
-	if o.live.Digest() != want.live.Digest() {
+	if o.Live.Digest() != want.Live.Digest() {
 		t.Error("after a compaction the digest is another one")
 	}
 }
 
 // checkCounts checks that each record is counted once.
 func (o *offline) checkCounts(h *logHistory) {
-	report := o.intake.Report()
+	report := o.Intake.Report()
 	var records int64
 	for _, each := range h.log {
 		records += int64(len(each))

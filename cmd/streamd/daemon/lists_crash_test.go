@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/daemon/features"
 	"streamd/snapshot"
 )
 
@@ -60,7 +61,7 @@ func TestKilledWhileListsAreLearned(t *testing.T) {
 		_, err := os.Lstat(path)
 		return err == nil
 	}
-	changing := changePath
+	changing := features.Path
 	replacing := func(file string) string {
 		return filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".compact")
 	}
@@ -171,7 +172,7 @@ func TestKilledWhileListsAreLearned(t *testing.T) {
 					t.Fatal(err)
 				}
 				store.Close()
-				settings, err := savedSettings(saved)
+				settings, err := features.Saved(saved)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/schema"
 	"streamd/retire"
@@ -196,14 +197,14 @@ func TestListsOfBlocksThatLeave(t *testing.T) {
 	defer d.stop()
 	d.waitForOffsets(30)
 	var names []string
-	blocks, err := inLoop(t.Context(), d.jobs, func() (*live.Blocks, error) {
-		names = d.live.Features().Names()
-		return d.live.Moment(d.live.Page(retire.Lowest, math.MaxInt)), nil
+	blocks, err := loop.Ask(t.Context(), d.Loop, func() (*live.Blocks, error) {
+		names = d.Live.Features().Names()
+		return d.Live.Moment(d.Live.Page(retire.Lowest, math.MaxInt)), nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	counted, err := d.countValues(t.Context(), blocks, names, 1<<20)
+	counted, err := d.Features.CountValues(t.Context(), blocks, names, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +212,7 @@ func TestListsOfBlocksThatLeave(t *testing.T) {
 	d.retire(fmt.Sprintf("%s/0/7", topic)) // message 14
 	produce(t, topic, messages[30:]...)
 	d.waitForOffsets(40)
-	a, err := inLoop(t.Context(), d.jobs, func() (*httpapi.LearnedLists, error) { return d.takeLists(counted) })
+	a, err := loop.Ask(t.Context(), d.Loop, func() (*httpapi.LearnedLists, error) { return d.Features.TakeLists(counted) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func (h *logHistory) checkNaively(t *testing.T, o *offline, when string) {
 	if h.others || gathers && len(o.asked) > 0 {
 		return
 	}
-	f, from, named := &fates{h: h, cfg: o.cfg, horizon: retire.Lowest}, map[int]int64{}, o.named()
+	f, from, named := &fates{h: h, cfg: o.Config, horizon: retire.Lowest}, map[int]int64{}, o.named()
 	if gathers {
 		f.meet(h.gathered(t, named))
 	} else {
@@ -48,11 +48,11 @@ func (h *logHistory) checkNaively(t *testing.T, o *offline, when string) {
 			for _, each := range done.Offsets {
 				to[each.Partition] = each.Next
 			}
-			f.meet(h.made(from, to, o.cfg.Retire.MaxFuture))
+			f.meet(h.made(from, to, o.Config.Retire.MaxFuture))
 			from = to
 			f.forget(done.ids)
 		}
-		f.meet(h.made(from, named, o.cfg.Retire.MaxFuture))
+		f.meet(h.made(from, named, o.Config.Retire.MaxFuture))
 	}
 	count := func(n *atomic.Int64, is bool) {
 		if is {
@@ -60,11 +60,11 @@ func (h *logHistory) checkNaively(t *testing.T, o *offline, when string) {
 		}
 	}
 	live, withdrawn := f.divide(f.places, o.follows)
-	if got := o.unkeyed(o.live.Page(retire.Lowest, o.live.Blocks())); !slices.Equal(got, live) {
+	if got := o.unkeyed(o.Live.Page(retire.Lowest, o.Live.Blocks())); !slices.Equal(got, live) {
 		t.Errorf("%s: live are\n%v\nwant\n%v", when, got, live)
 	}
 	archived, out := []retire.Entry(nil), []retire.Entry(nil)
-	if o.cfg.Retire.Archive {
+	if o.Config.Retire.Archive {
 		archived, out = f.divide(f.past, o.follows)
 		for i := range archived {
 			archived[i].Archived = true
@@ -73,7 +73,7 @@ func (h *logHistory) checkNaively(t *testing.T, o *offline, when string) {
 			out[i].Archived = true
 		}
 	}
-	if got := o.unkeyed(o.live.ArchivedBlocks(retire.Lowest, len(f.past)+1)); !slices.Equal(got, archived) {
+	if got := o.unkeyed(o.Live.ArchivedBlocks(retire.Lowest, len(f.past)+1)); !slices.Equal(got, archived) {
 		t.Errorf("%s: archived are\n%v\nwant\n%v", when, got, archived)
 	}
 	count(&toldNaively.live, len(live) > 0)
@@ -82,7 +82,7 @@ func (h *logHistory) checkNaively(t *testing.T, o *offline, when string) {
 	count(&toldNaively.asked, len(o.asked) > 0)
 	away := slices.Concat(withdrawn, out)
 	slices.SortFunc(away, func(a, b retire.Entry) int { return a.Rank().Compare(b.Rank()) })
-	if got := o.unkeyed(o.withdrawn()); !slices.Equal(got, away) || o.live.Withdrawn() != len(away) {
+	if got := o.unkeyed(o.withdrawn()); !slices.Equal(got, away) || o.Live.Withdrawn() != len(away) {
 		t.Errorf("%s: withdrawn are\n%v\nwant\n%v", when, got, away)
 	}
 }
@@ -97,11 +97,11 @@ func (h *logHistory) gathered(t *testing.T, to map[int]int64) []retire.Entry {
 		delete(flags, name)
 	}
 	o := openOffline(t, flags, false)
-	defer o.store.Close()
+	defer o.Store.Close()
 	for partition, next := range to {
 		o.deliver(partition, between(h.log[partition], 0, next), next)
 	}
-	o.flushRuns()
+	o.FlushRuns()
 	return o.everything()
 }
 

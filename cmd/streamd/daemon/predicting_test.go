@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/stage/stagetest"
 	"streamd/ingest/kafka"
 )
@@ -102,20 +100,4 @@ func TestTopicIsAnswered(t *testing.T) {
 		t.Errorf("%d dead letters, want one", len(letters))
 	}
 	d.stop()
-}
-
-// TestAnswersFail: a daemon that cannot answer says so, and learns on.
-func TestAnswersFail(t *testing.T) {
-	c := &core{}
-	p := &predicting{core: c}
-	now := time.Now()
-	if all := p.problem(now); all != nil {
-		t.Errorf("%v, want no problem", all)
-	}
-	c.cfg = load(t, map[string]string{"kafka.topic": "a", "predict.topic": "asked"})
-	p.since, p.why = now.Add(-retriedFailing), io.ErrUnexpectedEOF
-	all := p.problem(now)
-	if len(all) != 1 || all[0].Kind != httpapi.ProblemPredict || !strings.Contains(all[0].Text, io.ErrUnexpectedEOF.Error()) {
-		t.Errorf("%v, want one problem", all)
-	}
 }

@@ -3,27 +3,19 @@ package daemon
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
-	"streamd/config"
-	"streamd/incremental/confusion"
-	"streamd/incremental/decision"
-	"streamd/incremental/prequential"
 	"streamd/ingest/kafka"
 )
 
@@ -291,14 +283,14 @@ func TestWhyThereIsNoModel(t *testing.T) {
 // A study that finds no planes says why in the words of a solve.
 func TestWhyAStudyHasNoModel(t *testing.T) {
 	o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "message", "sample.rows": "100"}), false)
-	defer func() { o.store.Close() }()
+	defer func() { o.Store.Close() }()
 	o.deliver(0, []kafka.Record{after(1, 0)}, 2)
 	const want = `all rows with a label are of the class "1"`
 	if got := o.solved().Problem; got != want {
 		t.Errorf("a solve says %q", got)
 	}
 	o.study()
-	if got := o.publisher.published.Load().served; got.Problem != want || o.publisher.study == nil {
+	if got := o.Front.Served(); got.Problem != want || !o.Studies.IsCurrent() {
 		t.Errorf("after a study it is %q", got.Problem)
 	}
 }
@@ -306,23 +298,23 @@ func TestWhyAStudyHasNoModel(t *testing.T) {
 // After a restart there is no model until the first solve has ended, and that is no problem.
 func TestFirstSolveOfARestartIsNoProblem(t *testing.T) {
 	o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "message"}), false)
-	defer func() { o.store.Close() }()
+	defer func() { o.Store.Close() }()
 	o.deliver(0, []kafka.Record{after(1, 0), after(1, 1)}, 2)
-	o.saver.save()
+	o.Saver.Save()
 	o = o.crash(false)
 	problem := func() bool {
-		in := o.intake.Report()
+		in := o.Intake.Report()
 		return slices.ContainsFunc(o.conditions(&in), func(p httpapi.Problem) bool { return p.Kind == httpapi.ProblemModel })
 	}
-	if served := o.publisher.published.Load().served; served.Rows == 0 || served.Model != nil || problem() {
+	if served := o.Front.Served(); served.Rows == 0 || served.Model != nil || problem() {
 		t.Errorf("%d rows before the first solve, a problem: %t", served.Rows, problem())
 	}
-	o.publisher.solve(time.Now())
-	if o.publisher.solving == nil || problem() {
-		t.Errorf("a solve is under way: %t, a problem: %t", o.publisher.solving != nil, problem())
+	o.publisher.Solve(time.Now())
+	if o.Solving == nil || problem() {
+		t.Errorf("a solve is under way: %t, a problem: %t", o.Solving != nil, problem())
 	}
-	o.publisher.solving.await()
-	if served := o.publisher.published.Load().served; served.Model == nil != problem() {
+	o.Solving.Await()
+	if served := o.Front.Served(); served.Model == nil != problem() {
 		t.Errorf("after it: %s, a problem: %t", served.Problem, problem())
 	}
 }
@@ -403,64 +395,11 @@ func TestARiseIsAProblemUntilItHasPassed(t *testing.T) {
 	read := int64(24)
 	for i := uint64(0); rises(); i++ { // the old rows leave the live set
 		if i == 300 {
-			t.Fatalf("it has not passed: %+v, %+v", d.Prequential().Drift, d.watching.rise)
+			t.Fatalf("it has not passed: %+v", d.Prequential().Drift)
 		}
 		produce(t, name, stream(10+i, 2, 100, true)...)
 		read += 2
 		d.waitForOffsets(read)
-	}
-	d.stop()
-}
-
-// Whoever asks while the features change is not told that the daemon stops.
-func TestCallsDuringAChangeOfFeatures(t *testing.T) {
-	j := newJobs(zerolog.Nop(), httpapi.NewMetrics())
-	close(j.loopDone)
-	says := func() string {
-		err := j.call(t.Context(), func() error { return nil })
-		if !errors.Is(err, httpapi.ErrUnavailable) {
-			t.Errorf("got %v", err)
-		}
-		return err.Error()
-	}
-	if got := says(); !strings.Contains(got, "the daemon is stopping") {
-		t.Errorf("at a stop it says %q", got)
-	}
-	j.changing.Store(true)
-	if got := says(); strings.Contains(got, "stopping") || !strings.Contains(got, "the features are being changed") {
-		t.Errorf("during a change it says %q", got)
-	}
-}
-
-// Saves take a twentieth of the time of a busy loop, unless blocks that wait have no room, as
-// the help of snapshot.interval says.
-func TestShareOfSaves(t *testing.T) {
-	d := start(t, topic(t, 1), filepath.Join(t.TempDir(), "streamd.db"), nil)
-	err := d.call(t.Context(), func() error {
-		now := time.Now()
-		d.delivered = now
-		if pause := d.pause(time.Second, now); pause < 19*time.Second {
-			t.Errorf("after a save of a second the next one comes after %v", pause)
-		}
-		s := d.saver
-		s.await()
-		s.took, s.lastTry, s.unsavedSince = time.Hour, now, now.Add(-time.Hour)
-		if s.whenDue(now); s.state != idle {
-			t.Error("a save begins before its time")
-		}
-		room := d.intake.Room()
-		if !s.hasRoom(room) {
-			t.Error("an empty live set has no room")
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := reflect.TypeFor[config.Snapshot]()
-	field, _ := cfg.FieldByName("Interval")
-	if help := field.Tag.Get("help"); !strings.Contains(help, "Longer where saves would take over a twentieth of the time and unsaved blocks have room") {
-		t.Errorf("the help says %q", help)
 	}
 	d.stop()
 }
@@ -494,37 +433,4 @@ func TestNoBetterThanOneClass(t *testing.T) {
 		t.Errorf("is it right? %+v", right)
 	}
 	d.stop()
-}
-
-// The problem is over when the figures are better by more than chance makes them.
-func TestNoBetterThanOneClassEnds(t *testing.T) {
-	stretch := func(rows, right float64) *model.Stretch {
-		matrix := confusion.New(2)
-		for class := range int32(2) {
-			matrix.Add(class, class, right*rows/2)
-			matrix.Add(class, 1-class, (1-right)*rows/2)
-		}
-		return model.NewStretch(decision.Value, []string{"ham", "spam"}, prequential.Figures{Matrix: matrix})
-	}
-	for _, c := range []struct {
-		window, fading *model.Stretch
-		was, want      bool
-	}{
-		{nil, nil, false, false},
-		{stretch(499, 0.1), stretch(400, 0.1), false, false}, // too few
-		{stretch(500, 0.5), stretch(400, 0.5), false, true},
-		{stretch(20_000, 0.05), stretch(1000, 0.05), false, true}, // labels are exchanged
-		{stretch(20_000, 0.501), stretch(1000, 0.49), false, false},
-		{stretch(20_000, 0.501), stretch(1000, 0.51), true, true},
-		{stretch(20_000, 0.51), stretch(1000, 0.49), true, false},
-		{stretch(20_000, 0.4), stretch(1000, 0.6), true, false}, // the latest are right again
-	} {
-		w := &watching{}
-		if c.was {
-			w.useless = c.window
-		}
-		if got := w.noBetter(model.Prequential{Window: c.window, Fading: c.fading}); (got != nil) != c.want {
-			t.Errorf("%+v, %+v, was %v: %v", c.window, c.fading, c.was, got)
-		}
-	}
 }

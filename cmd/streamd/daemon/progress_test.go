@@ -204,7 +204,7 @@ func TestProgressiveForgets(t *testing.T) {
 	d.stop()
 	before := d.Prequential().Progressive
 	d = start(t, name, file, flags)
-	record, err := d.watching.intake.Progress()
+	record, err := d.Intake.Progress()
 	if err != nil || strings.Contains(string(record), "planted") {
 		t.Errorf("%s, %v", record, err)
 	}

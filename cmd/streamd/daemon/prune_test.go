@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/daemon/bases"
 	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
@@ -45,9 +46,9 @@ func (i *instance) beganWith(m *kernels.Map) *model.Served {
 	i.waitForEpoch("planes in the features", func(a *httpapi.EpochAnswer) bool { return a.Reducing == nil && a.InUse == nil })
 	made := &model.Reduction{Method: "given", MadeAt: time.Now().UTC()}
 	learning.Describe(made, m)
-	if err := i.call(i.t.Context(), func() error {
-		i.live.Choose()
-		i.rebuilding.useBasis(&reduction{}, m, made, nil)
+	if err := i.Call(i.t.Context(), func() error {
+		i.Live.Choose()
+		i.Bases.UseBasis(&bases.Reduction{}, m, made, nil)
 		return nil
 	}); err != nil {
 		i.t.Fatal(err)
@@ -227,14 +228,14 @@ func TestPruningUnderWay(t *testing.T) {
 	d.waitForOffsets(40)
 	d.checkEpoch()
 
-	if err := d.call(t.Context(), func() error {
-		use := d.live.InUse()
+	if err := d.Call(t.Context(), func() error {
+		use := d.Live.InUse()
 		m := use.Map.Selected([]int{1, 2, 5})
 		made := &model.Reduction{Method: "given", Pruned: 6, MadeAt: time.Now().UTC()}
 		learning.Describe(made, m)
-		d.live.ChoosePart()
-		d.rebuilding.useBasis(&reduction{}, m, made, nil)
-		d.rebuilding.again = time.Now().Add(time.Hour) // the process ends before it is built
+		d.Live.ChoosePart()
+		d.Bases.UseBasis(&bases.Reduction{}, m, made, nil)
+		d.Bases.RetryAt(time.Now().Add(time.Hour)) // the process ends before it is built
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -287,8 +288,8 @@ func TestPruningIsRefused(t *testing.T) {
 		t.Errorf("a refused pruning leaves %+v", a)
 	}
 	// One that fails in the background leaves the basis, too.
-	if err := d.call(t.Context(), func() error {
-		d.rebuilding.useBasis(&reduction{}, nil, &model.Reduction{Pruned: 8}, incremental.ErrClasses)
+	if err := d.Call(t.Context(), func() error {
+		d.Bases.UseBasis(&bases.Reduction{}, nil, &model.Reduction{Pruned: 8}, incremental.ErrClasses)
 		return nil
 	}); err != nil {
 		t.Fatal(err)

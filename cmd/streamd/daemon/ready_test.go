@@ -39,14 +39,13 @@ func TestNotReady(t *testing.T) {
 		"more partitions": {{lags: []int64{0}}, {}, {lags: []int64{0, -1, 5000}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &core{cfg: &config.Config{HTTP: config.HTTP{ReadyLag: 100}}, stopping: make(chan struct{}), jobs: new(jobs)}
-			d := &Daemon{core: c, publisher: &publisher{core: c}}
+			d := &Daemon{Loop: coreWith(&config.Config{HTTP: config.HTTP{ReadyLag: 100}})}
 			for i, at := range states {
 				served := &model.Served{Model: &incremental.Model{}}
 				if at.noModel {
 					served.Model = nil
 				}
-				d.publisher.published.Store(&publication{served: served})
+				d.Front.Replace(served, nil)
 				s := httpapi.Status{Reading: !at.out, SaveFails: at.saveFails}
 				for p, lag := range at.lags {
 					part := model.Partition{Partition: p, Next: 10, HighWatermark: 10 + lag}
@@ -59,7 +58,7 @@ func TestNotReady(t *testing.T) {
 					t.Errorf("state %d: %q, want %q", i, got, at.want)
 				}
 			}
-			close(d.stopping)
+			close(d.Stopping)
 			if got := d.notReady(&httpapi.Status{}); len(got) != 1 || got[0] != "stopping" {
 				t.Errorf("stopping: %q", got)
 			}

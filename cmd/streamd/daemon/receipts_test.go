@@ -26,12 +26,10 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/control"
-	"streamd/cmd/streamd/daemon/learning"
+	"streamd/cmd/streamd/daemon/receipts"
 	"streamd/cmd/streamd/httpapi"
-	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
-	"streamd/ingest/schema"
 	"streamd/ingest/wire"
 	"streamd/retire"
 	"streamd/retire/receipt"
@@ -42,7 +40,7 @@ import (
 // or withdrawn, and the one of those that were live.
 func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retirement, blocks []retire.Entry) {
 	t.Helper()
-	key := o.receipts.key
+	key := o.receipts.Key
 	if key == nil {
 		return
 	}
@@ -90,15 +88,15 @@ func (h *logHistory) checkReceipts(t *testing.T, o *offline, done httpapi.Retire
 		if sha256.Sum256([]byte(done.Settings)) != l.Settings {
 			t.Errorf("the receipt has a hash of other settings than %s", done.Settings)
 		}
-		if !kind.Listed() && (l.After != o.live.Side() || hex.EncodeToString(l.After.Digest[:]) != done.DigestAfter) {
-			t.Errorf("the receipt ends with %x, live is %x", l.After, o.live.Side())
+		if !kind.Listed() && (l.After != o.Live.Side() || hex.EncodeToString(l.After.Digest[:]) != done.DigestAfter) {
+			t.Errorf("the receipt ends with %x, live is %x", l.After, o.Live.Side())
 		}
 		for _, id := range ids {
 			if !isAbout(r, key, id) {
 				t.Errorf("the receipt does not name %s", id)
 			}
 		}
-		for id := range o.live.IDs {
+		for id := range o.Live.IDs {
 			if isAbout(r, key, id) {
 				t.Errorf("the receipt names %s, which is live", id)
 			}
@@ -171,7 +169,7 @@ func TestLogOfReceipts(t *testing.T) {
 	produce(t, topic, customers(t)[:6]...)
 	d := start(t, topic, file, flags)
 	var ids []string
-	d.await("six blocks", func() bool { ids = slices.Collect(d.live.IDs); return len(ids) == 6 })
+	d.await("six blocks", func() bool { ids = slices.Collect(d.Live.IDs); return len(ids) == 6 })
 	slices.Sort(ids)
 	if status, body := d.ask(http.MethodGet, "/v1/receipts/checkpoint"); status != http.StatusNotFound {
 		t.Fatalf("the checkpoint of an empty log: %d %s", status, body)
@@ -183,13 +181,13 @@ func TestLogOfReceipts(t *testing.T) {
 	public := publicKey(t, folder)
 	_, early := d.ask(http.MethodGet, "/v1/receipts/checkpoint")
 	produce(t, topic, customers(t)[2], message{key: customers(t)[3].key}) // the one again, and a tombstone
-	d.await("four blocks", func() bool { return d.live.Blocks() == 4 })
+	d.await("four blocks", func() bool { return d.Live.Blocks() == 4 })
 	d.compact()
 	d.stop()
 
 	d = start(t, topic, file, flags)
-	d.await("four blocks", func() bool { return d.live.Blocks() == 4 })
-	last := d.retire(slices.Sorted(d.live.IDs)[0])
+	d.await("four blocks", func() bool { return d.Live.Blocks() == 4 })
+	last := d.retire(slices.Sorted(d.Live.IDs)[0])
 	if len(last.Receipts) != 1 {
 		t.Fatalf("the answer is %+v", last)
 	}
@@ -415,8 +413,8 @@ func TestOlderSnapshotWithReceipts(t *testing.T) {
 	var older []byte
 	for range 2 {
 		d := start(t, topic, file, flags)
-		d.await("a block", func() bool { return d.live.Blocks() > 3 })
-		d.retire(slices.Sorted(d.live.IDs)[0])
+		d.await("a block", func() bool { return d.Live.Blocks() > 3 })
+		d.retire(slices.Sorted(d.Live.IDs)[0])
 		d.stop()
 		if older == nil {
 			var err error
@@ -471,7 +469,7 @@ func TestKeyOfTwoSnapshots(t *testing.T) {
 	if first, err = open("a.db"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open("b.db"); !errors.Is(err, errKeyInUse) {
+	if _, err := open("b.db"); !errors.Is(err, receipts.ErrKeyInUse) {
 		t.Errorf("a second daemon under the key: %v", err)
 	}
 	end(first)
@@ -482,8 +480,8 @@ func TestKeyOfTwoSnapshots(t *testing.T) {
 	end(second)
 	produce(t, topic, customers(t)[:6]...)
 	d := start(t, topic, filepath.Join(folder, "a.db"), flags)
-	d.await("six blocks", func() bool { return d.live.Blocks() == 6 })
-	d.retire(slices.Sorted(d.live.IDs)[0])
+	d.await("six blocks", func() bool { return d.Live.Blocks() == 6 })
+	d.retire(slices.Sorted(d.Live.IDs)[0])
 	d.stop()
 	if first, err = open("a.db"); err != nil || strings.Contains(said.String(), warning) {
 		t.Fatalf("the log of this snapshot goes on: %v, %s", err, &said)
@@ -498,8 +496,8 @@ func TestReceiptOfARetirementThatWasNotSaved(t *testing.T) {
 	file, flags := filepath.Join(folder, "streamd.db"), withReceipts(folder, nil)
 	produce(t, topic, customers(t)[:6]...)
 	d := start(t, topic, file, flags)
-	d.await("six blocks", func() bool { return d.live.Blocks() == 6 })
-	ids := slices.Sorted(d.live.IDs)
+	d.await("six blocks", func() bool { return d.Live.Blocks() == 6 })
+	ids := slices.Sorted(d.Live.IDs)
 	d.retire(ids[0])
 	d.retire(ids[1])
 	if err := os.Rename(file, file+".away"); err != nil {
@@ -515,7 +513,7 @@ func TestReceiptOfARetirementThatWasNotSaved(t *testing.T) {
 	again := func() {
 		t.Helper()
 		status, body := d.ask(http.MethodDelete, "/v1/blocks/"+ids[2])
-		key := d.receipts.key
+		key := d.receipts.Key
 		want := fmt.Sprintf("receipts [3] of {\\\"ids\\\":[\\\"%s\\\"]}", ids[2])
 		if status != http.StatusNotFound || !strings.Contains(body, want) || !strings.Contains(body, fmt.Sprintf("proof of %s %x", ids[2], key.ProveItemKey(ids[2]))) {
 			t.Errorf("the same request again: %d %s, want %s", status, body, want)
@@ -531,7 +529,7 @@ func TestReceiptOfARetirementThatWasNotSaved(t *testing.T) {
 	again()
 	d.stop()
 	d = start(t, topic, file, flags)
-	d.await("three blocks", func() bool { return d.live.Blocks() == 3 })
+	d.await("three blocks", func() bool { return d.Live.Blocks() == 3 })
 	again()
 	d.stop()
 }
@@ -641,7 +639,7 @@ func TestModelsNameTheirReceipts(t *testing.T) {
 				maps.Copy(flags, map[string]string{"model.calibration": "platt", "model.folds": "3", "sample.rows": "100"})
 			}
 			o := openOffline(t, offlineFlags(t, flags), false)
-			defer func() { o.store.Close() }()
+			defer func() { o.Store.Close() }()
 			var next int64
 			say := func(key, value string) {
 				t.Helper()
@@ -655,7 +653,7 @@ func TestModelsNameTheirReceipts(t *testing.T) {
 			row := func(i int) string { return fmt.Sprintf(`{"label":%d,"x1":%d,"x2":%d,"v":1}`, i%2, i, i*i) }
 			names := func(want int64, when string) {
 				t.Helper()
-				served := o.publisher.published.Load().served
+				served := o.Front.Served()
 				if served.Receipts != want || (served.Signed != nil) != (want > 0) {
 					t.Fatalf("%s the model has the changes of %d receipts, want %d", when, served.Receipts, want)
 				}
@@ -666,7 +664,7 @@ func TestModelsNameTheirReceipts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				head, err := receipt.OpenModel([]byte(text), o.receipts.key.Public(), served.Fingerprint)
+				head, err := receipt.OpenModel([]byte(text), o.receipts.Key.Public(), served.Fingerprint)
 				if err != nil || head.Size != want {
 					t.Errorf("%s the signature is under %+v, %v", when, head, err)
 				}
@@ -676,14 +674,14 @@ func TestModelsNameTheirReceipts(t *testing.T) {
 			}
 			o.solved()
 			names(0, "before the first save")
-			o.saver.save()
+			o.Saver.Save()
 			names(1, "after the first save")
 
 			say("k0", "")
 			o.solved()
 			names(1, "before its receipt is saved")
 			say("k12", row(12))
-			o.saver.save()
+			o.Saver.Save()
 			names(2, "after a save")
 
 			done, err := o.retire(retire.Selector{IDs: []string{"key:k1"}}, false, access.Caller{})
@@ -695,9 +693,9 @@ func TestModelsNameTheirReceipts(t *testing.T) {
 			names(3, "of the sums after it")
 
 			say("k2", "")
-			o.saver.save()
+			o.Saver.Save()
 			say("k3", row(4))
-			o.saver.save()
+			o.Saver.Save()
 			names(3, "before a solve")
 			o = o.crash(false)
 			names(0, "after a restart, before a solve")
@@ -705,10 +703,10 @@ func TestModelsNameTheirReceipts(t *testing.T) {
 			names(5, "after a restart")
 
 			say("k4", "")
-			o.publisher.solve(time.Now())
+			o.publisher.Solve(time.Now())
 			say("k5", "")
-			o.publisher.solving.await()
-			o.saver.save()
+			o.Solving.Await()
+			o.Saver.Save()
 			names(5, "of sums between two departures of one save")
 			o.solved()
 			names(6, "after both")
@@ -724,12 +722,12 @@ func TestModelsNameTheirReceipts(t *testing.T) {
 				late = 6
 			}
 			names(late, "before the next study")
-			y, due := o.studying, o.studying.ended.Add(StudyPause(0, max(o.publisher.study.took, o.studying.copyTook)))
-			for at, want := range map[time.Time]bool{due: calibrated, due.Add(-1): false} {
-				y.moved = at // rows come
-				if got := y.isDue(o.publisher.study, 1000, 0, at); got != want {
-					t.Errorf("%v after the last study another one is due: %t", at.Sub(y.ended), got)
-				}
+			// Another one is due before model.refine_interval, although rows come.
+			if o.Studies.WhenDue(time.Now().Add(o.Config.Model.RefineInterval - time.Second)); o.Studies.IsUnderWay() != calibrated {
+				t.Errorf("another study is under way: %t", !calibrated)
+			}
+			for o.Studies.IsUnderWay() {
+				(<-o.Calls)()
 			}
 			o.study()
 			names(7, "after it")
@@ -742,19 +740,19 @@ func TestModelsNameTheirReceipts(t *testing.T) {
 func TestReceiptsOfArchivedBlocks(t *testing.T) {
 	folder := t.TempDir()
 	o := openOffline(t, offlineFlags(t, withReceipts(folder, map[string]string{"blocks.unit": "message", "retire.keep": "blocks", "retire.blocks": "4", "retire.archive": "true"})), false)
-	defer func() { o.store.Close() }()
+	defer func() { o.Store.Close() }()
 	fill := func(from, to int64) {
 		t.Helper()
 		for i := from; i < to; i++ {
 			o.deliver(0, []kafka.Record{after(i, time.Duration(i)*time.Millisecond)}, i+1)
 		}
 		o.solved()
-		o.saver.save()
+		o.Saver.Save()
 	}
 	var found []*receipt.Receipt // all of the log
 	news := func(want ...receipt.Kind) (more []*receipt.Receipt) {
 		t.Helper()
-		head, err := o.store.LogHead()
+		head, err := o.Store.LogHead()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -781,7 +779,7 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 			t.Errorf("the receipt of %v is %+v", ids, l)
 		}
 		for _, id := range ids {
-			if !isAbout(r, o.receipts.key, id) {
+			if !isAbout(r, o.receipts.Key, id) {
 				t.Errorf("the receipt of kind %v does not name %s", r.Leaf.Kind, id)
 			}
 		}
@@ -835,29 +833,29 @@ func TestReceiptsOfArchivedBlocks(t *testing.T) {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	purged(news(receipt.Purged)[0], "anonymous", "t/0/1")
-	if after := o.publisher.published.Load().served.Fingerprint; after != before {
+	if after := o.Front.Served().Fingerprint; after != before {
 		t.Error("another model is served")
 	}
-	if o.solved(); o.saver.hasUnsaved() {
+	if o.solved(); o.Saver.HasUnsaved() {
 		t.Error("something is unsaved")
 	}
 
 	// Departures by the log and by the control topic are in the next save.
-	if err := o.live.Retire("t/0/2"); err != nil {
+	if err := o.Live.Retire("t/0/2"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.live.Withdraw("0/0", &retire.Selection{IDs: []string{"t/0/3"}}); err != nil {
+	if _, err := o.Live.Withdraw("0/0", &retire.Selection{IDs: []string{"t/0/3"}}); err != nil {
 		t.Fatal(err)
 	}
-	if w, err := o.live.FollowWithdrawals(); err != nil || w.Archived != 1 {
+	if w, err := o.Live.FollowWithdrawals(); err != nil || w.Archived != 1 {
 		t.Fatalf("%+v, %v", w, err)
 	}
-	o.saver.save()
+	o.Saver.Save()
 	purged(news(receipt.Purged)[0], "", "t/0/2", "t/0/3")
-	if n := o.live.Archived(); n != 0 {
+	if n := o.Live.Archived(); n != 0 {
 		t.Errorf("%d blocks are archived", n)
 	}
-	o.saver.save()
+	o.Saver.Save()
 	news()
 }
 
@@ -870,12 +868,12 @@ func TestReceiptsOfReturnedBlocks(t *testing.T) {
 		"blocks.unit": "message", "retire.keep": "blocks", "retire.blocks": "2", "retire.archive": "true", "retire.topic": "control",
 	}))
 	o := h.open(t, h.flags, false)
-	defer func() { o.store.Close() }()
+	defer func() { o.Store.Close() }()
 	for i := range int64(5) {
 		h.log[0] = append(h.log[0], after(i, time.Duration(i)*time.Second))
 	}
 	o.deliver(0, slices.Clone(h.log[0]), 5)
-	o.saver.save()
+	o.Saver.Save()
 	take := func(ids ...string) { // nil: give all back
 		t.Helper()
 		c := control.Change{Name: "0/a"}
@@ -888,7 +886,7 @@ func TestReceiptsOfReturnedBlocks(t *testing.T) {
 	leaves := int64(2) // the first one, and that of the expiry
 	want := func(kinds ...receipt.Kind) (items []receipt.Item) {
 		t.Helper()
-		head, err := o.store.LogHead()
+		head, err := o.Store.LogHead()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -900,7 +898,7 @@ func TestReceiptsOfReturnedBlocks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := receipt.Check(proof, o.receipts.key.Public())
+			r, err := receipt.Check(proof, o.receipts.Key.Public())
 			if err != nil || r.Leaf.Kind != kind || r.Leaf.Before != r.Leaf.After {
 				t.Fatalf("receipt %d is %+v, %v, want one of kind %v", leaves, r, err, kind)
 			}
@@ -914,104 +912,34 @@ func TestReceiptsOfReturnedBlocks(t *testing.T) {
 		return items
 	}
 	take("t/0/0", "t/0/1")
-	o.saver.save()
+	o.Saver.Save()
 	purged := want(receipt.Purged)
 	take()
-	o.saver.save()
+	o.Saver.Save()
 	if returned := want(receipt.Returned); len(returned) != 2 || !slices.Equal(returned, purged) {
 		t.Errorf("purged were %x, and returned %x", purged, returned)
 	}
-	if n := o.live.Archived(); n != 3 {
+	if n := o.Live.Archived(); n != 3 {
 		t.Errorf("%d blocks are archived", n)
 	}
 	take("t/0/2")
 	take()
-	o.saver.save()
+	o.Saver.Save()
 	want()
 	take("t/0/2")
-	o.saver.save()
+	o.Saver.Save()
 	want(receipt.Purged)
 	take()
 	if _, err := o.retire(retire.Selector{IDs: []string{"t/0/2"}}, false, access.Caller{}); err != nil {
 		t.Fatal(err)
 	}
-	o.saver.save()
+	o.Saver.Save()
 	if again := want(receipt.Purged); len(again) != 1 || again[0].Withdrawn() {
 		t.Errorf("the request has %x", again)
 	}
-	o.store.Close()
-	if r := h.replay(t, o); r.Side != r.Saved || r.Side != o.live.Side() || len(r.Others)+len(r.Unplaced) > 0 {
+	o.Store.Close()
+	if r := h.replay(t, o); r.Side != r.Saved || r.Side != o.Live.Side() || len(r.Others)+len(r.Unplaced) > 0 {
 		t.Errorf("the topic gives %+v", r)
-	}
-}
-
-// The archive keeps what expires, and nothing else that leaves. Archived blocks are not in the
-// state.
-func TestScopeOfTheArchive(t *testing.T) {
-	for _, archive := range []bool{false, true} {
-		r := receipts{core: &core{cfg: &config.Config{Retire: config.Retire{Archive: archive}}}, lists: &lists{}}
-		for kind := receipt.Retired; kind < receipt.Kinds; kind++ {
-			want := receipt.None
-			switch {
-			case !archive || kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Excluded || kind == receipt.Begun:
-			case kind == receipt.Expired:
-				want = receipt.Kept
-			default:
-				want = receipt.Done
-			}
-			if state := r.scope(&leaving{kind: kind, based: false})[receipt.State]; (state == receipt.Done) == (kind.Listed() || kind == receipt.Restored || kind == receipt.Begun) {
-				t.Errorf("%v: the state has status %d", kind, state)
-			}
-			if got := r.scope(&leaving{kind: kind, based: true})[receipt.Archive]; got != want {
-				t.Errorf("archive %v, %v: status %d, want %d", archive, kind, got, want)
-			}
-		}
-	}
-}
-
-// The daemon's own places are never out of its reach: what does not leave pages and bases by itself
-// stays there until a request.
-func TestScopeOfPagesAndBases(t *testing.T) {
-	gaussian := config.Kernel{Function: "gaussian", OnRetire: config.OnRetireReduce}
-	kept, often := gaussian, gaussian
-	kept.OnRetire, often.Interval = config.OnRetireKeep, time.Hour
-	for _, c := range []struct {
-		scrub         time.Duration
-		kernel        config.Kernel
-		kind          receipt.Kind
-		pages, spaces receipt.Status
-	}{
-		{time.Hour, gaussian, receipt.Retired, receipt.Pending, receipt.Pending},
-		{time.Hour, gaussian, receipt.Deleted, receipt.Pending, receipt.Pending},
-		{time.Hour, gaussian, receipt.Withdrawn, receipt.Pending, receipt.Pending},
-		{time.Hour, gaussian, receipt.Purged, receipt.Pending, receipt.Pending},
-		{time.Hour, gaussian, receipt.Replaced, receipt.Kept, receipt.Pending},
-		{time.Hour, gaussian, receipt.Expired, receipt.Kept, receipt.Kept},
-		{time.Hour, gaussian, receipt.Lost, receipt.Kept, receipt.Kept},
-		{0, kept, receipt.Retired, receipt.Kept, receipt.Kept},
-		{0, kept, receipt.Purged, receipt.Kept, receipt.Kept},
-		{0, often, receipt.Expired, receipt.Kept, receipt.Pending},
-		{0, config.Kernel{Function: config.KernelNone}, receipt.Retired, receipt.Kept, receipt.None},
-		{time.Hour, gaussian, receipt.Restored, receipt.None, receipt.None},
-		{time.Hour, gaussian, receipt.Returned, receipt.None, receipt.None},
-	} {
-		r := receipts{core: &core{cfg: &config.Config{Snapshot: config.Snapshot{Scrub: c.scrub}, Spec: config.Spec{Kernel: c.kernel}}}, lists: &lists{}}
-		want := c.spaces
-		if want != receipt.None {
-			want = receipt.Done
-		}
-		if got := r.scope(&leaving{kind: c.kind, based: false})[receipt.Spaces]; got != want {
-			t.Errorf("%v, outside of a basis: %d, want %d", c.kind, got, want)
-		}
-		s := r.scope(&leaving{kind: c.kind, based: true})
-		if s[receipt.Pages] != c.pages || s[receipt.Spaces] != c.spaces {
-			t.Errorf("%v, scrub %v, %+v: pages %d and spaces %d, want %d and %d", c.kind, c.scrub, c.kernel, s[receipt.Pages], s[receipt.Spaces], c.pages, c.spaces)
-		}
-		for _, place := range []receipt.Place{receipt.State, receipt.Folds, receipt.Sample, receipt.Archive} {
-			if s[place] == receipt.NotOurs {
-				t.Errorf("%v: place %d is out of reach", c.kind, place)
-			}
-		}
 	}
 }
 
@@ -1025,7 +953,7 @@ func TestScopeOfTheBasis(t *testing.T) {
 	d := start(t, topic, filepath.Join(folder, "streamd.db"), flags)
 	d.settledBasis()
 	produce(t, topic, keyed(t, "late", 7, 9, 0))
-	d.await("the block after the basis", func() bool { return d.live.Blocks() == 12 })
+	d.await("the block after the basis", func() bool { return d.Live.Blocks() == 12 })
 	for _, c := range []struct {
 		id   string
 		want receipt.Status
@@ -1058,8 +986,8 @@ func TestSettingsOfReceipts(t *testing.T) {
 		all := map[string]string{"kafka.topic": "blocks", "snapshot.file": filepath.Join(t.TempDir(), "state.db")}
 		maps.Copy(all, flags)
 		o := openOffline(t, all, false)
-		defer o.store.Close()
-		return string(o.learner.Settings(o.live.Features().Names()).Text())
+		defer o.Store.Close()
+		return string(o.Learner.Settings(o.Live.Features().Names()).Text())
 	}
 	for _, flags := range []map[string]string{
 		{},
@@ -1203,111 +1131,26 @@ func TestKeysOfEarlierBlocks(t *testing.T) {
 	}
 	say(0, "a")
 	say(1, "b")
-	o.saver.save()
-	o.store.Close()
+	o.Saver.Save()
+	o.Store.Close()
 	for range 2 {
 		o = openOffline(t, withReceipts(folder, flags), false)
-		o.unkeyed(o.live.Page(retire.Lowest, 10))
-		o.saver.save()
-		o.store.Close()
+		o.unkeyed(o.Live.Page(retire.Lowest, 10))
+		o.Saver.Save()
+		o.Store.Close()
 	}
 	o = openOffline(t, withReceipts(folder, flags), false)
 	say(2, "a")
-	o.unkeyed(o.live.Page(retire.Lowest, 10))
-	o.saver.save()
-	o.store.Close()
-	store, saved, err := snapshot.OpenReadOnly(o.cfg.Snapshot.File)
+	o.unkeyed(o.Live.Page(retire.Lowest, 10))
+	o.Saver.Save()
+	o.Store.Close()
+	store, saved, err := snapshot.OpenReadOnly(o.Config.Snapshot.File)
 	if err != nil || len(saved.Entries) != 2 {
 		t.Fatal(saved, err)
 	}
 	defer store.Close()
 	o.unkeyed(saved.Entries)
-	if report, err := snapshot.Verify(t.Context(), o.cfg.Snapshot.File, nil); err != nil || !report.OK {
+	if report, err := snapshot.Verify(t.Context(), o.Config.Snapshot.File, nil); err != nil || !report.OK {
 		t.Errorf("%+v, %v", report, err)
-	}
-}
-
-// someLists are lists of two categories, of which one was declared. Those of most were learned.
-func someLists(t *testing.T, most map[string]int) *lists {
-	t.Helper()
-	configured, err := schema.Parse([]byte(`{"town": {"kind": "category", "values": {"most": 3}}, "street": {"kind": "category", "values": {"most": 4}}, "plan": {"kind": "category", "values": ["a", "b"]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &lists{configured: configured, saved: learning.Lists{Most: most}}
-}
-
-// A learned list may name values of rows that have left, so whatever leaves a live set or the
-// archive stays there until a request. There is no such place before a list is learned.
-func TestScopeOfLists(t *testing.T) {
-	for _, c := range []struct {
-		most map[string]int
-		want receipt.Status
-		says string
-	}{
-		{nil, receipt.None, ""},
-		{map[string]int{"plan": 2}, receipt.None, ""}, // it is declared now
-		{map[string]int{"town": 2, "plan": 2}, receipt.Kept, `["town"]`},
-		{map[string]int{"town": 2, "street": 4}, receipt.Kept, `["street" "town"]`},
-	} {
-		c0 := &core{cfg: &config.Config{}}
-		r := receipts{core: c0, retention: &retention{core: c0}, lists: someLists(t, c.most)}
-		for kind := receipt.Retired; kind < receipt.Kinds; kind++ {
-			want := c.want
-			if kind == receipt.Restored || kind == receipt.Returned || kind == receipt.Excluded || kind == receipt.Begun {
-				want = receipt.None
-			}
-			l := &leaving{kind: kind}
-			if got := r.scope(l)[receipt.Lists]; got != want {
-				t.Errorf("%v, %v: status %d, want %d", c.most, kind, got, want)
-			}
-			if text := fmt.Sprint(r.remains(l)); strings.Contains(text, "names of values in the learned lists of "+c.says) != (want == receipt.Kept) {
-				t.Errorf("%v, %v: the answer has %s", c.most, kind, text)
-			}
-		}
-	}
-}
-
-// The documentation has the places that the receipts have, and answers name those that the rows may
-// still be in.
-func TestPlacesAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../../config/receipts.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all receipt.Scope
-	var table strings.Builder
-	for _, p := range places {
-		all[p.Place]++
-		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", p.Place, p.what, p.leaves)
-	}
-	for place, n := range all {
-		if n != 1 {
-			t.Errorf("%d lines are about %s", n, receipt.Place(place))
-		}
-	}
-	if !strings.Contains(string(text), "|---|---|---|\n"+table.String()+"\n") {
-		t.Errorf("config/receipts.md has another table than\n%s", table.String())
-	}
-	c := &core{cfg: &config.Config{}}
-	r := receipts{core: c, retention: &retention{core: c}, lists: someLists(t, map[string]int{"town": 3})}
-	r.cfg.Retire.Archive, r.cfg.Model.Folds, r.cfg.Sample.Rows, r.cfg.Kernel.Function = true, 10, 100, "linear"
-	r.cfg.DeadLetters = config.DeadLetters{Policy: config.DeadLettersQueue, Topic: "letters"}
-	for kind := receipt.Retired; kind < receipt.Kinds; kind++ {
-		for _, based := range []bool{false, true} {
-			l := &leaving{kind: kind, based: based}
-			left := 0
-			for _, status := range r.scope(l) {
-				if status != receipt.None && status != receipt.Done {
-					left++
-				}
-			}
-			if kind == receipt.Expired {
-				left-- // the archive, which no answer is about
-			}
-			if texts := r.remains(l); len(texts) != left {
-				t.Errorf("%v, %t: %d places are left, and the answer has %q", kind, based, left, texts)
-			}
-		}
 	}
 }

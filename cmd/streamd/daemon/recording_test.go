@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/daemon/history"
 	"streamd/cmd/streamd/model"
 	"streamd/snapshot"
 )
@@ -32,7 +33,7 @@ func TestHistoryOutlivesARestart(t *testing.T) {
 		return rows
 	}
 	before := d.History(model.SpanDays)
-	if rows(before) <= 0 || before.MemoryLimit != d.memory.Limit {
+	if rows(before) <= 0 || before.MemoryLimit != d.Memory.Limit {
 		t.Fatalf("the history is %+v", before)
 	}
 
@@ -47,8 +48,8 @@ func TestHistoryOutlivesARestart(t *testing.T) {
 		kept   bool
 	}{{saved.History, true}, {append([]byte{1}, saved.History[1:]...), false}, {nil, false}} {
 		log.Reset()
-		r := newRecorder(zerolog.New(&log), nil, 1, c.record)
-		if kept := bytes.Equal(r.rings.AppendBinary(nil), saved.History); kept != c.kept || (log.Len() > 0) != (c.record != nil && !c.kept) {
+		r := history.NewRecorder(zerolog.New(&log), nil, 1, c.record)
+		if kept := bytes.Equal(r.Encoded(), saved.History); kept != c.kept || (log.Len() > 0) != (c.record != nil && !c.kept) {
 			t.Errorf("kept %v, and the log has %q", kept, &log)
 		}
 	}

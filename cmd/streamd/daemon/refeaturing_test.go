@@ -252,7 +252,7 @@ func TestFeaturesChangeWithUnreadBlocks(t *testing.T) {
 	}
 
 	d = start(t, topic, file, map[string]string{"format.features": "a,c"})
-	d.await("the blocks without c", func() bool { return len(d.refeaturing.unread) == 2 })
+	d.await("the blocks without c", func() bool { return d.Features.Unread() == 2 })
 	if got := d.problems(); !strings.Contains(got, "does not return 2 of them") || !strings.Contains(got, "8 of 10") {
 		t.Errorf("problems %q", got)
 	}

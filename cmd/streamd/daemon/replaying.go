@@ -13,6 +13,8 @@ import (
 	"slices"
 	"sync"
 
+	"streamd/cmd/streamd/daemon/features"
+	"streamd/cmd/streamd/daemon/settings"
 	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
@@ -100,13 +102,13 @@ func Replay(ctx context.Context, o Options, from *snapshot.Store, saved *snapsho
 
 // readTopic connects to the topic of the records.
 func (d *Daemon) readTopic() (topicReader, error) {
-	cluster, err := Cluster(d.cfg.Kafka, d.log)
+	cluster, err := settings.Cluster(d.Config.Kafka, d.Log)
 	if err != nil {
 		return nil, err
 	}
 	return kafka.NewRangeReader(kafka.RangeConfig{
-		Cluster: cluster, Topic: d.cfg.Kafka.Topic, Fetching: bounded(d.memory, Fetching(d.cfg.Kafka), d.memory.Reread),
-	}, d.log)
+		Cluster: cluster, Topic: d.Config.Kafka.Topic, Fetching: settings.Bounded(d.Memory, settings.Fetching(d.Config.Kafka), d.Memory.Reread),
+	}, d.Log)
 }
 
 // replaying is a Replay under way.
@@ -162,15 +164,15 @@ func replayTopic(ctx context.Context, o Options, open func(*Daemon) (topicReader
 	}
 	needsRows := o.Config.Kernel.Function != config.KernelNone
 	o.Config = replayed(o.Config, filepath.Join(folder, "replay.db"))
-	if s := unit(o.Config); saved.Topic != o.Config.Kafka.Topic || saved.Unit != s {
+	if s := settings.Unit(o.Config); saved.Topic != o.Config.Kafka.Topic || saved.Unit != s {
 		return nil, fmt.Errorf("the snapshot is of topic %s with a block per %s, the configuration has %s and %s", saved.Topic, saved.Unit, o.Config.Kafka.Topic, s)
 	}
-	settings, err := savedSettings(saved)
+	learned, err := features.Saved(saved)
 	if err != nil {
 		return nil, err
 	}
 	if of := o.Config.Format.Schema; len(of.Learns()) > 0 { // o.Config is a copy
-		o.Config.Format.Schema = of.Known(settings.Format.Schema)
+		o.Config.Format.Schema = of.Known(learned.Format.Schema)
 	}
 	d, err := newDaemon(o)
 	if err != nil {
@@ -179,18 +181,18 @@ func replayTopic(ctx context.Context, o Options, open func(*Daemon) (topicReader
 	if err := d.restore(o); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, d.store.Close()) }()
+	defer func() { err = errors.Join(err, d.Store.Close()) }()
 	if needsRows {
-		d.intake.RowsOnly()
+		d.Intake.RowsOnly()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	d.stop, d.background = cancel, ctx
+	d.Stop, d.Background = cancel, ctx
 	if key != nil {
-		if err := d.live.KeepReceipts(key); err != nil {
+		if err := d.Live.KeepReceipts(key); err != nil {
 			return nil, err
 		}
-		d.live.KeepAside()
+		d.Live.KeepAside()
 	}
 	p := &replaying{
 		Daemon: d, key: key, left: map[receipt.Item]receipt.Kind{}, names: map[receipt.Hash]string{}, next: map[int]int64{}, end: map[int]int64{},
@@ -254,7 +256,7 @@ func (p *replaying) plan(from *snapshot.Store, saved *snapshot.Contents) error {
 		}
 	}
 	// Offsets only ascend, unless the topic was deleted and made again.
-	least := includes(saved, p.cfg.Kafka.Topic)
+	least := includes(saved, p.Config.Kafka.Topic)
 	for i := len(p.cuts) - 1; i >= 0; i-- {
 		c := &p.cuts[i]
 		for partition, next := range c.next {
@@ -332,14 +334,14 @@ func includes(saved *snapshot.Contents, topic string) map[int]int64 {
 // blocks of each cut in its turn.
 func (p *replaying) readAll(ctx context.Context, topic topicReader, saved *snapshot.Contents, progress func(offsets, of int64)) (err error) {
 	d := p.Daemon
-	all, err := p.bound(ctx, topic, includes(saved, d.cfg.Kafka.Topic))
+	all, err := p.bound(ctx, topic, includes(saved, d.Config.Kafka.Topic))
 	if err != nil {
 		return err
 	}
 	var done sync.WaitGroup
 	defer done.Wait()
-	for range d.cfg.Workers {
-		done.Go(func() { d.intake.Work(ctx) })
+	for range d.Config.Workers {
+		done.Go(func() { d.Intake.Work(ctx) })
 	}
 	var telling sync.Mutex // batches of different partitions come at the same time
 	read := int64(0)
@@ -359,20 +361,20 @@ func (p *replaying) readAll(ctx context.Context, topic topicReader, saved *snaps
 			}
 			progress(read, all)
 			telling.Unlock()
-			return d.intake.Deliver(ctx, b)
+			return d.Intake.Deliver(ctx, b)
 		})
 		lost = append(lost, more...)
 		return err
 	}
 	done.Go(func() {
-		defer d.intake.Close()
+		defer d.Intake.Close()
 		for i := range p.cuts {
 			c, from := &p.cuts[i], maps.Clone(p.next)
 			if failed = readTo(c.next); failed != nil {
 				return
 			}
 			var wrong error // f may still run after InTurn has given up
-			if !d.intake.InTurn(ctx, nil, func() { wrong = p.stop(c, from) }) {
+			if !d.Intake.InTurn(ctx, nil, func() { wrong = p.stop(c, from) }) {
 				failed = context.Cause(ctx)
 				return
 			}
@@ -382,20 +384,20 @@ func (p *replaying) readAll(ctx context.Context, topic topicReader, saved *snaps
 		}
 		failed = readTo(p.end)
 	})
-	for y := range d.intake.Deliveries() {
+	for y := range d.Intake.Deliveries() {
 		if err == nil {
-			if d.applied(d.intake.Apply(ctx, y)); d.failure == nil {
+			if d.applied(d.Intake.Apply(ctx, y)); d.Failure == nil {
 				err = d.applyWaiting(ctx)
 			}
 		}
 		if err == nil {
-			err = d.failure
+			err = d.Failure
 		}
 		if err != nil {
-			d.intake.Fail()
-			d.stop(err)
+			d.Intake.Fail()
+			d.Stop(err)
 		}
-		d.intake.Release(y)
+		d.Intake.Release(y)
 	}
 	done.Wait()
 	for _, l := range lost {
@@ -459,7 +461,7 @@ func (p *replaying) stop(c *cut, from map[int]int64) error {
 	p.name(from)
 	same := true
 	if c.asked {
-		same = p.live.SideWithout() == c.before
+		same = p.Live.SideWithout() == c.before
 		if err := p.leaveOut(c); err != nil {
 			return err
 		}
@@ -468,7 +470,7 @@ func (p *replaying) stop(c *cut, from map[int]int64) error {
 	}
 	switch {
 	case len(c.former) > 0:
-	case same && p.live.SideWithout() == c.after:
+	case same && p.Live.SideWithout() == c.after:
 		p.r.Compared++
 	default:
 		p.differs(&p.parted, c.leaves[0].receipt)
@@ -479,7 +481,7 @@ func (p *replaying) stop(c *cut, from map[int]int64) error {
 // differs notes a receipt that the topic does not bear out, unless former values of keys may be
 // missing there: a compacted topic gives no live set on the way.
 func (p *replaying) differs(all *[]int64, number int64) {
-	if p.holes > 0 && p.cfg.Blocks.Unit == config.UnitKey {
+	if p.holes > 0 && p.Config.Blocks.Unit == config.UnitKey {
 		p.unplaced(number, "the log lacks offsets below its own, as after a compaction")
 		return
 	}
@@ -493,23 +495,23 @@ func (p *replaying) leaveOut(c *cut) error {
 	foreign := false
 	for _, item := range of.items {
 		id := p.names[item.Key]
-		foreign = foreign || id == "" || of.kind != receipt.Purged && p.live.Item(id) != item
+		foreign = foreign || id == "" || of.kind != receipt.Purged && p.Live.Item(id) != item
 		// A withdrawn block may have been archived before.
-		if e, is := p.live.Find(id); is && (item.Withdrawn() || e.Archived == (of.kind == receipt.Purged)) && !c.isFormer(&e) {
+		if e, is := p.Live.Find(id); is && (item.Withdrawn() || e.Archived == (of.kind == receipt.Purged)) && !c.isFormer(&e) {
 			ids[id] = true
 		}
 	}
 	if foreign && len(c.former) == 0 {
 		p.differs(&p.foreign, of.receipt)
 	}
-	if _, err := p.intake.EndBlocks(p.background, func(id string) bool { return ids[id] }); err != nil {
+	if _, err := p.Intake.EndBlocks(p.Background, func(id string) bool { return ids[id] }); err != nil {
 		return err
 	}
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
-		if e, live := p.live.Get(id); live {
-			p.r.Left = append(p.r.Left, LeftOut{Entry: e, Item: p.live.Item(id), Kind: of.kind})
+		if e, live := p.Live.Get(id); live {
+			p.r.Left = append(p.r.Left, LeftOut{Entry: e, Item: p.Live.Item(id), Kind: of.kind})
 		}
-		if err := p.live.Retire(id); err != nil {
+		if err := p.Live.Retire(id); err != nil {
 			return err
 		}
 	}
@@ -525,15 +527,15 @@ func (p *replaying) move(c *cut) (err error) {
 		foreign := false
 		for _, item := range of.items {
 			id := p.names[item.Key]
-			e, live := p.live.Get(id)
+			e, live := p.Live.Get(id)
 			switch {
 			case !live || c.isFormer(&e):
 				foreign = foreign || of.kind == receipt.Restored || of.kind == receipt.Excluded
 			case of.kind == receipt.Purged && !item.Withdrawn(): // it was archived, and is another one now
 			case of.kind == receipt.Restored || of.kind == receipt.Purged:
-				err = p.live.TakeBack(id)
-			case of.kind == receipt.Excluded || p.live.Item(id) == item:
-				err = p.live.SetAside(id)
+				err = p.Live.TakeBack(id)
+			case of.kind == receipt.Excluded || p.Live.Item(id) == item:
+				err = p.Live.SetAside(id)
 			}
 			if err != nil {
 				return err
@@ -578,44 +580,44 @@ func (p *replaying) name(from map[int]int64) {
 			p.names[key] = e.ID
 		}
 	}
-	for e := range p.live.Select(&retire.Selection{}) {
+	for e := range p.Live.Select(&retire.Selection{}) {
 		note(&e)
 	}
-	for _, e := range p.live.ArchivedBlocks(retire.Lowest, math.MaxInt) {
+	for _, e := range p.Live.ArchivedBlocks(retire.Lowest, math.MaxInt) {
 		note(&e)
 	}
 }
 
 // applyWaiting saves until the rest of a delivery has been applied.
 func (d *Daemon) applyWaiting(ctx context.Context) error {
-	for d.failure == nil {
-		waiting, _ := d.intake.Waiting()
-		if waiting == nil && !d.saver.isFull() {
+	for d.Failure == nil {
+		waiting, _ := d.Intake.Waiting()
+		if waiting == nil && !d.Saver.IsFull() {
 			return nil
 		}
-		if d.saver.save(); d.saver.problem != nil {
-			return d.saver.problem
+		if err := d.Saver.Save(); err != nil {
+			return err
 		}
-		d.live.TakeDepartures() // nobody wants receipts of them
+		d.Live.TakeDepartures() // nobody wants receipts of them
 		if waiting != nil {
-			d.applied(d.intake.Continue(ctx))
+			d.applied(d.Intake.Continue(ctx))
 		}
 	}
-	return d.failure
+	return d.Failure
 }
 
 // compare takes the blocks out that the snapshot lacks, and compares the others with it.
 func (p *replaying) compare(from *snapshot.Store, saved *snapshot.Contents) error {
 	d, key, r := p.Daemon, p.key, p.r
-	if d.saver.save(); d.saver.problem != nil {
-		return d.saver.problem
+	if err := d.Saver.Save(); err != nil {
+		return err
 	}
 	want, tree := map[string]version{}, receipt.Tree{}
 	err := from.Summaries(snapshot.Features, func(e retire.Entry, s *incremental.Summary) error {
 		v := versionOf(&e, s.Digest())
 		want[e.ID] = v
 		if key != nil {
-			now, _ := d.live.Get(e.ID) // its key was computed, and that of the snapshot may be wrong
+			now, _ := d.Live.Get(e.ID) // its key was computed, and that of the snapshot may be wrong
 			tree.Put(key.Item(e.ID, now.ItemKey, v.digest))
 		}
 		return nil
@@ -629,7 +631,7 @@ func (p *replaying) compare(from *snapshot.Store, saved *snapshot.Contents) erro
 	}
 	var lacks []LeftOut
 	given := map[string]bool{}
-	err = d.store.Digests(func(e retire.Entry, digest [sha256.Size]byte) {
+	err = d.Store.Digests(func(e retire.Entry, digest [sha256.Size]byte) {
 		if given[e.ID] = want[e.ID] == versionOf(&e, digest); given[e.ID] {
 			return
 		}
@@ -638,7 +640,7 @@ func (p *replaying) compare(from *snapshot.Store, saved *snapshot.Contents) erro
 			out.Item = key.Item(e.ID, e.ItemKey, digest)
 		}
 		out.Kind = p.left[out.Item]
-		if out.Withdrawn && key != nil && len(r.Unplaced) == 0 && !d.live.IsAside(e.ID) {
+		if out.Withdrawn && key != nil && len(r.Unplaced) == 0 && !d.Live.IsAside(e.ID) {
 			r.Untold = append(r.Untold, e.ID)
 		}
 		lacks = append(lacks, out)
@@ -652,12 +654,12 @@ func (p *replaying) compare(from *snapshot.Store, saved *snapshot.Contents) erro
 		}
 	}
 	for i := range lacks {
-		if err := d.live.Retire(lacks[i].Entry.ID); err != nil {
+		if err := d.Live.Retire(lacks[i].Entry.ID); err != nil {
 			return err
 		}
 	}
 	r.Left = append(r.Left, lacks...)
-	r.Side, r.Blocks, r.Rows = d.live.Side(), d.live.Blocks(), d.live.Rows()
+	r.Side, r.Blocks, r.Rows = d.Live.Side(), d.Live.Blocks(), d.Live.Rows()
 	r.Saved.Digest = incremental.NewState(nil).Digest()
 	if space := saved.Space(snapshot.Features); space != nil && space.State != nil {
 		r.Saved.Digest = space.State.Digest()

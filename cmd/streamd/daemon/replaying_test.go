@@ -78,7 +78,7 @@ func TestReplay(t *testing.T) {
 			produce(t, name, messages[:33]...)
 			d := start(t, name, file, flags)
 			d.waitForOffsetsRead(33)
-			ids := slices.Sorted(d.live.IDs)
+			ids := slices.Sorted(d.Live.IDs)
 			var gone []string
 			for _, id := range []string{ids[0], ids[len(ids)-1]} {
 				gone = append(gone, d.retire(id).First[0].ID)
@@ -93,7 +93,7 @@ func TestReplay(t *testing.T) {
 			if r.Side != r.Saved || r.Side.Root == receipt.EmptyRoot || len(r.Others)+len(r.Gone) > 0 || r.Read != 33 {
 				t.Errorf("the topic gives %+v", r)
 			}
-			if r.Side.Digest != d.live.Side().Digest {
+			if r.Side.Digest != d.Live.Side().Digest {
 				t.Error("it is not the digest that the daemon had")
 			}
 			var left []string
@@ -194,7 +194,7 @@ func TestReplayOfRoom(t *testing.T) {
 			d.waitForOffsetsRead(read + int64(len(c.after)))
 			d.stop()
 			var live []string
-			for _, id := range slices.Sorted(d.live.IDs) {
+			for _, id := range slices.Sorted(d.Live.IDs) {
 				live = append(live, strings.TrimPrefix(id, name))
 			}
 			if !slices.Equal(live, c.live) {
@@ -204,7 +204,7 @@ func TestReplayOfRoom(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.Side != r.Saved || r.Side != d.live.Side() || len(r.Others)+len(r.Gone)+len(r.Unplaced)+len(r.Foreign) > 0 || r.Parted >= 0 || r.Blocks != len(live) {
+			if r.Side != r.Saved || r.Side != d.Live.Side() || len(r.Others)+len(r.Gone)+len(r.Unplaced)+len(r.Foreign) > 0 || r.Parted >= 0 || r.Blocks != len(live) {
 				t.Errorf("the topic gives %+v", r)
 			}
 			if archived := flags["retire.archive"] != ""; !archived && (len(r.Left) != 1 || r.Left[0].Entry.ID != name+c.retired || r.Left[0].Kind != receipt.Retired) ||
@@ -237,7 +237,7 @@ func TestReplayOfFreedPlaces(t *testing.T) {
 		}, receipt.Retired, []string{"t/0/0", "t/0/1"}},
 		"a request for a withdrawn block": {func(o *offline) error {
 			o.follow([]control.Change{{Name: "0/a", Selection: &retire.Selection{IDs: []string{"t/0/2"}}}})
-			o.saver.save()
+			o.Saver.Save()
 			_, err := o.retire(retire.Selector{IDs: []string{"t/0/2"}}, false, access.Caller{})
 			return err
 		}, receipt.Purged, []string{"t/0/2"}},
@@ -258,11 +258,11 @@ func TestReplayOfFreedPlaces(t *testing.T) {
 			late := after(5, 0)
 			h.log[0] = append(h.log[0], late)
 			o.deliver(0, []kafka.Record{late}, 6)
-			if _, live := o.live.Get("t/0/5"); !live {
+			if _, live := o.Live.Get("t/0/5"); !live {
 				t.Fatalf("the late block has no room beside %v", o.ids())
 			}
-			o.saver.save()
-			head, err := o.store.LogHead()
+			o.Saver.Save()
+			head, err := o.Store.LogHead()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -270,10 +270,10 @@ func TestReplayOfFreedPlaces(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o.store.Close()
+			o.Store.Close()
 			h.auditSnapshot(t, o, proof)
 			r := h.replay(t, o)
-			if r.Side != r.Saved || r.Side != o.live.Side() || len(r.Others)+len(r.Unplaced) > 0 {
+			if r.Side != r.Saved || r.Side != o.Live.Side() || len(r.Others)+len(r.Unplaced) > 0 {
 				t.Errorf("the topic gives %+v", r)
 			}
 			var left []string
@@ -342,12 +342,12 @@ func TestReplayOfATopicThatWasMadeAgain(t *testing.T) {
 	if _, err := o.retire(retire.Selector{IDs: []string{"t/0/4"}}, false, access.Caller{}); err != nil {
 		t.Fatal(err)
 	}
-	o.live.DepartAtOnce(0) // the former blocks leave in slices
+	o.Live.DepartAtOnce(0) // the former blocks leave in slices
 	o.jump(&kafka.GapError{Partition: 0, Reset: true}, 0)
 	h.log[0] = h.log[0][:6]
 	o.deliver(0, slices.Clone(h.log[0]), 6)
-	o.saver.save()
-	o.store.Close()
+	o.Saver.Save()
+	o.Store.Close()
 	if r := h.replay(t, o); r.Side != r.Saved || r.Blocks != 5 || len(r.Left) > 0 || len(r.Unplaced) != 1 || r.Unplaced[0].Receipt != 1 || len(r.Foreign) > 0 || r.Parted >= 0 {
 		t.Errorf("the topic gives %+v", r)
 	}
@@ -371,8 +371,8 @@ func TestSnapshotOfRowsThatCameAgain(t *testing.T) {
 	}
 	again.Offset = 2
 	o.deliver(0, []kafka.Record{again}, 3)
-	o.saver.save()
-	o.store.Close()
+	o.Saver.Save()
+	o.Store.Close()
 	h.auditSnapshot(t, o, proof)
 }
 
@@ -404,7 +404,7 @@ func (p pastTopic) Read(ctx context.Context, ranges []kafka.Range, deliver func(
 // replay replays the log of a history up to the snapshot of a daemon that has ended.
 func (h *logHistory) replay(t *testing.T, o *offline) *Replayed {
 	t.Helper()
-	store, saved, err := snapshot.OpenReadOnly(o.cfg.Snapshot.File)
+	store, saved, err := snapshot.OpenReadOnly(o.Config.Snapshot.File)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +412,7 @@ func (h *logHistory) replay(t *testing.T, o *offline) *Replayed {
 	flags := maps.Clone(h.flags)
 	flags["snapshot.file"] = filepath.Join(t.TempDir(), "unused.db")
 	r, err := replayTopic(t.Context(), Options{Config: load(t, flags), Log: zerolog.Nop()}, func(*Daemon) (topicReader, error) { return pastTopic{h}, nil },
-		store, saved, o.receipts.key, func(int64, int64) {})
+		store, saved, o.receipts.Key, func(int64, int64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +430,7 @@ var replayedCuts atomic.Int64
 func (h *logHistory) checkReplay(t *testing.T, o *offline) {
 	t.Helper()
 	r := h.replay(t, o)
-	if r.Side != r.Saved || r.Side != o.live.Side() || r.Rows != o.live.Rows() || len(r.Others)+len(r.Unplaced)+len(r.Foreign)+len(r.Untold) > 0 || r.Parted >= 0 {
+	if r.Side != r.Saved || r.Side != o.Live.Side() || r.Rows != o.Live.Rows() || len(r.Others)+len(r.Unplaced)+len(r.Foreign)+len(r.Untold) > 0 || r.Parted >= 0 {
 		t.Errorf("the topic gives other live sets: others %v, unplaced %v, foreign %v, parted %d, untold %v; %v, live are %s", r.Others, r.Unplaced, r.Foreign, r.Parted, r.Untold, r, o.ids())
 	}
 	if h.flags["retire.topic"] != "" {
@@ -469,7 +469,7 @@ func (c *controlled) come(keys ...string) {
 		c.log[0] = append(c.log[0], r)
 	}
 	c.deliver(0, between(c.log[0], c.at[0], int64(len(c.log[0]))), int64(len(c.log[0])))
-	c.flushRuns()
+	c.FlushRuns()
 }
 
 // say writes a record of the control topic, which the daemon takes. Without ids it takes the name's
@@ -498,8 +498,8 @@ func (c *controlled) again() { c.offline = c.restart(c.t, c.offline) }
 // ends saves, and replays the topic.
 func (c *controlled) ends() *Replayed {
 	c.t.Helper()
-	c.saver.save()
-	if err := c.store.Close(); err != nil {
+	c.Saver.Save()
+	if err := c.Store.Close(); err != nil {
 		c.t.Fatal(err)
 	}
 	return c.replay(c.t, c.offline)
@@ -508,12 +508,12 @@ func (c *controlled) ends() *Replayed {
 // leaves are the numbers of the log's leaves of a kind.
 func (c *controlled) leaves(kind receipt.Kind) (numbers []int64) {
 	c.t.Helper()
-	head, err := c.store.LogHead()
+	head, err := c.Store.LogHead()
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	for i := range head.Size {
-		text, err := c.store.Leaf(i)
+		text, err := c.Store.Leaf(i)
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -539,7 +539,7 @@ func TestReplayWithAControlTopic(t *testing.T) {
 	}{
 		"withdrawn after it was saved": {nil, func(c *controlled) {
 			c.come("", "", "")
-			c.saver.save()
+			c.Saver.Save()
 			c.say("a", "t/0/1")
 			c.ask("t/0/0")
 		}, 2, 0},
@@ -558,7 +558,7 @@ func TestReplayWithAControlTopic(t *testing.T) {
 		"given back": {nil, func(c *controlled) {
 			c.say("a", "t/0/1", "t/0/2")
 			c.come("", "", "", "")
-			c.saver.save()
+			c.Saver.Save()
 			c.say("a", "t/0/2")
 			c.ask("t/0/0")
 			c.say("a")
@@ -573,12 +573,12 @@ func TestReplayWithAControlTopic(t *testing.T) {
 		}, 2, 0},
 		"taken out again": {nil, func(c *controlled) {
 			c.come("", "", "")
-			c.saver.save()
+			c.Saver.Save()
 			for range 3 {
 				c.say("a", "t/0/1")
-				c.saver.save()
+				c.Saver.Save()
 				c.say("a")
-				c.saver.save()
+				c.Saver.Save()
 			}
 			c.ask("t/0/1")
 		}, 7, 0},
@@ -595,7 +595,7 @@ func TestReplayWithAControlTopic(t *testing.T) {
 			c.come("", "", "", "")
 			c.ask("t/0/5")
 			c.come("")
-			c.saver.save()
+			c.Saver.Save()
 		}, 4, 1}, // also where the withdrawn blocks expire
 		"archived": {map[string]string{"retire.keep": "blocks", "retire.blocks": "3", "retire.archive": "true"}, func(c *controlled) {
 			c.say("a", "t/0/1", "t/0/2")
@@ -608,27 +608,27 @@ func TestReplayWithAControlTopic(t *testing.T) {
 		}, 5, 1},
 		"a block that grows": {map[string]string{"blocks.unit": "offsets", "blocks.offsets": "4"}, func(c *controlled) {
 			c.come("", "")
-			c.saver.save()
+			c.Saver.Save()
 			c.come("")
 			c.say("a", "t/0/0")
-			c.saver.save()
+			c.Saver.Save()
 			c.come("", "", "")
 			c.again()
 			c.come("")
 			c.ask("t/0/4")
 			c.say("a")
-			c.saver.save()
+			c.Saver.Save()
 		}, 3, 1}, // no receipt has it with its third row
 		"a key whose values come and go": {map[string]string{"blocks.unit": "key"}, func(c *controlled) {
 			c.come("k", "l", "m")
-			c.saver.save()
+			c.Saver.Save()
 			c.say("a", "key:k") // the value that a receipt has
-			c.saver.save()
+			c.Saver.Save()
 			c.come("k", "k") // further ones, as they come
 			c.ask("key:l")
 			c.say("a")
 			c.come("k")
-			c.saver.save()
+			c.Saver.Save()
 			c.say("a", "key:k")
 			c.come("l")
 			c.ask("key:m")
@@ -637,7 +637,7 @@ func TestReplayWithAControlTopic(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := startControlled(t, of.flags)
 			of.do(c)
-			c.saver.save()
+			c.Saver.Save()
 			if n := len(c.leaves(receipt.Excluded)); n != of.excluded {
 				t.Errorf("%d leaves say which blocks are excluded, want %d", n, of.excluded)
 			}
@@ -689,19 +689,19 @@ func TestReplayOfAnOpenRunThatComesBackTooOld(t *testing.T) {
 				r := after(offset, time.Duration(second)*time.Second)
 				c.log[partition] = append(c.log[partition], r)
 				c.deliver(partition, []kafka.Record{r}, offset+1)
-				c.flushRuns()
+				c.FlushRuns()
 			}
 			comes(0, 10)
 			comes(1, 20)
-			c.saver.save()
+			c.Saver.Save()
 			c.say("a", "t/0/0")
-			c.saver.save()
-			of.do(comes, func() { c.saver.save() }, func() { // and nobody has read it again
+			c.Saver.Save()
+			of.do(comes, func() { c.Saver.Save() }, func() { // and nobody has read it again
 				change := control.Change{Name: "a"}
 				c.logHistory.control = append(c.logHistory.control, change)
 				c.follow([]control.Change{change})
 			})
-			if e, live := c.live.Get("t/0/0"); !live || e.Rows < 2 {
+			if e, live := c.Live.Get("t/0/0"); !live || e.Rows < 2 {
 				t.Fatalf("the run is not let in: %+v", e)
 			}
 			c.ask(of.asked)
@@ -735,7 +735,7 @@ func TestReplayOfACompactedTopic(t *testing.T) {
 	c.say("a", "key:m")
 	first := c.ask("key:l") - 1 // of the control topic
 	c.come("k", "m")
-	c.saver.save()
+	c.Saver.Save()
 	c.come("k", "o")
 	last := c.ask("key:n")
 	if r := c.ends(); r.Side != r.Saved || r.Compared != 4 || len(r.Unplaced) > 0 {
@@ -761,7 +761,7 @@ func TestReplayOfACompactedTopic(t *testing.T) {
 	cut := d.ask("t/0/0")
 	d.come("")
 	d.ask("t/0/1")
-	d.saver.save()
+	d.Saver.Save()
 	d.log[0] = slices.Delete(d.log[0], 1, 2)
 	if r := d.ends(); r.Parted != cut {
 		t.Errorf("a topic of messages that lacks one gives %+v", r)
@@ -773,7 +773,7 @@ func TestLogThatBeginsWithWithdrawnBlocks(t *testing.T) {
 	c := startControlled(t, map[string]string{"receipts.key_file": ""})
 	c.say("a", "t/0/1", "t/0/4")
 	c.come("", "", "")
-	c.saver.save()
+	c.Saver.Save()
 	c.logHistory.flags["receipts.key_file"] = filepath.Join(t.TempDir(), "receipts.key")
 	c.offline.flags = c.logHistory.flags
 	c.again()

@@ -55,7 +55,7 @@ func TestBeginWith(t *testing.T) {
 	if res.Body.Close(); err != nil || res.StatusCode != http.StatusOK {
 		t.Fatalf("status %d: %v", res.StatusCode, err)
 	}
-	if _, err := os.Stat(snapshot.Copying(a.cfg.Snapshot.File)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(snapshot.Copying(a.Config.Snapshot.File)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a copy is left: %v", err)
 	}
 
@@ -118,8 +118,8 @@ func TestBeginWith(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := b.receipts.key
-	if key.Public() == a.receipts.key.Public() {
+	key := b.receipts.Key
+	if key.Public() == a.receipts.Key.Public() {
 		t.Fatal("both daemons sign with one key: this test would show nothing")
 	}
 	r, err := receipt.Check(proof, key.Public())

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/daemon/passes"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
@@ -35,15 +36,15 @@ import (
 
 // liveNow asks the loop for the live set.
 func (d *Daemon) liveNow(ctx context.Context) (*live.Blocks, error) {
-	return inLoop(ctx, d.jobs, func() (*live.Blocks, error) {
-		return d.live.Moment(d.live.Page(retire.Lowest, math.MaxInt)), nil
+	return loop.Ask(ctx, d.Loop, func() (*live.Blocks, error) {
+		return d.Live.Moment(d.Live.Page(retire.Lowest, math.MaxInt)), nil
 	})
 }
 
 // rereader returns an archive, which the caller closes, and the live blocks.
 func (i *instance) rereader(ctx context.Context) (*passes.Log, *live.Blocks) {
 	i.t.Helper()
-	r, err := i.openTopic()
+	r, err := i.OpenTopic()
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func (i *instance) reread(verify bool) (passed, *incremental.State, map[string][
 	defer r.Close()
 	var mu sync.Mutex
 	var z incremental.Summariser
-	state := incremental.NewState(*i.live.Target().Features)
+	state := incremental.NewState(*i.Live.Target().Features)
 	summaries := map[string][]byte{}
 	p, err := passOver(ctx, r, live, verify, func(e retire.Entry, b *incremental.Block) error {
 		mu.Lock()
@@ -120,7 +121,7 @@ func (i *instance) rereadsAll() {
 		i.t.Errorf("%d blocks with digest %s; live are %d with %s", p.visited, live.DigestOf(state), served.Blocks, served.Digest)
 	}
 	for id, got := range summaries {
-		want, err := i.store.Summary(snapshot.Features, id)
+		want, err := i.Store.Summary(snapshot.Features, id)
 		if err != nil {
 			i.t.Fatal(err)
 		}
@@ -440,7 +441,7 @@ func TestRereadWhileABlockGrows(t *testing.T) {
 	if _, err := d.Snapshot(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	r, err := d.openTopic()
+	r, err := d.OpenTopic()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -620,7 +621,7 @@ func BenchmarkReread(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r, err := d.openTopic()
+	r, err := d.OpenTopic()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/loop"
+	"streamd/cmd/streamd/daemon/receipts"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
@@ -40,14 +42,14 @@ func (d *Daemon) Retire(ctx context.Context, s retire.Selector, how httpapi.Reti
 
 // retireBlocks is Retire. The caller completes an error by withEarlier.
 func (d *Daemon) retireBlocks(ctx context.Context, s retire.Selector, how httpapi.RetireOptions) (none httpapi.Retirement, err error) {
-	q, err := inLoop(ctx, d.jobs, func() (*request, error) { return d.ask(s, how.DryRun, access.CallerOf(ctx)) })
+	q, err := loop.Change(ctx, d.Loop, func() (*request, error) { return d.ask(s, how.DryRun, access.CallerOf(ctx)) })
 	if err != nil {
 		return none, err
 	}
 	q.choose()
 	if how.DryRun {
-		for few := range slices.Chunk(q.chosen, mostSlice) {
-			q.r.InBasis, err = inLoop(ctx, d.jobs, func() (bool, error) { return d.anyInBasis(few), nil })
+		for few := range slices.Chunk(q.chosen, loop.MostSlice) {
+			q.r.InBasis, err = loop.Ask(ctx, d.Loop, func() (bool, error) { return d.anyInBasis(few), nil })
 			if q.r.InBasis || err != nil {
 				break
 			}
@@ -56,11 +58,11 @@ func (d *Daemon) retireBlocks(ctx context.Context, s retire.Selector, how httpap
 	if err != nil {
 		return none, err
 	}
-	if !how.DryRun && !how.Here && d.cfg.Retire.Topic != "" && len(q.chosen) > 0 {
+	if !how.DryRun && !how.Here && d.Config.Retire.Topic != "" && len(q.chosen) > 0 {
 		return d.retireEverywhere(ctx, q)
 	}
 	done := make(chan answer, 1)
-	if err := d.call(ctx, func() error {
+	if err := d.Do(ctx, func() error {
 		d.retireThen(q, func(r httpapi.Retirement, err error) { done <- answer{r, err} })
 		return nil
 	}); err != nil {
@@ -82,18 +84,18 @@ func (d *Daemon) await(ctx context.Context, done <-chan answer) (none httpapi.Re
 		return a.retirement, a.err
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
-	case <-d.loopDone:
+	case <-d.LoopDone:
 		select {
 		case a := <-done:
 			return a.retirement, a.err
 		default:
-			return none, d.ended()
+			return none, d.Ended()
 		}
 	}
 }
 
 func (d *Daemon) anyInBasis(blocks []retire.Entry) bool {
-	return slices.ContainsFunc(blocks, func(e retire.Entry) bool { return d.live.InBasis(e.ID) })
+	return slices.ContainsFunc(blocks, func(e retire.Entry) bool { return d.Live.InBasis(e.ID) })
 }
 
 // request is a request to retire blocks.
@@ -111,22 +113,19 @@ type request struct {
 
 // ask begins a request: it is about the blocks of now.
 func (d *Daemon) ask(s retire.Selector, dryRun bool, by access.Caller) (*request, error) {
-	if d.failure != nil {
-		return nil, errStopping
-	}
-	if err := d.ofKnownTopics(s.Positions); err != nil {
+	if err := d.OfKnownTopics(s.Positions); err != nil {
 		return nil, err
 	}
 	if err := d.flushAll(); err != nil { // so that the digests include everything read so far
 		return nil, err
 	}
-	chosen, err := s.Selection(d.cfg.Retire.Header)
+	chosen, err := s.Selection(d.Config.Retire.Header)
 	if err != nil {
 		return nil, err
 	}
-	q := &request{selector: s, selection: chosen, by: by, places: d.live.Places(chosen.IDs), newest: map[int]*retire.Entry{}, spans: map[line]*retire.Range{}}
+	q := &request{selector: s, selection: chosen, by: by, places: d.Live.Places(chosen.IDs), newest: map[int]*retire.Entry{}, spans: map[line]*retire.Range{}}
 	if q.r.DryRun = dryRun; dryRun {
-		q.r.Offsets, q.r.DigestBefore = d.intake.Applied(), d.live.Digest()
+		q.r.Offsets, q.r.DigestBefore = d.Intake.Applied(), d.Live.Digest()
 	}
 	return q, nil
 }
@@ -224,10 +223,6 @@ func (q *request) described(first []retire.Entry) httpapi.Retirement {
 // these are.
 func (d *Daemon) retireThen(q *request, answer func(httpapi.Retirement, error)) {
 	var none httpapi.Retirement
-	if d.failure != nil {
-		answer(none, errStopping)
-		return
-	}
 	if len(q.chosen) == 0 {
 		answer(none, d.noneLive(q))
 		return
@@ -238,22 +233,22 @@ func (d *Daemon) retireThen(q *request, answer func(httpapi.Retirement, error)) 
 	}
 	t := &takingOut{Daemon: d, request: q}
 	var err error
-	if t.ended, err = d.intake.EndBlocks(d.background, q.mayGrow); err == nil { // later records begin other blocks
-		err = d.live.Settle()
+	if t.ended, err = d.Intake.EndBlocks(d.Background, q.mayGrow); err == nil { // later records begin other blocks
+		err = d.Live.Settle()
 	}
 	if err != nil {
-		d.fail(err)
+		d.Fail(err)
 		answer(none, err)
 		return
 	}
 	if t.ended {
 		t.meets = q.selection.Meets()
 	}
-	q.r.Offsets, q.r.DigestBefore = d.intake.Applied(), d.live.Digest()
-	if d.live.Controlled() {
-		d.receipts.addDepartures()
+	q.r.Offsets, q.r.DigestBefore = d.Intake.Applied(), d.Live.Digest()
+	if d.Live.Controlled() {
+		d.receipts.AddDepartures()
 	}
-	d.inSlices(&slicedWork{slice: t.slice, arrives: t.arrives, end: func(err error) {
+	d.InSlices(&loop.SlicedWork{Slice: t.slice, Arrives: t.arrives, End: func(err error) {
 		if err != nil {
 			answer(none, err)
 			return
@@ -263,35 +258,34 @@ func (d *Daemon) retireThen(q *request, answer func(httpapi.Retirement, error)) 
 			answer(none, d.noneLive(q))
 			return
 		}
-		d.saver.saveThen(func() { d.retired(q, r, t.left, answer) })
+		d.Saver.SaveThen(func(err error) { d.retired(q, r, t.left, err, answer) })
 	}})
 }
 
 // retired answers a request whose blocks the saver has tried to save.
-func (d *Daemon) retired(q *request, r httpapi.Retirement, left []*pendingReceipt, answer func(httpapi.Retirement, error)) {
-	err := d.saver.problem
-	d.logRetirement(&r, q.by) // the caller may have disconnected before the answer
-	if err != nil {
+func (d *Daemon) retired(q *request, r httpapi.Retirement, left []*receipts.Leaf, unsaved error, answer func(httpapi.Retirement, error)) {
+	d.logRetirement(&r, q.by, unsaved) // the caller may have disconnected before the answer
+	if unsaved != nil {
 		answer(httpapi.Retirement{}, errRetiredUnsaved)
 		return
 	}
-	d.watching.events.Add(retirementEvent("on request", httpapi.RetirementEvent{
+	d.EventLog.Add(retirementEvent("on request", httpapi.RetirementEvent{
 		Blocks: r.Blocks, Rows: r.Rows, Archived: r.Archived, DigestBefore: r.DigestBefore, DigestAfter: r.DigestAfter,
 	}))
 	d.describeRetired(&r, receipt.Retired)
-	d.receipts.name(&r, left, &q.selector)
+	d.receipts.Name(&r, left, &q.selector)
 	answer(r, nil)
 }
 
 // describeRetired tells when blocks were retired, and where their rows may remain.
 func (d *Daemon) describeRetired(r *httpapi.Retirement, how receipt.Kind) {
 	now := time.Now().UTC()
-	if until := d.retention.until(r.Latest); !until.IsZero() {
+	if until := d.receipts.LogUntil(r.Latest); !until.IsZero() {
 		r.LogUntil = &until
 	}
-	r.RetiredAt, r.Remains = &now, d.receipts.remains(&leaving{how, r.InBasis, r.Latest})
-	if d.refeaturing != nil {
-		r.Remains = append(r.Remains, fmt.Sprintf("free pages of %s, until the change of features is complete", d.refeaturing.path))
+	r.RetiredAt, r.Remains = &now, d.receipts.Remains(how, r.InBasis, r.Latest)
+	if file := d.Features.File(); file != "" {
+		r.Remains = append(r.Remains, fmt.Sprintf("free pages of %s, until the change of features is complete", file))
 	}
 }
 
@@ -310,7 +304,7 @@ type takingOut struct {
 	live   int                      // number of blocks that have left the sums
 	beside *incremental.State       // sums without blocks that have come meanwhile; nil: none has
 	first  []retire.Entry           // of those that have left
-	left   []*pendingReceipt
+	left   []*receipts.Leaf
 }
 
 func (t *takingOut) slice(n int) (more bool, err error) {
@@ -320,7 +314,7 @@ func (t *takingOut) slice(n int) (more bool, err error) {
 		err = t.takePlaces(few)
 		if t.next == len(t.chosen) {
 			t.detach, t.next = true, 0
-			t.slicing.n = 0 // the sums take longer, how long is not known yet
+			t.MeasureAgain() // in the sums
 		}
 		return true, err
 	}
@@ -332,7 +326,7 @@ func (t *takingOut) slice(n int) (more bool, err error) {
 func (t *takingOut) takePlaces(few []retire.Entry) error {
 	var live, others []string
 	for i := range few {
-		e, is := t.Daemon.live.Find(few[i].ID)
+		e, is := t.Daemon.Live.Find(few[i].ID)
 		switch {
 		case !is || e.Position != few[i].Position || t.ended && !t.meets(&e): // it has gone, or is another one
 		case e.Withdrawn || e.Archived:
@@ -342,10 +336,10 @@ func (t *takingOut) takePlaces(few []retire.Entry) error {
 			live = append(live, e.ID)
 		}
 	}
-	t.Daemon.live.Detach(live)
-	leaves, _, err := t.Daemon.live.RetireOthers(others)
+	t.Daemon.Live.Detach(live)
+	leaves, _, err := t.Daemon.Live.RetireOthers(others)
 	for i := range leaves {
-		t.left = append(t.left, t.receipts.addAsked(&leaves[i], t.by, &t.selector))
+		t.left = append(t.left, t.receipts.AddAsked(&leaves[i], t.by, &t.selector))
 	}
 	return err
 }
@@ -354,7 +348,7 @@ func (t *takingOut) takePlaces(few []retire.Entry) error {
 func (t *takingOut) takeSums(few []retire.Entry) error {
 	var ids []string
 	for i := range few {
-		if e, is := t.Daemon.live.Detached(few[i].ID); is && e.Position == few[i].Position {
+		if e, is := t.Daemon.Live.Detached(few[i].ID); is && e.Position == few[i].Position {
 			t.leaves(&e)
 			ids = append(ids, e.ID)
 		}
@@ -362,9 +356,9 @@ func (t *takingOut) takeSums(few []retire.Entry) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	departure, err := t.Daemon.live.RetireTogether(ids, t.beside)
+	departure, err := t.Daemon.Live.RetireTogether(ids, t.beside)
 	if departure != nil {
-		t.left = append(t.left, t.receipts.addAsked(departure, t.by, &t.selector))
+		t.left = append(t.left, t.receipts.AddAsked(departure, t.by, &t.selector))
 	}
 	t.live += len(ids)
 	return err
@@ -373,7 +367,7 @@ func (t *takingOut) takeSums(few []retire.Entry) error {
 // leaves describes a block that leaves now.
 func (t *takingOut) leaves(e *retire.Entry) {
 	t.describe(e)
-	t.r.InBasis = t.r.InBasis || t.Daemon.live.InBasis(e.ID)
+	t.r.InBasis = t.r.InBasis || t.Daemon.Live.InBasis(e.ID)
 	t.first = append(t.first, *e)
 	if len(t.first) >= 2*listedNames {
 		t.first = firstOf(t.first)
@@ -389,17 +383,17 @@ func firstOf(blocks []retire.Entry) []retire.Entry {
 // arrives reports whether blocks may come between two slices. Before the first one comes the sums
 // are copied, since the answer has the digest of those without it.
 func (t *takingOut) arrives() bool {
-	switch limited := t.Daemon.live.Limited(); {
+	switch limited := t.Daemon.Live.Limited(); {
 	case limited && !t.detach: // the policy goes by the ledger without the blocks
 		return false
-	case t.receipts.key != nil && (limited || t.ended || t.cfg.Retire.Topic != ""):
+	case t.receipts.Key != nil && (limited || t.ended || t.Config.Retire.Topic != ""):
 		// A replay has the blocks of each receipt leave at its offsets. There the policy, the open
 		// blocks and the control topic must find what they have found here.
 		return false
 	}
 	if t.beside == nil {
-		sums := t.Daemon.live.InUse().Total()
-		if t.Daemon.live.Price()+float64(sums.Bytes()) > t.memory.Room() {
+		sums := t.Daemon.Live.InUse().Total()
+		if t.Daemon.Live.Price()+float64(sums.Bytes()) > t.Memory.Room() {
 			return false
 		}
 		t.beside = sums.Clone()
@@ -410,7 +404,7 @@ func (t *takingOut) arrives() bool {
 // done is the description of the blocks, all of which have left.
 func (t *takingOut) done() httpapi.Retirement {
 	d := t.Daemon
-	t.r.DigestAfter = d.live.Digest()
+	t.r.DigestAfter = d.Live.Digest()
 	if t.beside != nil {
 		t.r.DigestAfter = live.DigestOf(t.beside)
 	}
@@ -418,10 +412,10 @@ func (t *takingOut) done() httpapi.Retirement {
 	if r.Blocks == 0 {
 		return r
 	}
-	d.intake.CountRetired(t.live)
-	d.studying.blocksChanged()
-	d.windows.clear()
-	d.publisher.sayStale()
+	d.Intake.CountRetired(t.live)
+	d.Studies.BlocksChanged()
+	d.Windows.Clear()
+	d.publisher.SayStale()
 	return r
 }
 
@@ -429,14 +423,11 @@ func (t *takingOut) done() httpapi.Retirement {
 // before.
 func (d *Daemon) flushAll() error {
 	for {
-		all, ok := d.flushRuns()
-		if !ok {
-			return errStopping
+		all, err := d.FlushRuns()
+		if err != nil || all {
+			return err
 		}
-		if all {
-			return nil
-		}
-		if d.saver.save(); d.saver.problem != nil {
+		if d.Saver.Save() != nil {
 			return fmt.Errorf("the rows read last have no room before the next snapshot, which could not be saved: %w", httpapi.ErrUnavailable)
 		}
 	}
@@ -468,7 +459,7 @@ func (d *Daemon) withEarlier(ctx context.Context, err error, s *retire.Selector)
 	if !errors.As(err, &none) {
 		return err
 	}
-	earlier, failed := d.receipts.earlier(ctx, s, none.names)
+	earlier, failed := d.receipts.Earlier(ctx, s, none.names[:min(len(none.names), listedNames)])
 	if failed != nil {
 		return failed
 	}
@@ -483,8 +474,8 @@ func (d *Daemon) withEarlier(ctx context.Context, err error, s *retire.Selector)
 // fails.
 func (d *Daemon) noneLive(q *request) error {
 	s, names, noHeader := q.selector, q.selection.IDs, q.r.NoHeader
-	if !q.r.DryRun && (names == nil && d.live.HasGone() || slices.ContainsFunc(names, d.live.IsGone)) {
-		if d.saver.save(); d.saver.problem != nil {
+	if !q.r.DryRun && (names == nil && d.Live.HasGone() || slices.ContainsFunc(names, d.Live.IsGone)) {
+		if d.Saver.Save() != nil {
 			if names == nil {
 				return fmt.Errorf("none is live, but those that have gone could not all be saved yet; the next snapshot will have it: %w", httpapi.ErrUnavailable)
 			}
@@ -496,9 +487,9 @@ func (d *Daemon) noneLive(q *request) error {
 		none.is = httpapi.ErrNotLive
 		// A key is easily mistaken for an id, and a path decodes an id that is written as it is.
 		// One may also be as it is in the topic, in its envelope.
-		for _, key := range []string{id, strings.TrimPrefix(id, retire.KeyPrefix), intake.ShortKey(d.cfg, id)} {
+		for _, key := range []string{id, strings.TrimPrefix(id, retire.KeyPrefix), intake.ShortKey(d.Config, id)} {
 			byKey := retire.KeyID(key)
-			if _, ok := d.live.Get(byKey); ok {
+			if _, ok := d.Live.Get(byKey); ok {
 				none.hint = fmt.Sprintf("the live block of the key %q has the id %s", key, byKey)
 				if strings.Contains(byKey, "%") {
 					none.hint += ", in a path " + url.PathEscape(byKey)
@@ -506,28 +497,28 @@ func (d *Daemon) noneLive(q *request) error {
 				break
 			}
 		}
-	} else if unit := d.cfg.Blocks.Unit; len(s.Keys) > 0 && unit != config.UnitKey {
+	} else if unit := d.Config.Blocks.Unit; len(s.Keys) > 0 && unit != config.UnitKey {
 		none.hint = fmt.Sprintf("no block has a key, since blocks.unit is %s", unit)
 	} else if noHeader > 0 {
-		none.hint = fmt.Sprintf("blocks without a value of the header %s: %d; their records lack it, or were read before retire.header was set", d.cfg.Retire.Header, noHeader)
+		none.hint = fmt.Sprintf("blocks without a value of the header %s: %d; their records lack it, or were read before retire.header was set", d.Config.Retire.Header, noHeader)
 	}
 	return none
 }
 
 // logRetirement writes a line about a retirement that the saver has tried to save. Of many
 // blocks it names the first ones.
-func (d *Daemon) logRetirement(r *httpapi.Retirement, by access.Caller) {
-	line, what, unsaved := d.log.Info(), "block", ""
-	if d.saver.problem != nil {
-		line, unsaved = d.log.Warn(), ", but that is not saved yet: a crash now would make it live again"
+func (d *Daemon) logRetirement(r *httpapi.Retirement, by access.Caller, failed error) {
+	line, what, unsaved := d.Log.Info(), "block", ""
+	if failed != nil {
+		line, unsaved = d.Log.Warn(), ", but that is not saved yet: a crash now would make it live again"
 	}
 	line = line.Stringer("by", by).Str("remote", by.Remote)
 	if r.Blocks == 1 {
-		line = line.Str("block", d.logged(r.First[0].ID))
+		line = line.Str("block", d.Logged(r.First[0].ID))
 	} else {
 		var first []string
 		for _, b := range r.First[:min(len(r.First), 10)] {
-			first = append(first, d.logged(b.ID))
+			first = append(first, d.Logged(b.ID))
 		}
 		line, what = line.Int("blocks", r.Blocks).Strs("first", first), "blocks"
 	}

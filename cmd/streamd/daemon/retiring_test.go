@@ -20,6 +20,7 @@ import (
 
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
@@ -102,8 +103,8 @@ func (o *offline) retire(s retire.Selector, dryRun bool, by access.Caller) (r ht
 	answered := false
 	o.retireInLoop(s, dryRun, by, func(done httpapi.Retirement, failed error) { r, err, answered = done, failed, true })
 	o.sliceAll()
-	if o.saver.await(); !answered {
-		o.saver.save()
+	if o.Saver.Await(); !answered {
+		o.Saver.Save()
 	}
 	if !dryRun {
 		err = o.withEarlier(context.Background(), err, &s)
@@ -128,15 +129,15 @@ func (d *Daemon) retireInLoop(s retire.Selector, dryRun bool, by access.Caller, 
 func (h *logHistory) retire(t *testing.T, o *offline) {
 	t.Helper()
 	o.giveBack()
-	o.flushRuns() // may retire some
-	before := o.live.Page(retire.Lowest, math.MaxInt)
+	o.FlushRuns() // may retire some
+	before := o.Live.Page(retire.Lowest, math.MaxInt)
 	places := o.everything() // withdrawn ones, too
 	s, want := randomSelector(h.r, h.flags, places)
 	text, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	digest, horizon := o.live.Digest(), o.live.Horizon()
+	digest, horizon := o.Live.Digest(), o.Live.Horizon()
 	forecast, err := o.retire(s, true, access.Caller{})
 	if len(want) == 0 {
 		_, again := o.retire(s, false, access.Caller{})
@@ -150,13 +151,13 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 	if err != nil {
 		t.Fatalf("dry run of %s: %v", text, err)
 	}
-	if !slices.Equal(o.live.Page(retire.Lowest, math.MaxInt), before) || o.live.Digest() != digest || o.live.Horizon() != horizon {
+	if !slices.Equal(o.Live.Page(retire.Lowest, math.MaxInt), before) || o.Live.Digest() != digest || o.Live.Horizon() != horizon {
 		t.Fatalf("the dry run of %s has changed something", text)
 	}
-	slicing := o.slicing
-	o.slicing.least, o.slicing.most = leastSlice, mostSlice // one receipt
+	slicing := o.Slicing
+	o.Slicing.Least, o.Slicing.Most = loop.LeastSlice, loop.MostSlice // one receipt
 	done, err := o.retire(s, false, access.Caller{})
-	if o.slicing.least, o.slicing.most = slicing.least, slicing.most; err != nil {
+	if o.Slicing.Least, o.Slicing.Most = slicing.Least, slicing.Most; err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
 	var first []string
@@ -177,11 +178,11 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 		t.Fatalf("%s retires\n%+v, forecast\n%+v", text, done, forecast)
 	}
 	left := slices.DeleteFunc(before, func(e retire.Entry) bool { return slices.Contains(want, e.ID) })
-	if !slices.Equal(o.live.Page(retire.Lowest, math.MaxInt), left) {
+	if !slices.Equal(o.Live.Page(retire.Lowest, math.MaxInt), left) {
 		t.Fatalf("after %s live are %v, want %v", text, o.ids(), left)
 	}
-	state := incremental.NewState(o.live.Features().Total().Features())
-	moment := o.live.Moment(left)
+	state := incremental.NewState(o.Live.Features().Total().Features())
+	moment := o.Live.Moment(left)
 	for _, e := range left {
 		summary, err := moment.Summary(e.ID)
 		if err != nil {
@@ -189,13 +190,13 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 		}
 		state.Add(summary)
 	}
-	if want := live.DigestOf(state); done.DigestAfter != want || o.live.Digest() != want || done.DigestBefore != digest {
-		t.Fatalf("after %s the digest is %s, in the receipt %s, of the other blocks %s", text, o.live.Digest(), done.DigestAfter, want)
+	if want := live.DigestOf(state); done.DigestAfter != want || o.Live.Digest() != want || done.DigestBefore != digest {
+		t.Fatalf("after %s the digest is %s, in the receipt %s, of the other blocks %s", text, o.Live.Digest(), done.DigestAfter, want)
 	}
 	o.asked = append(o.asked, retirement{Retirement: done, ids: want, follows: o.follows})
 	chosen := slices.DeleteFunc(places, func(e retire.Entry) bool { return !slices.Contains(want, e.ID) })
 	for _, e := range chosen {
-		if _, is := o.live.Find(e.ID); is {
+		if _, is := o.Live.Find(e.ID); is {
 			t.Fatalf("%s leaves %+v", text, e)
 		}
 	}
@@ -207,20 +208,20 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 func TestRetireRunsWithoutRoom(t *testing.T) {
 	const partitions = 3
 	o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "offsets", "blocks.offsets": "100"}), false)
-	defer o.store.Close()
+	defer o.Store.Close()
 	var s retire.Selector
 	for p := range partitions {
 		o.deliver(p, []kafka.Record{after(0, 0), after(1, 0)}, 2)
 		s.Positions = append(s.Positions, retire.Range{Topic: "t", Partition: p, First: 1, Last: 1})
 	}
-	o.memory.Limit = 0
+	o.Memory.Limit = 0
 	o.deliver(0, nil, 2) // grants the room that is left
-	if all, _ := o.flushRuns(); all || o.live.Blocks() != 1 {
-		t.Fatalf("%d runs had room", o.live.Blocks())
+	if all, _ := o.FlushRuns(); all || o.Live.Blocks() != 1 {
+		t.Fatalf("%d runs had room", o.Live.Blocks())
 	}
 	done, err := o.retire(s, false, access.Caller{})
-	if err != nil || done.Blocks != partitions || done.Rows != 2*partitions || o.live.Blocks() != 0 {
-		t.Errorf("%+v, %v; %d blocks are left", done, err, o.live.Blocks())
+	if err != nil || done.Blocks != partitions || done.Rows != 2*partitions || o.Live.Blocks() != 0 {
+		t.Errorf("%+v, %v; %d blocks are left", done, err, o.Live.Blocks())
 	}
 }
 
@@ -228,9 +229,9 @@ func TestRetireRunsWithoutRoom(t *testing.T) {
 // is answered after the next.
 func TestLoopGoesOnWhileARetirementIsSaved(t *testing.T) {
 	o := openOffline(t, offlineFlags(t, map[string]string{"blocks.unit": "message"}), false)
-	defer o.store.Close()
+	defer o.Store.Close()
 	o.deliver(0, []kafka.Record{after(0, 0), after(1, 0), after(2, 0)}, 3)
-	o.saver.save()
+	o.Saver.Save()
 	ids := o.ids()
 	var answered []string
 	retire := func(id string) {
@@ -243,14 +244,14 @@ func TestLoopGoesOnWhileARetirementIsSaved(t *testing.T) {
 	}
 	retire(ids[0])
 	retire(ids[1])
-	if o.live.Blocks() != 1 || o.saver.state != storing || len(answered) > 0 {
-		t.Fatalf("%d blocks are live, answered are %q", o.live.Blocks(), answered)
+	if o.Live.Blocks() != 1 || !o.Saver.IsStoring() || len(answered) > 0 {
+		t.Fatalf("%d blocks are live, answered are %q", o.Live.Blocks(), answered)
 	}
-	if o.saver.await(); !slices.Equal(answered, ids[:1]) {
+	if o.Saver.Await(); !slices.Equal(answered, ids[:1]) {
 		t.Fatalf("after the first save answered are %q", answered)
 	}
-	o.saver.whenDue(time.Now())
-	if o.saver.await(); !slices.Equal(answered, ids[:2]) || o.saver.hasUnsaved() {
+	o.Saver.WhenDue(time.Now())
+	if o.Saver.Await(); !slices.Equal(answered, ids[:2]) || o.Saver.HasUnsaved() {
 		t.Fatalf("after the second save answered are %q", answered)
 	}
 }
@@ -353,14 +354,14 @@ func TestLogOfRetirements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.cfg.Blocks.Unit != config.UnitKey {
+	if d.Config.Blocks.Unit != config.UnitKey {
 		t.Fatal("keys do not name blocks")
 	}
 	r := &httpapi.Retirement{Blocks: 30, Rows: 60, DigestBefore: "a", DigestAfter: "b"}
 	for i := range 30 {
 		r.First = append(r.First, httpapi.BlockInfo{ID: fmt.Sprintf("key:customer%d", i)})
 	}
-	d.logRetirement(r, access.Caller{Name: "ops", Remote: "192.0.2.1:7"})
+	d.logRetirement(r, access.Caller{Name: "ops", Remote: "192.0.2.1:7"}, nil)
 	var line struct {
 		Message, By string
 		Blocks      int
@@ -369,7 +370,7 @@ func TestLogOfRetirements(t *testing.T) {
 	if err := json.Unmarshal(log.Bytes(), &line); err != nil {
 		t.Fatalf("%v: %s", err, log.Bytes())
 	}
-	if line.Message != "blocks retired" || line.Blocks != 30 || len(line.First) != 10 || line.First[0] != d.logged("key:customer0") || strings.Contains(log.String(), "customer") {
+	if line.Message != "blocks retired" || line.Blocks != 30 || len(line.First) != 10 || line.First[0] != d.Logged("key:customer0") || strings.Contains(log.String(), "customer") {
 		t.Errorf("%s", log.Bytes())
 	}
 }
@@ -390,11 +391,32 @@ func TestLetGoForARetiredBlock(t *testing.T) {
 		o    *offline
 		want []string
 	}{"retired": {o, []string{"t/0/1"}}, "never seen": {never, []string{"t/0/0", "t/0/1"}}} {
-		each.o.saver.save()
+		each.o.Saver.Save()
 		each.o = each.o.crash(false)
 		if got := each.o.ids(); !slices.Equal(got, each.want) {
 			t.Errorf("%s: live are %v, want %v", what, got, each.want)
 		}
-		each.o.store.Close()
+		each.o.Store.Close()
 	}
+}
+
+// The answer to a retirement says until when the log has the records.
+func TestRetirementSaysRetention(t *testing.T) {
+	name := topic(t, 1) + "-hour"
+	if err := kafka.EnsureTopic(t.Context(), cluster(t), name, 1, map[string]string{"retention.ms": "3600000", "segment.ms": "600000"}); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().Truncate(time.Millisecond)
+	for _, m := range customers(t)[:3] {
+		m.time = at
+		produce(t, name, m)
+	}
+	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), map[string]string{"dead_letters.policy": "skip"})
+	d.await("three blocks", func() bool { return d.Live.Blocks() == 3 })
+	d.until("the retention is known", func() bool { return !d.receipts.LogUntil(at).IsZero() })
+	answer := d.retire(slices.Sorted(d.Live.IDs)[0])
+	if want := at.Add(time.Hour + 10*time.Minute); answer.LogUntil == nil || !answer.LogUntil.Equal(want) || !strings.Contains(answer.Remains[0], want.UTC().Format(time.RFC3339)) {
+		t.Errorf("until %v, want %s: %s", answer.LogUntil, want, answer.Remains)
+	}
+	d.stop()
 }

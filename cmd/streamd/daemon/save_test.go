@@ -1,39 +1,36 @@
 package daemon
 
 import (
-	"errors"
-	"fmt"
-	"math"
-	"path/filepath"
-	"testing"
-	"time"
-
 	"github.com/rs/zerolog"
 
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/daemon/problems"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
-	"streamd/incremental"
-	"streamd/incremental/gram"
-	"streamd/retire"
 	"streamd/snapshot"
 )
 
 // roomy is a budget that is large enough for every test.
 func roomy(cfg *config.Config) *memory.Budget { return memory.New(cfg, 8<<30) }
 
+// environmentWith has a configuration, and nothing that needs another.
+func environmentWith(cfg *config.Config) *loop.Environment {
+	return &loop.Environment{Config: cfg, Log: zerolog.Nop(), Metrics: httpapi.NewMetrics(), Problems: problems.New(zerolog.Nop(), func(httpapi.Event) {})}
+}
+
+// coreWith is the core of a loop with a configuration, and nothing else.
+func coreWith(cfg *config.Config) *loop.Loop { return loop.New(environmentWith(cfg)) }
+
 // coreOf returns the shared parts of a loop that does not run.
-func coreOf(cfg *config.Config, l *live.Set, store *snapshot.Store) *core {
-	j := newJobs(zerolog.Nop(), httpapi.NewMetrics())
-	j.problems = problems.New(zerolog.Nop(), func(httpapi.Event) {})
-	return &core{
-		cfg: cfg, learner: learnerOf(cfg), jobs: j, live: l, store: store,
-		intake: intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)}),
-	}
+func coreOf(cfg *config.Config, l *live.Set, store *snapshot.Store) *loop.Loop {
+	c := coreWith(cfg)
+	c.Learner, c.Store, c.Live = learnerOf(cfg), store, l
+	c.Intake = intake.New(intake.Settings{Config: cfg, Live: l, Budget: roomy(cfg)})
+	return c
 }
 
 func learnerOf(cfg *config.Config) *learning.Learner {
@@ -42,174 +39,4 @@ func learnerOf(cfg *config.Config) *learning.Learner {
 		panic(err)
 	}
 	return l
-}
-
-// liveConfig is the configuration of a live set with two classes and the given folds.
-func liveConfig(folds int) *config.Config {
-	return &config.Config{Spec: config.Spec{Limits: config.Limits{Classes: 2, Features: 1000}, Model: config.Model{Folds: folds}}}
-}
-
-// Memory stays bounded while the disk is full or slower than the log.
-func TestMostUnsaved(t *testing.T) {
-	full := errors.New("no space")
-	const wide = 1000 // features: a block of one class takes 4 MB
-	for _, c := range []struct {
-		features int
-		saving   *saving
-		problem  error
-		want     int
-	}{
-		{1, nil, nil, math.MaxInt},
-		{1, nil, full, 100},
-		{1, &saving{blocks: 7}, nil, 107},
-		{1, &saving{blocks: 700}, nil, 1400},
-		{1, &saving{blocks: 700}, full, 100},
-		{wide, nil, full, 8},
-		{wide, &saving{blocks: 7}, nil, 15},
-		{wide, &saving{blocks: 70}, nil, 78},
-	} {
-		l := live.New(nil, liveConfig(0), roomy(liveConfig(0)))
-		l.Fix(incremental.DefaultFeatures(c.features))
-		block := &incremental.Block{Classes: []string{"1"}, Codes: []int32{0}, Columns: make([]gram.Column, c.features)}
-		for j := range block.Columns {
-			block.Columns[j] = gram.ColumnOf([]float32{1})
-		}
-		s, err := new(incremental.Summariser).Summarise(block)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.Add(retire.Entry{ID: "a", Rows: 1}, live.Kept{Summary: s}); err != nil {
-			t.Fatal(err)
-		}
-		w := newSaver(&core{cfg: &config.Config{Snapshot: config.Snapshot{Blocks: 100}}, live: l}, time.Time{})
-		if w.problem = c.problem; c.saving != nil {
-			w.state, w.saving = storing, c.saving
-		}
-		if got := w.mostUnsaved(); got != c.want {
-			t.Errorf("saving %+v after %v: %d, want %d", c.saving, c.problem, got, c.want)
-		}
-	}
-}
-
-// Blocks of keys in random order lie on separate pages, and a save holds every page that it
-// writes. After a save of dense blocks, the next one has room by the bytes per block.
-func TestRoomForPages(t *testing.T) {
-	l := live.New(nil, liveConfig(0), roomy(liveConfig(0)))
-	const block = 1 << 10 // without classes
-	l.Wrote(0, 1)
-	dense := l.Room()
-	if dense != live.UnsavedMemory/block {
-		t.Fatalf("room for %d blocks of %d bytes", dense, block)
-	}
-	for _, c := range []struct{ blocks, bytes, want int }{
-		{dense, dense * 2 * block, dense},
-		{dense, dense * 13 << 10, 4 * live.UnsavedMemory / (13 << 10)},
-		{1, 100 << 20, live.UnsavedMemory / (block + 4<<10)}, // with a long free list
-		{0, 8 << 10, live.UnsavedMemory / (block + 4<<10)},   // moved offsets only
-		{dense, dense * block, dense},
-	} {
-		w := newSaver(coreOf(load(t, map[string]string{"kafka.topic": "none"}), l, nil), time.Time{})
-		w.state, w.saving = storing, &saving{blocks: c.blocks}
-		w.endSave(snapshot.SaveInfo{Bytes: int64(c.bytes)}, nil)
-		if got := l.Room(); got < c.want-1 || got > c.want {
-			t.Errorf("after a save of %d blocks in %d bytes there is room for %d, want %d", c.blocks, c.bytes, got, c.want)
-		}
-		w.state, w.saving = storing, &saving{blocks: dense}
-		if got := w.mostUnsaved(); got != dense+l.Room() {
-			t.Errorf("while %d blocks are saved %d may wait, want %d more", dense, got, l.Room())
-		}
-	}
-}
-
-// Saves that take long, or are configured to be rare, are put off. They are not put off
-// longer than there is room for new blocks.
-func TestSavesAreNotPutOffWithoutRoom(t *testing.T) {
-	for name, set := range map[string]map[string]string{
-		"long":   {"kafka.topic": "none"},
-		"seldom": {"kafka.topic": "none", "snapshot.interval": "1h", "snapshot.blocks": "1000000"},
-	} {
-		t.Run(name, func(t *testing.T) { testSavesAreNotPutOffWithoutRoom(t, load(t, set)) })
-	}
-}
-
-func testSavesAreNotPutOffWithoutRoom(t *testing.T, cfg *config.Config) {
-	store, contents, err := snapshot.Open(filepath.Join(t.TempDir(), "streamd.db"), snapshot.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	l, _, err := live.Open(store, contents, liveConfig(5), roomy(liveConfig(5)), zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	const n = 100
-	l.Fix(incremental.DefaultFeatures(n))
-	block := &incremental.Block{Classes: []string{"-1", "1"}, Codes: []int32{0, 1}}
-	for j := range n {
-		block.Columns = append(block.Columns, gram.ColumnOf([]float32{float32(j), -1}))
-	}
-	s, err := new(incremental.Summariser).Summarise(block)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	c := coreOf(cfg, l, store)
-	c.delivered = now
-	w := newSaver(c, now)
-	w.took = time.Hour
-	for i := 0; w.state == idle; i++ {
-		if wait := live.UnsavedMemory / (8 * n * n); i > wait { // each of two classes has half of the products
-			t.Fatalf("%d blocks wait for a save", i)
-		}
-		if _, err := l.Add(retire.Entry{ID: fmt.Sprint(i), Time: now, Rows: 2}, live.Kept{Summary: s}); err != nil {
-			t.Fatal(err)
-		}
-		w.whenDue(time.Now())
-		if wait := live.UnsavedMemory / (2 * 8 * n * n); i < wait && w.state != idle {
-			t.Fatalf("%d blocks do not wait for a save", i)
-		}
-	}
-	if w.await(); w.problem != nil {
-		t.Error(w.problem)
-	}
-}
-
-// Wide sums take long to copy. They are copied rarely while blocks come, but at once when
-// the loop is idle.
-func TestWideSumsAreSolvedWhenNothingComes(t *testing.T) {
-	store, contents, err := snapshot.Open(filepath.Join(t.TempDir(), "streamd.db"), snapshot.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	l, _, err := live.Open(store, contents, liveConfig(5), roomy(liveConfig(5)), zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Fix(incremental.DefaultFeatures(1))
-	s, err := new(incremental.Summariser).Summarise(&incremental.Block{
-		Classes: []string{"-1", "1"}, Codes: []int32{0, 1}, Columns: []gram.Column{gram.ColumnOf([]float32{1, 2})},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	if _, err := l.Add(retire.Entry{ID: "a", Time: now, Rows: 2}, live.Kept{Summary: s}); err != nil {
-		t.Fatal(err)
-	}
-	for idle, want := range map[time.Duration]bool{0: false, time.Minute: false, 2 * time.Hour: true} {
-		cfg := load(t, map[string]string{"kafka.topic": "none", "snapshot.interval": "1h"})
-		c := coreOf(cfg, l, store)
-		c.delivered = now.Add(-idle)
-		p := newSaver(c, now).publisher
-		p.changed, p.lastSolve = true, now.Add(-3*time.Hour)
-		p.copies.add(time.Hour)
-		p.whenDue(time.Now())
-		if begun := p.solving != nil; begun != want {
-			t.Errorf("nothing has come for %v: a solve has begun: %v", idle, begun)
-		}
-		if p.solving != nil {
-			p.solving.await()
-		}
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon/control"
+	"streamd/cmd/streamd/daemon/settings"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/ingest/kafka"
@@ -180,9 +181,9 @@ func TestSourcesOfAnotherReplica(t *testing.T) {
 	d := r.start(1)
 	r.same("a new replica", basis)
 	of := func(d *instance) (n int) {
-		if err := d.call(t.Context(), func() error {
-			for id := range d.live.IDs {
-				if d.live.InBasis(id) {
+		if err := d.Call(t.Context(), func() error {
+			for id := range d.Live.IDs {
+				if d.Live.InBasis(id) {
 					n++
 				}
 			}
@@ -283,7 +284,7 @@ func TestNoBasisAnyMore(t *testing.T) {
 	r.start(1)
 	r.same("the first", "")
 	keys := func() int {
-		l, err := control.List(t.Context(), r.all[0].cluster(), r.topic, 1<<20, r.all[0].log)
+		l, err := control.List(t.Context(), r.all[0].cluster(), r.topic, 1<<20, r.all[0].Log)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +317,7 @@ func TestNoBasisAnyMore(t *testing.T) {
 // cluster is that of a daemon.
 func (i *instance) cluster() kafka.Cluster {
 	i.t.Helper()
-	c, err := Cluster(i.cfg.Kafka, i.log)
+	c, err := settings.Cluster(i.Config.Kafka, i.Log)
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -346,7 +347,7 @@ func (i *instance) waitForProblem(kind httpapi.ProblemKind, text string) {
 func (i *instance) untilShared() {
 	i.t.Helper()
 	eventually(i.t, "the end of the control topic", func() (known bool) {
-		if err := i.call(i.t.Context(), func() error { known = i.rebuilding.shared.known; return nil }); err != nil {
+		if err := i.Call(i.t.Context(), func() error { known = i.Bases.IsKnown(); return nil }); err != nil {
 			i.t.Fatal(err)
 		}
 		return known

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/ingest/kafka"
 )
@@ -20,26 +21,26 @@ func (d *Daemon) Position(partition int) (kafka.Saved, bool) {
 func (d *Daemon) Partitions() []int { return slices.Collect(maps.Keys(d.resumes)) }
 
 // Deliver implements kafka.Sink.
-func (d *Daemon) Deliver(ctx context.Context, b *kafka.Batch) error { return d.intake.Deliver(ctx, b) }
+func (d *Daemon) Deliver(ctx context.Context, b *kafka.Batch) error { return d.Intake.Deliver(ctx, b) }
 
 // Jumped implements kafka.Sink: the operator has allowed a gap.
 func (d *Daemon) Jumped(gap *kafka.GapError, to int64) { d.jumped(gap, to) }
 
 // jumped has the loop go on after a gap in the topic of rows or of labels.
 func (d *Daemon) jumped(gap *kafka.GapError, to int64) {
-	d.log.Warn().Str("topic", gap.Topic).Int("partition", gap.Partition).Int64("saved", gap.Saved).Int64("to", to).
+	d.Log.Warn().Str("topic", gap.Topic).Int("partition", gap.Partition).Int64("saved", gap.Saved).Int64("to", to).
 		Bool("made_anew", gap.Reset).Msg("going on after a gap in the log")
-	d.intake.InTurn(context.Background(), d.loopDone, func() {
-		if d.failure != nil {
+	d.Intake.InTurn(context.Background(), d.LoopDone, func() {
+		if d.Failure != nil {
 			return
 		}
 		var former []string
 		var err error
-		ofLabels := d.cfg.Labels.Topic != "" && gap.Topic == d.cfg.Labels.Topic
+		ofLabels := d.Config.Labels.Topic != "" && gap.Topic == d.Config.Labels.Topic
 		if ofLabels {
-			err = d.intake.JumpLabels(d.background, gap, to)
+			err = d.Intake.JumpLabels(d.Background, gap, to)
 		} else {
-			former, err = d.intake.Jump(d.background, gap, to)
+			former, err = d.Intake.Jump(d.Background, gap, to)
 		}
 		d.applied(err)
 		if gap.Reset && err == nil && !ofLabels {
@@ -60,7 +61,7 @@ func (d *Daemon) jumped(gap *kafka.GapError, to int64) {
 			}
 		}
 		p.Lasting = p.Detail // offsets of what is gone
-		d.problems.Raise(p, says)
+		d.Problems.Raise(p, says)
 	})
 }
 
@@ -71,14 +72,14 @@ func (*Daemon) Assigned(context.Context, []int) error { return nil }
 // partitions.
 func (d *Daemon) Revoked(ctx context.Context, partitions []int) {
 	var next map[int]int64
-	ran := d.intake.InTurn(ctx, d.loopDone, func() {
-		if d.failure == nil && d.saver.hasUnsaved() {
-			d.saver.save()
+	ran := d.Intake.InTurn(ctx, d.LoopDone, func() {
+		if d.Failure == nil && d.Saver.HasUnsaved() {
+			d.Saver.Save()
 		}
-		if d.saver.state == storing {
-			d.saver.await()
+		if d.Saver.IsStoring() {
+			d.Saver.Await()
 		}
-		next = d.intake.Settled(partitions)
+		next = d.Intake.Settled(partitions)
 	})
 	if ran {
 		d.commit(ctx, next)
@@ -87,11 +88,30 @@ func (d *Daemon) Revoked(ctx context.Context, partitions []int) {
 
 func (d *Daemon) commit(ctx context.Context, next map[int]int64) {
 	if err := d.consumer.Commit(ctx, next); err != nil {
-		d.log.Debug().Err(err).Msg("offsets not committed to the group; the saved ones count")
+		d.Log.Debug().Err(err).Msg("offsets not committed to the group; the saved ones count")
 	}
-	if saved := d.saver.labels.Load(); d.labels != nil && saved != nil {
-		if err := d.labels.consumer.Commit(ctx, *saved); err != nil {
-			d.log.Debug().Err(err).Msg("offsets of labels.topic not committed to the group; the saved ones count")
-		}
-	}
+	d.labels.Commit(ctx, d.Saver.Labels())
+}
+
+// retireFormerLog retires the blocks of a log that no longer exists. Records of the new one wait
+// until the blocks have left the ledger, and then come between the slices in which they leave the
+// sums.
+func (d *Daemon) retireFormerLog(gap *kafka.GapError, former []string) {
+	next := 0
+	d.InSlices(&loop.SlicedWork{
+		Slice: func(n int) (more bool, err error) {
+			few := former[next:min(next+n, len(former))]
+			next += len(few)
+			if next == len(former) {
+				d.MeasureAgain() // in the sums
+			}
+			return next < len(former), d.Intake.RetireFormerLog(few, len(former))
+		},
+		Arrives: func() bool { return false },
+		End: func(err error) {
+			if err == nil {
+				d.Log.Warn().Str("topic", gap.Topic).Int("partition", gap.Partition).Int("blocks", len(former)).Msg("blocks of the former topic retired")
+			}
+		},
+	})
 }

@@ -8,7 +8,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"streamd/cmd/streamd/daemon/control"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/saving"
+	"streamd/cmd/streamd/daemon/watching"
 	"streamd/ingest/kafka"
 	"streamd/snapshot"
 )
@@ -25,17 +28,17 @@ func TestRevokedInTooLongASave(t *testing.T) {
 	cfg := load(t, map[string]string{"kafka.topic": "t"})
 	l := live.New(nil, cfg, roomy(cfg))
 	c := coreOf(cfg, l, nil)
-	c.failure = errors.New("nothing is saved any more")
-	d := &Daemon{core: c, consumer: consumer, saver: newSaver(c, time.Now())}
-	d.intake.Restore(&snapshot.Contents{Offsets: []snapshot.Offset{{Topic: "t", Partition: 3, Next: 7}}})
+	c.Failure = errors.New("nothing is saved any more")
+	d := &Daemon{Loop: c, consumer: consumer, Saver: saving.New(c, nil, watching.New(c, nil, nil), control.NewFollowed("", nil, nil, c.Log), nil, &snapshot.Contents{})}
+	d.Intake.Restore(&snapshot.Contents{Offsets: []snapshot.Offset{{Topic: "t", Partition: 3, Next: 7}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	turned := make(chan struct{})
 	go func() { // the loop
 		defer close(turned)
-		y := <-d.intake.Deliveries()
+		y := <-d.Intake.Deliveries()
 		cancel()
 		time.Sleep(50 * time.Millisecond)
-		d.intake.Apply(ctx, y)
+		d.Intake.Apply(ctx, y)
 	}()
 	d.Revoked(ctx, []int{3})
 	<-turned

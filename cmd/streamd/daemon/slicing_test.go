@@ -13,6 +13,7 @@ import (
 	"streamd/ingest/kafka"
 
 	"streamd/cmd/streamd/access"
+	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/retire"
 )
@@ -21,7 +22,7 @@ import (
 func (o *offline) sliceAll() {
 	o.t.Helper()
 	for {
-		for o.slices() {
+		for o.Slices() {
 			if o.meanwhile != nil {
 				o.meanwhile()
 			}
@@ -29,15 +30,15 @@ func (o *offline) sliceAll() {
 				o.t.Fatal(err)
 			}
 		}
-		y, wants := o.intake.Waiting()
-		if y != nil && o.saver.hasRoom(wants) && o.slicing.held == nil && o.meanwhile != nil {
+		y, wants := o.Intake.Waiting()
+		if y != nil && o.Saver.HasRoom(wants) && o.held == nil && o.meanwhile != nil {
 			o.applyNext(o.t.Context(), y)
 			continue
 		}
-		if y != nil || len(o.intake.Deliveries()) == 0 || o.meanwhile == nil {
+		if y != nil || len(o.Intake.Deliveries()) == 0 || o.meanwhile == nil {
 			return
 		}
-		o.applyNext(o.t.Context(), <-o.intake.Deliveries())
+		o.applyNext(o.t.Context(), <-o.Intake.Deliveries())
 	}
 }
 
@@ -48,7 +49,7 @@ func (h *logHistory) arrivals(o *offline, partitions []int) func() {
 		return nil
 	}
 	return func() {
-		if h.r.IntN(2) == 0 || len(partitions) == 0 || len(o.intake.Deliveries()) > 10 {
+		if h.r.IntN(2) == 0 || len(partitions) == 0 || len(o.Intake.Deliveries()) > 10 {
 			return
 		}
 		partition := partitions[h.r.IntN(len(partitions))]
@@ -59,7 +60,7 @@ func (h *logHistory) arrivals(o *offline, partitions []int) func() {
 		}
 		few := rest[:min(len(rest), 1+h.r.IntN(3))]
 		for _, b := range batches(partition, few, few[len(few)-1].Offset+1) {
-			if err := o.intake.Deliver(o.t.Context(), b); err != nil {
+			if err := o.Intake.Deliver(o.t.Context(), b); err != nil {
 				o.t.Error(err)
 			}
 			o.at[partition] = b.Position.Next
@@ -72,7 +73,7 @@ func (h *logHistory) arrivals(o *offline, partitions []int) func() {
 func (h *logHistory) retireAmid(t *testing.T, o *offline, partitions []int) {
 	t.Helper()
 	o.giveBack()
-	o.flushRuns()
+	o.FlushRuns()
 	places := o.everything()
 	s, want := randomSelector(h.r, h.flags, places)
 	o.meanwhile = h.arrivals(o, partitions)
@@ -110,11 +111,11 @@ func (o *offline) fill(blocks int) {
 			records = append(records, after(int64(at)+i, time.Duration(int64(at)+i)*time.Millisecond))
 		}
 		o.deliver(0, records, int64(at+1000))
-		if o.live.Unsaved() > 2000 {
-			o.saver.save()
+		if o.Live.Unsaved() > 2000 {
+			o.Saver.Save()
 		}
 	}
-	o.saver.save()
+	o.Saver.Save()
 }
 
 // While many blocks leave by one request the loop is never held for long, by the slices or by their
@@ -131,7 +132,7 @@ func TestLoopIsNotHeldByARetirement(t *testing.T) {
 				flags["receipts.key_file"] = filepath.Join(t.TempDir(), "key")
 			}
 			o := openOffline(t, offlineFlags(t, flags), false)
-			defer func() { o.store.Close() }()
+			defer func() { o.Store.Close() }()
 			o.fill(blocks)
 			some := func(last int, dryRun bool) (done httpapi.Retirement, took time.Duration) {
 				var err error
@@ -146,11 +147,11 @@ func TestLoopIsNotHeldByARetirement(t *testing.T) {
 				return done, took
 			}
 			_, took := some(blocks, true)
-			t.Logf("a dry run took %v, its longest turn %v", took, o.slicing.longest)
+			t.Logf("a dry run took %v, its longest turn %v", took, o.Slicing.Longest)
 			done, took := some(blocks*9/10, false)
-			t.Logf("%d blocks took %v, with %d receipts; the longest turn %v", done.Blocks, took, len(done.Receipts), o.slicing.longest)
-			if most := max(100*time.Millisecond, took/5); o.slicing.longest > most {
-				t.Errorf("the loop was held for %v of %v", o.slicing.longest, took)
+			t.Logf("%d blocks took %v, with %d receipts; the longest turn %v", done.Blocks, took, len(done.Receipts), o.Slicing.Longest)
+			if most := max(100*time.Millisecond, took/5); o.Slicing.Longest > most {
+				t.Errorf("the loop was held for %v of %v", o.Slicing.Longest, took)
 			}
 		})
 	}
@@ -160,13 +161,13 @@ func TestLoopIsNotHeldByARetirement(t *testing.T) {
 func (o *offline) jump(gap *kafka.GapError, to int64) {
 	o.t.Helper()
 	go o.Jumped(gap, to)
-	call := <-o.intake.Deliveries()
+	call := <-o.Intake.Deliveries()
 	began := time.Now()
 	o.applyNext(o.t.Context(), call)
-	o.turn(began)
+	o.Turn(began)
 	o.sliceAll()
-	if o.failure != nil {
-		o.t.Fatal(o.failure)
+	if o.Failure != nil {
+		o.t.Fatal(o.Failure)
 	}
 }
 
@@ -179,7 +180,7 @@ func TestTopicMadeAgainDepartsInSlices(t *testing.T) {
 		"blocks.unit": "message", "model.folds": "10", "sample.rows": "10000", "receipts.key_file": filepath.Join(t.TempDir(), "key"),
 	}
 	o := openOffline(t, offlineFlags(t, flags), false)
-	defer func() { o.store.Close() }()
+	defer func() { o.Store.Close() }()
 	o.fill(blocks)
 	var again, others []kafka.Record
 	for i := range int64(arrive) {
@@ -188,37 +189,37 @@ func TestTopicMadeAgainDepartsInSlices(t *testing.T) {
 		others[i].Offset = i
 	}
 	o.deliver(1, slices.Clone(others), arrive) // so that the model keeps its features
-	o.saver.save()
-	o.live.DepartAtOnce(departAtOnce) // as the loop does
-	sent, between := 0, 0             // records of the new topic, and those that are applied while blocks depart
+	o.Saver.Save()
+	o.Live.DepartAtOnce(loop.DepartAtOnce) // as the loop does
+	sent, between := 0, 0                  // records of the new topic, and those that are applied while blocks depart
 	o.meanwhile = func() {
-		departing := o.live.Departing()
-		if departing > 0 && o.slicing.work == nil {
-			between = max(between, o.live.Blocks()-arrive)
+		departing := o.Live.Departing()
+		if departing > 0 && o.Slicing.Work == nil {
+			between = max(between, o.Live.Blocks()-arrive)
 		}
-		if sent < arrive && (departing > 0 && departing < blocks*3/4 || o.live.Blocks() == arrive) {
+		if sent < arrive && (departing > 0 && departing < blocks*3/4 || o.Live.Blocks() == arrive) {
 			sent++
-			if err := o.intake.Deliver(t.Context(), batches(0, slices.Clone(again[sent-1:sent]), int64(sent))[0]); err != nil {
+			if err := o.Intake.Deliver(t.Context(), batches(0, slices.Clone(again[sent-1:sent]), int64(sent))[0]); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	o.slicing.longest = 0
+	o.Slicing.Longest = 0
 	began := time.Now()
 	o.jump(&kafka.GapError{Topic: "t", Partition: 0, Saved: blocks, Reset: true}, 0)
 	took := time.Since(began)
 	o.meanwhile = nil
-	t.Logf("%d blocks took %v; the longest turn %v, %d records came meanwhile", blocks, took, o.slicing.longest, between)
-	if most := max(100*time.Millisecond, took/5); o.slicing.longest > most || between == 0 {
-		t.Errorf("the loop was held for %v of %v, and %d records came meanwhile", o.slicing.longest, took, between)
+	t.Logf("%d blocks took %v; the longest turn %v, %d records came meanwhile", blocks, took, o.Slicing.Longest, between)
+	if most := max(100*time.Millisecond, took/5); o.Slicing.Longest > most || between == 0 {
+		t.Errorf("the loop was held for %v of %v, and %d records came meanwhile", o.Slicing.Longest, took, between)
 	}
 	flags["receipts.key_file"], flags["snapshot.file"] = filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "b.db")
 	alone := openOffline(t, offlineFlags(t, flags), false)
-	defer func() { alone.store.Close() }()
+	defer func() { alone.Store.Close() }()
 	alone.deliver(1, others, arrive)
 	alone.deliver(0, again, arrive)
-	if o.live.Blocks() != 2*arrive || o.live.Digest() != alone.live.Digest() {
-		t.Errorf("%d blocks are live with the digest %s, want %d with %s", o.live.Blocks(), o.live.Digest(), 2*arrive, alone.live.Digest())
+	if o.Live.Blocks() != 2*arrive || o.Live.Digest() != alone.Live.Digest() {
+		t.Errorf("%d blocks are live with the digest %s, want %d with %s", o.Live.Blocks(), o.Live.Digest(), 2*arrive, alone.Live.Digest())
 	}
 }
 
@@ -239,13 +240,13 @@ func TestLatestValuesBetweenSlices(t *testing.T) {
 				h.log[0] = append(h.log[0], r)
 			}
 			o.deliver(0, between(h.log[0], 0, blocks), blocks)
-			o.saver.save()
-			o.slicing.least, o.slicing.most = 1, 1
+			o.Saver.Save()
+			o.Slicing.Least, o.Slicing.Most = 1, 1
 			o.meanwhile = func() {
-				if o.live.Departing() < blocks-1 || o.at[0] > blocks {
+				if o.Live.Departing() < blocks-1 || o.at[0] > blocks {
 					return
 				}
-				if err := o.intake.Deliver(t.Context(), batches(0, between(h.log[0], blocks, blocks+1), blocks+1)[0]); err != nil {
+				if err := o.Intake.Deliver(t.Context(), batches(0, between(h.log[0], blocks, blocks+1), blocks+1)[0]); err != nil {
 					t.Fatal(err)
 				}
 				o.at[0]++
@@ -254,8 +255,8 @@ func TestLatestValuesBetweenSlices(t *testing.T) {
 			if err != nil || done.Blocks != blocks-2 {
 				t.Errorf("%d blocks are retired, want %d: %v", done.Blocks, blocks-2, err)
 			}
-			o.saver.save()
-			if err := o.store.Close(); err != nil {
+			o.Saver.Save()
+			if err := o.Store.Close(); err != nil {
 				t.Fatal(err)
 			}
 			h.checkReplay(t, o)
@@ -272,34 +273,34 @@ func TestStopBetweenSlices(t *testing.T) {
 			o := openOffline(t, offlineFlags(t, map[string]string{
 				"blocks.unit": "message", "receipts.key_file": filepath.Join(t.TempDir(), "key"),
 			}), false)
-			defer func() { o.store.Close() }()
+			defer func() { o.Store.Close() }()
 			var records []kafka.Record
 			for i := range int64(blocks + 10) {
 				records = append(records, after(i, 0))
 			}
 			o.deliver(0, records[:blocks], blocks)
-			o.saver.save()
-			before, saves, next := o.live.Digest(), o.saver.begun, int64(blocks)
-			o.slicing.least, o.slicing.most = 1, 1
+			o.Saver.Save()
+			before, saves, next := o.Live.Digest(), o.Saver.Next(), int64(blocks)
+			o.Slicing.Least, o.Slicing.Most = 1, 1
 			var failed error
 			slices, answered := 0, false
 			o.meanwhile = func() {
-				if slices++; slices > 1 && (answered || o.saver.begun != saves) {
+				if slices++; slices > 1 && (answered || o.Saver.Next() != saves) {
 					t.Fatal("it is saved, or answered, before the last slice")
 				}
 				if slices < 90 {
 					return
 				}
 				if next < int64(len(records)) {
-					if err := o.intake.Deliver(t.Context(), batches(0, records[next:next+1], next+1)[0]); err != nil {
+					if err := o.Intake.Deliver(t.Context(), batches(0, records[next:next+1], next+1)[0]); err != nil {
 						t.Fatal(err)
 					}
 					next++
 				}
 				if slices == 100 {
-					close(o.stopping)
+					close(o.Stopping)
 					if abandoned {
-						o.slicing.until = time.Now().Add(-1)
+						o.Slicing.Until = time.Now().Add(-1)
 					}
 				}
 			}
@@ -311,13 +312,13 @@ func TestStopBetweenSlices(t *testing.T) {
 			if !answered || slices < 100 || errors.Is(failed, httpapi.ErrUnavailable) != abandoned {
 				t.Fatalf("answered %t, after %d slices: %v", answered, slices, failed)
 			}
-			o.saver.await()
+			o.Saver.Await()
 			o = o.crash(false)
-			if abandoned && (o.live.Digest() != before || o.live.Blocks() != blocks) {
-				t.Errorf("%d blocks are live of %d, with the digest %s, and %s before", o.live.Blocks(), blocks, o.live.Digest(), before)
+			if abandoned && (o.Live.Digest() != before || o.Live.Blocks() != blocks) {
+				t.Errorf("%d blocks are live of %d, with the digest %s, and %s before", o.Live.Blocks(), blocks, o.Live.Digest(), before)
 			}
-			if arrived := int(next) - blocks; !abandoned && o.live.Blocks() != arrived {
-				t.Errorf("%d blocks are live, and %d have arrived", o.live.Blocks(), arrived)
+			if arrived := int(next) - blocks; !abandoned && o.Live.Blocks() != arrived {
+				t.Errorf("%d blocks are live, and %d have arrived", o.Live.Blocks(), arrived)
 			}
 		})
 	}

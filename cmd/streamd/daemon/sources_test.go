@@ -13,7 +13,6 @@ import (
 	"streamd/cmd/streamd/daemon/memory"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
-	"streamd/config"
 	"streamd/incremental"
 	"streamd/incremental/gram"
 	"streamd/ingest/wire"
@@ -85,8 +84,8 @@ func (i *instance) settledBasis() *model.Served {
 	})
 }
 
-// bases returns the bases in a snapshot file.
-func bases(t testing.TB, file string) (all []*kernels.Map) {
+// basesOf returns the bases in a snapshot file.
+func basesOf(t testing.TB, file string) (all []*kernels.Map) {
 	t.Helper()
 	store, contents, err := snapshot.OpenReadOnly(file)
 	if err != nil {
@@ -154,7 +153,7 @@ func TestForgottenRowsLeaveTheBasis(t *testing.T) {
 					t.Errorf("points %v", p)
 				}
 				d.stop()
-				for _, m := range bases(t, file) {
+				for _, m := range basesOf(t, file) {
 					if p := planted(m); len(p) > 0 {
 						t.Errorf("points %v in the file", p)
 					}
@@ -249,16 +248,16 @@ func TestStaleBasisMakesRoom(t *testing.T) {
 	produce(t, name, customers(t)...)
 	d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), forgetting("random"))
 	first := d.settledBasis()
-	d.call(t.Context(), func() error {
-		l, points := d.live, first.Basis.Map.Points()
+	d.Call(t.Context(), func() error {
+		l, points := d.Live, first.Basis.Map.Points()
 		shapeOf := func(p *live.Space) memory.Shape {
 			sum := p.Total()
 			return memory.Shape{Features: len(p.Names()), Classes: sum.Classes(), Window: sum.Window()}
 		}
 		next := memory.Shape{Features: points, Classes: l.Features().Total().Classes()}
-		one := d.memory.Price([]memory.Shape{shapeOf(l.Features()), next}, l.Blocks())
-		two := d.memory.Price([]memory.Shape{shapeOf(l.Features()), next, shapeOf(l.InUse())}, l.Blocks())
-		d.memory.Limit -= int64((d.memory.Room() - (one+two)/2) * 8 / 7) // an eighth is spare
+		one := d.Memory.Price([]memory.Shape{shapeOf(l.Features()), next}, l.Blocks())
+		two := d.Memory.Price([]memory.Shape{shapeOf(l.Features()), next, shapeOf(l.InUse())}, l.Blocks())
+		d.Memory.Limit -= int64((d.Memory.Room() - (one+two)/2) * 8 / 7) // an eighth is spare
 		if l.FitsBasis(points) == nil {
 			t.Error("there is room for two")
 		}
@@ -281,39 +280,15 @@ func TestStaleBasisThatStays(t *testing.T) {
 	if p := d.Status().Problems; len(p) > 0 {
 		t.Errorf("problems %q", p)
 	}
-	d.call(t.Context(), func() error {
-		d.rebuilding.again = time.Now().Add(time.Hour)
-		d.filling.unread = map[string]retire.Entry{"key:k1": {ID: "key:k1"}}
-		return d.live.Retire("key:planted")
+	d.Call(t.Context(), func() error {
+		d.Bases.RetryAt(time.Now().Add(time.Hour))
+		d.filling.Unread = map[string]retire.Entry{"key:k1": {ID: "key:k1"}}
+		return d.Live.Retire("key:planted")
 	})
 	if p := d.Status().Problems; len(p) != 1 || !strings.Contains(p[0].Text, "lacks rows of 1 blocks") {
 		t.Errorf("problems %q", p)
 	}
 	d.stop()
-}
-
-// Values of keys may be replaced all the time. The next basis waits as long as rebuilding
-// would take more than its share of the time.
-func TestReplacementsWaitForTheirShare(t *testing.T) {
-	now := time.Now()
-	for _, c := range []struct {
-		stale    live.Staleness
-		onRetire config.OnRetire
-		since    time.Duration // the last switch, after a rebuild of one second
-		want     bool
-	}{
-		{live.Fresh, config.OnRetireReduce, time.Hour, false},
-		{live.SourceReplaced, config.OnRetireReduce, share*time.Second - 1, false},
-		{live.SourceReplaced, config.OnRetireReduce, share * time.Second, true},
-		{live.SourceReplaced, config.OnRetireKeep, time.Hour, false},
-		{live.SourceRetired, config.OnRetireReduce, 0, true},
-		{live.SourceRetired, config.OnRetireKeep, time.Hour, false},
-	} {
-		r := rebuilding{switched: now.Add(-c.since), took: time.Second}
-		if got := r.forgetDue(c.stale, c.onRetire, now); got != c.want {
-			t.Errorf("%+v: due %t", c, got)
-		}
-	}
 }
 
 // When retirements leave rows that no basis can be chosen from, the basis is dropped. The
@@ -376,7 +351,7 @@ func TestBasisGoesWithItsRows(t *testing.T) {
 			}
 			same()
 			d.stop()
-			if all := bases(t, file); len(all) > 0 {
+			if all := basesOf(t, file); len(all) > 0 {
 				t.Errorf("%d bases in the file", len(all))
 			}
 			d = start(t, name, file, flags)

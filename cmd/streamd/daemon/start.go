@@ -1,13 +1,9 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"sync"
 	"time"
 
@@ -15,19 +11,27 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"streamd/cmd/streamd/access"
-	"streamd/cmd/streamd/daemon/events"
+	"streamd/cmd/streamd/daemon/bases"
+	"streamd/cmd/streamd/daemon/control"
+	"streamd/cmd/streamd/daemon/features"
+	"streamd/cmd/streamd/daemon/history"
 	"streamd/cmd/streamd/daemon/intake"
-	"streamd/cmd/streamd/daemon/joining"
-	"streamd/cmd/streamd/daemon/learning"
+	"streamd/cmd/streamd/daemon/labels"
 	"streamd/cmd/streamd/daemon/live"
+	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/daemon/memory"
-	"streamd/cmd/streamd/daemon/passes"
-	"streamd/cmd/streamd/daemon/problems"
-	"streamd/cmd/streamd/daemon/witness"
+	"streamd/cmd/streamd/daemon/output"
+	"streamd/cmd/streamd/daemon/planes"
+	"streamd/cmd/streamd/daemon/receipts"
+	"streamd/cmd/streamd/daemon/saving"
+	"streamd/cmd/streamd/daemon/settings"
+	"streamd/cmd/streamd/daemon/watching"
+	"streamd/cmd/streamd/daemon/windows"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/ingest/kafka"
+	"streamd/snapshot"
 )
 
 // New opens the snapshot, restores the state and begins to listen. Run must be called
@@ -37,10 +41,10 @@ func New(o Options) (d *Daemon, err error) {
 	if d, err = newDaemon(o); err != nil {
 		return nil, err
 	}
-	d.memory.TellRuntime()
-	d.log.Info().Str("limit", memory.Size(float64(d.memory.Limit))).Str("for_the_live_set", memory.Size(d.memory.Room())).
-		Str("largest_message", memory.Size(float64(d.memory.Message))).Msg("memory is divided")
-	cluster, err := Cluster(cfg.Kafka, o.Log)
+	d.Memory.TellRuntime()
+	d.Log.Info().Str("limit", memory.Size(float64(d.Memory.Limit))).Str("for_the_live_set", memory.Size(d.Memory.Room())).
+		Str("largest_message", memory.Size(float64(d.Memory.Message))).Msg("memory is divided")
+	cluster, err := settings.Cluster(cfg.Kafka, o.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -52,21 +56,15 @@ func New(o Options) (d *Daemon, err error) {
 			return nil, err
 		}
 	}
-	d.consumer, err = kafka.NewConsumer(ConsumerConfig(cfg.Kafka, cluster, d.memory), d, o.Log)
+	d.consumer, err = kafka.NewConsumer(settings.ConsumerConfig(cfg.Kafka, cluster, d.Memory), d, o.Log)
 	if err != nil {
 		return nil, err
 	}
 	if err := d.restore(o); err != nil {
 		return nil, err
 	}
-	if d.labels != nil {
-		if err := d.labels.connect(d, cluster); err != nil {
-			return nil, errors.Join(err, d.close())
-		}
-		d.intake.LabelPartitions = d.labels.partitions
-		if d.labels.letters != nil {
-			d.intake.LabelLetters = d.labels.letters
-		}
+	if err := d.labels.Connect(cluster, d.jumped); err != nil {
+		return nil, errors.Join(err, d.close())
 	}
 	opened := d
 	defer func() {
@@ -74,21 +72,11 @@ func New(o Options) (d *Daemon, err error) {
 			err = errors.Join(err, opened.close())
 		}
 	}()
-	if err := d.receipts.lock(); err != nil {
+	if err := d.receipts.Lock(); err != nil {
 		return nil, err
 	}
-	if d.topic, err = d.openTopic(); err != nil {
+	if d.Topic, err = d.OpenTopic(); err != nil {
 		return nil, err
-	}
-	if cfg.Remembers() {
-		d.remembering = newRemembering(d.core, d.decoding)
-	}
-	if cfg.Predict.Topic != "" {
-		d.predicting = &predicting{core: d.core, served: d.Served, decoding: d.decoding, remembering: d.remembering}
-		d.metrics.Add(d.predicting)
-	}
-	if cfg.Model.Topic != "" {
-		d.announcing = &announcing{core: d.core, served: d.Served}
 	}
 	d.updateStatus()
 	guard, err := access.New(cfg.HTTP, o.Log)
@@ -98,19 +86,19 @@ func New(o Options) (d *Daemon, err error) {
 	api := httpapi.Config{
 		Access:       guard,
 		Origins:      cfg.HTTP.CORSOrigins,
-		Rows:         d.decoding,
+		Rows:         d.Decoding,
 		Name:         cfg.Model.Name,
 		Topics:       d.topics(),
-		MaxBodyBytes: d.memory.Body,
+		MaxBodyBytes: d.Memory.Body,
 		MaxRows:      cfg.HTTP.MaxRows,
 
 		MaxConnections: cfg.HTTP.MaxConnections,
-		Memory:         d.memory.Predict,
+		Memory:         d.Memory.Predict,
 	}
-	if d.remembering != nil {
-		api.Remember, api.IDField = d.remembering, cfg.Labels.ID
+	if api.Remember = d.output.Remembering(); api.Remember != nil {
+		api.IDField = cfg.Labels.ID
 	}
-	d.api = httpapi.New(api, d, d.metrics, o.Log)
+	d.api = httpapi.New(api, d, d.Metrics, o.Log)
 	if d.serving = o.serving; d.serving == nil {
 		if d.serving, err = newServing(d.api, cfg.HTTP.Listen); err != nil {
 			return nil, fmt.Errorf("http.listen: %w", err)
@@ -120,60 +108,21 @@ func New(o Options) (d *Daemon, err error) {
 }
 
 // newDaemon makes a daemon without a snapshot, a broker and a listener.
-func newDaemon(o Options) (d *Daemon, err error) {
-	cfg := o.Config
-	now := time.Now()
-	c := &core{
-		cfg: cfg, log: o.Log,
-		jobs: newJobs(o.Log, httpapi.NewMetrics()), stopping: make(chan struct{}),
-		slicing: slicing{least: leastSlice, most: mostSlice},
-	}
-	limit, err := memory.Limit(cfg)
+func newDaemon(o Options) (*Daemon, error) {
+	e, err := loop.NewEnvironment(o.Config, o.Log, o.events, o.problems)
 	if err != nil {
 		return nil, err
 	}
-	c.memory = memory.New(cfg, limit)
-	if c.learner, err = learning.New(cfg, c.memory.Values, o.Log); err != nil {
-		return nil, err
-	}
-	rand.Read(c.logSalt[:]) // never fails
-	w := newSaver(c, now)
-	p := w.publisher
-	y := &studying{core: c, publisher: p, ended: now}
-	d = &Daemon{
-		core: c, options: o, version: o.Version, started: now,
+	return &Daemon{
+		Loop: loop.New(e), options: o, version: o.Version, started: time.Now(),
 		sampled: o.Log.Sample(&zerolog.BurstSampler{Burst: sampledLines, Period: time.Second}),
-		saver:   w, publisher: p, studying: y, filling: &filling{core: c},
-		withdrawing: newWithdrawing(c, w, y),
-		rebuilding:  &rebuilding{core: c, saver: w, studying: y, started: now},
-		archiving:   archiving{core: c},
-	}
-	d.retention = &retention{core: c}
-	d.receipts = w.receipts
-	d.receipts.retention, d.receipts.lists = d.retention, &d.lists
-	d.receipts.version = o.Version
-	d.watching = w.watching
-	d.watching.publisher, d.watching.events, d.watching.partitions = p, o.events, d.partitions
-	if d.watching.events == nil {
-		d.watching.events = events.New(now)
-	}
-	if c.problems = o.problems; c.problems == nil {
-		c.problems = problems.New(o.Log, d.watching.events.Add)
-	}
-	d.withdrawing.rebuilding, d.rebuilding.hasCaughtUp = d.rebuilding, &d.board.hasCaughtUp
-	d.rebuilding.shared.later = time.Duration(d.logSalt[0]) * notWhole / 256
-	d.withdrawing.windows, d.withdrawing.events, d.receipts.events = &d.windows, d.watching.events, d.watching.events
-	if c.registry, err = Registry(cfg.Format.Registry, o.Log); err != nil {
-		return nil, err
-	}
-	d.decoding, err = Decoding(cfg, d.memory, c.registry)
-	return d, err
+	}, nil
 }
 
-// restore opens the snapshot and restores its state.
+// restore opens the snapshot, restores its state, and makes the parts of the loop.
 func (d *Daemon) restore(o Options) (err error) {
-	path := d.cfg.Snapshot.File
-	store, saved, err := openSnapshot(&o)
+	path := d.Config.Snapshot.File
+	store, saved, err := saving.Open(o.Config, o.Log, o.Copy)
 	if err != nil {
 		return err
 	}
@@ -182,98 +131,100 @@ func (d *Daemon) restore(o Options) (err error) {
 			err = errors.Join(fmt.Errorf("restore from %s: %w", path, err), store.Close())
 		}
 	}()
-	d.store = store
-	settings, err := savedSettings(saved)
+	d.Store = store
+	learned, err := features.Saved(saved)
 	if err != nil {
 		return err
 	}
-	if err := d.useLists(&o, settings); err != nil {
-		return err
-	}
-	former := settings.Format.Schema
-	was := formerFeatures(saved, former, d.cfg.Format)
-	if was != nil && d.cfg.Labels.Topic != "" {
-		return errors.New("the features are others than those of the snapshot, and with labels.topic they cannot change: set format.features or format.schema back, or begin anew with another snapshot.file")
-	}
-	if was != nil {
-		d.cfg = inFeatures(d.cfg, was, former)
-		d.learner = d.learner.With(d.cfg)
-		if d.decoding, err = Decoding(d.cfg, d.memory, d.registry); err != nil {
+	d.lists = features.NewLists(d.Config.Format.Schema, learned)
+	if s := d.lists.Wanted(); s != nil {
+		cfg := *o.Config
+		cfg.Format.Schema = s
+		o.Config = &cfg
+		if err := d.Configure(&cfg); err != nil {
 			return err
 		}
 	}
-	if err := d.receipts.open(store, saved); err != nil {
+	former := learned.Format.Schema
+	was := features.Former(saved, former, d.Config.Format)
+	if was != nil && d.Config.Labels.Topic != "" {
+		return errors.New("the features are others than those of the snapshot, and with labels.topic they cannot change: set format.features or format.schema back, or begin anew with another snapshot.file")
+	}
+	if was != nil {
+		if err := d.Configure(features.In(d.Config, was, former)); err != nil {
+			return err
+		}
+	}
+	if d.receipts, err = receipts.Open(d.Loop, d.lists.Learned, d.version, saved); err != nil {
 		return err
 	}
-	if d.witnesses, err = witness.New(d.cfg.Receipts, d.log, store, saved.Log); err != nil {
-		return err
-	}
-	d.receipts.witnesses = d.witnesses
-	live, retired, err := live.Open(store, saved, d.cfg, d.memory, d.log)
+	d.Proofs = &d.receipts.Proofs
+	live, retired, err := live.Open(store, saved, d.Config, d.Memory, d.Log)
 	if err != nil {
 		return err
 	}
-	d.live = live
-	if key := d.receipts.key; key != nil {
+	d.Live = live
+	if key := d.receipts.Key; key != nil {
 		if err = live.KeepReceipts(key); err != nil {
 			return err
 		}
 	}
-	if d.labels, err = newLabels(d.core, saved); err != nil {
+	if d.labels, err = labels.Open(d.Loop, saved); err != nil {
 		return err
 	}
-	var later *joining.Table
-	if d.labels != nil {
-		later = d.labels.table
-	}
-	d.recorder = newRecorder(d.log, store, d.memory.Limit, saved.History)
-	d.intake = intake.New(intake.Settings{
-		Config: d.cfg, Log: d.log, Sampled: d.sampled, Live: live, Budget: d.memory, Decoding: d.decoding, Letters: d.letters,
-		Partitions: d.partitionsEver, Labels: later,
-		Served: d.publisher.servedOf, HasRoom: d.saver.hasRoom, Logged: d.logged, Freed: d.rebuilding.featuresFreed,
-		Ahead: d.metrics.RecordsAhead, TooOld: d.metrics.BlocksRefused,
+	d.Recorder = history.NewRecorder(d.Log, store, d.Memory.Limit, saved.History)
+	d.Intake = intake.New(intake.Settings{
+		Config: d.Config, Log: d.Log, Sampled: d.sampled, Live: live, Budget: d.Memory, Decoding: d.Decoding, Letters: d.letters,
+		Partitions: d.partitionsEver, Labels: d.labels.Table(),
+		Served: d.Front.ServedOf, Logged: d.Logged,
+		HasRoom: func(bytes int64) bool { return d.Saver.HasRoom(bytes) }, Freed: func() { d.Bases.FeaturesFreed() },
+		Ahead: d.Metrics.RecordsAhead, TooOld: d.Metrics.BlocksRefused,
 	})
-	d.resumes = d.intake.Restore(saved)
-	if d.labels != nil {
-		d.labels.resumes = d.intake.LabelPositions()
+	d.resumes = d.Intake.Restore(saved)
+	d.Intake.CountRetired(retired)
+	if was == nil { // they are in use
+		d.lists.InUse()
 	}
-	d.receipts.begin(saved)
-	d.watching.restore(saved.Detectors)
-	if err := d.withdrawing.restore(saved.Offsets); err != nil {
+	if err := d.makeParts(saved); err != nil {
 		return err
 	}
-	d.rebuilding.shared.retract = d.cfg.Kernel.Function == config.KernelNone && len(saved.Spaces) > 1
-	d.intake.CountRetired(retired)
-	d.saver.info.MadeAt = saved.SavedAt
-	if was == nil { // they are in use
-		d.lists.saved.Wanted = nil
-	}
-	d.saver.learning = d.learner.Saved(d.lists.saved)
-	d.saver.unsettled = len(saved.Entries) > 0 && !bytes.Equal(saved.Learning, d.saver.learning)
-	if d.saver.missed = saved.Missed; saved.Missed > 0 {
-		d.log.Warn().Str("file", path).Int64("missed", saved.Missed).Time("last", saved.LastRetired).Msg("the snapshot lacks retirements")
-	}
-	d.publisher.changed = true
 	first := &model.Served{
 		Problem: "starting",
-		Rows:    d.live.Rows(),
-		Blocks:  d.live.Blocks(),
-		Digest:  d.live.Digest(),
-		Offsets: d.intake.Applied(),
+		Rows:    d.Live.Rows(),
+		Blocks:  d.Live.Blocks(),
+		Digest:  d.Live.Digest(),
+		Offsets: d.Intake.Applied(),
 		MadeAt:  d.started.UTC(),
 		Durable: true,
 	}
 	first.Fingerprint = first.Identity().Fingerprint()
-	d.publisher.published.Store(&publication{served: first, replaced: make(chan struct{})})
-	d.log.Info().Str("file", path).Int("blocks", d.live.Blocks()).Int64("rows", d.live.Rows()).
-		Str("state_digest", d.live.Digest()).Msg("snapshot opened")
-	if was == nil { // a change is complete, or no longer wanted
-		if err := os.Remove(changePath(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+	d.Front.Replace(first, nil)
+	d.Log.Info().Str("file", path).Int("blocks", d.Live.Blocks()).Int64("rows", d.Live.Rows()).
+		Str("state_digest", d.Live.Digest()).Msg("snapshot opened")
+	if d.Features, err = features.New(d.Loop, d.Saver, d.lists, o.Config, was, o.notUntil); err == nil {
+		d.parts = append(d.parts, d.Features)
 	}
-	d.refeaturing, err = newRefeaturing(d, o, was)
+	return err
+}
+
+// makeParts makes the parts of the loop over the restored state, each from those before it.
+func (d *Daemon) makeParts(saved *snapshot.Contents) error {
+	c := d.Loop
+	d.receipts.Begin(saved)
+	d.watching = watching.New(c, d.partitions, saved.Detectors)
+	followed := control.NewFollowed(d.Config.Retire.Topic, []string{d.Config.Kafka.Topic, d.Config.Labels.Topic}, saved.Offsets, d.Log)
+	d.Saver = saving.New(c, d.receipts, d.watching, followed, d.Learner.Saved(d.lists.Saved()), saved)
+	d.publisher = planes.NewPublisher(c, d.receipts, d.Saver)
+	d.output = output.New(d.Environment, d.Served)
+	d.Windows = windows.New(c, d.publisher.OptionsBy)
+	d.Studies = planes.NewStudies(d.publisher, d.started)
+	write := func(ctx context.Context, records []control.Record) error { return d.withdrawing.write(ctx, records) }
+	d.filling = bases.NewFilling(c)
+	d.Bases = bases.New(c, d.Saver, d.Studies, d.filling, &d.board.hasCaughtUp, write, d.started, d.Config.Kernel.Function == config.KernelNone && len(saved.Spaces) > 1)
+	var err error
+	d.withdrawing, err = newWithdrawing(c, d.Saver, d.Studies, d.Bases, followed, d.Windows)
+	// What is served is awaited, so the publisher comes first.
+	d.parts = []part{d.publisher, d.Windows, d.Saver, d.withdrawing, d.filling, d.Bases, d.Studies, d.watching}
 	return err
 }
 
@@ -285,7 +236,7 @@ func (d *Daemon) restore(o Options) (err error) {
 // It returns at shutdown_timeout after the stop has begun, whatever hangs. Then it leaves
 // goroutines behind, which the log names, and the process has to end.
 func (d *Daemon) Run(ctx context.Context) error {
-	w, log := newWatchdog(d.cfg.ShutdownTimeout), d.log
+	w, log := newWatchdog(d.Config.ShutdownTimeout), d.Log
 	d.watchdog = w
 	defer context.AfterFunc(ctx, w.begin)()
 	ended := make(chan error, 1)
@@ -321,25 +272,25 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	defer func() { err = errors.Join(err, d.close()) }()
 	consuming, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	d.stop = stop
+	d.Stop = stop
 	context.AfterFunc(consuming, func() {
-		if cause := context.Cause(consuming); !errors.Is(cause, errOtherFeatures) { // a successor goes on
+		if cause := context.Cause(consuming); !errors.Is(cause, features.ErrOther) { // a successor goes on
 			if cause != context.Canceled {
 				d.watchdog.reason.Store(&cause)
 			}
 			d.watchdog.begin()
 		}
-		close(d.stopping)
+		close(d.Stopping)
 	})
 	// Dead letters may still be written while the rest is applied.
 	applying, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
 	if d.serving.first == d.api {
-		if err := d.witnesses.Check(ctx, d.receipts.key); err != nil {
+		if err := d.receipts.Witnesses.Check(ctx, d.receipts.Key); err != nil {
 			return nil, errors.Join(fmt.Errorf("receipts.witnesses: %w", err), d.serving.listener.Close())
 		}
 		d.serving.begin(ctx)
-		d.log.Info().Stringer("address", d.Addr()).Msg("serving HTTP")
+		d.Log.Info().Stringer("address", d.Addr()).Msg("serving HTTP")
 	} else {
 		go d.serving.takeOver(consuming, d)
 	}
@@ -352,18 +303,18 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	}()
 
 	var workers sync.WaitGroup
-	for range d.cfg.Workers {
-		workers.Go(func() { d.intake.Work(applying) })
+	for range d.Config.Workers {
+		workers.Go(func() { d.Intake.Work(applying) })
 	}
-	var loop errgroup.Group
-	loop.Go(func() error {
-		defer close(d.loopDone)
+	var turning errgroup.Group
+	turning.Go(func() error {
+		defer close(d.LoopDone)
 		return d.loop(applying)
 	})
 	committing := make(chan struct{})
 	go func() {
 		defer close(committing)
-		for next := range d.saver.commits {
+		for next := range d.Saver.Commits {
 			d.commit(applying, next)
 		}
 	}()
@@ -371,11 +322,11 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	var recording sync.WaitGroup
 	recordingCtx, stopRecording := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopRecording()
-	recording.Go(func() { d.keep(recordingCtx, taskHistory, func() { d.recorder.run(recordingCtx, d) }) })
+	recording.Go(func() { d.Keep(recordingCtx, loop.TaskHistory, func() { d.Recorder.Run(recordingCtx, d) }) })
 
 	defer context.AfterFunc(consuming, func() {
-		time.AfterFunc(time.Duration(shareOfStop*float64(d.cfg.ShutdownTimeout)), func() {
-			abandon(fmt.Errorf("stopping takes longer than shutdown_timeout, %s", d.cfg.ShutdownTimeout))
+		time.AfterFunc(time.Duration(shareOfStop*float64(d.Config.ShutdownTimeout)), func() {
+			abandon(fmt.Errorf("stopping takes longer than shutdown_timeout, %s", d.Config.ShutdownTimeout))
 		})
 	})()
 	next := map[int]int64{}
@@ -385,20 +336,12 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	d.commit(applying, next)                           // committed when the consumer has its partitions
 	unfollow := d.withdrawing.follow(consuming, stop)  // before anything is read that must not come back
 	asking, endAsking := context.WithCancel(consuming) // a consumer that fails ends it, too
-	unwitness := d.witnesses.Follow(asking, func(run func()) { d.keep(asking, taskWitness, run) })
+	unwitness := d.receipts.Witnesses.Follow(asking, func(run func()) { d.Keep(asking, loop.TaskWitness, run) })
 	var retention sync.WaitGroup
-	retention.Go(func() { d.keep(asking, taskRetention, func() { d.retention.follow(asking) }) })
-	unlabel := d.labels.follow(consuming, stop) // before the rows that wait for them
+	retention.Go(func() { d.Keep(asking, loop.TaskRetention, func() { d.receipts.FollowRetention(asking) }) })
+	unlabel := d.labels.Follow(consuming, stop) // before the rows that wait for them
 	var answering sync.WaitGroup
-	if d.predicting != nil {
-		answering.Go(func() { d.keep(asking, taskPredict, func() { d.predicting.run(asking) }) })
-	}
-	if d.announcing != nil {
-		answering.Go(func() { d.keep(asking, taskAnnounce, func() { d.announcing.run(asking) }) })
-	}
-	if d.remembering != nil {
-		answering.Go(func() { d.keep(asking, taskRemember, func() { d.remembering.run(asking) }) })
-	}
+	answering.Go(func() { d.output.Run(asking, d.Keep) })
 	failed := d.consumer.Run(consuming)
 	unlabel()
 	unfollow()
@@ -406,25 +349,25 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	answering.Wait()
 	unwitness()
 	retention.Wait()
-	d.intake.Close() // the consumer has returned from every Deliver
+	d.Intake.Close() // the consumer has returned from every Deliver
 	workers.Wait()
 	// The loop's error says why it stopped the consumer, so it comes first.
-	err = loop.Wait()
+	err = turning.Wait()
 	if err == nil {
 		err = failed
 	}
 	if cause := context.Cause(consuming); err == nil && ctx.Err() == nil && cause != nil {
 		err = cause
 	}
-	d.topic.Close() // the loop has ended the passes
-	close(d.saver.commits)
+	d.Topic.Close() // the loop has ended the passes
+	close(d.Saver.Commits)
 	<-committing
 	stopRecording()
 	recording.Wait()
 	if d.letters != nil {
 		d.letters.Close()
 	}
-	if errors.Is(err, errOtherFeatures) {
+	if errors.Is(err, features.ErrOther) {
 		if successor, err = d.succeed(ctx, applying); successor != nil {
 			return successor, nil
 		}
@@ -432,53 +375,27 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 	if failed := d.serving.end(); err == nil {
 		err = failed
 	}
-	d.log.Info().Msg("stopped")
+	d.Log.Info().Msg("stopped")
 	return nil, err
 }
 
 // close closes the files. The snapshot is the last: a daemon that waits for it finds the others
 // free.
 func (d *Daemon) close() error {
-	return errors.Join(d.refeaturing.close(), d.receipts.unlock(), d.store.Close())
+	return errors.Join(d.Features.CloseFile(), d.receipts.Unlock(), d.Store.Close())
 }
 
 // succeed completes the change of features and opens the successor. If the change cannot be
 // completed, the successor is a daemon like d, which tries again.
 func (d *Daemon) succeed(ctx, applying context.Context) (*Daemon, error) {
 	o := d.options
-	o.serving, o.events, o.problems, o.notUntil = d.serving, d.watching.events, d.problems, time.Time{}
-	if r := d.refeaturing; r != nil { // else lists were learned, and the successor begins the change
-		if err := r.complete(applying); err != nil {
-			d.log.Error().Err(err).Msg("the features could not be changed; it will be tried again")
-			o.notUntil = time.Now().Add(afterFailure)
-		}
+	o.serving, o.events, o.problems, o.notUntil = d.serving, d.EventLog, d.Problems, time.Time{}
+	if err := d.Features.Complete(applying); err != nil {
+		d.Log.Error().Err(err).Msg("the features could not be changed; it will be tried again")
+		o.notUntil = time.Now().Add(loop.AfterFailure)
 	}
 	if err := d.close(); err != nil || ctx.Err() != nil {
 		return nil, err
 	}
 	return New(o)
-}
-
-// openTopic opens the log for passes. The caller closes it.
-func (d *Daemon) openTopic() (*passes.Log, error) {
-	cluster, err := Cluster(d.cfg.Kafka, d.log)
-	if err != nil {
-		return nil, err
-	}
-	return passes.New(passes.Settings{
-		Config: d.cfg, Log: d.log, Budget: d.memory, Cluster: cluster, Fetching: bounded(d.memory, Fetching(d.cfg.Kafka), d.memory.Reread),
-		Decoding: d.decoding, Target: d.live.Target, StillLive: d.stillLive, Label: d.intake.LabelOf(),
-	})
-}
-
-// stillLive returns those of the blocks that are unchanged in the set.
-func (d *Daemon) stillLive(ctx context.Context, blocks []live.Unread) ([]live.Unread, error) {
-	return inLoop(ctx, d.jobs, func() (still []live.Unread, _ error) {
-		for _, u := range blocks {
-			if e, ok := d.live.Find(u.ID); ok && e == u.Entry && !(d.labels != nil && errors.Is(u.Reason, passes.ErrOthers)) {
-				still = append(still, u)
-			}
-		}
-		return still, nil
-	})
 }

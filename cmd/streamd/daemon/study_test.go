@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"streamd/cmd/streamd/daemon/intake"
-	"streamd/cmd/streamd/daemon/learning"
+	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental"
 	"streamd/incremental/gram"
@@ -32,14 +32,11 @@ func (i *instance) settled() *model.Served {
 	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
 	defer cancel()
 	for {
-		served, err := inLoop(ctx, i.jobs, func() (*model.Served, error) {
-			y, last := i.studying, i.publisher.study
-			served := i.publisher.published.Load().served
-			if i.publisher.changed || y.state != resting || last == nil || last.churn != i.live.Churn() || last.Lacking > 0 ||
-				served.Digest != i.live.Digest() || i.publisher.servedBy != last {
+		served, err := loop.Ask(ctx, i.Loop, func() (*model.Served, error) {
+			if !i.Studies.IsSettled() {
 				return nil, nil
 			}
-			return served, nil
+			return i.Front.Served(), nil
 		})
 		if err != nil {
 			i.t.Fatalf("%v; status %+v", err, i.Status())
@@ -71,7 +68,7 @@ func content(t *testing.T, s *model.Served) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("%s\n%s\n%v\n%s", s.Fingerprint, planes(s), s.Model.Options, parts)
+	return fmt.Sprintf("%s\n%s\n%v\n%s", s.Fingerprint, planesOf(s), s.Model.Options, parts)
 }
 
 // weightedBlocks makes Arrow messages of weighted rows of three overlapping classes, with
@@ -158,7 +155,7 @@ func TestStudyIsAFunctionOfTheLiveSet(t *testing.T) {
 				}
 			}
 			d.stop()
-			if s := d.publisher.study; s.Sums.Whole != nil || s.Sums.Folds != nil || s.Sample != nil {
+			if s := d.Studies.Last(); s.Sums.Whole != nil || s.Sums.Folds != nil || s.Sample != nil {
 				t.Error("a study that has ended keeps its copies of the sums and of the sample")
 			}
 
@@ -227,8 +224,8 @@ func (i *instance) waitForOffsetsRead(n int64) {
 	ctx, cancel := context.WithTimeout(i.t.Context(), patience)
 	defer cancel()
 	for {
-		sum, err := inLoop(ctx, i.jobs, func() (sum int64, _ error) {
-			for _, o := range i.intake.Applied() {
+		sum, err := loop.Ask(ctx, i.Loop, func() (sum int64, _ error) {
+			for _, o := range i.Intake.Applied() {
 				sum += o.Next
 			}
 			return sum, nil
@@ -321,7 +318,7 @@ func (i *instance) problems() string {
 func (i *instance) waitForSolve() {
 	i.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		waiting, err := inLoop(i.t.Context(), i.jobs, func() (bool, error) { return i.publisher.changed || i.publisher.solving != nil, nil })
+		waiting, err := loop.Ask(i.t.Context(), i.Loop, func() (bool, error) { return !i.publisher.IsSolved(), nil })
 		if err != nil {
 			i.t.Fatal(err)
 		}
@@ -348,7 +345,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 		t.Fatalf("no refinement: %s", d.problems())
 	}
 
-	release := d.topic.Hold()
+	release := d.Topic.Hold()
 	if status, body := d.post("0s"); status != http.StatusAccepted {
 		t.Fatalf("%d %s", status, body)
 	}
@@ -358,7 +355,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 	produce(t, name, messages[10:20]...)
 	d.waitForOffsetsRead(20)
 	d.waitForSolve()
-	if now, _ := d.Served(); now.Refinement != first.Refinement || planes(now) != planes(first) {
+	if now, _ := d.Served(); now.Refinement != first.Refinement || planesOf(now) != planesOf(first) {
 		t.Errorf("other planes are served while the refinement has not ended")
 	}
 	release()
@@ -377,7 +374,7 @@ func TestRefineIsInTheBackground(t *testing.T) {
 		t.Errorf("after a retirement: %+v", third.Refinement)
 	}
 
-	d.topic.Hold()
+	d.Topic.Hold()
 	produce(t, name, messages[20:]...)
 	d.waitForOffsetsRead(30)
 	if status, _ := d.post("0s"); status != http.StatusAccepted {
@@ -403,11 +400,11 @@ func TestRefinementFails(t *testing.T) {
 	d := start(t, name, file, flags)
 	d.waitForOffsetsRead(200)
 	served := d.settled()
-	wanted, err := inLoop(t.Context(), d.jobs, func() (*incremental.Moments, error) { return d.live.Features().Total().Moments(), nil })
+	wanted, err := loop.Ask(t.Context(), d.Loop, func() (*incremental.Moments, error) { return d.Live.Features().Total().Moments(), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	model, err := wanted.Solve(d.learner.Options)
+	model, err := wanted.Solve(d.Learner.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -509,63 +506,4 @@ func TestNuIsChosenAgain(t *testing.T) {
 		t.Errorf("ν is %v for the narrow classes and %v for the wide ones", first.Tuning.Nu, second.Tuning.Nu)
 	}
 	d.stop()
-}
-
-// A study begins when the stream pauses, or after its interval.
-func TestWhenStudiesAreDue(t *testing.T) {
-	began := time.Unix(1_700_000_000, 0)
-	done := func(rows, churn int64, took time.Duration) *studyJob {
-		return &studyJob{Study: &learning.Study{Served: &model.Served{Rows: rows}}, churn: churn, took: took}
-	}
-	final := done(100, 100, 0)
-	final.log, final.Failed = new(logRows), &newton.LimitError{}
-	stalled := done(100, 100, 0)
-	stalled.log, stalled.Failed = new(logRows), &newton.StallError{}
-	unread := done(100, 100, 0)
-	unread.log, unread.Failed = new(logRows), errMoved
-	const solve, refine = quiet, 10 * time.Second
-	for _, c := range []struct {
-		name         string
-		method       string
-		rows         int64 // live
-		churn        int64
-		last         *studyJob
-		moved, since time.Duration // how long ago
-		want         bool
-	}{
-		{name: "nothing is live", method: "full", since: time.Hour, moved: time.Hour},
-		{name: "the first rows still come", method: "full", rows: 10, churn: 10, since: refine - 1, moved: solve - 1},
-		{name: "the first rows have come", method: "full", rows: 10, churn: 10, since: solve, moved: solve, want: true},
-		{name: "rows have come for long", method: "full", rows: 10, churn: 10, since: refine, moved: 0, want: true},
-		{name: "nothing has changed", method: "full", rows: 100, churn: 100, last: done(100, 100, 0), since: time.Hour, moved: time.Hour},
-		{name: "a little changes", method: "full", rows: 100, churn: 101, last: done(100, 100, 0), since: refine, moved: 0, want: true},
-		{name: "a little changes, nothing is refined", method: "none", rows: 100, churn: 109, last: done(100, 100, 0), since: time.Hour, moved: solve - 1},
-		{name: "a little has changed, nothing is refined", method: "none", rows: 100, churn: 101, last: done(100, 100, 0), since: solve, moved: solve, want: true},
-		{name: "a tenth changes", method: "none", rows: 100, churn: 110, last: done(100, 100, 0), since: refine, moved: 0, want: true},
-		{name: "a tenth changes soon", method: "none", rows: 100, churn: 110, last: done(100, 100, 0), since: refine - 1, moved: 0},
-		{name: "the last one took long", method: "full", rows: 100, churn: 200, last: done(100, 100, 2*time.Second), since: share*2*time.Second - 1, moved: solve},
-		{name: "the last one took long, long ago", method: "full", rows: 100, churn: 200, last: done(100, 100, 2*time.Second), since: share * 2 * time.Second, moved: solve, want: true},
-		{name: "still for as long as the last one took", method: "full", rows: 100, churn: 200, last: done(100, 100, 2*time.Second), since: 3 * time.Second, moved: 2 * time.Second, want: true},
-		{name: "not still for its share", method: "none", rows: 100, churn: 101, last: done(100, 100, 10*time.Millisecond), since: time.Hour, moved: share*10*time.Millisecond - 1},
-		{name: "still for its share", method: "none", rows: 100, churn: 101, last: done(100, 100, 10*time.Millisecond), since: time.Hour, moved: share * 10 * time.Millisecond, want: true},
-		{name: "still for longer than it took", method: "none", rows: 100, churn: 101, last: done(100, 100, 500*time.Millisecond), since: time.Hour, moved: longestStill, want: true},
-		{name: "it would fail again", method: "full", rows: 100, churn: 100, last: final, since: time.Hour, moved: time.Hour},
-		{name: "it would stall again", method: "full", rows: 100, churn: 100, last: stalled, since: time.Hour, moved: time.Hour},
-		{name: "the log may have recovered", method: "full", rows: 100, churn: 100, last: unread, since: refine, moved: time.Hour, want: true},
-		{name: "the log has just failed", method: "full", rows: 100, churn: 100, last: unread, since: refine - 1, moved: time.Hour},
-	} {
-		cfg := load(t, map[string]string{"kafka.topic": "none", "model.refine": c.method, "model.refine_interval": refine.String()})
-		if c.last != nil {
-			c.last.Refined = c.method == "full"
-		}
-		y := studying{core: &core{cfg: cfg}, ended: began, churn: c.churn, moved: began.Add(c.since - c.moved)}
-		if got := y.isDue(c.last, c.rows, 0, began.Add(c.since)); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
-	}
-	cfg := load(t, map[string]string{"kafka.topic": "none", "model.folds": "0"})
-	y := studying{core: &core{cfg: cfg}}
-	if y.isDue(nil, 10, 0, began) {
-		t.Error("a study is due that has nothing to find out")
-	}
 }

@@ -123,8 +123,8 @@ func withFlags(more map[string]string) map[string]string {
 func blocksOf(i *instance) []retire.Entry {
 	i.t.Helper()
 	var all []retire.Entry
-	if err := i.call(i.t.Context(), func() error {
-		all = i.live.Page(retire.Lowest, 1<<30)
+	if err := i.Call(i.t.Context(), func() error {
+		all = i.Live.Page(retire.Lowest, 1<<30)
 		return nil
 	}); err != nil {
 		i.t.Fatal(err)
@@ -145,11 +145,11 @@ func sameModels(t *testing.T, when string, rows, sums *instance) {
 	of := func(i *instance) string {
 		var digest string
 		var n int
-		if err := i.call(t.Context(), func() error { digest, n = i.live.Digest(), i.live.Blocks(); return nil }); err != nil {
+		if err := i.Call(t.Context(), func() error { digest, n = i.Live.Digest(), i.Live.Blocks(); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		s := i.wait("the model of "+digest, func(s *model.Served) bool { return s.Digest == digest && s.Blocks == n })
-		return fmt.Sprintf("%s %d %d %s", s.Digest, s.Rows, s.Blocks, planes(s))
+		return fmt.Sprintf("%s %d %d %s", s.Digest, s.Rows, s.Blocks, planesOf(s))
 	}
 	if a, b := of(rows), of(sums); a != b {
 		t.Errorf("%s: the model of rows is\n%s, that of sums\n%s", when, a, b)
@@ -323,7 +323,7 @@ func TestSumsReplaceSums(t *testing.T) {
 		if !addsUp(&status) || status.Records.Applied != n || status.Rows.Read != 2*(1+replaced) {
 			t.Errorf("records %+v, rows %+v", status.Records, status.Rows)
 		}
-		if c := i.intake.Counts(); c.BlocksAdded != 1+replaced || c.BlocksReplaced != replaced {
+		if c := i.Intake.Counts(); c.BlocksAdded != 1+replaced || c.BlocksReplaced != replaced {
 			t.Errorf("the counts are %+v", c)
 		}
 	}
@@ -365,8 +365,8 @@ func TestSumsGrow(t *testing.T) {
 		if got.Blocks != 1 || got.Digest != live.DigestOf(want) {
 			t.Errorf("%v: %d blocks of digest %s, want one of %s", order, got.Blocks, got.Digest, live.DigestOf(want))
 		}
-		if !addsUp(&status) || status.Records.Applied != int64(len(order)) || status.Rows.Read != 12 || i.intake.Counts().BlocksAdded != 1 {
-			t.Errorf("%v: records %+v, rows %+v, counts %+v", order, status.Records, status.Rows, i.intake.Counts())
+		if !addsUp(&status) || status.Records.Applied != int64(len(order)) || status.Rows.Read != 12 || i.Intake.Counts().BlocksAdded != 1 {
+			t.Errorf("%v: records %+v, rows %+v, counts %+v", order, status.Records, status.Rows, i.Intake.Counts())
 		}
 		i.stop()
 	}

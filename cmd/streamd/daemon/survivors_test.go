@@ -63,11 +63,11 @@ func (h *logHistory) begin(t *testing.T, flags map[string]string, left bool) *of
 	t.Helper()
 	o := openOffline(t, flags, left)
 	if h.sliced {
-		o.live.DepartAtOnce(0)
-		o.slicing.least, o.slicing.most = 1, 1
+		o.Live.DepartAtOnce(0)
+		o.Slicing.Least, o.Slicing.Most = 1, 1
 	}
-	o.topic = passes.Over(pastLog{h}, passes.Settings{
-		Config: o.cfg, Log: zerolog.Nop(), Budget: o.memory, Decoding: o.decoding, Target: o.live.Target, StillLive: o.stillLive,
+	o.Topic = passes.Over(pastLog{h}, passes.Settings{
+		Config: o.Config, Log: zerolog.Nop(), Budget: o.Memory, Decoding: o.Decoding, Target: o.Live.Target, StillLive: o.StillLive,
 	})
 	if reader := o.withdrawing.reader; reader != nil {
 		t.Cleanup(reader.Close)
@@ -88,7 +88,7 @@ func (o *offline) catchUp() {
 // from its beginning, as it is after some compaction, before it reads anything else.
 func (h *logHistory) restart(t *testing.T, o *offline) *offline {
 	t.Helper()
-	if err := o.store.Close(); err != nil {
+	if err := o.Store.Close(); err != nil {
 		t.Fatal(err)
 	}
 	again := h.begin(t, o.flags, h.r.IntN(4) == 0)
@@ -129,14 +129,14 @@ func (o *offline) giveBack() {
 	o.t.Helper()
 	w := o.withdrawing
 	w.again = time.Time{}
-	w.whenDue(time.Now())
+	w.WhenDue(time.Now())
 	for w.reading != nil {
-		(<-o.calls)()
+		(<-o.Calls)()
 	}
-	if o.failure != nil {
-		o.t.Fatal(o.failure)
+	if o.Failure != nil {
+		o.t.Fatal(o.Failure)
 	}
-	for _, e := range o.live.Due() {
+	for _, e := range o.Live.Due() {
 		o.t.Fatalf("block %v does not come back: %v", e, w.unread)
 	}
 }
@@ -190,7 +190,7 @@ func (o *offline) consume() {
 func (o *offline) revoke(partitions []int) {
 	o.consume()
 	o.play(func() { o.Revoked(o.t.Context(), partitions) }, func() {})
-	if o.saver.hasUnsaved() {
+	if o.Saver.HasUnsaved() {
 		o.t.Error("something is unsaved after a revocation")
 	}
 }
@@ -226,7 +226,7 @@ func (h *logHistory) alone(t *testing.T, blocks []retire.Entry, moved bool, with
 			records[i].Offset += to - first
 		}
 		o.deliver(partition, records, e.Last+1+to-first)
-		if _, err := o.intake.EndBlocks(t.Context(), func(string) bool { return true }); err != nil {
+		if _, err := o.Intake.EndBlocks(t.Context(), func(string) bool { return true }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -239,7 +239,7 @@ func (o *offline) unkeyed(entries []retire.Entry) []retire.Entry {
 	entries = slices.Clone(entries)
 	for i := range entries {
 		e, want := &entries[i], receipt.Hash{}
-		if key := o.receipts.key; key != nil && receipt.Keyed(e.ID) {
+		if key := o.receipts.Key; key != nil && receipt.Keyed(e.ID) {
 			want = key.ItemKey(e.ID)
 		}
 		if e.ItemKey != want {
@@ -254,16 +254,16 @@ func (o *offline) unkeyed(entries []retire.Entry) []retire.Entry {
 // models of some windows with those of daemons that have seen the windows' blocks alone.
 func (h *logHistory) checkSurvivors(t *testing.T, o *offline) {
 	t.Helper()
-	survivors := o.live.Page(retire.Lowest, math.MaxInt)
+	survivors := o.Live.Page(retire.Lowest, math.MaxInt)
 	alone := h.alone(t, survivors, false)
-	defer alone.store.Close()
+	defer alone.Store.Close()
 	o.compareLive(alone, "the survivors alone")
 	moved := h.alone(t, survivors, true)
-	defer moved.store.Close()
-	if moved.live.Digest() != o.live.Digest() {
+	defer moved.Store.Close()
+	if moved.Live.Digest() != o.Live.Digest() {
 		t.Error("the survivors in other partitions have another digest")
 	}
-	if h.flags["blocks.unit"] == "key" && moved.live.Side() != o.live.Side() {
+	if h.flags["blocks.unit"] == "key" && moved.Live.Side() != o.Live.Side() {
 		t.Error("the survivors in other partitions have another root")
 	}
 	for range 2 {
@@ -278,7 +278,7 @@ func (h *logHistory) checkSurvivors(t *testing.T, o *offline) {
 		}
 		alone := h.alone(t, blocks, h.r.IntN(2) == 0, "retire.half_life", "retire.half_life_rows")
 		want := alone.solved()
-		alone.store.Close()
+		alone.Store.Close()
 		if got.Digest != want.Digest || got.Rows != want.Rows || got.Blocks != want.Blocks || !reflect.DeepEqual(got.Model, want.Model) {
 			t.Errorf("window %+v has\n%+v, its blocks alone\n%+v", w, got, want)
 		}
@@ -289,18 +289,18 @@ func (h *logHistory) checkSurvivors(t *testing.T, o *offline) {
 // and with the daemon's counts, and sees that every forgery is found.
 func (h *logHistory) auditReceipts(t *testing.T, o *offline) {
 	t.Helper()
-	o.saver.save()
-	head, err := o.store.LogHead()
+	o.Saver.Save()
+	head, err := o.Store.LogHead()
 	if err != nil {
 		t.Fatal(err)
 	}
-	public := o.receipts.key.Public()
+	public := o.receipts.Key.Public()
 	var leaves [][]byte
 	var proofs [][]byte
 	var gone int64 // blocks
 	last := map[receipt.Item]receipt.Kind{}
 	for i := range head.Size {
-		record, err := o.store.Receipt(i)
+		record, err := o.Store.Receipt(i)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -324,18 +324,18 @@ func (h *logHistory) auditReceipts(t *testing.T, o *offline) {
 		}
 		leaves, proofs = append(leaves, record.Leaf), append(proofs, proof)
 	}
-	for _, e := range o.live.ArchivedBlocks(retire.Lowest, math.MaxInt) {
-		s, err := o.store.Summary(snapshot.Features, e.ID)
+	for _, e := range o.Live.ArchivedBlocks(retire.Lowest, math.MaxInt) {
+		s, err := o.Store.Summary(snapshot.Features, e.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		switch kind := last[o.receipts.key.Item(e.ID, e.ItemKey, s.Digest())]; kind {
+		switch kind := last[o.receipts.Key.Item(e.ID, e.ItemKey, s.Digest())]; kind {
 		case receipt.Retired, receipt.Deleted, receipt.Purged:
 			t.Errorf("the block %s is archived, and was %v by its last receipt", e.ID, kind)
 		}
 	}
-	c := o.intake.Counts()
-	counted, all := c.BlocksRetired+c.BlocksReplaced, o.cfg.Retire.Keep == config.KeepAll
+	c := o.Intake.Counts()
+	counted, all := c.BlocksRetired+c.BlocksReplaced, o.Config.Retire.Keep == config.KeepAll
 	if gone > counted || all && gone < counted { // a policy retires some as they come: they were never live
 		t.Errorf("by the receipts %d blocks have gone, the counts are %+v", gone, c)
 	}
@@ -350,8 +350,8 @@ func (h *logHistory) auditReceipts(t *testing.T, o *offline) {
 		}
 		h.forge(t, o, leaves, proofs, head.Checkpoint)
 	}
-	o.store.Close()
-	if report, err := snapshot.Verify(t.Context(), o.cfg.Snapshot.File, nil); err != nil || !report.OK {
+	o.Store.Close()
+	if report, err := snapshot.Verify(t.Context(), o.Config.Snapshot.File, nil); err != nil || !report.OK {
 		t.Errorf("%+v, %v", report, err)
 	}
 	if len(proofs) > 0 {
@@ -362,23 +362,23 @@ func (h *logHistory) auditReceipts(t *testing.T, o *offline) {
 // auditSnapshot checks a receipt with the file of a daemon that has ended, with the private key.
 func (h *logHistory) auditSnapshot(t *testing.T, o *offline, proof []byte) {
 	t.Helper()
-	key := o.receipts.key
+	key := o.receipts.Key
 	r, err := receipt.Check(proof, key.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := audit.Snapshot(o.cfg.Snapshot.File, r, key.Public(), key, nil)
+	report, err := audit.Snapshot(o.Config.Snapshot.File, r, key.Public(), key, nil)
 	if err != nil {
 		t.Errorf("receipt %d: %v", r.Index, err)
 		return
 	}
-	live, side := 0, o.live.Side()
-	for id := range o.live.IDs {
-		if slices.ContainsFunc(r.Items, func(i receipt.Item) bool { return i.Key == o.live.Item(id).Key }) {
+	live, side := 0, o.Live.Side()
+	for id := range o.Live.IDs {
+		if slices.ContainsFunc(r.Items, func(i receipt.Item) bool { return i.Key == o.Live.Item(id).Key }) {
 			live++
 		}
 	}
-	if report.Blocks != o.live.Blocks() || report.Rows != o.live.Rows() || report.Digest != hex.EncodeToString(side.Digest[:]) ||
+	if report.Blocks != o.Live.Blocks() || report.Rows != o.Live.Rows() || report.Digest != hex.EncodeToString(side.Digest[:]) ||
 		report.Root != hex.EncodeToString(side.Root[:]) || report.Looked != len(r.Items) || report.Live != live || report.Last < 0 || report.Proved != (report.Grown == 0) {
 		t.Errorf("receipt %d: the snapshot has %+v, want %d of its blocks", r.Index, report, live)
 	}
@@ -387,7 +387,7 @@ func (h *logHistory) auditSnapshot(t *testing.T, o *offline, proof []byte) {
 // forge changes something of the log at random in every way. All of it is found.
 func (h *logHistory) forge(t *testing.T, o *offline, leaves, proofs [][]byte, checkpoint []byte) {
 	t.Helper()
-	r, key := h.r, o.receipts.key
+	r, key := h.r, o.receipts.Key
 	flipped := func(b []byte) []byte {
 		b = bytes.Clone(b)
 		b[r.IntN(len(b))] ^= 1 << r.IntN(8)

@@ -389,7 +389,7 @@ func TestPlanesOfUnlabelledRowsAreAFunctionOfTheLiveSet(t *testing.T) {
 			}
 			flags["model.refine"] = "sparse"
 			sparse := run(filepath.Join(dir, "sparse.db"), flags, messages)
-			if planes(sparse) == planes(want) {
+			if planesOf(sparse) == planesOf(want) {
 				t.Error("rows without a label change no plane")
 			}
 			for i, b := range all { // of the rows with a label
@@ -400,7 +400,7 @@ func TestPlanesOfUnlabelledRowsAreAFunctionOfTheLiveSet(t *testing.T) {
 				messages[i].value = payload
 			}
 			flags["model.refine"] = "unlabelled"
-			if labelled := run(filepath.Join(dir, "labelled.db"), flags, messages); planes(labelled) != planes(sparse) || labelled.Refinement.Unlabelled != 0 {
+			if labelled := run(filepath.Join(dir, "labelled.db"), flags, messages); planesOf(labelled) != planesOf(sparse) || labelled.Refinement.Unlabelled != 0 {
 				t.Error("where all rows have a label, the planes are not those of the 1-norm machine")
 			}
 		})

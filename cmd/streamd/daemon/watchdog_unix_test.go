@@ -20,7 +20,7 @@ func init() {
 		signal.Notify(signals, syscall.SIGUSR1)
 		go func() {
 			<-signals
-			holdSaves(d.store)
+			holdSaves(d.Store)
 		}()
 	}
 }

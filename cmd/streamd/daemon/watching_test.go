@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
+	"streamd/cmd/streamd/daemon/loop"
+	"streamd/cmd/streamd/daemon/watching"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/incremental/drift"
@@ -127,10 +126,10 @@ func TestComparedLossesAreThoseOfTheRows(t *testing.T) {
 	}
 	o.deliver(0, records, blocks)
 	served := o.solved()
-	o.watching.compare(served)
+	o.watching.Compare(served)
 	sums := func() model.SumsDrift { return o.Prequential().Drift.Sums }
 	for sums().Newest == nil && sums().Absent == "" {
-		(<-o.calls)()
+		(<-o.Calls)()
 	}
 	got := sums()
 	if got.Absent != "" || got.Blocks < drift.LeastNewest || got.Rows != int64(rows*got.Blocks) {
@@ -170,7 +169,7 @@ func TestComparedLossesAreThoseOfTheRows(t *testing.T) {
 // detectors are what the drift detectors have seen, without the times of alarms.
 func (i *instance) detectors() (errors string, report model.Drift) {
 	i.t.Helper()
-	text, err := inLoop(i.t.Context(), i.jobs, i.intake.Detector)
+	text, err := loop.Ask(i.t.Context(), i.Loop, i.Intake.Detector)
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -231,8 +230,8 @@ func TestDetectorsOutliveRestarts(t *testing.T) {
 					if _, err := d.Snapshot(t.Context(), false); err != nil {
 						t.Fatal(err)
 					}
-					err := d.call(t.Context(), func() (err error) {
-						d.saver.await()
+					err := d.Call(t.Context(), func() (err error) {
+						d.Saver.Await()
 						copied, err = os.ReadFile(filepath.Join(dir, "off.db"))
 						return err
 					})
@@ -261,30 +260,12 @@ func TestBadDetectors(t *testing.T) {
 	for _, record := range []string{`{`, `{"version":2}`, `{"version":1}`, `{"version":1,"error":{"errors":{"delta":0.1}}}`, `{"version":1,"error":{"errors":null}}`} {
 		name := topic(t, 1)
 		d := start(t, name, filepath.Join(t.TempDir(), "streamd.db"), nil)
-		err := d.call(t.Context(), func() error {
-			d.watching.restore([]byte(record))
-			return nil
+		p, err := loop.Ask(t.Context(), d.Loop, func() (*model.Drift, error) {
+			return watching.New(d.Loop, nil, []byte(record)).Report(), nil
 		})
-		if p := d.Prequential().Drift; err != nil || p == nil || p.Error.Rows != 0 || len(p.Alarms) != 0 {
+		if err != nil || p == nil || p.Error.Rows != 0 || len(p.Alarms) != 0 {
 			t.Errorf("%s: %+v, %v", record, p, err)
 		}
 		d.stop()
-	}
-}
-
-// Each rise and each fall of the errors has one line in the log.
-func TestAlarmsAreLoggedOnce(t *testing.T) {
-	var log bytes.Buffer
-	d, err := newDaemon(Options{Config: load(t, map[string]string{"kafka.topic": "t"}), Log: zerolog.New(&log)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	log.Reset()
-	for i, a := range []model.Alarm{{Before: 0.1, After: 0.5}, {Before: 0.1, After: 0.6}, {Before: 0.6, After: 0.1}} {
-		a.Detector = model.DetectorError
-		d.watching.raise(a)
-		if got := strings.Count(log.String(), "the stream has changed"); got != i+1 {
-			t.Fatalf("%d lines after %d alarms: %s", got, i+1, &log)
-		}
 	}
 }

@@ -66,7 +66,7 @@ func randomWindow(r *rand.Rand) (w model.Window) {
 
 // blocksIn lists the live blocks of a window.
 func (o *offline) blocksIn(w *model.Window) []retire.Entry {
-	return slices.DeleteFunc(o.live.SelectPast(&retire.Selection{}), func(e retire.Entry) bool { return !inWindow(w, &e) })
+	return slices.DeleteFunc(o.Live.SelectPast(&retire.Selection{}), func(e retire.Entry) bool { return !inWindow(w, &e) })
 }
 
 // The model of a random window of a random history, with blocks of every unit, replacements,
@@ -86,7 +86,7 @@ func TestRandomWindows(t *testing.T) {
 			change := func() {
 				switch r.IntN(8) {
 				case 0:
-					o.saver.save()
+					o.Saver.Save()
 				case 1:
 					o.retireAny(r)
 				case 2:
@@ -97,20 +97,20 @@ func TestRandomWindows(t *testing.T) {
 			for range 40 {
 				change()
 				if r.IntN(15) == 0 {
-					o.saver.save()
+					o.Saver.Save()
 					o = o.crash(false)
 				}
 				if r.IntN(2) == 0 {
 					continue
 				}
 				w, nu := randomWindow(r), []float64{0, 3}[r.IntN(2)]
-				o.windows.clear()
+				o.Windows.Clear()
 				var moments []moment // after each call
 				s, err := o.window(w, nu, func() {
 					chosen := o.blocksIn(&w)
-					sum := incremental.NewState(o.live.Features().Names())
+					sum := incremental.NewState(o.Live.Features().Names())
 					for _, e := range chosen {
-						one, err := o.live.Moment(nil).Summary(e.ID)
+						one, err := o.Live.Moment(nil).Summary(e.ID)
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -156,7 +156,7 @@ func TestRandomWindows(t *testing.T) {
 // retireAny retires some live block.
 func (o *offline) retireAny(r *rand.Rand) {
 	o.t.Helper()
-	all := o.live.Page(retire.Lowest, math.MaxInt)
+	all := o.Live.Page(retire.Lowest, math.MaxInt)
 	if len(all) == 0 {
 		return
 	}
@@ -178,7 +178,7 @@ func (o *offline) compareWindow(s *model.Served, sum *incremental.State, nu floa
 	if s.Rows != sum.Rows() {
 		o.t.Fatalf("%d rows, want %d", s.Rows, sum.Rows())
 	}
-	options := o.learner.OptionsIn(o.live, nil)
+	options := o.Learner.OptionsIn(o.Live, nil)
 	if nu > 0 {
 		options.Nu = nu
 	}
@@ -245,7 +245,7 @@ func TestWindowIsTheModelOfADaemonWithItsBlocksAlone(t *testing.T) {
 			if got.Model != nil {
 				compared++
 			}
-			if err := fresh.store.Close(); err != nil {
+			if err := fresh.Store.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -258,11 +258,11 @@ func TestWindowIsTheModelOfADaemonWithItsBlocksAlone(t *testing.T) {
 // solved solves the planes of the live set as the loop does, and returns what is served.
 func (o *offline) solved() *model.Served {
 	o.t.Helper()
-	o.publisher.solve(time.Now())
-	if o.publisher.solving != nil {
-		o.publisher.solving.await()
+	o.publisher.Solve(time.Now())
+	if o.Solving != nil {
+		o.Solving.Await()
 	}
-	return o.publisher.published.Load().served
+	return o.Front.Served()
 }
 
 // A window of times whose blocks have been let go says so, whether it has other blocks or none.
@@ -338,7 +338,7 @@ func TestAbandonedWindowsEndTheirCuts(t *testing.T) {
 			}()
 			for ended := false; !ended; {
 				select {
-				case call := <-o.calls:
+				case call := <-o.Calls:
 					if began == calls && during {
 						leave()
 					}
@@ -357,11 +357,11 @@ func TestAbandonedWindowsEndTheirCuts(t *testing.T) {
 				}
 			}
 			cancel()
-			if n := o.live.OpenCuts(); n != 0 {
+			if n := o.Live.OpenCuts(); n != 0 {
 				t.Fatalf("%d cuts are open after the caller has left at call %d (during it: %t)", n, calls, during)
 			}
-			o.windows.clear()
-			o.live.DropPast(time.Now().Add(time.Hour))
+			o.Windows.Clear()
+			o.Live.DropPast(time.Now().Add(time.Hour))
 		}
 	}
 	if abandoned < 4 {

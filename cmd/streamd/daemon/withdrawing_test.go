@@ -137,8 +137,8 @@ func (w *withdrawals) follows(what string, all []*instance, except ...string) {
 func (w *withdrawals) end(i *instance) {
 	w.t.Helper()
 	i.stop()
-	if c := i.intake.Counts(); c.BlocksAdded-c.BlocksRetired-c.BlocksReplaced != int64(i.live.Blocks()) {
-		w.t.Errorf("%d blocks are live, and the counts are %+v", i.live.Blocks(), c)
+	if c := i.Intake.Counts(); c.BlocksAdded-c.BlocksRetired-c.BlocksReplaced != int64(i.Live.Blocks()) {
+		w.t.Errorf("%d blocks are live, and the counts are %+v", i.Live.Blocks(), c)
 	}
 }
 
@@ -170,11 +170,9 @@ func TestControlTopic(t *testing.T) {
 		s := a.Daemon.Status() // instance.Status waits for the loop, which this is
 		return s.Unreadable == 0 && !slices.ContainsFunc(s.Problems, func(p httpapi.Problem) bool { return p.Level() != httpapi.LevelHint })
 	})
-	a.windows.mu.Lock()
-	if kept := len(a.windows.models); kept != 0 {
+	if kept := a.Windows.Kept(); kept != 0 {
 		t.Errorf("%d models of windows with retired blocks are kept", kept)
 	}
-	a.windows.mu.Unlock()
 	past, _, _ := a.Events("")
 	past = slices.DeleteFunc(slices.Clone(past), func(e httpapi.Event) bool { return e.Type == httpapi.EventProblem })
 	if e := past[len(past)-1]; e.Type != httpapi.EventRetirement || e.Retirement.Blocks != 2 || e.Retirement.Rows != 2 || e.Retirement.DigestAfter != w.digest("0/3", "0/4", "0/5", "1/0", "1/1") {

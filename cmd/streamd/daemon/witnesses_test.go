@@ -78,7 +78,7 @@ func startCosigned(t *testing.T, away ...string) *cosigning {
 	c.flags = withReceipts(folder, map[string]string{"receipts.witnesses": strings.Join(list, ",")})
 	produce(t, topic, customers(t)[:6]...)
 	c.instance = start(t, topic, c.file, c.flags)
-	c.await("six blocks", func() bool { c.ids = slices.Collect(c.live.IDs); return len(c.ids) == 6 })
+	c.await("six blocks", func() bool { c.ids = slices.Collect(c.Live.IDs); return len(c.ids) == 6 })
 	slices.Sort(c.ids)
 	return c
 }
@@ -176,7 +176,7 @@ func TestWitnessKnowsALaterLog(t *testing.T) {
 		backup[path] = b
 	}
 	c.instance = start(t, c.topic, c.file, c.flags)
-	c.await("five blocks", func() bool { return c.live.Blocks() == 5 })
+	c.await("five blocks", func() bool { return c.Live.Blocks() == 5 })
 	c.retire(c.ids[1])
 	c.cosigned(2, 3, "a.example/w", "b.example/w")
 	c.stop()
@@ -209,7 +209,7 @@ func TestWitnessKnowsALaterLog(t *testing.T) {
 		t.Errorf("without an answer of a witness: %v", err)
 	}
 	c.instance = start(t, c.topic, c.file, c.flags) // it forks the log
-	c.await("five blocks", func() bool { return c.live.Blocks() == 5 })
+	c.await("five blocks", func() bool { return c.Live.Blocks() == 5 })
 	c.retire(c.ids[2])
 	c.stop()
 	for _, size := range []int{2, 3} {
@@ -220,7 +220,7 @@ func TestWitnessKnowsALaterLog(t *testing.T) {
 		}
 		c.b.Fail(http.StatusServiceUnavailable)
 		c.instance = start(t, c.topic, c.file, c.flags)
-		c.await("blocks", func() bool { return c.live.Blocks() == 6-size })
+		c.await("blocks", func() bool { return c.Live.Blocks() == 6-size })
 		c.retire(c.ids[size+1])
 		c.stop()
 	}

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/daemon/memory"
+	"streamd/cmd/streamd/daemon/settings"
 	"streamd/cmd/streamd/stage/stagetest"
 	"streamd/config"
 	"streamd/incremental"
@@ -146,7 +146,7 @@ func newPrefixes(t testing.TB, n names, cfg *config.Config) *prefixes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options, err := daemon.Decoding(cfg, memory.New(cfg, limit), nil)
+	options, err := settings.Decoding(cfg, memory.New(cfg, limit), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

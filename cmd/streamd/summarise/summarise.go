@@ -24,8 +24,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"streamd/cmd/streamd/daemon"
 	"streamd/cmd/streamd/daemon/intake"
+	"streamd/cmd/streamd/daemon/settings"
 	"streamd/cmd/streamd/stage"
 	"streamd/config"
 	"streamd/ingest/kafka"
@@ -62,13 +62,13 @@ type Stage struct {
 // New checks the settings and begins to listen. It does not connect. Run must be called afterwards.
 func New(o Options) (*Stage, error) {
 	cfg := o.Config
-	r, err := daemon.NewReading(cfg, o.Log)
+	r, err := settings.NewReading(cfg, o.Log)
 	if err != nil {
 		return nil, err
 	}
 	cluster := r.Cluster
 	z := &Stage{cfg: cfg, to: o.To, log: o.Log, version: o.Version, cluster: cluster}
-	settings := intake.Settings{Config: cfg, Log: o.Log, Budget: r.Budget, Decoding: r.Decoding}
+	summing := intake.Settings{Config: cfg, Log: o.Log, Budget: r.Budget, Decoding: r.Decoding}
 	if cfg.DeadLetters.Policy == config.DeadLettersQueue {
 		z.letters, err = kafka.NewDeadLetters(kafka.DeadLetterConfig{
 			Cluster: cluster, Source: cfg.Kafka.Topic, Topic: cfg.DeadLetters.Topic, Connector: "streamd.summarise",
@@ -76,11 +76,11 @@ func New(o Options) (*Stage, error) {
 		if err != nil {
 			return nil, err
 		}
-		settings.Letters = z.letters
+		summing.Letters = z.letters
 	}
-	z.sums = intake.NewStage(settings, o.Rows)
+	z.sums = intake.NewStage(summing, o.Rows)
 	running := stage.Config{
-		Consuming:    daemon.ConsumerConfig(cfg.Kafka, cluster, r.Budget),
+		Consuming:    settings.ConsumerConfig(cfg.Kafka, cluster, r.Budget),
 		Transaction:  kafka.TransactionConfig{Cluster: cluster, Source: cfg.Kafka.Topic, Group: cfg.Kafka.Group, Topic: o.To},
 		TopicConfigs: map[string]string{"max.message.bytes": fmt.Sprint(int64(cfg.Kafka.MaxMessageBytes))},
 		Open:         z.open, Await: z.sums.Await, Registry: r.Registry,

@@ -13,6 +13,9 @@ import (
 	"streamd/retire"
 )
 
+// Patience bounds the time that a record takes to the brokers, and back to a reader.
+const Patience = 20 * time.Second
+
 // Record is a record to write. A value of nil is a tombstone.
 type Record struct {
 	Partition  int

@@ -1,7 +1,0 @@
-//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
-
-package daemon
-
-import "os"
-
-func lockKey(string) (*os.File, error) { return nil, nil }

@@ -19,7 +19,7 @@ func (d *Daemon) conditions(in *intake.Report) (all []httpapi.Problem) {
 		add(httpapi.Problem{Kind: httpapi.ProblemStopping, Text: d.Failure.Error()})
 	}
 	all = append(all, d.Saver.Conditions()...)
-	all = append(all, d.withdrawing.conditions()...)
+	all = append(all, d.withdrawing.Conditions()...)
 	all = append(all, d.labels.Conditions()...)
 	all = append(all, d.watching.Conditions()...)
 	served := d.Front.Served()

@@ -29,10 +29,9 @@
 //	output/        rows of a topic are answered, models announced, predictions remembered
 //	service.go     the calls of HTTP
 //	conditions.go  what the operator should know
-//	retiring.go    blocks are retired on request
+//	retiring/      blocks are retired on request, and by the control topic
 //	labels/        the topic of labels that come later; joining/ joins them with their rows
 //	control/       the control topic, which retires blocks as long as it says so
-//	withdrawing.go the loop follows it
 //	watchdog.go    a stop that hangs ends, too
 //	settings/      the configuration in the words of the other packages
 //
@@ -46,20 +45,20 @@
 //
 // # The path of a retirement
 //
-//	ask ─────> choose ─────> takePlaces ──> takeSums ──> save ──────> retired ──> scrub
+//	Ask ─────> Choose ─────> takePlaces ──> takeSums ──> save ──────> retired ──> scrub
 //	loop       caller        loop, in slices             its job      loop        a job, later
 //
-// A request (retiring.go) is about the blocks of the moment at which the loop takes it: ask ends
-// the open ones. The caller's goroutine chooses among them. Then the blocks leave, in slices
+// A request (package retiring) is about the blocks of the moment at which the loop takes it: Ask
+// ends the open ones. The caller's goroutine chooses among them. Then the blocks leave, in slices
 // between which deliveries are applied: first the ledger, so that no policy and no record counts
 // them any more, then, each slice with a leaf of the log, the sums, folds, sample, spaces, weights,
 // timeline and tree. One save has all slices and all leaves. After it the caller is answered, and
 // the next solve and study make a model without the blocks, which names the leaves
 // (receipts.Stamp). The file's free pages lose the rows by a compaction, and a basis that has
-// points of theirs is chosen again. A tombstone, the control topic and the policy come in by
-// other ways (intake, withdrawing.go, the ledger), and take the same steps in package live: note
-// what leaves, take it out of everything, and give the save the contents of its leaves. Package
-// receipts has all places, and what an answer and a leaf say of each.
+// points of theirs is chosen again. A tombstone, the control topic and the policy come in by other
+// ways (intake, Withdrawing, the ledger), and take the same steps in package live: note what
+// leaves, take it out of everything, and give the save the contents of its leaves. Package receipts
+// has all places, and what an answer and a leaf say of each.
 //
 // # Blocks that come as sums
 //
@@ -143,6 +142,7 @@ import (
 	"streamd/cmd/streamd/daemon/planes"
 	"streamd/cmd/streamd/daemon/problems"
 	"streamd/cmd/streamd/daemon/receipts"
+	"streamd/cmd/streamd/daemon/retiring"
 	"streamd/cmd/streamd/daemon/saving"
 	"streamd/cmd/streamd/daemon/watching"
 	"streamd/cmd/streamd/daemon/windows"
@@ -172,13 +172,17 @@ const sampledLines = 10
 // Daemon is a running streamd. Make it with New and call Run once.
 type Daemon struct {
 	*loop.Loop
+
+	// The parts that answer calls of HTTP themselves.
 	*windows.Windows
 	*receipts.Proofs
 	*planes.Studies
 	*bases.Bases
 	*saving.Saver
+	*retiring.Departures
 	*features.Features
 	*history.Recorder
+
 	options Options // of a successor
 	version string
 	started time.Time
@@ -195,7 +199,7 @@ type Daemon struct {
 	parts       []part // that have work which becomes due, in this order
 	receipts    *receipts.Receipts
 	publisher   *planes.Publisher
-	withdrawing *withdrawing
+	withdrawing *retiring.Withdrawing
 	filling     *bases.Filling
 	lists       *features.Lists
 	watching    *watching.Watching

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"streamd/cmd/streamd/daemon/retiring"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
@@ -233,7 +234,7 @@ func TestTimesThatAreNone(t *testing.T) {
 		t.Errorf("live are %v, %+v", got, o.Intake.Report().Counts)
 	}
 	for _, ms := range []int64{lawEpoch * 1000, math.MaxInt64, math.MinInt64} {
-		info := blockInfo(retire.Entry{ID: "t/0/9", Time: time.UnixMilli(ms)})
+		info := retiring.BlockInfo(retire.Entry{ID: "t/0/9", Time: time.UnixMilli(ms)})
 		if _, err := json.Marshal(info); err != nil {
 			t.Errorf("%d ms: %v", ms, err)
 		}

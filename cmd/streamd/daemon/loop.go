@@ -5,9 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
+
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/loop"
-	"time"
 )
 
 // loop is the goroutine that owns the live set. Everything that changes the set happens

@@ -409,7 +409,7 @@ func (p *replaying) readAll(ctx context.Context, topic topicReader, saved *snaps
 		err = failed
 	}
 	if err == nil {
-		err = d.flushAll()
+		err = d.FlushAll()
 	}
 	return err
 }
@@ -455,7 +455,7 @@ func (p *replaying) advance(to map[int]int64) (ranges []kafka.Range) {
 // stop does at a cut what the daemon did there, and compares the live sets. The records below its
 // offsets have been applied, those at from and above since the cut before.
 func (p *replaying) stop(c *cut, from map[int]int64) error {
-	if err := p.flushAll(); err != nil {
+	if err := p.FlushAll(); err != nil {
 		return err
 	}
 	p.name(from)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -16,13 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/loop"
+	"streamd/cmd/streamd/daemon/retiring"
 	"streamd/cmd/streamd/httpapi"
-	"streamd/config"
 	"streamd/incremental"
 	"streamd/ingest/kafka"
 	"streamd/retire"
@@ -107,21 +104,21 @@ func (o *offline) retire(s retire.Selector, dryRun bool, by access.Caller) (r ht
 		o.Saver.Save()
 	}
 	if !dryRun {
-		err = o.withEarlier(context.Background(), err, &s)
+		err = o.WithEarlier(context.Background(), err, &s)
 	}
 	return r, err
 }
 
 // retireInLoop is what a request has the loop do.
 func (d *Daemon) retireInLoop(s retire.Selector, dryRun bool, by access.Caller, answer func(httpapi.Retirement, error)) {
-	q, err := d.ask(s, dryRun, by)
+	q, err := d.Ask(s, dryRun, by)
 	if err != nil {
 		answer(httpapi.Retirement{}, err)
 		return
 	}
-	q.choose()
-	q.r.InBasis = dryRun && d.anyInBasis(q.chosen)
-	d.retireThen(q, answer)
+	q.Choose()
+	q.InBasis = dryRun && d.AnyInBasis(q.Chosen)
+	d.RetireThen(q, answer)
 }
 
 // retire retires blocks by a random selector, after a dry run, withdrawn ones included. The digest
@@ -165,7 +162,7 @@ func (h *logHistory) retire(t *testing.T, o *offline) {
 	for _, b := range done.First {
 		first, rows = append(first, b.ID), rows+b.Rows
 	}
-	if done.Blocks != len(want) || !slices.Equal(first, want[:min(len(want), listedNames)]) || len(want) <= listedNames && done.Rows != rows {
+	if done.Blocks != len(want) || !slices.Equal(first, want[:min(len(want), retiring.ListedNames)]) || len(want) <= retiring.ListedNames && done.Rows != rows {
 		t.Fatalf("%s retires %+v, want %v", text, done, want)
 	}
 	predicted := done
@@ -345,34 +342,6 @@ func TestKillWhileBlocksAreRetired(t *testing.T) {
 // rowsWithout is rows without those of a chunk, by their second number.
 func rowsWithout(rows [][]int, first, chunk int) [][]int {
 	return slices.DeleteFunc(slices.Clone(rows), func(row []int) bool { return first <= row[1] && row[1] < first+chunk })
-}
-
-// Retiring many blocks writes one line to the log, with keys hashed.
-func TestLogOfRetirements(t *testing.T) {
-	var log bytes.Buffer
-	d, err := newDaemon(Options{Config: load(t, offlineFlags(t, map[string]string{"blocks.unit": "key"})), Log: zerolog.New(&log)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d.Config.Blocks.Unit != config.UnitKey {
-		t.Fatal("keys do not name blocks")
-	}
-	r := &httpapi.Retirement{Blocks: 30, Rows: 60, DigestBefore: "a", DigestAfter: "b"}
-	for i := range 30 {
-		r.First = append(r.First, httpapi.BlockInfo{ID: fmt.Sprintf("key:customer%d", i)})
-	}
-	d.logRetirement(r, access.Caller{Name: "ops", Remote: "192.0.2.1:7"}, nil)
-	var line struct {
-		Message, By string
-		Blocks      int
-		First       []string
-	}
-	if err := json.Unmarshal(log.Bytes(), &line); err != nil {
-		t.Fatalf("%v: %s", err, log.Bytes())
-	}
-	if line.Message != "blocks retired" || line.Blocks != 30 || len(line.First) != 10 || line.First[0] != d.Logged("key:customer0") || strings.Contains(log.String(), "customer") {
-		t.Errorf("%s", log.Bytes())
-	}
 }
 
 // Blocks that the policy has let go for a block that is retired later do not come back: the README

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"streamd/cmd/streamd/daemon/labels"
 	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/daemon/problems"
+	"streamd/cmd/streamd/daemon/retiring"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
@@ -47,7 +47,7 @@ func (d *Daemon) Blocks(ctx context.Context, archived bool, after string, limit 
 		next = cursor(entries[limit-1].Rank())
 	}
 	for _, e := range entries {
-		page = append(page, blockInfo(e))
+		page = append(page, retiring.BlockInfo(e))
 	}
 	return page, next, nil
 }
@@ -72,24 +72,6 @@ func parseCursor(s string) (retire.Rank, error) {
 		Milliseconds: ms,
 		Position:     incremental.Position{Topic: parts[0], Partition: partition, Offset: offset},
 	}, nil
-}
-
-func blockInfo(e retire.Entry) httpapi.BlockInfo {
-	b := httpapi.BlockInfo{
-		ID:        e.ID,
-		Topic:     e.Position.Topic,
-		Partition: e.Position.Partition,
-		Offset:    e.Position.Offset,
-		Time:      retire.NearestTime(e.Time).UTC(),
-		Rows:      e.Rows,
-		Archived:  e.Archived,
-	}
-	if escaped, ok := strings.CutPrefix(e.ID, retire.KeyPrefix); ok {
-		if key, err := url.PathUnescape(escaped); err == nil {
-			b.Key = []byte(key)
-		}
-	}
-	return b
 }
 
 // partitions is the number of partitions that are read.
@@ -254,7 +236,7 @@ func (d *Daemon) updateStatus() {
 		Unlabelled:   d.Live.Unlabelled(),
 		LiveBlocks:   d.Live.Blocks(),
 		Withdrawn:    d.Live.Withdrawn(),
-		Unreadable:   d.withdrawing.unreadable(),
+		Unreadable:   d.withdrawing.Unreadable(),
 		Archived:     d.Live.Archived(),
 		DeadLetters:  c.DeadLetters,
 		Refused:      in.Refused,

@@ -250,7 +250,7 @@ func TestBasisOfOthers(t *testing.T) {
 	damaged[0].Value[20]++
 	write := func(records []control.Record) {
 		t.Helper()
-		if err := r.all[0].withdrawing.write(t.Context(), records); err != nil {
+		if err := r.all[0].withdrawing.Write(t.Context(), records); err != nil {
 			t.Fatal(err)
 		}
 	}

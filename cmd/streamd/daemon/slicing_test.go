@@ -10,11 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"streamd/ingest/kafka"
-
 	"streamd/cmd/streamd/access"
 	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/httpapi"
+	"streamd/ingest/kafka"
 	"streamd/retire"
 )
 

@@ -23,6 +23,7 @@ import (
 	"streamd/cmd/streamd/daemon/output"
 	"streamd/cmd/streamd/daemon/planes"
 	"streamd/cmd/streamd/daemon/receipts"
+	"streamd/cmd/streamd/daemon/retiring"
 	"streamd/cmd/streamd/daemon/saving"
 	"streamd/cmd/streamd/daemon/settings"
 	"streamd/cmd/streamd/daemon/watching"
@@ -218,11 +219,12 @@ func (d *Daemon) makeParts(saved *snapshot.Contents) error {
 	d.output = output.New(d.Environment, d.Served)
 	d.Windows = windows.New(c, d.publisher.OptionsBy)
 	d.Studies = planes.NewStudies(d.publisher, d.started)
-	write := func(ctx context.Context, records []control.Record) error { return d.withdrawing.write(ctx, records) }
+	write := func(ctx context.Context, records []control.Record) error { return d.withdrawing.Write(ctx, records) }
 	d.filling = bases.NewFilling(c)
 	d.Bases = bases.New(c, d.Saver, d.Studies, d.filling, &d.board.hasCaughtUp, write, d.started, d.Config.Kernel.Function == config.KernelNone && len(saved.Spaces) > 1)
 	var err error
-	d.withdrawing, err = newWithdrawing(c, d.Saver, d.Studies, d.Bases, followed, d.Windows)
+	d.withdrawing, err = retiring.NewWithdrawing(c, d.Saver, d.Studies, d.Bases, followed, d.Windows)
+	d.Departures = retiring.NewDepartures(c, d.Saver, d.receipts, d.Studies, d.Windows, d.withdrawing, func() string { return d.Features.File() })
 	// What is served is awaited, so the publisher comes first.
 	d.parts = []part{d.publisher, d.Windows, d.Saver, d.withdrawing, d.filling, d.Bases, d.Studies, d.watching}
 	return err
@@ -334,7 +336,7 @@ func (d *Daemon) run(ctx context.Context) (successor *Daemon, err error) {
 		next[number] = saved.Next
 	}
 	d.commit(applying, next)                           // committed when the consumer has its partitions
-	unfollow := d.withdrawing.follow(consuming, stop)  // before anything is read that must not come back
+	unfollow := d.withdrawing.Follow(consuming, stop)  // before anything is read that must not come back
 	asking, endAsking := context.WithCancel(consuming) // a consumer that fails ends it, too
 	unwitness := d.receipts.Witnesses.Follow(asking, func(run func()) { d.Keep(asking, loop.TaskWitness, run) })
 	var retention sync.WaitGroup

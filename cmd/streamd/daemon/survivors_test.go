@@ -69,7 +69,7 @@ func (h *logHistory) begin(t *testing.T, flags map[string]string, left bool) *of
 	o.Topic = passes.Over(pastLog{h}, passes.Settings{
 		Config: o.Config, Log: zerolog.Nop(), Budget: o.Memory, Decoding: o.Decoding, Target: o.Live.Target, StillLive: o.StillLive,
 	})
-	if reader := o.withdrawing.reader; reader != nil {
+	if reader := o.withdrawing.Reader; reader != nil {
 		t.Cleanup(reader.Close)
 	}
 	return o
@@ -78,7 +78,7 @@ func (h *logHistory) begin(t *testing.T, flags map[string]string, left bool) *of
 // catchUp has the daemon know that it has taken all of the control topic.
 func (o *offline) catchUp() {
 	o.t.Helper()
-	if err := o.withdrawing.catchUp(); err != nil {
+	if err := o.withdrawing.CatchUp(); err != nil {
 		o.t.Fatal(err)
 	}
 	o.sliceAll()
@@ -117,7 +117,7 @@ func (o *offline) follow(records []control.Change) {
 	}
 	var err error
 	next := o.follows + len(records)
-	o.play(func() { err = o.withdrawing.take(o.t.Context(), 0, int64(next), records) }, func() {})
+	o.play(func() { err = o.withdrawing.Take(o.t.Context(), 0, int64(next), records) }, func() {})
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -128,16 +128,16 @@ func (o *offline) follow(records []control.Change) {
 func (o *offline) giveBack() {
 	o.t.Helper()
 	w := o.withdrawing
-	w.again = time.Time{}
+	w.Again = time.Time{}
 	w.WhenDue(time.Now())
-	for w.reading != nil {
+	for w.Reading != nil {
 		(<-o.Calls)()
 	}
 	if o.Failure != nil {
 		o.t.Fatal(o.Failure)
 	}
 	for _, e := range o.Live.Due() {
-		o.t.Fatalf("block %v does not come back: %v", e, w.unread)
+		o.t.Fatalf("block %v does not come back: %v", e, w.Unread)
 	}
 }
 

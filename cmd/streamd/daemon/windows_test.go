@@ -312,7 +312,7 @@ func TestRangesOfAnotherTopic(t *testing.T) {
 		if _, err := o.window(model.Window{Positions: c.ranges}, 0, func() {}); !errors.Is(err, c.want) {
 			t.Errorf("the model of %v: %v, want %v", c.ranges, err, c.want)
 		}
-		if _, err := o.ask(retire.Selector{Positions: c.ranges}, true, access.Caller{}); !errors.Is(err, c.want) {
+		if _, err := o.Ask(retire.Selector{Positions: c.ranges}, true, access.Caller{}); !errors.Is(err, c.want) {
 			t.Errorf("the blocks of %v: %v, want %v", c.ranges, err, c.want)
 		}
 	}

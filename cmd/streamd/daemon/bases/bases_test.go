@@ -1,11 +1,12 @@
 package bases
 
 import (
+	"testing"
+	"time"
+
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/loop"
 	"streamd/config"
-	"testing"
-	"time"
 )
 
 // Values of keys may be replaced all the time. The next basis waits as long as rebuilding

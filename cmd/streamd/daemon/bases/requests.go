@@ -3,13 +3,14 @@ package bases
 import (
 	"context"
 	"fmt"
+	"time"
+
 	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/kernels/reduce"
-	"time"
 )
 
 // Reduce implements httpapi.Service.

@@ -1,9 +1,11 @@
 package control
 
 import (
-	"github.com/rs/zerolog"
 	"maps"
 	"slices"
+
+	"github.com/rs/zerolog"
+
 	"streamd/cmd/streamd/model"
 	"streamd/snapshot"
 )

@@ -14,12 +14,13 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"time"
+
 	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/daemon/saving"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
-	"time"
 )
 
 // Features changes the features of a daemon, when others are configured or lists were learned.

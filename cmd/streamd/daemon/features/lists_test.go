@@ -2,9 +2,10 @@ package features
 
 import (
 	"slices"
+	"testing"
+
 	"streamd/cmd/streamd/daemon/learning"
 	"streamd/ingest/schema"
-	"testing"
 )
 
 // someLists are lists of two categories, of which one was declared. Those of most were learned.

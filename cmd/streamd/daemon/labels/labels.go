@@ -1,5 +1,5 @@
-// Package labels follows the topic of labels that come later than their rows (labels.topic). Package
-// joining joins the two.
+// Package labels follows the topic of labels that come later than their rows (labels.topic).
+// Package joining joins the two.
 package labels
 
 import (

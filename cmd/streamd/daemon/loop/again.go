@@ -98,8 +98,8 @@ func ReadAgain[T any](ctx context.Context, log *passes.Log, set *live.Set, in En
 	return append(unread, lost...), err
 }
 
-// OpenLog opens the log of the topic for passes. Of the settings it needs the configuration, and what
-// a block is decoded to. The caller closes it.
+// OpenLog opens the log of the topic for passes. Of the settings it needs the configuration, and
+// what a block is decoded to. The caller closes it.
 func (l *Loop) OpenLog(s passes.Settings) (*passes.Log, error) {
 	cluster, err := settings.Cluster(s.Config.Kafka, l.Log)
 	if err != nil {

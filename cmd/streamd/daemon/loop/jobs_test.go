@@ -3,12 +3,14 @@ package loop
 import (
 	"context"
 	"errors"
-	"github.com/rs/zerolog"
-	"streamd/cmd/streamd/daemon/problems"
-	"streamd/cmd/streamd/httpapi"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
+
+	"streamd/cmd/streamd/daemon/problems"
+	"streamd/cmd/streamd/httpapi"
 )
 
 // idle is a loop that does not run.

@@ -38,8 +38,8 @@ type slicing struct {
 	Work    *SlicedWork
 	settled []func(error) // called when no block departs any more, or the daemon has failed
 	n       int           // blocks of the next slice; 0: that is the first one of its kind
-	Least   int           // see leastSlice
-	Most    int           // see mostSlice
+	Least   int           // see LeastSlice
+	Most    int           // see MostSlice
 	Until   time.Time     // when a stop gives up; zero: none has begun
 
 	Longest time.Duration // turn of the loop
@@ -52,8 +52,8 @@ type SlicedWork struct {
 	End     func(error)                        // called after the last slice; with an error the daemon has failed
 }
 
-// MeasureAgain has the next slice be a first one: its blocks take another time each, how long is not
-// known yet.
+// MeasureAgain has the next slice be a first one: its blocks take another time each, how long is
+// not known yet.
 func (l *Loop) MeasureAgain() { l.Slicing.n = 0 }
 
 // MayArrive reports whether deliveries may be applied before the next slice.

@@ -1,6 +1,6 @@
-// Package output is what a daemon writes into topics beside what it learns from: answers to the rows
-// of a topic, each served model, and predictions with an id, which come back as rows that wait for
-// their labels.
+// Package output is what a daemon writes into topics beside what it learns from: answers to the
+// rows of a topic, each served model, and predictions with an id, which come back as rows that wait
+// for their labels.
 //
 //	predicting.go   rows of predict.topic are answered (package scoring)
 //	announcing.go   served models are written to model.topic

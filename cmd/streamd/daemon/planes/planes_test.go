@@ -2,9 +2,13 @@ package planes
 
 import (
 	"fmt"
-	"github.com/rs/zerolog"
 	"maps"
 	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/learning"
 	"streamd/cmd/streamd/daemon/live"
@@ -19,8 +23,6 @@ import (
 	"streamd/incremental/newton"
 	"streamd/retire"
 	"streamd/snapshot"
-	"testing"
-	"time"
 )
 
 // loopOf is a loop over a live set that does not run. set changes the configuration.

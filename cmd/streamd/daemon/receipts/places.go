@@ -174,9 +174,9 @@ func (r *Receipts) scope(l *leaving) (s receipt.Scope) {
 	return s
 }
 
-// Remains has what an answer says of the places that rows of blocks may still be in, which have left
-// at once. based says that the points of a basis may have rows of theirs, and latest is the latest
-// event time of them.
+// Remains has what an answer says of the places that rows of blocks may still be in, which have
+// left at once. based says that the points of a basis may have rows of theirs, and latest is the
+// latest event time of them.
 func (r *Receipts) Remains(kind receipt.Kind, based bool, latest time.Time) (texts []string) {
 	l := &leaving{kind, based, latest}
 	s := r.scope(l)

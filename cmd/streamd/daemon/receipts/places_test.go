@@ -3,12 +3,13 @@ package receipts
 import (
 	"fmt"
 	"os"
-	"streamd/cmd/streamd/daemon/loop"
-	"streamd/config"
-	"streamd/retire/receipt"
 	"strings"
 	"testing"
 	"time"
+
+	"streamd/cmd/streamd/daemon/loop"
+	"streamd/config"
+	"streamd/retire/receipt"
 )
 
 // receiptsOf makes receipts by a configuration, which are of no log.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+
 	"golang.org/x/mod/sumdb/tlog"
+
 	"streamd/cmd/streamd/daemon/witness"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/retire/receipt"

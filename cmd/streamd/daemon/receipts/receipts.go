@@ -44,7 +44,7 @@ import (
 // leaves before it, so whoever reads the topic again can compute it. So a request's leaf follows
 // leaves of what the control topic has moved.
 //
-// Methods belong to the loop, but for earlier.
+// Methods belong to the loop, but for Earlier.
 type Receipts struct {
 	*loop.Loop
 	Proofs
@@ -77,9 +77,9 @@ type Leaf struct {
 	settings []byte // text that the leaf has a hash of; nil: it is of a save, and nobody asks for it
 }
 
-// Open makes the receipts over a restored log. It reads the key, or makes it, and checks
-// that the log continues the one that was saved last. saved is the contents of the snapshot. learned
-// names the categories with learned lists.
+// Open makes the receipts over a restored log. It reads the key, or makes it, and checks that the
+// log continues the one that was saved last. saved is the contents of the snapshot. learned names
+// the categories with learned lists.
 func Open(c *loop.Loop, learned func() []string, version string, saved *snapshot.Contents) (r *Receipts, err error) {
 	r = &Receipts{Loop: c, Proofs: Proofs{store: c.Store}, retention: retention{Environment: c.Environment}, learned: learned, version: version}
 	if err := r.openKey(saved); err != nil {

@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
+	"time"
+
 	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/snapshot"
-	"sync"
-	"time"
 )
 
 // Snapshot implements httpapi.Service.

@@ -8,14 +8,15 @@ import (
 	"os"
 
 	"github.com/rs/zerolog"
+
 	"streamd/cmd/streamd/daemon/settings"
 	"streamd/config"
 	"streamd/snapshot"
 )
 
 // Open opens the snapshot. Where there is none and copied is not nil, it is made of a copy of
-// another one, which has to be whole, and of this topic and unit of blocks; otherwise there is none,
-// as before.
+// another one, which has to be whole, and of this topic and unit of blocks; otherwise there is
+// none, as before.
 func Open(cfg *config.Config, log zerolog.Logger, copied func() (io.ReadCloser, error)) (*snapshot.Store, *snapshot.Contents, error) {
 	path, of := cfg.Snapshot.File, snapshot.Settings{Topic: cfg.Kafka.Topic, Unit: settings.Unit(cfg)}
 	key, err := settings.SnapshotKey(cfg.Snapshot, log)

@@ -1,4 +1,5 @@
-// Package saving writes the state of the loop to the snapshot, and has retired blocks leave its file.
+// Package saving writes the state of the loop to the snapshot, and has retired blocks leave its
+// file.
 //
 //	open.go     the snapshot is opened, or made of a copy of another one
 //	saver.go    saves and compactions, one at a time, and when they are due
@@ -10,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -99,8 +101,8 @@ func (s *Saver) Problem() error { return s.problem }
 // Info describes the last save.
 func (s *Saver) Info() httpapi.SnapshotInfo { return s.info }
 
-// Labels has the saved positions in the topic of labels, nil before the first save. It may be called
-// from any goroutine.
+// Labels has the saved positions in the topic of labels, nil before the first save. It may be
+// called from any goroutine.
 func (s *Saver) Labels() map[int]int64 {
 	if saved := s.labels.Load(); saved != nil {
 		return *saved
@@ -350,6 +352,20 @@ func (s *Saver) Save() error {
 	s.BeginSave()
 	s.Await()
 	return s.problem
+}
+
+// FlushAll makes the rows of all open runs live, and saves whenever they have no room
+// before.
+func (s *Saver) FlushAll() error {
+	for {
+		all, err := s.FlushRuns()
+		if err != nil || all {
+			return err
+		}
+		if s.Save() != nil {
+			return fmt.Errorf("the rows read last have no room before the next snapshot, which could not be saved: %w", httpapi.ErrUnavailable)
+		}
+	}
 }
 
 // SaveThen has all changes saved, and calls then when they are on disk or the save has failed.

@@ -3,10 +3,15 @@ package saving
 import (
 	"errors"
 	"fmt"
-	"github.com/rs/zerolog"
 	"math"
 	"path/filepath"
 	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
 	"streamd/cmd/streamd/daemon/control"
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
@@ -21,9 +26,6 @@ import (
 	"streamd/incremental/gram"
 	"streamd/retire"
 	"streamd/snapshot"
-	"strings"
-	"testing"
-	"time"
 )
 
 // load is a configuration.

@@ -2,15 +2,17 @@ package watching
 
 import (
 	"bytes"
+	"strings"
+	"testing"
+
 	"github.com/rs/zerolog"
+
 	"streamd/cmd/streamd/daemon/loop"
 	"streamd/cmd/streamd/model"
 	"streamd/config"
 	"streamd/incremental/confusion"
 	"streamd/incremental/decision"
 	"streamd/incremental/prequential"
-	"strings"
-	"testing"
 )
 
 // The problem is over when the figures are better by more than chance makes them.

@@ -1,8 +1,9 @@
 package windows
 
 import (
-	"streamd/cmd/streamd/daemon/loop"
 	"time"
+
+	"streamd/cmd/streamd/daemon/loop"
 )
 
 // archiving logs and counts the blocks that a full archive drops. Windows of their times lack them

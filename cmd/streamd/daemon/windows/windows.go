@@ -1,5 +1,5 @@
-// Package windows makes models of windows of the live and the archived blocks, compares two of them,
-// and follows how planes turn from window to window.
+// Package windows makes models of windows of the live and the archived blocks, compares two of
+// them, and follows how planes turn from window to window.
 //
 // The caller solves, beside the loop. The loop plans which sums a window takes (live.Cut), between
 // two deliveries.

@@ -1,4 +1,11 @@
-package daemon
+// Package retiring has blocks leave on request, and as the control topic says.
+//
+//	retiring.go     a request retires blocks here
+//	everywhere.go   or, by the control topic, in every replica
+//	withdrawing.go  the loop follows the control topic (package control)
+//
+// The path of a retirement is in the documentation of package daemon.
+package retiring
 
 import (
 	"cmp"
@@ -14,7 +21,10 @@ import (
 	"streamd/cmd/streamd/daemon/intake"
 	"streamd/cmd/streamd/daemon/live"
 	"streamd/cmd/streamd/daemon/loop"
+	"streamd/cmd/streamd/daemon/planes"
 	"streamd/cmd/streamd/daemon/receipts"
+	"streamd/cmd/streamd/daemon/saving"
+	"streamd/cmd/streamd/daemon/windows"
 	"streamd/cmd/streamd/httpapi"
 	"streamd/config"
 	"streamd/incremental"
@@ -27,10 +37,10 @@ var errRetiredUnsaved = fmt.Errorf("it is retired, but that could not be saved y
 // Retire implements httpapi.Service. A request goes through the loop twice. First the loop says
 // which blocks there are, and later it takes out those that were chosen and are still there. In
 // between it does other things.
-func (d *Daemon) Retire(ctx context.Context, s retire.Selector, how httpapi.RetireOptions) (httpapi.Retirement, error) {
+func (d *Departures) Retire(ctx context.Context, s retire.Selector, how httpapi.RetireOptions) (httpapi.Retirement, error) {
 	r, err := d.retireBlocks(ctx, s, how)
 	if !how.DryRun {
-		err = d.withEarlier(ctx, err, &s)
+		err = d.WithEarlier(ctx, err, &s)
 	}
 	if id, one := s.Single(); err != nil && one {
 		return r, fmt.Errorf("retire block %s: %w", id, err)
@@ -40,17 +50,17 @@ func (d *Daemon) Retire(ctx context.Context, s retire.Selector, how httpapi.Reti
 	return r, nil
 }
 
-// retireBlocks is Retire. The caller completes an error by withEarlier.
-func (d *Daemon) retireBlocks(ctx context.Context, s retire.Selector, how httpapi.RetireOptions) (none httpapi.Retirement, err error) {
-	q, err := loop.Change(ctx, d.Loop, func() (*request, error) { return d.ask(s, how.DryRun, access.CallerOf(ctx)) })
+// retireBlocks is Retire. The caller completes an error by WithEarlier.
+func (d *Departures) retireBlocks(ctx context.Context, s retire.Selector, how httpapi.RetireOptions) (none httpapi.Retirement, err error) {
+	q, err := loop.Change(ctx, d.Loop, func() (*Request, error) { return d.Ask(s, how.DryRun, access.CallerOf(ctx)) })
 	if err != nil {
 		return none, err
 	}
-	q.choose()
+	q.Choose()
 	if how.DryRun {
-		for few := range slices.Chunk(q.chosen, loop.MostSlice) {
-			q.r.InBasis, err = loop.Ask(ctx, d.Loop, func() (bool, error) { return d.anyInBasis(few), nil })
-			if q.r.InBasis || err != nil {
+		for few := range slices.Chunk(q.Chosen, loop.MostSlice) {
+			q.InBasis, err = loop.Ask(ctx, d.Loop, func() (bool, error) { return d.AnyInBasis(few), nil })
+			if q.InBasis || err != nil {
 				break
 			}
 		}
@@ -58,17 +68,32 @@ func (d *Daemon) retireBlocks(ctx context.Context, s retire.Selector, how httpap
 	if err != nil {
 		return none, err
 	}
-	if !how.DryRun && !how.Here && d.Config.Retire.Topic != "" && len(q.chosen) > 0 {
+	if !how.DryRun && !how.Here && d.Config.Retire.Topic != "" && len(q.Chosen) > 0 {
 		return d.retireEverywhere(ctx, q)
 	}
 	done := make(chan answer, 1)
 	if err := d.Do(ctx, func() error {
-		d.retireThen(q, func(r httpapi.Retirement, err error) { done <- answer{r, err} })
+		d.RetireThen(q, func(r httpapi.Retirement, err error) { done <- answer{r, err} })
 		return nil
 	}); err != nil {
 		return none, err
 	}
 	return d.await(ctx, done) // when ctx ends first the blocks are retired, and the save continues
+}
+
+// Departures has blocks depart on request.
+type Departures struct {
+	*loop.Loop
+	saver       *saving.Saver
+	receipts    *receipts.Receipts
+	studies     *planes.Studies
+	windows     *windows.Windows
+	withdrawing *Withdrawing
+	changing    func() string // the file of a change of features; "": there is none
+}
+
+func NewDepartures(l *loop.Loop, s *saving.Saver, rs *receipts.Receipts, y *planes.Studies, of *windows.Windows, w *Withdrawing, changing func() string) *Departures {
+	return &Departures{Loop: l, saver: s, receipts: rs, studies: y, windows: of, withdrawing: w, changing: changing}
 }
 
 // answer is the outcome of a request.
@@ -78,7 +103,7 @@ type answer struct {
 }
 
 // await waits for an answer of the loop.
-func (d *Daemon) await(ctx context.Context, done <-chan answer) (none httpapi.Retirement, err error) {
+func (d *Departures) await(ctx context.Context, done <-chan answer) (none httpapi.Retirement, err error) {
 	select {
 	case a := <-done:
 		return a.retirement, a.err
@@ -94,51 +119,53 @@ func (d *Daemon) await(ctx context.Context, done <-chan answer) (none httpapi.Re
 	}
 }
 
-func (d *Daemon) anyInBasis(blocks []retire.Entry) bool {
+// AnyInBasis reports whether the points of a basis may have rows of the blocks.
+func (d *Departures) AnyInBasis(blocks []retire.Entry) bool {
 	return slices.ContainsFunc(blocks, func(e retire.Entry) bool { return d.Live.InBasis(e.ID) })
 }
 
-// request is a request to retire blocks.
-type request struct {
+// Request is a request to retire blocks.
+type Request struct {
 	selector  retire.Selector
 	selection *retire.Selection
 	by        access.Caller
 	places    *retire.View
-	chosen    []retire.Entry        // by ascending rank
+	Chosen    []retire.Entry        // by ascending rank
+	InBasis   bool                  // of a dry run: the points of a basis may have rows of theirs
 	newest    map[int]*retire.Entry // of chosen, the last one of each partition
 	r         httpapi.Retirement
 	last      retire.Entry           // the described block of the highest rank
 	spans     map[line]*retire.Range // of the described blocks, by partition of their rows
 }
 
-// ask begins a request: it is about the blocks of now.
-func (d *Daemon) ask(s retire.Selector, dryRun bool, by access.Caller) (*request, error) {
-	if err := d.OfKnownTopics(s.Positions); err != nil {
+// Ask begins a request: it is about the blocks of now.
+func (d *Departures) Ask(s retire.Selector, dryRun bool, by access.Caller) (*Request, error) {
+	if err := d.windows.OfKnownTopics(s.Positions); err != nil {
 		return nil, err
 	}
-	if err := d.flushAll(); err != nil { // so that the digests include everything read so far
+	if err := d.saver.FlushAll(); err != nil { // so that the digests include everything read so far
 		return nil, err
 	}
 	chosen, err := s.Selection(d.Config.Retire.Header)
 	if err != nil {
 		return nil, err
 	}
-	q := &request{selector: s, selection: chosen, by: by, places: d.Live.Places(chosen.IDs), newest: map[int]*retire.Entry{}, spans: map[line]*retire.Range{}}
+	q := &Request{selector: s, selection: chosen, by: by, places: d.Live.Places(chosen.IDs), newest: map[int]*retire.Entry{}, spans: map[line]*retire.Range{}}
 	if q.r.DryRun = dryRun; dryRun {
 		q.r.Offsets, q.r.DigestBefore = d.Intake.Applied(), d.Live.Digest()
 	}
 	return q, nil
 }
 
-// choose finds the blocks: live ones, archived ones, and those that the control topic has
+// Choose finds the blocks: live ones, archived ones, and those that the control topic has
 // withdrawn. It does not need the loop. In a dry run it describes them.
-func (q *request) choose() {
+func (q *Request) Choose() {
 	absent := map[string]struct{}{} // an id may be given twice
 	for _, id := range q.selection.IDs {
 		if q.places.Has(id) {
 			continue
 		}
-		if _, again := absent[id]; !again && len(q.r.NotLiveIDs) < listedNames {
+		if _, again := absent[id]; !again && len(q.r.NotLiveIDs) < ListedNames {
 			q.r.NotLiveIDs = append(q.r.NotLiveIDs, id)
 		}
 		absent[id] = struct{}{}
@@ -147,9 +174,9 @@ func (q *request) choose() {
 	if q.selection.Headers != nil {
 		q.r.NoHeader = q.places.NoHeader(q.selection)
 	}
-	q.chosen, q.places = q.places.Select(q.selection), nil
-	for i := range q.chosen {
-		e := &q.chosen[i]
+	q.Chosen, q.places = q.places.Select(q.selection), nil
+	for i := range q.Chosen {
+		e := &q.Chosen[i]
 		if q.r.DryRun {
 			q.describe(e)
 		}
@@ -169,7 +196,7 @@ type line struct {
 }
 
 // mayGrow reports whether a chosen block of this id may still be growing.
-func (q *request) mayGrow(id string) bool {
+func (q *Request) mayGrow(id string) bool {
 	for _, e := range q.newest {
 		if e.ID == id {
 			return true
@@ -179,7 +206,7 @@ func (q *request) mayGrow(id string) bool {
 }
 
 // describe adds a block to the description.
-func (q *request) describe(e *retire.Entry) {
+func (q *Request) describe(e *retire.Entry) {
 	r := &q.r
 	if r.Rows += e.Rows; e.Withdrawn {
 		r.Withdrawn++
@@ -201,9 +228,9 @@ func (q *request) describe(e *retire.Entry) {
 }
 
 // described is the description of the blocks. first are the first ones.
-func (q *request) described(first []retire.Entry) httpapi.Retirement {
-	for _, e := range first[:min(len(first), listedNames)] {
-		q.r.First = append(q.r.First, blockInfo(e))
+func (q *Request) described(first []retire.Entry) httpapi.Retirement {
+	for _, e := range first[:min(len(first), ListedNames)] {
+		q.r.First = append(q.r.First, BlockInfo(e))
 	}
 	if len(q.r.First) > 0 {
 		q.r.Earliest, q.r.Latest = q.r.First[0].Time, retire.NearestTime(q.last.Time).UTC()
@@ -217,21 +244,22 @@ func (q *request) described(first []retire.Entry) httpapi.Retirement {
 	return q.r
 }
 
-// retireThen retires the blocks that a request has chosen and that are still there: live, archived
+// RetireThen retires the blocks that a request has chosen and that are still there: live, archived
 // or withdrawn. It calls answer in the loop when they are saved, in one transaction, or that has
 // failed. Meanwhile the loop goes on. The log names the caller. A dry run only says which blocks
 // these are.
-func (d *Daemon) retireThen(q *request, answer func(httpapi.Retirement, error)) {
+func (d *Departures) RetireThen(q *Request, answer func(httpapi.Retirement, error)) {
 	var none httpapi.Retirement
-	if len(q.chosen) == 0 {
+	if len(q.Chosen) == 0 {
 		answer(none, d.noneLive(q))
 		return
 	}
 	if q.r.DryRun {
-		answer(q.described(q.chosen), nil)
+		q.r.InBasis = q.InBasis
+		answer(q.described(q.Chosen), nil)
 		return
 	}
-	t := &takingOut{Daemon: d, request: q}
+	t := &takingOut{Departures: d, Request: q}
 	var err error
 	if t.ended, err = d.Intake.EndBlocks(d.Background, q.mayGrow); err == nil { // later records begin other blocks
 		err = d.Live.Settle()
@@ -258,12 +286,12 @@ func (d *Daemon) retireThen(q *request, answer func(httpapi.Retirement, error)) 
 			answer(none, d.noneLive(q))
 			return
 		}
-		d.Saver.SaveThen(func(err error) { d.retired(q, r, t.left, err, answer) })
+		d.saver.SaveThen(func(err error) { d.retired(q, r, t.left, err, answer) })
 	}})
 }
 
 // retired answers a request whose blocks the saver has tried to save.
-func (d *Daemon) retired(q *request, r httpapi.Retirement, left []*receipts.Leaf, unsaved error, answer func(httpapi.Retirement, error)) {
+func (d *Departures) retired(q *Request, r httpapi.Retirement, left []*receipts.Leaf, unsaved error, answer func(httpapi.Retirement, error)) {
 	d.logRetirement(&r, q.by, unsaved) // the caller may have disconnected before the answer
 	if unsaved != nil {
 		answer(httpapi.Retirement{}, errRetiredUnsaved)
@@ -278,13 +306,13 @@ func (d *Daemon) retired(q *request, r httpapi.Retirement, left []*receipts.Leaf
 }
 
 // describeRetired tells when blocks were retired, and where their rows may remain.
-func (d *Daemon) describeRetired(r *httpapi.Retirement, how receipt.Kind) {
+func (d *Departures) describeRetired(r *httpapi.Retirement, how receipt.Kind) {
 	now := time.Now().UTC()
 	if until := d.receipts.LogUntil(r.Latest); !until.IsZero() {
 		r.LogUntil = &until
 	}
 	r.RetiredAt, r.Remains = &now, d.receipts.Remains(how, r.InBasis, r.Latest)
-	if file := d.Features.File(); file != "" {
+	if file := d.changing(); file != "" {
 		r.Remains = append(r.Remains, fmt.Sprintf("free pages of %s, until the change of features is complete", file))
 	}
 }
@@ -295,8 +323,8 @@ func (d *Daemon) describeRetired(r *httpapi.Retirement, how receipt.Kind) {
 // First all blocks leave the ledger. Then the live ones leave the sums, each slice with a receipt
 // of its own. A block that is replaced before its slice has not left by the request.
 type takingOut struct {
-	*Daemon
-	*request
+	*Departures
+	*Request
 	ended  bool                     // blocks that were growing
 	meets  func(*retire.Entry) bool // a block that has ended may be another one than was chosen
 	next   int                      // of chosen
@@ -308,25 +336,25 @@ type takingOut struct {
 }
 
 func (t *takingOut) slice(n int) (more bool, err error) {
-	few := t.chosen[t.next:min(t.next+min(n, receipt.MaxItems), len(t.chosen))]
+	few := t.Chosen[t.next:min(t.next+min(n, receipt.MaxItems), len(t.Chosen))]
 	t.next += len(few)
 	if !t.detach {
 		err = t.takePlaces(few)
-		if t.next == len(t.chosen) {
+		if t.next == len(t.Chosen) {
 			t.detach, t.next = true, 0
 			t.MeasureAgain() // in the sums
 		}
 		return true, err
 	}
 	err = t.takeSums(few)
-	return t.next < len(t.chosen), err
+	return t.next < len(t.Chosen), err
 }
 
 // takePlaces takes blocks out of the ledger, and archived and withdrawn ones out of everything.
 func (t *takingOut) takePlaces(few []retire.Entry) error {
 	var live, others []string
 	for i := range few {
-		e, is := t.Daemon.Live.Find(few[i].ID)
+		e, is := t.Departures.Live.Find(few[i].ID)
 		switch {
 		case !is || e.Position != few[i].Position || t.ended && !t.meets(&e): // it has gone, or is another one
 		case e.Withdrawn || e.Archived:
@@ -336,8 +364,8 @@ func (t *takingOut) takePlaces(few []retire.Entry) error {
 			live = append(live, e.ID)
 		}
 	}
-	t.Daemon.Live.Detach(live)
-	leaves, _, err := t.Daemon.Live.RetireOthers(others)
+	t.Departures.Live.Detach(live)
+	leaves, _, err := t.Departures.Live.RetireOthers(others)
 	for i := range leaves {
 		t.left = append(t.left, t.receipts.AddAsked(&leaves[i], t.by, &t.selector))
 	}
@@ -348,7 +376,7 @@ func (t *takingOut) takePlaces(few []retire.Entry) error {
 func (t *takingOut) takeSums(few []retire.Entry) error {
 	var ids []string
 	for i := range few {
-		if e, is := t.Daemon.Live.Detached(few[i].ID); is && e.Position == few[i].Position {
+		if e, is := t.Departures.Live.Detached(few[i].ID); is && e.Position == few[i].Position {
 			t.leaves(&e)
 			ids = append(ids, e.ID)
 		}
@@ -356,7 +384,7 @@ func (t *takingOut) takeSums(few []retire.Entry) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	departure, err := t.Daemon.Live.RetireTogether(ids, t.beside)
+	departure, err := t.Departures.Live.RetireTogether(ids, t.beside)
 	if departure != nil {
 		t.left = append(t.left, t.receipts.AddAsked(departure, t.by, &t.selector))
 	}
@@ -367,9 +395,9 @@ func (t *takingOut) takeSums(few []retire.Entry) error {
 // leaves describes a block that leaves now.
 func (t *takingOut) leaves(e *retire.Entry) {
 	t.describe(e)
-	t.r.InBasis = t.r.InBasis || t.Daemon.Live.InBasis(e.ID)
+	t.r.InBasis = t.r.InBasis || t.Departures.Live.InBasis(e.ID)
 	t.first = append(t.first, *e)
-	if len(t.first) >= 2*listedNames {
+	if len(t.first) >= 2*ListedNames {
 		t.first = firstOf(t.first)
 	}
 }
@@ -377,13 +405,13 @@ func (t *takingOut) leaves(e *retire.Entry) {
 // firstOf is the first blocks by rank, as many as an answer lists.
 func firstOf(blocks []retire.Entry) []retire.Entry {
 	slices.SortFunc(blocks, func(a, b retire.Entry) int { return a.Rank().Compare(b.Rank()) })
-	return blocks[:min(len(blocks), listedNames)]
+	return blocks[:min(len(blocks), ListedNames)]
 }
 
 // arrives reports whether blocks may come between two slices. Before the first one comes the sums
 // are copied, since the answer has the digest of those without it.
 func (t *takingOut) arrives() bool {
-	switch limited := t.Daemon.Live.Limited(); {
+	switch limited := t.Departures.Live.Limited(); {
 	case limited && !t.detach: // the policy goes by the ledger without the blocks
 		return false
 	case t.receipts.Key != nil && (limited || t.ended || t.Config.Retire.Topic != ""):
@@ -392,8 +420,8 @@ func (t *takingOut) arrives() bool {
 		return false
 	}
 	if t.beside == nil {
-		sums := t.Daemon.Live.InUse().Total()
-		if t.Daemon.Live.Price()+float64(sums.Bytes()) > t.Memory.Room() {
+		sums := t.Departures.Live.InUse().Total()
+		if t.Departures.Live.Price()+float64(sums.Bytes()) > t.Memory.Room() {
 			return false
 		}
 		t.beside = sums.Clone()
@@ -403,7 +431,7 @@ func (t *takingOut) arrives() bool {
 
 // done is the description of the blocks, all of which have left.
 func (t *takingOut) done() httpapi.Retirement {
-	d := t.Daemon
+	d := t.Departures
 	t.r.DigestAfter = d.Live.Digest()
 	if t.beside != nil {
 		t.r.DigestAfter = live.DigestOf(t.beside)
@@ -413,28 +441,33 @@ func (t *takingOut) done() httpapi.Retirement {
 		return r
 	}
 	d.Intake.CountRetired(t.live)
-	d.Studies.BlocksChanged()
-	d.Windows.Clear()
-	d.publisher.SayStale()
+	d.studies.BlocksChanged()
+	d.windows.Clear()
+	d.studies.SayStale()
 	return r
 }
 
-// flushAll makes the rows of all open runs live, and saves whenever they have no room
-// before.
-func (d *Daemon) flushAll() error {
-	for {
-		all, err := d.FlushRuns()
-		if err != nil || all {
-			return err
-		}
-		if d.Saver.Save() != nil {
-			return fmt.Errorf("the rows read last have no room before the next snapshot, which could not be saved: %w", httpapi.ErrUnavailable)
+// BlockInfo describes a block.
+func BlockInfo(e retire.Entry) httpapi.BlockInfo {
+	b := httpapi.BlockInfo{
+		ID:        e.ID,
+		Topic:     e.Position.Topic,
+		Partition: e.Position.Partition,
+		Offset:    e.Position.Offset,
+		Time:      retire.NearestTime(e.Time).UTC(),
+		Rows:      e.Rows,
+		Archived:  e.Archived,
+	}
+	if escaped, ok := strings.CutPrefix(e.ID, retire.KeyPrefix); ok {
+		if key, err := url.PathUnescape(escaped); err == nil {
+			b.Key = []byte(key)
 		}
 	}
+	return b
 }
 
-// listedNames bounds the blocks, and the ids, that a retirement lists.
-const listedNames = 100
+// ListedNames bounds the blocks, and the ids, that a retirement lists.
+const ListedNames = 100
 
 // noneError says that a request has chosen no block.
 type noneError struct {
@@ -452,14 +485,14 @@ func (e *noneError) Error() string {
 
 func (e *noneError) Unwrap() error { return e.is }
 
-// withEarlier names the receipts of an earlier request of the same text in the error of one that
+// WithEarlier names the receipts of an earlier request of the same text in the error of one that
 // has chosen no block. It reads leaves of the log, so the loop does not wait for it.
-func (d *Daemon) withEarlier(ctx context.Context, err error, s *retire.Selector) error {
+func (d *Departures) WithEarlier(ctx context.Context, err error, s *retire.Selector) error {
 	none := (*noneError)(nil)
 	if !errors.As(err, &none) {
 		return err
 	}
-	earlier, failed := d.receipts.Earlier(ctx, s, none.names[:min(len(none.names), listedNames)])
+	earlier, failed := d.receipts.Earlier(ctx, s, none.names[:min(len(none.names), ListedNames)])
 	if failed != nil {
 		return failed
 	}
@@ -472,10 +505,10 @@ func (d *Daemon) withEarlier(ctx context.Context, err error, s *retire.Selector)
 // noneLive is the error for a request that chooses no block. Before an answer says so, the blocks
 // that have gone are saved: a crash could make them live again. It is a *noneError, unless the save
 // fails.
-func (d *Daemon) noneLive(q *request) error {
+func (d *Departures) noneLive(q *Request) error {
 	s, names, noHeader := q.selector, q.selection.IDs, q.r.NoHeader
 	if !q.r.DryRun && (names == nil && d.Live.HasGone() || slices.ContainsFunc(names, d.Live.IsGone)) {
-		if d.Saver.Save() != nil {
+		if d.saver.Save() != nil {
 			if names == nil {
 				return fmt.Errorf("none is live, but those that have gone could not all be saved yet; the next snapshot will have it: %w", httpapi.ErrUnavailable)
 			}
@@ -507,7 +540,7 @@ func (d *Daemon) noneLive(q *request) error {
 
 // logRetirement writes a line about a retirement that the saver has tried to save. Of many
 // blocks it names the first ones.
-func (d *Daemon) logRetirement(r *httpapi.Retirement, by access.Caller, failed error) {
+func (d *Departures) logRetirement(r *httpapi.Retirement, by access.Caller, failed error) {
 	line, what, unsaved := d.Log.Info(), "block", ""
 	if failed != nil {
 		line, unsaved = d.Log.Warn(), ", but that is not saved yet: a crash now would make it live again"

@@ -1,4 +1,4 @@
-package daemon
+package retiring
 
 import (
 	"context"
@@ -21,25 +21,25 @@ import (
 
 // everywhere is a request whose records this daemon has yet to follow.
 type everywhere struct {
-	*Daemon
-	*request
+	*Departures
+	*Request
 	name string
 	left int // records
 	done chan answer
 }
 
 // retireEverywhere retires the blocks that a request has chosen in every replica.
-func (d *Daemon) retireEverywhere(ctx context.Context, q *request) (none httpapi.Retirement, err error) {
+func (d *Departures) retireEverywhere(ctx context.Context, q *Request) (none httpapi.Retirement, err error) {
 	if d.receipts.Key != nil { // a leaf proves what has left since a save
-		if _, err := d.Snapshot(ctx, false); err != nil {
+		if _, err := d.saver.Snapshot(ctx, false); err != nil {
 			return none, err
 		}
 	}
-	selectors := control.SelectorsOf(q.chosen, d.Config.Blocks.Unit)
+	selectors := control.SelectorsOf(q.Chosen, d.Config.Blocks.Unit)
 	var random [6]byte
 	rand.Read(random[:]) // never fails
 	e := &everywhere{
-		Daemon: d, request: q, left: len(selectors), done: make(chan answer, 1),
+		Departures: d, Request: q, left: len(selectors), done: make(chan answer, 1),
 		name: time.Now().UTC().Format("request-20060102T150405Z-") + hex.EncodeToString(random[:]),
 	}
 	records := control.RecordsOf(e.name, selectors)
@@ -73,7 +73,7 @@ func (d *Daemon) retireEverywhere(ctx context.Context, q *request) (none httpapi
 		}
 		return nil
 	})
-	if err := w.write(ctx, records); err != nil {
+	if err := w.Write(ctx, records); err != nil {
 		return none, fmt.Errorf("the control topic %s could not be written, so nothing is retired, or what it has of the records %s: %v: %w", d.Config.Retire.Topic, e.name, err, httpapi.ErrUnavailable)
 	}
 	r, err := d.await(ctx, e.done)
@@ -90,21 +90,21 @@ func (e *everywhere) followed(failed error) {
 		return
 	}
 	var first []retire.Entry
-	for _, chosen := range e.chosen {
+	for _, chosen := range e.Chosen {
 		is, ok := e.Live.Find(chosen.ID)
 		if !ok || !is.Withdrawn || is.Position != chosen.Position {
 			continue // it has gone in another way, or is another one
 		}
 		is.Withdrawn = chosen.Withdrawn // before the request
 		e.describe(&is)
-		if first = append(first, is); len(first) >= 2*listedNames {
+		if first = append(first, is); len(first) >= 2*ListedNames {
 			first = firstOf(first)
 		}
 	}
 	e.r.DigestAfter, e.r.Control = e.Live.Digest(), e.name
 	r := e.described(firstOf(first))
 	left := e.receipts.AddDepartures()
-	e.Saver.SaveThen(func(err error) {
+	e.saver.SaveThen(func(err error) {
 		e.logRetirement(&r, e.by, err)
 		if err != nil {
 			e.done <- answer{err: errRetiredUnsaved}

@@ -1,4 +1,4 @@
-package daemon
+package retiring
 
 import (
 	"context"
@@ -24,39 +24,39 @@ import (
 	"streamd/retire"
 )
 
-// withdrawing is the loop's part in following the control topic (package control): it
+// Withdrawing is the loop's part in following the control topic (package control): it
 // withdraws the blocks that the topic's selections choose, and has those read again that none
 // chooses any more.
 //
-// Every method except follow and take belongs to the loop.
-type withdrawing struct {
+// Every method except Follow and Take belongs to the loop.
+type Withdrawing struct {
 	*loop.Loop
 	saver    *saving.Saver
 	studies  *planes.Studies
 	bases    *bases.Bases // which takes up the basis of the topic
 	followed *control.Followed
 	windows  *windows.Windows
-	reader   *control.Reader // nil without a control topic
+	Reader   *control.Reader // nil without a control topic
 
 	caughtUp bool          // all selections are known that the topic had at the start
 	known    map[int]int64 // before that: offsets below which the topic has been read
 
-	reading *loop.Job               // the pass over the log that is under way, or nil
-	again   time.Time               // when the next pass may begin
-	unread  map[string]retire.Entry // due blocks that the log does not return
+	Reading *loop.Job               // the pass over the log that is under way, or nil
+	Again   time.Time               // when the next pass may begin
+	Unread  map[string]retire.Entry // due blocks that the log does not return
 
-	write func(ctx context.Context, records []control.Record) error // to the control topic
+	Write func(ctx context.Context, records []control.Record) error // to the control topic
 	asked map[string]*everywhere                                    // requests by the names of their records that have not come yet
 }
 
 // betweenWithdrawn is the time between two passes, so that blocks are read in long ones.
 const betweenWithdrawn = time.Second
 
-// newWithdrawing makes the reader of the topic, if there is one.
-func newWithdrawing(c *loop.Loop, s *saving.Saver, y *planes.Studies, b *bases.Bases, follows *control.Followed, windows *windows.Windows) (w *withdrawing, err error) {
-	w = &withdrawing{
+// NewWithdrawing makes the reader of the topic, if there is one.
+func NewWithdrawing(c *loop.Loop, s *saving.Saver, y *planes.Studies, b *bases.Bases, follows *control.Followed, windows *windows.Windows) (w *Withdrawing, err error) {
+	w = &Withdrawing{
 		Loop: c, saver: s, studies: y, bases: b, followed: follows, windows: windows,
-		unread: map[string]retire.Entry{}, asked: map[string]*everywhere{}, known: map[int]int64{},
+		Unread: map[string]retire.Entry{}, asked: map[string]*everywhere{}, known: map[int]int64{},
 	}
 	topic := w.Config.Retire.Topic
 	if topic == "" {
@@ -66,37 +66,37 @@ func newWithdrawing(c *loop.Loop, s *saving.Saver, y *planes.Studies, b *bases.B
 	if err != nil {
 		return nil, err
 	}
-	w.write = func(ctx context.Context, records []control.Record) error {
+	w.Write = func(ctx context.Context, records []control.Record) error {
 		err := control.Write(ctx, cluster, topic, records, w.Log)
-		w.reader.Look()
+		w.Reader.Look()
 		return err
 	}
-	w.reader, err = control.NewReader(control.Settings{
+	w.Reader, err = control.NewReader(control.Settings{
 		Cluster: cluster, Topic: topic, Header: w.Config.Retire.Header, Keyed: w.Config.Blocks.Unit == config.UnitKey, Log: w.Log, MaxMessageBytes: w.Memory.Message,
-		Model: w.Config.Model.Name, MaxBasisBytes: w.Memory.Basis, Saved: follows.Next(), Take: w.take,
+		Model: w.Config.Model.Name, MaxBasisBytes: w.Memory.Basis, Saved: follows.Next(), Take: w.Take,
 	})
 	return w, err
 }
 
-// follow follows the control topic until ctx ends. It returns when the selections that the
+// Follow follows the control topic until ctx ends. It returns when the selections that the
 // topic has now are in force. stop is called with the error that ends it, and end waits for
 // the end.
-func (w *withdrawing) follow(ctx context.Context, stop func(error)) (end func()) {
+func (w *Withdrawing) Follow(ctx context.Context, stop func(error)) (end func()) {
 	caughtUp := make(chan struct{})
 	caught := func() {
 		w.Call(ctx, func() error {
-			return w.catchUp()
+			return w.CatchUp()
 		})
 		close(caughtUp)
 	}
-	if w.reader == nil {
+	if w.Reader == nil {
 		caught()
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	following.Go(func() {
-		if err := w.reader.Run(ctx, caught); err != nil {
+		if err := w.Reader.Run(ctx, caught); err != nil {
 			stop(err)
 		}
 	})
@@ -108,12 +108,12 @@ func (w *withdrawing) follow(ctx context.Context, stop func(error)) (end func())
 	return func() {
 		cancel()
 		following.Wait()
-		w.reader.Close()
+		w.Reader.Close()
 	}
 }
 
-// catchUp has the blocks follow the selections, all of which are known now.
-func (w *withdrawing) catchUp() error {
+// CatchUp has the blocks follow the selections, all of which are known now.
+func (w *Withdrawing) CatchUp() error {
 	w.caughtUp = true
 	for partition, next := range w.known {
 		w.followed.Move(partition, next)
@@ -129,8 +129,8 @@ func (w *withdrawing) catchUp() error {
 	return nil
 }
 
-// take takes changes of the control topic.
-func (w *withdrawing) take(ctx context.Context, partition int, next int64, changes []control.Change) error {
+// Take takes changes of the control topic.
+func (w *Withdrawing) Take(ctx context.Context, partition int, next int64, changes []control.Change) error {
 	return w.Do(ctx, func() error {
 		gone, before := live.Withdrawal{}, w.Live.Digest()
 		var asked []*everywhere // requests all of whose records have come
@@ -141,7 +141,7 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 			}
 			if e := w.asked[c.Name]; e != nil {
 				if e.r.DigestBefore == "" {
-					e.r.Offsets, e.r.DigestBefore, e.r.InBasis = w.Intake.Applied(), before, e.anyInBasis(e.chosen)
+					e.r.Offsets, e.r.DigestBefore, e.r.InBasis = w.Intake.Applied(), before, e.AnyInBasis(e.Chosen)
 				}
 				if e.left--; e.left == 0 {
 					asked = append(asked, e)
@@ -169,7 +169,7 @@ func (w *withdrawing) take(ctx context.Context, partition int, next int64, chang
 
 // withdrew tells that blocks were withdrawn, once they have left the sums. before is the digest
 // before that.
-func (w *withdrawing) withdrew(gone live.Withdrawal, before string) {
+func (w *Withdrawing) withdrew(gone live.Withdrawal, before string) {
 	if gone.Blocks+gone.Archived == 0 {
 		return
 	}
@@ -180,7 +180,7 @@ func (w *withdrawing) withdrew(gone live.Withdrawal, before string) {
 	})
 }
 
-func (w *withdrawing) tell(gone live.Withdrawal, before string) {
+func (w *Withdrawing) tell(gone live.Withdrawal, before string) {
 	all := gone.Blocks + gone.Archived
 	w.windows.Clear()
 	if gone.Archived > 0 {
@@ -208,20 +208,20 @@ func retirementEvent(how string, of httpapi.RetirementEvent) httpapi.Event {
 	return httpapi.Event{Type: httpapi.EventRetirement, Text: text, Retirement: &of}
 }
 
-// unreadable is the number of keys of the control topic whose latest record cannot be read.
-func (w *withdrawing) unreadable() int {
-	if w.reader == nil {
+// Unreadable is the number of keys of the control topic whose latest record cannot be read.
+func (w *Withdrawing) Unreadable() int {
+	if w.Reader == nil {
 		return 0
 	}
-	return w.reader.Unreadable()
+	return w.Reader.Unreadable()
 }
 
-// conditions lists what the operator should know.
-func (w *withdrawing) conditions() (all []httpapi.Problem) {
-	if w.reader != nil {
+// Conditions lists what the operator should know.
+func (w *Withdrawing) Conditions() (all []httpapi.Problem) {
+	if w.Reader != nil {
 		all = w.readingConditions()
 	}
-	if n := len(w.unread); n > 0 {
+	if n := len(w.Unread); n > 0 {
 		all = append(all, httpapi.Problem{
 			Kind: httpapi.ProblemWithdrawn, Subject: "blocks", Count: int64(n),
 			Text: fmt.Sprintf("%d blocks stay retired although the control topic does not retire them any more, since the log does not return them", n),
@@ -231,8 +231,8 @@ func (w *withdrawing) conditions() (all []httpapi.Problem) {
 }
 
 // readingConditions are those of the topic itself.
-func (w *withdrawing) readingConditions() (all []httpapi.Problem) {
-	topic, trouble := w.Config.Retire.Topic, w.reader.Trouble()
+func (w *Withdrawing) readingConditions() (all []httpapi.Problem) {
+	topic, trouble := w.Config.Retire.Topic, w.Reader.Trouble()
 	if trouble != "" {
 		trouble = ": " + trouble
 	}
@@ -247,14 +247,14 @@ func (w *withdrawing) readingConditions() (all []httpapi.Problem) {
 			Text: fmt.Sprintf("the control topic %s cannot be read, so no later record of it is in force%s", topic, trouble),
 		})
 	}
-	if w.reader.Shortened() {
+	if w.Reader.Shortened() {
 		all = append(all, httpapi.Problem{
 			Kind: httpapi.ProblemControl, Subject: "deleted",
 			Text:   fmt.Sprintf("records of the control topic %s were deleted: what they retire stays retired until the daemon ends, and the next start will fail", topic),
 			Action: "write them again, to a topic of another name with cleanup.policy=compact",
 		})
 	}
-	if n := w.unreadable(); n > 0 {
+	if n := w.Unreadable(); n > 0 {
 		all = append(all, httpapi.Problem{
 			Kind: httpapi.ProblemWithdrawn, Subject: "keys", Count: int64(n),
 			Text:   fmt.Sprintf("keys of the control topic %s whose latest record cannot be read, and changes nothing: %d; the log says why", topic, n),
@@ -264,27 +264,27 @@ func (w *withdrawing) readingConditions() (all []httpapi.Problem) {
 	return all
 }
 
-// whenDue begins a pass over the log for the blocks that are due.
-func (w *withdrawing) WhenDue(now time.Time) error {
-	if !w.caughtUp || w.reading != nil || now.Before(w.again) || w.Rests(loop.TaskWithdraw, now) {
+// WhenDue begins a pass over the log for the blocks that are due.
+func (w *Withdrawing) WhenDue(now time.Time) error {
+	if !w.caughtUp || w.Reading != nil || now.Before(w.Again) || w.Rests(loop.TaskWithdraw, now) {
 		return nil
 	}
-	maps.DeleteFunc(w.unread, func(id string, e retire.Entry) bool {
+	maps.DeleteFunc(w.Unread, func(id string, e retire.Entry) bool {
 		is, ok := w.Live.Find(id)
 		return !ok || is != e
 	})
-	due := slices.DeleteFunc(w.Live.Due(), func(e retire.Entry) bool { return w.unread[e.ID] == e || !w.Intake.HasLabel(e.ID) })
+	due := slices.DeleteFunc(w.Live.Due(), func(e retire.Entry) bool { return w.Unread[e.ID] == e || !w.Intake.HasLabel(e.ID) })
 	if len(due) == 0 {
 		return nil
 	}
-	w.again = now.Add(betweenWithdrawn)
+	w.Again = now.Add(betweenWithdrawn)
 	blocks := w.Live.Moment(due)
-	w.reading = w.Begin(loop.TaskWithdraw, true, func(ctx context.Context) func() { return w.read(ctx, blocks) }, func(error) { w.reading = nil })
+	w.Reading = w.Begin(loop.TaskWithdraw, true, func(ctx context.Context) func() { return w.read(ctx, blocks) }, func(error) { w.Reading = nil })
 	return nil
 }
 
 // read reads blocks again and has the loop give them back to the sums.
-func (w *withdrawing) read(ctx context.Context, blocks *live.Blocks) (end func()) {
+func (w *Withdrawing) read(ctx context.Context, blocks *live.Blocks) (end func()) {
 	w.Log.Info().Int("blocks", len(blocks.Entries)).Msg("reading blocks again that the control topic does not retire any more")
 	given, atOnce := 0, 1
 	if names := w.Live.Target().Features; names != nil {
@@ -326,19 +326,19 @@ func (w *withdrawing) read(ctx context.Context, blocks *live.Blocks) (end func()
 		unread = append(unread, more...)
 	}
 	return func() {
-		w.reading = nil
+		w.Reading = nil
 		if given > 0 {
 			w.Log.Info().Int("blocks", given).Str("state_digest", w.Live.Digest()).Msg("blocks are live, or archived, again that the control topic does not retire any more")
 		}
 		if err != nil {
 			if ctx.Err() == nil && !errors.Is(err, loop.ErrStopping) && !errors.Is(err, loop.ErrChanging) {
-				w.again = time.Now().Add(loop.AfterFailure)
+				w.Again = time.Now().Add(loop.AfterFailure)
 				w.Log.Error().Err(err).Msg("blocks that the control topic does not retire any more could not be read again; it will be tried again")
 			}
 			return
 		}
 		for _, u := range unread {
-			w.unread[u.ID] = u.Entry
+			w.Unread[u.ID] = u.Entry
 		}
 		if n := len(unread); n > 0 {
 			w.Log.Warn().Int("blocks", n).Str("block", w.Logged(unread[0].ID)).AnErr("reason", unread[0].Reason).

@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -135,7 +136,7 @@ type answering struct {
 	by             *scoring.Model
 	asked, answers *topic
 	rate           float64 // rows a second
-	stages         int
+	answered       int     // how often all rows were
 }
 
 // topic makes a topic beside that of the rows.
@@ -146,18 +147,18 @@ func (a *answering) topic(ctx context.Context, name string) (*topic, error) {
 // Model implements scoring.Models.
 func (a *answering) Model(context.Context) (*scoring.Model, error) { return a.by, nil }
 
-// stage answers the rows of a topic, as a member of a group of its own.
-func (a *answering) stage(from *topic) (*scoring.Stage, error) {
-	a.stages++
+// stage answers the rows of a topic that no member of the group has answered.
+func (a *answering) stage(from *topic, group string) (*scoring.Stage, error) {
 	return scoring.New(scoring.Options{
-		Consuming: kafka.Config{Cluster: a.cluster, Topic: from.name, Group: from.group(fmt.Sprint("answers-", a.stages))},
+		Consuming: kafka.Config{Cluster: a.cluster, Topic: from.name, Group: from.group(group)},
 		To:        a.answers.name, Policy: config.DeadLettersStop, Form: answerForms[a.Form], Models: a, Log: a.log,
 	})
 }
 
 // answer has all rows answered.
 func (a *answering) answer(ctx context.Context, _ time.Duration) (s Sample, err error) {
-	z, err := a.stage(a.reading.topic)
+	a.answered++
+	z, err := a.stage(a.reading.topic, fmt.Sprint("answers-", a.answered))
 	if err != nil {
 		return s, err
 	}
@@ -174,14 +175,14 @@ const sentHeader = "bench.sent"
 // times has rows answered at the rate for some time, and measures how long each answer takes from
 // the moment when its row is written until a reader of committed records has it.
 func (a *answering) times(ctx context.Context, d time.Duration) (s Sample, all ages, err error) {
-	z, err := a.stage(a.asked)
+	z, err := a.stage(a.asked, "answers")
 	if err != nil {
 		return s, nil, err
 	}
 	defer z.Close()
 	seen := &answerSink{}
 	answers, err := kafka.NewConsumer(kafka.Config{
-		Cluster: a.cluster, Topic: a.answers.name, Group: a.answers.group(fmt.Sprint("reader-", a.stages)), Start: kafka.Latest,
+		Cluster: a.cluster, Topic: a.answers.name, Group: a.answers.group("reader-" + rand.Text()), Start: kafka.Latest,
 	}, seen, a.log)
 	if err != nil {
 		return s, nil, err

@@ -105,10 +105,11 @@ type squeezer struct {
 	plain int // so many batches go as they are
 }
 
-// Sums of one-hot columns shrink to a tenth, sums of measured numbers by a tenth, for which neither
-// side's time is well spent. So what follows a batch that hardly shrinks goes as it is.
+// Sums of one-hot columns shrink to a tenth, and texts to a third. Measured numbers shrink by a tenth
+// or a third, for which neither side's time is well spent. So what follows a batch that does not
+// shrink to half goes as it is.
 const (
-	leastGain = 5  // a batch shrinks by one part of so many
+	leastGain = 2  // a batch shrinks by at least one part of so many
 	plainRun  = 15 // batches until another one is tried
 )
 

@@ -76,7 +76,8 @@ type Table struct {
 	Labels []int32        // m: index of each row's class
 	Values []float64      // m × p: x'w − γ, row by row
 
-	shown []float64 // of values
+	shown []float64    // of values
+	arrow *arrowStream // nil before the first stream
 
 	Features      []string             // of Contributions
 	Contributions *model.Contributions // nil: none

@@ -105,9 +105,9 @@ type squeezer struct {
 	plain int // so many batches go as they are
 }
 
-// Sums of one-hot columns shrink to a tenth, and texts to a third. Measured numbers shrink by a tenth
-// or a third, for which neither side's time is well spent. So what follows a batch that does not
-// shrink to half goes as it is.
+// Sums of one-hot columns shrink to a tenth, and texts to a third. Measured numbers shrink by a
+// tenth or a third, for which neither side's time is well spent. So what follows a batch that does
+// not shrink to half goes as it is.
 const (
 	leastGain = 2  // a batch shrinks by at least one part of so many
 	plainRun  = 15 // batches until another one is tried

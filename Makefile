@@ -129,7 +129,8 @@ govulncheck:
 # with the histories, which are those of TestLaw, they are all tests. Many wait, so there are more
 # processes than two.
 RACED = ./cmd/streamd ./cmd/streamd/bench ./cmd/streamd/daemon ./cmd/streamd/daemon/control ./cmd/streamd/daemon/intake \
-	./cmd/streamd/daemon/passes ./cmd/streamd/daemon/witness ./cmd/streamd/httpapi ./cmd/streamd/pipeline ./cmd/streamd/scoring \
+	./cmd/streamd/daemon/loop ./cmd/streamd/daemon/passes ./cmd/streamd/daemon/planes ./cmd/streamd/daemon/saving \
+	./cmd/streamd/daemon/witness ./cmd/streamd/httpapi ./cmd/streamd/pipeline ./cmd/streamd/scoring \
 	./cmd/streamd/stage/... ./cmd/streamd/summarise ./incremental/parallel ./ingest/kafka/... ./ingest/ndc \
 	./ingest/registry/... ./snapshot
 COMPUTING = TestLaw$$ TestStudiesOfHistories TestServedModelIsThatOfItsBlocks TestStudyIsAFunctionOfTheLiveSet \
